@@ -1,0 +1,56 @@
+//! What the BPF programs and the agent share: the layout of the maps and the bucket bounds.
+//!
+//! Everything here is plain old data with a fixed layout (`repr(C)`, no padding that matters, no
+//! pointers). The agent copies these structures out of the maps as they are.
+//!
+//! Deliberately absent: anything that only one side needs.
+#![no_std]
+
+mod histogram;
+mod recipe;
+mod stats;
+
+pub use histogram::{Bounds, Histogram, bounds};
+pub use recipe::{
+    AllocatorCounter, Member, Recipe, ServerConfig, Term, TermKind, Variable, MAX_DONE_SITES,
+    MAX_TERMS, MEMBERS, VARIABLES,
+};
+pub use stats::{
+    Activity, CallStats, Check, EvictionStats, Fault, MemberValues, ProgramKind, ResultKind,
+    SampleStats,
+};
+
+/// How many servers one agent can watch at the same time: the number of slots in every map.
+pub const MAX_SERVERS: u32 = 256;
+
+/// Sampling period of `main_thread_sample`: nanoseconds of CPU time of the main thread
+/// (999 samples a second of a thread that never sleeps).
+pub const SAMPLE_PERIOD_NS: u64 = 1_001_001;
+
+/// Least time between two entries in the client-buffer histogram, in nanoseconds.
+pub const CLIENT_BUFFERS_INTERVAL_NS: u64 = 100_000_000;
+
+/// The cookie of an attached probe: which slot of the maps the server has, and which of the
+/// plan's sites of its kind was hit (0 where there is only one).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cookie {
+    /// Index into every map.
+    pub slot: u32,
+    /// Index into [`ServerConfig::results`] for a done site.
+    pub site: u32,
+}
+
+impl Cookie {
+    /// The cookie as the kernel carries it.
+    pub const fn encode(self) -> u64 {
+        ((self.slot as u64) << 32) | self.site as u64
+    }
+
+    /// The inverse of [`Cookie::encode`].
+    pub const fn decode(raw: u64) -> Self {
+        Self {
+            slot: (raw >> 32) as u32,
+            site: raw as u32,
+        }
+    }
+}

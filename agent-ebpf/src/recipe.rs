@@ -1,0 +1,164 @@
+//! What a program needs to know of one server: how to compute the variables at a site, and
+//! where the `server` members are in the process's memory.
+
+/// Most done sites that one plan may have.
+pub const MAX_DONE_SITES: usize = 16;
+/// Most terms of one recipe.
+pub const MAX_TERMS: usize = 3;
+
+/// The goal variables, and `maxmemory` beside them; the value is the index in
+/// [`ServerConfig::recipes`].
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Variable {
+    /// All memory tracked by the allocator.
+    MemReported = 0,
+    /// Replication output buffers and AOF buffer.
+    Overhead = 1,
+    /// `mem_reported - overhead`.
+    MemUsed = 2,
+    /// `mem_used - maxmemory`.
+    MemTofree = 3,
+    /// The configured limit.
+    Maxmemory = 4,
+}
+
+/// All variables, in the order of their indices.
+pub const VARIABLES: [Variable; 5] = [
+    Variable::MemReported,
+    Variable::Overhead,
+    Variable::MemUsed,
+    Variable::MemTofree,
+    Variable::Maxmemory,
+];
+
+/// What a [`Term`] reads.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TermKind {
+    /// Nothing: the term is not used.
+    Absent = 0,
+    /// The register itself.
+    Register = 1,
+    /// User memory at register + displacement.
+    Memory = 2,
+    /// User memory at the absolute address in displacement.
+    Absolute = 3,
+    /// The displacement itself.
+    Constant = 4,
+}
+
+/// One summand of a recipe.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// A [`TermKind`].
+    pub kind: u8,
+    /// Number of the register, as x86-64 encodes it (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …).
+    pub register: u8,
+    /// Bytes read: 4 (zero-extended) or 8.
+    pub width: u8,
+    /// 1 where the term is subtracted, 0 where it is added.
+    pub negative: u8,
+    /// Keeps `displacement` aligned.
+    pub reserved: u32,
+    /// Displacement, absolute address or constant.
+    pub displacement: i64,
+}
+
+impl Term {
+    /// A term that is not used.
+    pub const ABSENT: Self = Self {
+        kind: TermKind::Absent as u8,
+        register: 0,
+        width: 8,
+        negative: 0,
+        reserved: 0,
+        displacement: 0,
+    };
+}
+
+/// How to compute one variable: the sum of its terms, modulo 2^64. A recipe without terms means
+/// that the variable is not known.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// The terms that are used come first.
+    pub terms: [Term; MAX_TERMS],
+}
+
+impl Recipe {
+    /// A variable that is not known.
+    pub const UNKNOWN: Self = Self {
+        terms: [Term::ABSENT; MAX_TERMS],
+    };
+
+    /// Whether the plan knows the variable.
+    pub const fn is_known(&self) -> bool {
+        self.terms[0].kind != TermKind::Absent as u8
+    }
+}
+
+/// The quantities that `main_thread_sample` reads from the server's memory; the value is the
+/// index in [`ServerConfig::members`] and in `MemberValues::values`.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Member {
+    /// `server.maxmemory`, bytes.
+    Maxmemory = 0,
+    /// `server.stat_numcommands`.
+    CommandsProcessed = 1,
+    /// `server.stat_evictedkeys`.
+    EvictedKeys = 2,
+    /// `server.stat_expiredkeys`.
+    ExpiredKeys = 3,
+    /// `server.stat_clients_type_memory[CLIENT_TYPE_NORMAL]`, bytes.
+    ClientsNormal = 4,
+    /// `server.stat_clients_type_memory[CLIENT_TYPE_SLAVE]`, bytes.
+    ClientsReplica = 5,
+    /// `server.stat_clients_type_memory[CLIENT_TYPE_PUBSUB]`, bytes.
+    ClientsPubsub = 6,
+    /// `server.stat_clients_type_memory[CLIENT_TYPE_MASTER]`, bytes.
+    ClientsPrimary = 7,
+}
+
+/// How many [`Member`]s there are.
+pub const MEMBERS: usize = 8;
+
+/// Where the allocator counts what it gave out (`used_memory` in zmalloc.c).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocatorCounter {
+    /// Run-time address of the first counter; 0 where it is not known.
+    pub address: u64,
+}
+
+/// The configuration of one slot. All addresses are run-time addresses in the server's process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Process id in the initial pid namespace; 0 switches the slot off.
+    pub tgid: u32,
+    /// Keeps what follows aligned.
+    pub reserved: u32,
+    /// Recipes at the goal site, by [`Variable`].
+    pub recipes: [Recipe; VARIABLES.len()],
+    /// The call's result at each done site; absent where the plan does not know it.
+    pub results: [Term; MAX_DONE_SITES],
+    /// Run-time address of each [`Member`], each 8 bytes wide; 0 where it is not known.
+    pub members: [u64; MEMBERS],
+    /// The allocator's counter.
+    pub used_memory: AllocatorCounter,
+}
+
+impl ServerConfig {
+    /// A slot that nobody uses.
+    pub const OFF: Self = Self {
+        tgid: 0,
+        reserved: 0,
+        recipes: [Recipe::UNKNOWN; VARIABLES.len()],
+        results: [Term::ABSENT; MAX_DONE_SITES],
+        members: [0; MEMBERS],
+        used_memory: AllocatorCounter { address: 0 },
+    };
+}

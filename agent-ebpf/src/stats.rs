@@ -1,0 +1,170 @@
+//! What the programs count, one structure per server and per writer.
+//!
+//! Uprobe programs of one server never run at the same time (eviction calls are made under one
+//! lock, or by the main thread alone), so they need no atomics; `main_thread_sample` can interrupt
+//! them, so it writes to a structure of its own. A reader copies a whole structure while it may be
+//! written: it is torn where `finished` and `begun` differ, and the reader tries again. `finished`
+//! stands first and `begun` last, because the kernel copies upwards: a writer that begins after
+//! `finished` was copied shows in `begun`.
+
+use crate::histogram::{Histogram, bounds};
+use crate::recipe::MEMBERS;
+
+/// How an eviction call ended: `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` of evict.c.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultKind {
+    /// Memory is within the limit.
+    Ok = 0,
+    /// The call stopped at its time limit; a timer goes on.
+    Running = 1,
+    /// Nothing could be evicted.
+    Fail = 2,
+    /// The plan does not know where the result is.
+    Unknown = 3,
+}
+
+/// Why something could not be read or was not counted.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A recipe's memory operand could not be read; the call is counted, its variables are not.
+    Recipe = 0,
+    /// A `server` member could not be read.
+    Member = 1,
+    /// The allocator's counter could not be read.
+    Allocator = 2,
+    /// An evicting call was not seen to end before the next began.
+    LostExit = 3,
+}
+
+/// Invariants that are tested at each evicting call.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// `mem_reported` from the recipe is the allocator's counter, read in the same program run.
+    /// Threads that free in the background may move the counter in between.
+    Allocator = 0,
+    /// `mem_tofree = mem_used - maxmemory`, and `mem_used = mem_reported - overhead`.
+    Arithmetic = 1,
+    /// `maxmemory` from the recipe is the `server` member.
+    Maxmemory = 2,
+}
+
+/// The programs, as indices into the hit counters.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramKind {
+    /// At the entry of the eviction call.
+    EvictionEnter = 0,
+    /// At its return.
+    EvictionReturn = 1,
+    /// At the goal site.
+    EvictionGoal = 2,
+    /// At the done sites.
+    EvictionDone = 3,
+}
+
+/// What the main thread was doing when it was sampled.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Inside an evicting call.
+    Eviction = 0,
+    /// Anything else.
+    Other = 1,
+}
+
+/// Eviction calls of one kind.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallStats {
+    /// Wall time, nanoseconds.
+    pub duration: Histogram<{ bounds::DURATION_NS.buckets() }>,
+    /// Calls, by [`ResultKind`].
+    pub results: [u64; 4],
+}
+
+/// Counted by the uprobe programs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvictionStats {
+    /// Updates finished; differs from `begun` in a torn copy.
+    pub finished: u64,
+    /// Monotonic time at which the current call entered, nanoseconds; 0 outside.
+    pub entered_ns: u64,
+    /// Monotonic time at which the current call passed the goal site, nanoseconds; 0 where none did.
+    pub evicting_since_ns: u64,
+    /// Monotonic time at which the last evicting call ended, nanoseconds.
+    pub last_evicting_ns: u64,
+    /// The variables of the current evicting call, valid where `evicting_since_ns` is not 0.
+    pub pending: [u64; 4],
+    /// Whether `pending` holds each variable.
+    pub pending_known: [u64; 4],
+    /// Evicting calls.
+    pub evicting: CallStats,
+    /// No-op calls; only counted while the entry and return probes are attached.
+    pub noop: CallStats,
+    /// At each evicting call, bytes.
+    pub mem_tofree: Histogram<{ bounds::MEM_TOFREE.buckets() }>,
+    /// At each evicting call, bytes.
+    pub mem_reported: Histogram<{ bounds::MEMORY.buckets() }>,
+    /// At each evicting call, bytes.
+    pub mem_used: Histogram<{ bounds::MEMORY.buckets() }>,
+    /// At each evicting call, bytes.
+    pub overhead: Histogram<{ bounds::OVERHEAD.buckets() }>,
+    /// Hits, by [`ProgramKind`].
+    pub hits: [u64; 4],
+    /// By [`Fault`].
+    pub faults: [u64; 4],
+    /// Tests made, by [`Check`].
+    pub checks: [u64; 3],
+    /// Tests that failed, by [`Check`].
+    pub check_failures: [u64; 3],
+    /// The registers at the goal site, by their x86-64 number: scratch space of the program.
+    pub registers: [u64; 16],
+    /// Updates begun.
+    pub begun: u64,
+}
+
+/// The members as they were read together.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberValues {
+    /// Monotonic time of reading, nanoseconds; 0 where they were never read.
+    pub read_ns: u64,
+    /// Bit i is set where `values[i]` was read.
+    pub known: u64,
+    /// By `Member`.
+    pub values: [u64; MEMBERS],
+    /// The allocator's counter, bytes.
+    pub used_memory: u64,
+    /// 1 where `used_memory` was read.
+    pub used_memory_known: u64,
+}
+
+/// Counted by `main_thread_sample`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleStats {
+    /// Updates finished; differs from `begun` in a torn copy.
+    pub finished: u64,
+    /// CPU time of the main thread by [`Activity`], nanoseconds.
+    pub cpu_ns: [u64; 2],
+    /// The event's counter (nanoseconds on CPU) at the last sample.
+    pub counter_ns: u64,
+    /// Samples taken.
+    pub hits: u64,
+    /// By [`Fault`].
+    pub faults: [u64; 4],
+    /// Last reading.
+    pub members: MemberValues,
+    /// Total client buffers at each sample, 10 a second at most, bytes.
+    pub client_buffers: Histogram<{ bounds::CLIENT_BUFFERS.buckets() }>,
+    /// Monotonic time of the last entry in `client_buffers`, nanoseconds.
+    pub client_buffers_ns: u64,
+    /// Highest total of client buffers, bytes.
+    pub client_buffers_peak: u64,
+    /// Updates begun.
+    pub begun: u64,
+}

@@ -1,0 +1,230 @@
+//! The probe plan: everything to attach to one executable, and how each item was found.
+
+use serde::Serialize;
+
+/// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProbePlan {
+    /// GNU build id, lower-case hexadecimal.
+    pub build_id: Option<String>,
+    /// `redis`, `valkey` or `keydb`.
+    pub product: Option<String>,
+    /// Version of the server, such as `7.0.15`; also where only its series is certain (`7.0`).
+    pub version: Option<String>,
+    /// The functions that the plan rests on.
+    pub functions: Vec<Function>,
+    /// Where the probes sit.
+    pub sites: Sites,
+    /// The goal variables and `maxmemory`, each exactly once.
+    pub variables: Vec<VariablePlan>,
+    /// The `server` members and counters that are read, in a fixed order.
+    pub members: Vec<MemberPlan>,
+    /// What could not be found, and why.
+    pub refusals: Vec<Refusal>,
+}
+
+/// A function by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Function {
+    /// Its name in Redis's source.
+    pub name: String,
+    /// Virtual address, as in the ELF file.
+    pub address: u64,
+}
+
+/// Where the probes sit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sites {
+    /// Entry of the eviction call; entry and return probe sit there.
+    pub entry: Option<Site>,
+    /// Passed once by each evicting call, with the goal variables in reach.
+    pub goal: Option<Site>,
+    /// Each evicting call passes exactly one of these on its way out.
+    pub done: Vec<DoneSite>,
+}
+
+/// One probe site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Site {
+    /// Virtual address, as in the ELF file.
+    pub address: u64,
+    /// Offset in the file, which is what the kernel wants.
+    pub file_offset: u64,
+    /// The instruction, in AT&T-free GNU syntax (as `objdump` prints it).
+    pub instruction: String,
+    /// Whether the kernel emulates the instruction (else it single-steps it, at ten times the cost).
+    pub emulated: bool,
+}
+
+/// A site at the end of the evicting path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DoneSite {
+    /// Where.
+    #[serde(flatten)]
+    pub site: Site,
+    /// Where the call's result is, if the plan knows.
+    pub result: Option<Operand>,
+}
+
+/// One goal variable, or `maxmemory`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VariablePlan {
+    /// `mem_reported`, `overhead`, `mem_used`, `mem_tofree` or `maxmemory`.
+    pub name: &'static str,
+    /// How to compute it at the goal site.
+    pub recipe: Option<Recipe>,
+    /// How the recipe was found.
+    pub method: Method,
+    /// How far it can be trusted.
+    pub confidence: Confidence,
+}
+
+/// How an item was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Symbolic execution of the machine code.
+    Dataflow,
+    /// The static table of configuration directives.
+    ConfigTable,
+    /// The table of known layouts of `struct redisServer`.
+    KnownLayout,
+    /// Not found.
+    None,
+}
+
+/// How far an item can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Derived, and every cross-check that applies agrees.
+    Certain,
+    /// Not known, and so not exported.
+    None,
+}
+
+/// A sum of operands, modulo 2^64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// One to three summands.
+    pub terms: Vec<Term>,
+}
+
+/// One summand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// Whether it is subtracted.
+    pub negative: bool,
+    /// What is read.
+    pub operand: Operand,
+}
+
+/// A value in reach at a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A register, by its x86-64 number; `width` is 4 or 8 bytes.
+    Register {
+        /// x86-64 number (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …).
+        number: u8,
+        /// 4 (zero-extended) or 8 bytes.
+        width: u8,
+    },
+    /// Memory at a register plus a displacement, 8 bytes.
+    Memory {
+        /// x86-64 number of the base register.
+        base: u8,
+        /// Displacement in bytes.
+        displacement: i64,
+        /// 4 (zero-extended) or 8 bytes.
+        width: u8,
+    },
+    /// A global variable, 8 bytes.
+    Global {
+        /// Virtual address, as in the ELF file.
+        address: u64,
+        /// Its name, such as `server.maxmemory`.
+        name: String,
+    },
+    /// A constant.
+    Constant(i64),
+}
+
+/// A quantity in the server's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MemberPlan {
+    /// Its name: a member of `server`, or `used_memory` for the allocator's counter.
+    pub name: &'static str,
+    /// Virtual address, as in the ELF file.
+    pub address: u64,
+    /// Offset in `server`; none for what is not a member of it.
+    pub offset: Option<u64>,
+    /// Bytes.
+    pub width: u8,
+    /// How it was found.
+    pub method: Method,
+}
+
+/// Something that could not be found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// The item.
+    pub what: String,
+    /// The reason.
+    pub why: String,
+}
+
+const NAMES_8: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+const NAMES_4: [&str; 16] = [
+    "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d",
+    "r13d", "r14d", "r15d",
+];
+
+impl std::fmt::Display for Operand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = |number: u8, width: u8| {
+            let names = if width == 4 { &NAMES_4 } else { &NAMES_8 };
+            names.get(usize::from(number)).copied().unwrap_or("?")
+        };
+        match self {
+            Self::Register { number, width } => f.write_str(name(*number, *width)),
+            Self::Memory {
+                base, displacement, ..
+            } => {
+                let sign = if *displacement < 0 { '-' } else { '+' };
+                write!(f, "[{}{sign}{:#x}]", name(*base, 8), displacement.unsigned_abs())
+            }
+            Self::Global { name, .. } => f.write_str(name),
+            Self::Constant(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Recipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, term) in self.terms.iter().enumerate() {
+            match (index, term.negative) {
+                (0, false) => {}
+                (0, true) => f.write_str("-")?,
+                (_, false) => f.write_str(" + ")?,
+                (_, true) => f.write_str(" - ")?,
+            }
+            write!(f, "{}", term.operand)?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Recipe {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Operand {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

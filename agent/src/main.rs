@@ -1,0 +1,2 @@
+//! evictscope: see `docs/ARCHITECTURE.md`.
+fn main() {}
