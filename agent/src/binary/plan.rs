@@ -50,7 +50,7 @@ pub struct Site {
     pub address: u64,
     /// Offset in the file, which is what the kernel wants.
     pub file_offset: u64,
-    /// The instruction, in AT&T-free GNU syntax (as `objdump` prints it).
+    /// The instruction, in AT&T syntax, as `objdump` prints it.
     pub instruction: String,
     /// Whether the kernel emulates the instruction (else it single-steps it, at ten times the cost).
     pub emulated: bool,
@@ -158,8 +158,6 @@ pub struct MemberPlan {
     pub address: u64,
     /// Offset in `server`; none for what is not a member of it.
     pub offset: Option<u64>,
-    /// Bytes.
-    pub width: u8,
     /// How it was found.
     pub method: Method,
 }

@@ -1,0 +1,30 @@
+//! Which instructions the kernel emulates under a uprobe.
+//!
+//! Source: `arch/x86/kernel/uprobes.c`, `branch_setup_xol_ops()` and `push_setup_xol_ops()`. The
+//! kernel single-steps every other instruction out of line, which costs about ten times as much.
+
+use iced_x86::{Code, Instruction};
+
+/// Relative cost of one hit at an instruction that the kernel emulates.
+pub const EMULATED_COST: u32 = 1;
+/// Relative cost of one hit at an instruction that the kernel single-steps.
+pub const SINGLE_STEPPED_COST: u32 = 10;
+
+/// Whether the kernel emulates the instruction: one-byte `nop`, direct `jmp` and `call`,
+/// conditional jumps, and `push` of a register, none of them with an operand-size prefix.
+pub fn is_emulated(instruction: &Instruction) -> bool {
+    match instruction.code() {
+        Code::Nopd | Code::Nopq => instruction.len() == 1,
+        Code::Push_r64 | Code::Jmp_rel8_64 | Code::Jmp_rel32_64 | Code::Call_rel32_64 => true,
+        _ => instruction.is_jcc_short_or_near(),
+    }
+}
+
+/// Relative cost of one hit.
+pub fn cost(instruction: &Instruction) -> u32 {
+    if is_emulated(instruction) {
+        EMULATED_COST
+    } else {
+        SINGLE_STEPPED_COST
+    }
+}

@@ -1,0 +1,348 @@
+//! Where an evicting call ends: done sites by minimum cut, and where its result is.
+//!
+//! Between the deciding branch and the function's exits, every path of an evicting call must pass
+//! exactly one done site. The sites are the vertices of a minimum cut of the control-flow graph,
+//! weighted by what a probe costs there and by how much work would still follow it unmeasured; an
+//! instruction that a loop can follow is no candidate, as the loop is the work. Where several cuts
+//! cost the same, the one nearest to the exits. Edges of infinite capacity against the flow of
+//! control make the side of the exits closed under succession, so that no path crosses the cut twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{FlowControl, Instruction};
+use petgraph::algo::{dinics, tarjan_scc};
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::EdgeRef as _;
+
+use super::code::{EdgeKind, FunctionCode};
+use super::emulation;
+use super::execute::Execution;
+use super::plan::Operand;
+use super::state::{Flags, State};
+use super::value::{AtomId, Value};
+
+/// Capacity of an edge that must not be cut.
+const INFINITE: u64 = 1 << 40;
+/// Factor for an instruction that calls below the limit execute, too: it would cost a healthy server.
+const SHARED_FACTOR: u64 = 1_000;
+/// What one unit of relative cost weighs.
+const COST_WEIGHT: u64 = 16;
+/// What each call that can still follow weighs: its work would not be measured.
+const FOLLOWING_CALL_WEIGHT: u64 = 4;
+/// Most following calls that are weighed.
+const MAX_FOLLOWING_CALLS: u64 = 16;
+/// What it weighs that the result is not known at an instruction; less than one more site.
+const RESULT_UNKNOWN_WEIGHT: u64 = 2;
+/// Most steps from a done site to the function's exits, over all paths.
+const MAX_STEPS: usize = 2_000;
+/// The values of `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` (evict.c).
+const RESULTS: [u64; 3] = [0, 1, 2];
+
+/// A done site: block, index of the instruction in it, and the operand that holds the result.
+#[derive(Debug)]
+pub struct Exit {
+    /// The instruction that the probe sits on.
+    pub instruction: Instruction,
+    /// Where the result is, if known.
+    pub result: Option<Operand>,
+}
+
+/// Why there are no done sites.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ExitError {
+    /// A `switch` could not be followed.
+    #[error("the indirect jump at {0:#x} could not be followed, so some way out may be missing")]
+    Indirect(u64),
+    /// No return is reachable from the goal.
+    #[error("no return is reachable from the goal site")]
+    NoReturn,
+    /// Every cut goes through a loop or through the function's last instruction.
+    #[error("no set of instructions separates the goal site from the function's exits")]
+    NoCut,
+}
+
+/// An instruction: its block and its index there.
+type Point = (usize, usize);
+
+/// Finds the done sites of the calls that take the edge into `over_block`.
+///
+/// # Errors
+///
+/// Where the graph is incomplete or has no usable cut.
+pub fn find(
+    execution: &mut Execution<'_>,
+    deciding_block: usize,
+    over_edge: EdgeKind,
+    over_block: usize,
+) -> Result<Vec<Exit>, ExitError> {
+    let code = execution.code;
+    if let Some(address) = code.unresolved_jumps.first() {
+        return Err(ExitError::Indirect(*address));
+    }
+    let evicting = reachable(code, over_block, None);
+    let shared = reachable(code, 0, Some((deciding_block, over_edge)));
+    let looping = blocks_in_loops(code);
+    let before_loop: BTreeSet<usize> = evicting
+        .iter()
+        .copied()
+        .filter(|block| !reachable(code, *block, None).is_disjoint(&looping))
+        .collect();
+
+    let mut network = DiGraph::<(), u64>::new();
+    let source = network.add_node(());
+    let sink = network.add_node(());
+    let mut nodes: BTreeMap<Point, (NodeIndex, NodeIndex)> = BTreeMap::new();
+    for block in &evicting {
+        let states = execution.states_in(*block);
+        for (index, instruction) in code.blocks[*block].instructions.iter().enumerate() {
+            let pair = (network.add_node(()), network.add_node(()));
+            nodes.insert((*block, index), pair);
+            let weight = if before_loop.contains(block) {
+                INFINITE
+            } else {
+                let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
+                let following = calls_from(code, (*block, index)).min(MAX_FOLLOWING_CALLS);
+                let shared = shared.contains(block);
+                let known = !shared
+                    && emulation::is_emulated(instruction)
+                    && states
+                        .get(index)
+                        .is_some_and(|state| result_at(execution, state, (*block, index)).is_some());
+                let unknown = if known { 0 } else { RESULT_UNKNOWN_WEIGHT };
+                (cost + following * FOLLOWING_CALL_WEIGHT + unknown) * if shared { SHARED_FACTOR } else { 1 }
+            };
+            network.add_edge(pair.0, pair.1, weight);
+            network.add_edge(pair.1, pair.0, INFINITE);
+        }
+    }
+    let mut leaves = false;
+    for block in &evicting {
+        let last = code.blocks[*block].instructions.len() - 1;
+        for index in 0..last {
+            connect(&mut network, &nodes, (*block, index), (*block, index + 1));
+        }
+        for (successor, _) in &code.blocks[*block].successors {
+            connect(&mut network, &nodes, (*block, last), (*successor, 0));
+        }
+        if code.blocks[*block].leaves {
+            leaves = true;
+            network.add_edge(nodes[&(*block, last)].1, sink, INFINITE);
+        }
+    }
+    if !leaves {
+        return Err(ExitError::NoReturn);
+    }
+    network.add_edge(source, nodes[&(over_block, 0)].0, INFINITE);
+
+    let (flow, flows) = dinics(&network, source, sink);
+    if flow >= INFINITE {
+        return Err(ExitError::NoCut);
+    }
+    let beyond = can_reach_sink(&network, &flows, sink);
+    let mut exits = Vec::new();
+    for ((block, index), (before, after)) in nodes {
+        if !beyond.contains(&before) && beyond.contains(&after) {
+            let state = execution.states_in(block).into_iter().nth(index);
+            exits.push(Exit {
+                instruction: code.blocks[block].instructions[index],
+                result: state.and_then(|state| result_at(execution, &state, (block, index))),
+            });
+        }
+    }
+    Ok(exits)
+}
+
+fn connect(
+    network: &mut DiGraph<(), u64>,
+    nodes: &BTreeMap<Point, (NodeIndex, NodeIndex)>,
+    from: Point,
+    to: Point,
+) {
+    if let (Some(from), Some(to)) = (nodes.get(&from), nodes.get(&to)) {
+        network.add_edge(from.1, to.0, INFINITE);
+        network.add_edge(to.0, from.1, INFINITE);
+    }
+}
+
+/// The nodes from which the sink can still be reached in the residual network.
+fn can_reach_sink(network: &DiGraph<(), u64>, flows: &[u64], sink: NodeIndex) -> BTreeSet<NodeIndex> {
+    let mut seen = BTreeSet::from([sink]);
+    let mut pending = vec![sink];
+    while let Some(node) = pending.pop() {
+        let forward = network
+            .edges_directed(node, petgraph::Incoming)
+            .filter(|edge| flows[edge.id().index()] < *edge.weight())
+            .map(|edge| edge.source());
+        let backward = network
+            .edges_directed(node, petgraph::Outgoing)
+            .filter(|edge| flows[edge.id().index()] > 0)
+            .map(|edge| edge.target());
+        for next in forward.chain(backward) {
+            if seen.insert(next) {
+                pending.push(next);
+            }
+        }
+    }
+    seen
+}
+
+/// The blocks reachable from `from`, without passing the edge `except`.
+fn reachable(code: &FunctionCode, from: usize, except: Option<(usize, EdgeKind)>) -> BTreeSet<usize> {
+    let mut seen = BTreeSet::from([from]);
+    let mut pending = vec![from];
+    while let Some(block) = pending.pop() {
+        for (successor, kind) in &code.blocks[block].successors {
+            if except != Some((block, *kind)) && seen.insert(*successor) {
+                pending.push(*successor);
+            }
+        }
+    }
+    seen
+}
+
+/// How many calls can follow from `point` on, itself included.
+fn calls_from(code: &FunctionCode, (block, index): Point) -> u64 {
+    let calls = |instructions: &[Instruction]| {
+        let is_call = |instruction: &&Instruction| {
+            matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+        };
+        instructions.iter().filter(is_call).count() as u64
+    };
+    let here = code.blocks[block].instructions.get(index..).map_or(0, calls);
+    let later: u64 = reachable(code, block, None)
+        .into_iter()
+        .filter(|other| *other != block)
+        .map(|other| calls(&code.blocks[other].instructions))
+        .sum();
+    here + later
+}
+
+fn blocks_in_loops(code: &FunctionCode) -> BTreeSet<usize> {
+    let mut graph = DiGraph::<(), ()>::new();
+    let nodes: Vec<_> = code.blocks.iter().map(|_| graph.add_node(())).collect();
+    for (index, block) in code.blocks.iter().enumerate() {
+        for (successor, _) in &block.successors {
+            graph.add_edge(nodes[index], nodes[*successor], ());
+        }
+    }
+    tarjan_scc(&graph)
+        .into_iter()
+        .filter(|component| match component.as_slice() {
+            [only] => graph.contains_edge(*only, *only),
+            _ => true,
+        })
+        .flatten()
+        .map(NodeIndex::index)
+        .collect()
+}
+
+/// The register that holds, at `point`, what the function will return: for each possible result,
+/// every path from there that is possible when the register holds it returns it.
+fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Option<Operand> {
+    let returned = returns_from(execution, state.clone(), point)?;
+    let plausible = |value: &Value| {
+        value.as_constant().map_or_else(
+            || returned.iter().any(|returned| returned.shares_atoms_with(value)),
+            |constant| returned.iter().all(|returned| returned.as_constant() == Some(constant)),
+        )
+    };
+    // Callee-saved registers first: they hold what is kept.
+    let order = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
+    order.into_iter().find_map(|number: u8| {
+        let value = state.registers.get(usize::from(number))?.clone();
+        let low = execution.atoms.zero_extended(&value, 32);
+        if !plausible(&low) {
+            return None;
+        }
+        let holds = match low.as_constant() {
+            Some(constant) => RESULTS.contains(&constant),
+            None => {
+                let (atom, _) = value.as_atom_plus_constant()?;
+                RESULTS.iter().all(|result| returns_what_it_holds(execution, state, point, &value, atom, *result))
+            }
+        };
+        holds.then_some(Operand::Register { number, width: 4 })
+    })
+}
+
+fn returns_what_it_holds(
+    execution: &mut Execution<'_>,
+    state: &State,
+    point: Point,
+    value: &Value,
+    atom: AtomId,
+    result: u64,
+) -> bool {
+    let constant = value.minus(&Value::atom(atom));
+    let by = Value::constant(result).minus(&constant);
+    let mut assumed = state.clone();
+    substitute_state(execution, &mut assumed, atom, &by);
+    returns_from(execution, assumed, point)
+        .is_some_and(|returned| returned.iter().all(|value| value.as_constant() == Some(result)))
+}
+
+fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: AtomId, by: &Value) {
+    for register in &mut state.registers {
+        *register = execution.atoms.substitute(register, atom, by);
+    }
+    for (value, _) in state.stack.values_mut() {
+        *value = execution.atoms.substitute(value, atom, by);
+    }
+    match &mut state.flags {
+        Flags::Unknown => {}
+        Flags::Comparison { left, right, .. } => {
+            *left = execution.atoms.substitute(left, atom, by);
+            *right = execution.atoms.substitute(right, atom, by);
+        }
+        Flags::ZeroAndSign { of, .. } => *of = execution.atoms.substitute(of, atom, by),
+    }
+}
+
+/// What the function can return on the paths from `point`, following every path that is not known
+/// to be impossible; `None` where there are too many, or one loops.
+fn returns_from(
+        execution: &mut Execution<'_>,
+    state: State,
+    point: Point,
+) -> Option<Vec<Value>> {
+        let code = execution.code;
+        let mut steps = 0;
+        let mut returned: Vec<Value> = Vec::new();
+        let mut pending = vec![(state, point)];
+        while let Some((mut state, (block, first))) = pending.pop() {
+            let here = code.blocks.get(block)?;
+            for instruction in here.instructions.get(first..)? {
+                steps += 1;
+                if steps > MAX_STEPS {
+                    return None;
+                }
+                if instruction.flow_control() == FlowControl::Return {
+                    let value = execution.atoms.zero_extended(&state.registers[0], 32);
+                    if !returned.contains(&value) {
+                        returned.push(value);
+                    }
+                }
+                execution.step(&mut state, instruction);
+            }
+            let last = here.instructions.last()?;
+            if here.leaves && last.flow_control() != FlowControl::Return {
+                return None;
+            }
+            let condition = last
+                .is_jcc_short_or_near()
+                .then(|| state.flags.condition(last.condition_code()))
+                .flatten()
+                .and_then(|condition| condition.evaluate());
+            for (successor, kind) in &here.successors {
+                let impossible = match kind {
+                    EdgeKind::Taken => condition == Some(false),
+                    EdgeKind::FallThrough => condition == Some(true),
+                    EdgeKind::Switch => false,
+                };
+                if !impossible {
+                    pending.push((state.clone(), (*successor, 0)));
+                }
+            }
+        }
+        (!returned.is_empty()).then_some(returned)
+    }

@@ -1,0 +1,304 @@
+//! Where the eviction goal is computed: the first inlined copy of `getMaxmemoryState()`.
+//!
+//! Roles come from structure. `maxmemory` is the global whose address the configuration table
+//! gives. The value that is first compared with it is `mem_reported`; the value of the form
+//! `mem_reported - x` that is compared with it next is `mem_used`, and `x` is `overhead`. The copy
+//! that counts is the first that no loop precedes: later ones look again whether enough was freed.
+
+use iced_x86::Instruction;
+
+use super::code::EdgeKind;
+use super::execute::Execution;
+use super::state::{Flags, State};
+use super::value::{Atom, Atoms, Condition, Relation, Value};
+
+/// How often one value is resolved further.
+const MAX_RESOLUTIONS: usize = 8;
+/// Most blocks between the deciding branch and a goal site.
+const MAX_CHAIN: usize = 16;
+
+/// The copy of the calculation that sets the goal.
+#[derive(Debug)]
+pub struct GoalCopy {
+    /// The block whose last instruction decides whether memory is over the limit.
+    pub deciding_block: usize,
+    /// The edge it takes where it is.
+    pub over_edge: EdgeKind,
+    /// The block that this edge leads to.
+    pub over_block: usize,
+    /// All memory tracked by the allocator.
+    pub mem_reported: Value,
+    /// `mem_reported - mem_used`.
+    pub overhead: Value,
+    /// What is compared with the limit.
+    pub mem_used: Value,
+    /// The limit.
+    pub maxmemory: Value,
+}
+
+/// A point where a goal site could be.
+pub struct Candidate {
+    /// The instruction that the probe would sit on.
+    pub instruction: Instruction,
+    /// What is known before it.
+    pub state: State,
+    /// Whether only evicting calls come here.
+    pub exclusive: bool,
+}
+
+/// Why no goal was found.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum GoalError {
+    /// Nothing is compared with `maxmemory`.
+    #[error("the function compares nothing with maxmemory before its first loop")]
+    NoComparison,
+    /// `mem_reported` is compared with it, and nothing derived from it.
+    #[error("memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState")]
+    NoGoal,
+}
+
+/// Finds the copy that sets the goal.
+///
+/// # Errors
+///
+/// Where the function does not look like an eviction call with an inlined copy.
+pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, GoalError> {
+    let mut reported: Vec<Value> = Vec::new();
+    for block in blocks_before_loops(execution) {
+        let Some(comparison) = comparison_with(execution, block, maxmemory) else {
+            continue;
+        };
+        let Some((over_edge, over_block)) = comparison.over else {
+            reported.push(comparison.value);
+            continue;
+        };
+        let state = execution.state_along(block, over_edge);
+        let facts = state.map(|state| state.facts.to_vec()).unwrap_or_default();
+        let mem_used = resolve(&mut execution.atoms, &comparison.value, &facts);
+        let source = reported.iter().find_map(|mem_reported| {
+            let overhead = mem_reported.minus(&mem_used);
+            let independent = !overhead.shares_atoms_with(mem_reported)
+                && !overhead.shares_atoms_with(&comparison.maxmemory)
+                && overhead.as_constant().is_none();
+            independent.then(|| (mem_reported.clone(), overhead))
+        });
+        if let Some((mem_reported, overhead)) = source {
+            return Ok(GoalCopy {
+                deciding_block: block,
+                over_edge,
+                over_block,
+                mem_reported,
+                overhead,
+                mem_used,
+                maxmemory: comparison.maxmemory,
+            });
+        }
+        reported.push(comparison.value);
+    }
+    Err(match reported.is_empty() {
+        true => GoalError::NoComparison,
+        false => GoalError::NoGoal,
+    })
+}
+
+/// The points where a goal site could be: the deciding branch itself, and every instruction that
+/// all evicting calls pass after it, in order.
+pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    let code = execution.code;
+    if let (Some(block), Some(state)) = (
+        code.blocks.get(goal.deciding_block),
+        execution.states_in(goal.deciding_block).iter().rev().nth(1),
+    ) && let Some(last) = block.instructions.last()
+    {
+        found.push(Candidate {
+            instruction: *last,
+            state: state.clone(),
+            exclusive: false,
+        });
+    }
+    let mut next = Some(goal.over_block);
+    for _ in 0..MAX_CHAIN {
+        let Some((index, block)) = next.and_then(|index| Some((index, code.blocks.get(index)?))) else {
+            break;
+        };
+        if block.predecessors.len() != 1 {
+            break;
+        }
+        let states = execution.states_in(index);
+        for (instruction, state) in block.instructions.iter().zip(states) {
+            found.push(Candidate {
+                instruction: *instruction,
+                state,
+                exclusive: true,
+            });
+        }
+        next = match block.successors.as_slice() {
+            [(only, _)] => Some(*only),
+            _ => None,
+        };
+    }
+    found
+}
+
+struct Comparison {
+    value: Value,
+    maxmemory: Value,
+    over: Option<(EdgeKind, usize)>,
+}
+
+/// What a block's last instruction, a conditional jump, compares with the global at `maxmemory`,
+/// and the edge it takes where that value is above it.
+fn comparison_with(execution: &mut Execution<'_>, block: usize, maxmemory: u64) -> Option<Comparison> {
+    let code = execution.code;
+    let last = code.blocks.get(block)?.instructions.last()?;
+    if !last.is_jcc_short_or_near() {
+        return None;
+    }
+    let states = execution.states_in(block);
+    let Flags::Comparison { left, right, bits: 64 } = &states.last()?.flags else {
+        return None;
+    };
+    let is_limit = |value: &Value| execution.atoms.as_global(value) == Some(maxmemory);
+    let (value, limit) = match (is_limit(left), is_limit(right)) {
+        (true, false) => (right.clone(), left.clone()),
+        (false, true) => (left.clone(), right.clone()),
+        _ => return None,
+    };
+    if value.as_constant().is_some() {
+        return None;
+    }
+    let condition = states.last()?.flags.condition(last.condition_code())?;
+    let is_over = |condition: &Condition| {
+        condition.relation == Relation::Below && condition.left == limit && condition.right == value
+    };
+    let over_edge = if is_over(&condition) {
+        Some(EdgeKind::Taken)
+    } else if is_over(&condition.negated()) {
+        Some(EdgeKind::FallThrough)
+    } else {
+        None
+    };
+    let over = over_edge.and_then(|edge| {
+        let successors = &code.blocks.get(block)?.successors;
+        let (target, _) = successors.iter().find(|(_, kind)| *kind == edge)?;
+        Some((edge, *target))
+    });
+    Some(Comparison {
+        value,
+        maxmemory: limit,
+        over,
+    })
+}
+
+/// The blocks that no loop precedes, in order of execution.
+fn blocks_before_loops(execution: &Execution<'_>) -> Vec<usize> {
+    let blocks = &execution.code.blocks;
+    let mut position = vec![usize::MAX; blocks.len()];
+    for (index, block) in execution.order.iter().enumerate() {
+        position[*block] = index;
+    }
+    let mut straight = vec![false; blocks.len()];
+    for index in &execution.order {
+        straight[*index] = blocks[*index]
+            .predecessors
+            .iter()
+            .all(|predecessor| position[*predecessor] < position[*index] && straight[*predecessor]);
+    }
+    execution.order.iter().copied().filter(|index| straight[*index]).collect()
+}
+
+/// `value` with every choice decided that `facts` decide.
+pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
+    let mut value = value.clone();
+    for _ in 0..MAX_RESOLUTIONS {
+        let decided = value.atoms().find_map(|id| {
+            let choice = match atoms.get(id)?.clone() {
+                Atom::Select {
+                    condition,
+                    then,
+                    otherwise,
+                } => decide_select(&condition, &then, &otherwise, facts)
+                    .or_else(|| only_possible(atoms, id, &[then, otherwise], facts)),
+                Atom::Merged { options, .. } => only_possible(atoms, id, &options, facts),
+                _ => None,
+            };
+            Some((id, choice?))
+        });
+        let Some((id, choice)) = decided else { break };
+        value = atoms.substitute(&value, id, &choice);
+    }
+    value
+}
+
+fn decide_select(condition: &Condition, then: &Value, otherwise: &Value, facts: &[Condition]) -> Option<Value> {
+    if implies(facts, condition) {
+        return Some(then.clone());
+    }
+    if implies(facts, &condition.negated()) {
+        return Some(otherwise.clone());
+    }
+    // The smaller of `a` and `a - b` is `a - b`, where `b ≤ a` is known.
+    let is_minimum = matches!(condition.relation, Relation::Below | Relation::BelowOrEqual)
+        && condition.bits == 64
+        && condition.left == *then
+        && condition.right == *otherwise;
+    if is_minimum {
+        for (whole, rest) in [(then, otherwise), (otherwise, then)] {
+            let difference = Condition {
+                relation: Relation::BelowOrEqual,
+                left: whole.minus(rest),
+                right: whole.clone(),
+                bits: 64,
+            };
+            if implies(facts, &difference) {
+                return Some(rest.clone());
+            }
+        }
+    }
+    None
+}
+
+fn only_possible(
+    atoms: &mut Atoms,
+    atom: super::value::AtomId,
+    options: &[Value],
+    facts: &[Condition],
+) -> Option<Value> {
+    let mut possible = options.iter().filter(|option| {
+        !facts.iter().any(|fact| {
+            let fact = atoms.substitute_condition(fact, atom, option);
+            is_impossible(&fact)
+        })
+    });
+    let only = possible.next()?;
+    possible.next().is_none().then(|| only.clone())
+}
+
+fn is_impossible(condition: &Condition) -> bool {
+    let nothing_is_below = condition.relation == Relation::Below && condition.right == Value::constant(0);
+    let itself = condition.left == condition.right
+        && matches!(condition.relation, Relation::Below | Relation::Less | Relation::NotEqual);
+    nothing_is_below || itself || condition.evaluate() == Some(false)
+}
+
+fn implies(facts: &[Condition], condition: &Condition) -> bool {
+    if condition.evaluate() == Some(true) {
+        return true;
+    }
+    let weaker = match condition.relation {
+        Relation::BelowOrEqual => Some(Relation::Below),
+        Relation::LessOrEqual => Some(Relation::Less),
+        _ => None,
+    };
+    facts.iter().any(|fact| {
+        fact == condition
+            || weaker.is_some_and(|relation| {
+                *fact
+                    == Condition {
+                        relation,
+                        ..condition.clone()
+                    }
+            })
+    })
+}

@@ -1,0 +1,322 @@
+//! What an ELF executable says of itself: segments, names, relocations, build id.
+//!
+//! Every accessor is bounded by the file; an address that no segment covers is `None`.
+
+use std::collections::HashMap;
+
+use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X, R_X86_64_RELATIVE};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::{Endianness, Object as _, ObjectSymbol as _, RelocationFlags, RelocationTarget, SymbolKind};
+
+/// Most symbols that are read of one file.
+const MAX_SYMBOLS: usize = 1_000_000;
+/// Most relocations that are read of one file.
+const MAX_RELOCATIONS: usize = 4_000_000;
+/// Longest string that [`Image::string_at`] returns, in bytes.
+const MAX_STRING: usize = 256;
+
+/// Why a file is not an executable that can be planned for.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Not ELF, or cut off, or inconsistent.
+    #[error("not a readable 64-bit ELF file: {0}")]
+    Elf(#[from] object::Error),
+    /// Another machine or kind of file.
+    #[error("{0}; evictscope plans for x86-64 executables only")]
+    Kind(&'static str),
+    /// No loadable segment can be executed.
+    #[error("the file has no executable segment")]
+    NoCode,
+}
+
+/// A loadable segment.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    address: u64,
+    memory_size: u64,
+    file_offset: u64,
+    file_size: u64,
+    executable: bool,
+    writable: bool,
+}
+
+impl Segment {
+    fn covers(&self, address: u64) -> bool {
+        address
+            .checked_sub(self.address)
+            .is_some_and(|distance| distance < self.memory_size)
+    }
+}
+
+/// A function or object with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// Virtual address, as in the file.
+    pub address: u64,
+    /// Bytes; 0 where the file does not say.
+    pub size: u64,
+}
+
+/// A parsed executable.
+pub struct Image<'data> {
+    data: &'data [u8],
+    segments: Vec<Segment>,
+    functions: HashMap<&'data str, Symbol>,
+    objects: HashMap<&'data str, Symbol>,
+    function_names: HashMap<u64, &'data str>,
+    pointers: HashMap<u64, u64>,
+    build_id: Option<String>,
+}
+
+impl<'data> Image<'data> {
+    /// Parses `data`, the whole content of an executable.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not an ELF executable (or position-independent executable) for x86-64.
+    pub fn parse(data: &'data [u8]) -> Result<Self, ImageError> {
+        let file = ElfFile64::<Endianness>::parse(data)?;
+        let endian = file.endian();
+        let header = file.elf_header();
+        if header.e_machine(endian) != EM_X86_64 {
+            return Err(ImageError::Kind("the file is for another processor"));
+        }
+        if !matches!(header.e_type(endian), ET_EXEC | ET_DYN) {
+            return Err(ImageError::Kind("the file is not an executable"));
+        }
+        let segments: Vec<_> = file
+            .elf_program_headers()
+            .iter()
+            .filter(|segment| segment.p_type(endian) == object::elf::PT_LOAD)
+            .map(|segment| Segment {
+                address: segment.p_vaddr(endian),
+                memory_size: segment.p_memsz(endian),
+                file_offset: segment.p_offset(endian),
+                file_size: segment.p_filesz(endian),
+                executable: segment.p_flags(endian) & PF_X != 0,
+                writable: segment.p_flags(endian) & PF_W != 0,
+            })
+            .collect();
+        if !segments.iter().any(|segment| segment.executable) {
+            return Err(ImageError::NoCode);
+        }
+        let mut image = Self {
+            data,
+            segments,
+            functions: HashMap::new(),
+            objects: HashMap::new(),
+            function_names: HashMap::new(),
+            pointers: relative_pointers(&file),
+            build_id: file.build_id()?.map(hexadecimal),
+        };
+        image.read_symbols(&file);
+        Ok(image)
+    }
+
+    fn read_symbols(&mut self, file: &ElfFile64<'data, Endianness>) {
+        let symbols = file.symbols().chain(file.dynamic_symbols()).take(MAX_SYMBOLS);
+        for symbol in symbols.filter(|symbol| symbol.is_definition()) {
+            let Ok(name) = symbol.name() else { continue };
+            // A versioned name (`server@@Base`) is the same name.
+            let name = name.split('@').next().unwrap_or(name);
+            let entry = Symbol {
+                address: symbol.address(),
+                size: symbol.size(),
+            };
+            match symbol.kind() {
+                SymbolKind::Text => {
+                    self.functions.entry(name).or_insert(entry);
+                    self.function_names.entry(entry.address).or_insert(name);
+                }
+                SymbolKind::Data => {
+                    self.objects.entry(name).or_insert(entry);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The function called `name`, or a clone of it that a compiler made (`name.constprop.0`, …).
+    pub fn function(&self, name: &str) -> Option<Symbol> {
+        self.functions.get(name).copied().or_else(|| {
+            let mut clones = self
+                .functions
+                .iter()
+                .filter(|(clone, _)| is_clone_of(clone, name))
+                .map(|(_, symbol)| *symbol);
+            clones.next().filter(|_| clones.next().is_none())
+        })
+    }
+
+    /// The name of the function that begins at `address`.
+    pub fn function_name(&self, address: u64) -> Option<&'data str> {
+        self.function_names.get(&address).copied()
+    }
+
+    /// The global variable called `name`.
+    pub fn object(&self, name: &str) -> Option<Symbol> {
+        self.objects.get(name).copied()
+    }
+
+    /// GNU build id, lower-case hexadecimal.
+    pub fn build_id(&self) -> Option<&str> {
+        self.build_id.as_deref()
+    }
+
+    /// Offset in the file of a virtual address, where the file holds it.
+    pub fn file_offset(&self, address: u64) -> Option<u64> {
+        let segment = self.segment(address)?;
+        let distance = address - segment.address;
+        (distance < segment.file_size)
+            .then(|| segment.file_offset.checked_add(distance))
+            .flatten()
+    }
+
+    /// Whether `address` is in code.
+    pub fn is_code(&self, address: u64) -> bool {
+        self.segment(address).is_some_and(|segment| segment.executable)
+    }
+
+    /// Whether `address` is in data that the process can write.
+    pub fn is_writable(&self, address: u64) -> bool {
+        self.segment(address).is_some_and(|segment| segment.writable)
+    }
+
+    /// The bytes from `address` to the end of its segment.
+    pub fn bytes_at(&self, address: u64) -> Option<&'data [u8]> {
+        let segment = self.segment(address)?;
+        let skip = usize::try_from(address - segment.address).ok()?;
+        self.segment_bytes(segment)?.get(skip..)
+    }
+
+    /// The 4 bytes at `address`, as a signed number.
+    pub fn i32_at(&self, address: u64) -> Option<i32> {
+        let bytes = self.bytes_at(address)?.first_chunk()?;
+        Some(i32::from_le_bytes(*bytes))
+    }
+
+    /// The pointer at `address`, as the loader leaves it (before the load bias is added).
+    pub fn pointer_at(&self, address: u64) -> Option<u64> {
+        if let Some(pointer) = self.pointers.get(&address) {
+            return Some(*pointer);
+        }
+        let bytes = self.bytes_at(address)?.first_chunk()?;
+        Some(u64::from_le_bytes(*bytes))
+    }
+
+    /// The NUL-terminated string at `address`, where it is short and plain ASCII.
+    pub fn string_at(&self, address: u64) -> Option<&'data str> {
+        let bytes = self.bytes_at(address)?;
+        let bytes = bytes.get(..MAX_STRING.min(bytes.len()))?;
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        let text = std::str::from_utf8(bytes.get(..end)?).ok()?;
+        text.bytes().all(|byte| (b' '..=b'~').contains(&byte)).then_some(text)
+    }
+
+    /// The addresses of all NUL-terminated strings equal to `text`, in data that is not code, also
+    /// where a linker made one the tail of another.
+    pub fn find_string(&self, text: &str) -> Vec<u64> {
+        let needle = [text.as_bytes(), b"\0"].concat();
+        let finder = memchr::memmem::Finder::new(&needle);
+        let mut found = Vec::new();
+        for segment in self.segments.iter().filter(|segment| !segment.executable) {
+            let Some(bytes) = self.segment_bytes(segment) else { continue };
+            found.extend(finder.find_iter(bytes).map(|at| segment.address + at as u64));
+        }
+        found
+    }
+
+    /// All whole strings in read-only data of the form `a.b.c`, as numbers.
+    pub fn version_strings(&self) -> Vec<[u32; 3]> {
+        let mut found = Vec::new();
+        for segment in self.segments.iter().filter(|segment| !segment.executable && !segment.writable) {
+            let Some(bytes) = self.segment_bytes(segment) else { continue };
+            found.extend(bytes.split(|byte| *byte == 0).filter_map(version));
+        }
+        found
+    }
+
+    /// The addresses in writable data that hold a pointer to `target`.
+    pub fn pointers_to(&self, target: u64) -> Vec<u64> {
+        let mut found: Vec<u64> = self
+            .pointers
+            .iter()
+            .filter(|(_, pointer)| **pointer == target)
+            .map(|(at, _)| *at)
+            .collect();
+        for segment in self.segments.iter().filter(|segment| segment.writable) {
+            let Some(bytes) = self.segment_bytes(segment) else { continue };
+            let first = segment.address.next_multiple_of(8);
+            let skip = usize::try_from(first - segment.address).unwrap_or(usize::MAX);
+            let (words, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<8>();
+            found.extend(
+                words
+                    .iter()
+                    .zip((first..).step_by(8))
+                    .filter(|(word, at)| u64::from_le_bytes(**word) == target && !self.pointers.contains_key(at))
+                    .map(|(_, at)| at),
+            );
+        }
+        found.sort_unstable();
+        found
+    }
+
+    fn segment(&self, address: u64) -> Option<&Segment> {
+        self.segments.iter().find(|segment| segment.covers(address))
+    }
+
+    fn segment_bytes(&self, segment: &Segment) -> Option<&'data [u8]> {
+        let start = usize::try_from(segment.file_offset).ok()?;
+        let end = start.checked_add(usize::try_from(segment.file_size).ok()?)?;
+        self.data.get(start..end.min(self.data.len()))
+    }
+}
+
+fn is_clone_of(clone: &str, name: &str) -> bool {
+    clone
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('.'))
+        .is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
+}
+
+/// Where the loader will store which address, before it adds the load bias.
+fn relative_pointers(file: &ElfFile64<'_, Endianness>) -> HashMap<u64, u64> {
+    let Some(relocations) = file.dynamic_relocations() else {
+        return HashMap::new();
+    };
+    relocations
+        .take(MAX_RELOCATIONS)
+        .filter_map(|(at, relocation)| match (relocation.flags(), relocation.target()) {
+            (RelocationFlags::Elf { r_type: R_X86_64_RELATIVE }, _) => {
+                Some((at, relocation.addend().cast_unsigned()))
+            }
+            (RelocationFlags::Elf { r_type: object::elf::R_X86_64_64 }, RelocationTarget::Symbol(index)) => {
+                let symbol = file.dynamic_symbol_table()?;
+                let symbol = object::ObjectSymbolTable::symbol_by_index(&symbol, index).ok()?;
+                symbol
+                    .is_definition()
+                    .then(|| (at, symbol.address().wrapping_add_signed(relocation.addend())))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn version(bytes: &[u8]) -> Option<[u32; 3]> {
+    if bytes.len() > 11 {
+        return None;
+    }
+    let text = std::str::from_utf8(bytes).ok()?;
+    let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
+    let version = [parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(version)
+}

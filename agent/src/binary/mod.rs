@@ -1,0 +1,30 @@
+//! From the bytes of an executable to a [`ProbePlan`]. Pure: bytes in, plan out, no I/O.
+//!
+//! The way through: [`image`] (what the ELF file says) → [`code`] (one function, decoded, as a
+//! control-flow graph) → [`execute`] (what every register holds at every instruction, as
+//! [`value`]s) → [`goal`] (where the eviction goal is computed) and [`exits`] (where an evicting
+//! call ends) → [`plan`]. [`members`] finds the members of `server`, [`emulation`] knows which
+//! instructions are cheap to probe.
+//!
+//! Deliberately absent: DWARF, executables without any names, and the form in which
+//! `getMaxmemoryState` is called rather than inlined; each is refused by name.
+
+mod code;
+mod emulation;
+mod execute;
+mod exits;
+mod goal;
+mod image;
+mod members;
+mod plan;
+mod planner;
+mod recipe;
+mod state;
+mod value;
+
+pub use image::ImageError;
+pub use plan::{
+    Confidence, DoneSite, Function, MemberPlan, Method, Operand, ProbePlan, Recipe, Refusal, Site,
+    Sites, Term, VariablePlan,
+};
+pub use planner::plan;

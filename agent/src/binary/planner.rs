@@ -1,0 +1,299 @@
+//! From an executable to its plan: each part of the analysis in turn, and what is missing by name.
+
+use iced_x86::{Formatter as _, GasFormatter, Instruction};
+
+use super::code::FunctionCode;
+use super::execute::Execution;
+use super::exits::{self, Exit};
+use super::goal::{self, GoalCopy};
+use super::image::{Image, ImageError};
+use super::members::{self, ConfigTable, KnownLayout, ServerFacts};
+use super::plan::{
+    Confidence, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site, Sites, VariablePlan,
+};
+use super::recipe::Reach;
+use super::value::Value;
+use super::emulation;
+
+/// Names of the eviction call, newest first.
+const EVICTION_FUNCTIONS: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
+/// Names of what `mem_reported` comes from.
+const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
+/// The variables of a plan, in order.
+const VARIABLES: [&str; 5] = ["mem_reported", "overhead", "mem_used", "mem_tofree", "maxmemory"];
+
+/// Plans the probes of the executable whose whole content is `data`.
+///
+/// What cannot be found is refused by name in the plan itself.
+///
+/// # Errors
+///
+/// Where `data` is not an x86-64 ELF executable.
+pub fn plan(data: &[u8]) -> Result<ProbePlan, ImageError> {
+    let image = Image::parse(data)?;
+    let mut planner = Planner {
+        image: &image,
+        plan: ProbePlan {
+            build_id: image.build_id().map(str::to_owned),
+            product: None,
+            version: None,
+            functions: Vec::new(),
+            sites: Sites::default(),
+            variables: VARIABLES
+                .iter()
+                .map(|name| VariablePlan {
+                    name,
+                    recipe: None,
+                    method: Method::None,
+                    confidence: Confidence::None,
+                })
+                .collect(),
+            members: Vec::new(),
+            refusals: Vec::new(),
+        },
+    };
+    planner.run();
+    Ok(planner.plan)
+}
+
+struct Planner<'a, 'data> {
+    image: &'a Image<'data>,
+    plan: ProbePlan,
+}
+
+impl Planner<'_, '_> {
+    fn run(&mut self) {
+        let Some(code) = self.eviction_function() else { return };
+        self.plan.sites.entry = self.entry_site(&code);
+        if self.plan.sites.entry.is_none() {
+            self.refuse("entry", "no instruction that every call executes before the stack pointer moves");
+        }
+        let config = match members::config_table(self.image) {
+            Ok(config) => config,
+            Err(why) => {
+                self.refuse("maxmemory", &why);
+                ConfigTable::new()
+            }
+        };
+        let Some(maxmemory) = config.get("maxmemory").copied() else {
+            self.refuse("goal", "without the address of maxmemory the calculation cannot be recognised");
+            return;
+        };
+        let mut execution = Execution::run(&code);
+        let goal = match goal::find(&mut execution, maxmemory) {
+            Ok(goal) => Some(goal),
+            Err(why) => {
+                self.refuse("goal", &why.to_string());
+                None
+            }
+        };
+        let mut counter = None;
+        if let Some(goal) = &goal {
+            counter = self.allocator_counter(goal, &execution);
+            self.goal_site(&mut execution, goal, maxmemory);
+            self.done_sites(&mut execution, goal);
+        }
+        self.members(&code, &config, goal.as_ref(), counter);
+    }
+
+    fn eviction_function(&mut self) -> Option<FunctionCode> {
+        let found = EVICTION_FUNCTIONS
+            .iter()
+            .find_map(|name| Some((*name, self.image.function(name)?)));
+        let Some((name, symbol)) = found else {
+            self.refuse(
+                "eviction_call",
+                "no function called performEvictions or freeMemoryIfNeeded: not a Redis server, or its symbols were removed",
+            );
+            return None;
+        };
+        self.plan.functions.push(Function {
+            name: name.to_owned(),
+            address: symbol.address,
+        });
+        FunctionCode::decode(self.image, symbol.address)
+            .map_err(|error| self.refuse("eviction_call", &error.to_string()))
+            .ok()
+    }
+
+    /// The first instruction that the kernel emulates, of those that every call executes before the
+    /// stack pointer moves; else the first of all.
+    fn entry_site(&self, code: &FunctionCode) -> Option<Site> {
+        let block = code.blocks.first()?;
+        let first = block.instructions.first()?;
+        let moves_stack = |instruction: &Instruction| instruction.stack_pointer_increment() != 0;
+        let mut site = first;
+        for instruction in &block.instructions {
+            if emulation::is_emulated(instruction) && instruction.is_stack_instruction() {
+                site = instruction;
+                break;
+            }
+            if moves_stack(instruction) {
+                break;
+            }
+        }
+        self.site(site)
+    }
+
+    fn allocator_counter(&mut self, goal: &GoalCopy, execution: &Execution<'_>) -> Option<u64> {
+        if let Some(symbol) = self.image.function(ALLOCATOR_FUNCTION) {
+            self.plan.functions.push(Function {
+                name: ALLOCATOR_FUNCTION.to_owned(),
+                address: symbol.address,
+            });
+        }
+        members::allocator_counter(self.image, &goal.mem_reported, execution)
+            .map_err(|why| self.refuse("used_memory", &why))
+            .ok()
+    }
+
+    fn goal_site(&mut self, execution: &mut Execution<'_>, goal: &GoalCopy, maxmemory: u64) {
+        let mem_tofree = goal.mem_used.minus(&goal.maxmemory);
+        let values = [&goal.mem_reported, &goal.overhead, &goal.mem_used, &mem_tofree, &goal.maxmemory];
+        let mut best: Option<((usize, u32, bool), Instruction, Vec<Option<Recipe>>)> = None;
+        for candidate in goal::candidates(execution, goal) {
+            let recipes = recipes_at(execution, &candidate.state, &values, goal, maxmemory);
+            let missing = recipes.iter().filter(|recipe| recipe.is_none()).count();
+            let rank = (missing, emulation::cost(&candidate.instruction), !candidate.exclusive);
+            if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
+                best = Some((rank, candidate.instruction, recipes));
+            }
+        }
+        let Some((_, instruction, recipes)) = best else {
+            self.refuse("goal", "no instruction after the deciding branch");
+            return;
+        };
+        self.plan.sites.goal = self.site(&instruction);
+        for (name, recipe) in VARIABLES.iter().zip(recipes) {
+            if recipe.is_none() {
+                self.refuse(name, "at the goal site no register or stack slot holds what it is made of");
+            }
+            for variable in self.plan.variables.iter_mut().filter(|variable| variable.name == *name) {
+                if recipe.is_some() {
+                    variable.method = Method::Dataflow;
+                    variable.confidence = Confidence::Certain;
+                }
+                variable.recipe.clone_from(&recipe);
+            }
+        }
+    }
+
+    fn done_sites(&mut self, execution: &mut Execution<'_>, goal: &GoalCopy) {
+        match exits::find(execution, goal.deciding_block, goal.over_edge, goal.over_block) {
+            Ok(exits) => {
+                self.plan.sites.done = exits.iter().filter_map(|exit| self.done_site(exit)).collect();
+                if exits.iter().any(|exit| exit.result.is_none()) {
+                    self.refuse("result", "at a done site no register is known to hold the result");
+                }
+            }
+            Err(why) => self.refuse("done", &why.to_string()),
+        }
+    }
+
+    fn done_site(&self, exit: &Exit) -> Option<DoneSite> {
+        Some(DoneSite {
+            site: self.site(&exit.instruction)?,
+            result: exit.result.clone(),
+        })
+    }
+
+    fn members(&mut self, code: &FunctionCode, config: &ConfigTable, goal: Option<&GoalCopy>, counter: Option<u64>) {
+        if let Some(address) = counter {
+            self.push_member("used_memory", address, None, Method::Dataflow);
+        }
+        let Some(server) = self.image.object("server") else {
+            self.refuse("server", "no global variable called server: its symbols were removed");
+            if let Some(maxmemory) = config.get("maxmemory") {
+                self.push_member("maxmemory", *maxmemory, None, Method::ConfigTable);
+            }
+            return;
+        };
+        let range = server.address..server.address.saturating_add(server.size);
+        let evicted_keys = goal
+            .and_then(|_| members::incremented_member(code, 0..code.blocks.len(), range.clone()));
+        for (member, address) in config {
+            let offset = address.checked_sub(server.address).filter(|_| range.contains(address));
+            self.push_member(member, *address, offset, Method::ConfigTable);
+        }
+        let facts = ServerFacts {
+            address: server.address,
+            size: server.size,
+            config,
+            evicted_keys,
+        };
+        match members::known_layout(&facts) {
+            Ok(known) => self.known_members(server.address, &known, evicted_keys),
+            Err(why) => {
+                if let Some(address) = evicted_keys {
+                    self.push_member("stat_evictedkeys", address, Some(address - server.address), Method::Dataflow);
+                } else {
+                    self.refuse("stat_evictedkeys", &why);
+                }
+                for member in ["stat_numcommands", "stat_expiredkeys", "stat_clients_type_memory"] {
+                    self.refuse(member, &why);
+                }
+            }
+        }
+    }
+
+    fn known_members(&mut self, server: u64, known: &KnownLayout, evicted_keys: Option<u64>) {
+        let method = match evicted_keys {
+            Some(_) => Method::Dataflow,
+            None => Method::KnownLayout,
+        };
+        let layout = &known.layout;
+        for (member, offset, method) in [
+            ("stat_numcommands", layout.stat_numcommands, Method::KnownLayout),
+            ("stat_evictedkeys", layout.stat_evictedkeys, method),
+            ("stat_expiredkeys", layout.stat_expiredkeys, Method::KnownLayout),
+            ("stat_clients_type_memory", layout.stat_clients_type_memory, Method::KnownLayout),
+        ] {
+            self.push_member(member, server.wrapping_add(offset), Some(offset), method);
+        }
+        let (product, series) = known.product_and_series();
+        self.plan.version = series
+            .as_deref()
+            .and_then(|series| members::version(self.image, series))
+            .or(series);
+        self.plan.product = product;
+    }
+
+    fn push_member(&mut self, name: &'static str, address: u64, offset: Option<u64>, method: Method) {
+        self.plan.members.push(MemberPlan {
+            name,
+            address,
+            offset,
+            method,
+        });
+    }
+
+    fn refuse(&mut self, what: &str, why: &str) {
+        self.plan.refusals.push(Refusal {
+            what: what.to_owned(),
+            why: why.to_owned(),
+        });
+    }
+
+    fn site(&self, instruction: &Instruction) -> Option<Site> {
+        let mut text = String::new();
+        GasFormatter::new().format(instruction, &mut text);
+        Some(Site {
+            address: instruction.ip(),
+            file_offset: self.image.file_offset(instruction.ip())?,
+            instruction: text,
+            emulated: emulation::is_emulated(instruction),
+        })
+    }
+}
+
+fn recipes_at(
+    execution: &mut Execution<'_>,
+    state: &super::state::State,
+    values: &[&Value; 5],
+    goal: &GoalCopy,
+    maxmemory: u64,
+) -> Vec<Option<Recipe>> {
+    let mut reach = Reach::of(execution, state, values);
+    reach.add_global(maxmemory, "server.maxmemory", &goal.maxmemory);
+    values.iter().map(|value| reach.recipe(value)).collect()
+}

@@ -1,0 +1,90 @@
+//! From what is known at one point to recipes: which sum of registers, stack slots and globals is
+//! a given value.
+
+use super::execute::Execution;
+use super::goal::resolve;
+use super::plan::{Operand, Recipe, Term};
+use super::state::{RSP, State};
+use super::value::{Value};
+
+/// Most places that are combined with each other.
+const MAX_PLACES: usize = 32;
+
+/// A value in reach, and where.
+struct Place {
+    operand: Operand,
+    value: Value,
+}
+
+/// The places at one point from which values can be recovered, cheapest first.
+pub struct Reach {
+    places: Vec<Place>,
+}
+
+impl Reach {
+    /// What is in reach in `state` and has to do with `wanted`.
+    pub fn of(execution: &mut Execution<'_>, state: &State, wanted: &[&Value]) -> Self {
+        let mut places = Vec::new();
+        let mut add = |execution: &mut Execution<'_>, operand, value: &Value| {
+            let value = resolve(&mut execution.atoms, value, &state.facts);
+            if places.len() < MAX_PLACES && wanted.iter().any(|wanted| value.shares_atoms_with(wanted)) {
+                places.push(Place { operand, value });
+            }
+        };
+        for (number, value) in state.registers.iter().enumerate() {
+            let number = u8::try_from(number).unwrap_or(u8::MAX);
+            add(execution, Operand::Register { number, width: 8 }, value);
+        }
+        if let Some(top) = execution.stack_offset(&state.registers[RSP]) {
+            for (offset, (value, width)) in state.stack.iter().filter(|(offset, _)| **offset >= top) {
+                if *width != 8 {
+                    continue;
+                }
+                let operand = Operand::Memory {
+                    base: 4,
+                    displacement: offset.wrapping_sub(top),
+                    width: 8,
+                };
+                add(execution, operand, value);
+            }
+        }
+        Self { places }
+    }
+
+    /// Adds a global variable that holds `value`, as the last resort.
+    pub fn add_global(&mut self, address: u64, name: &str, value: &Value) {
+        self.places.push(Place {
+            operand: Operand::Global {
+                address,
+                name: name.to_owned(),
+            },
+            value: value.clone(),
+        });
+    }
+
+    /// The shortest sum of up to three places that is `wanted`.
+    pub fn recipe(&self, wanted: &Value) -> Option<Recipe> {
+        (1..=3).find_map(|length| self.sum(wanted, length, 0)).map(|terms| Recipe { terms })
+    }
+
+    fn sum(&self, wanted: &Value, length: usize, from: usize) -> Option<Vec<Term>> {
+        for (index, place) in self.places.iter().enumerate().skip(from) {
+            for negative in [false, true] {
+                let rest = wanted.plus(&place.value, if negative { 1 } else { u64::MAX });
+                let term = Term {
+                    negative,
+                    operand: place.operand.clone(),
+                };
+                if length == 1 {
+                    if rest == Value::constant(0) {
+                        return Some(vec![term]);
+                    }
+                } else if let Some(mut terms) = self.sum(&rest, length - 1, index + 1) {
+                    terms.insert(0, term);
+                    return Some(terms);
+                }
+            }
+        }
+        None
+    }
+}

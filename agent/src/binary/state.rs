@@ -1,0 +1,219 @@
+//! What is known at one point of a function: registers, stack slots, flags, facts.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use iced_x86::ConditionCode;
+
+use super::value::{Atom, Atoms, Condition, Relation, Value};
+
+/// x86-64 number of the stack pointer.
+pub const RSP: usize = 4;
+/// x86-64 numbers of the registers that a call may change (System V ABI).
+pub const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+/// Most facts that are carried along.
+const MAX_FACTS: usize = 64;
+/// Most values that a merged value can be one of.
+const MAX_OPTIONS: usize = 4;
+/// Most stack slots that are carried along.
+const MAX_SLOTS: usize = 256;
+
+/// What the flags say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Flags {
+    /// Nothing that is known.
+    Unknown,
+    /// They are those of `left - right` over `bits` bits.
+    Comparison {
+        /// Minuend.
+        left: Value,
+        /// Subtrahend.
+        right: Value,
+        /// 8, 16, 32 or 64.
+        bits: u8,
+    },
+    /// Zero and sign flag are those of a result; carry and overflow are not known.
+    ZeroAndSign {
+        /// The result.
+        of: Value,
+        /// 8, 16, 32 or 64.
+        bits: u8,
+    },
+}
+
+impl Flags {
+    /// What it means that `code` holds.
+    pub fn condition(&self, code: ConditionCode) -> Option<Condition> {
+        let make = |relation, left: &Value, right: &Value, bits| {
+            Some(Condition {
+                relation,
+                left: left.clone(),
+                right: right.clone(),
+                bits,
+            })
+        };
+        let (left, right, bits, exact) = match self {
+            Self::Unknown => return None,
+            Self::Comparison { left, right, bits } => (left.clone(), right.clone(), *bits, true),
+            Self::ZeroAndSign { of, bits } => (of.clone(), Value::constant(0), *bits, false),
+        };
+        match code {
+            ConditionCode::e => make(Relation::Equal, &left, &right, bits),
+            ConditionCode::ne => make(Relation::NotEqual, &left, &right, bits),
+            ConditionCode::s => make(Relation::Less, &left.minus(&right), &Value::constant(0), bits),
+            ConditionCode::ns => make(Relation::LessOrEqual, &Value::constant(0), &left.minus(&right), bits),
+            _ if !exact => None,
+            ConditionCode::b => make(Relation::Below, &left, &right, bits),
+            ConditionCode::ae => make(Relation::BelowOrEqual, &right, &left, bits),
+            ConditionCode::a => make(Relation::Below, &right, &left, bits),
+            ConditionCode::be => make(Relation::BelowOrEqual, &left, &right, bits),
+            ConditionCode::l => make(Relation::Less, &left, &right, bits),
+            ConditionCode::ge => make(Relation::LessOrEqual, &right, &left, bits),
+            ConditionCode::g => make(Relation::Less, &right, &left, bits),
+            ConditionCode::le => make(Relation::LessOrEqual, &left, &right, bits),
+            _ => None,
+        }
+    }
+}
+
+/// What is known at one point.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// By x86-64 number.
+    pub registers: [Value; 16],
+    /// What the flags say.
+    pub flags: Flags,
+    /// Stack slots: offset from the stack pointer at entry → value and width in bytes.
+    pub stack: BTreeMap<i64, (Value, u8)>,
+    /// Lowest offset of a stack slot whose address was handed out.
+    pub escaped: Option<i64>,
+    /// Changes whenever memory may have changed.
+    pub generation: u64,
+    /// What the branches taken imply.
+    pub facts: Rc<Vec<Condition>>,
+}
+
+impl State {
+    /// At a function's first instruction.
+    pub fn at_entry(atoms: &mut Atoms) -> Self {
+        Self {
+            registers: std::array::from_fn(|number| {
+                atoms.value(Atom::Entry(u8::try_from(number).unwrap_or(u8::MAX)))
+            }),
+            flags: Flags::Unknown,
+            stack: BTreeMap::new(),
+            escaped: None,
+            generation: 0,
+            facts: Rc::new(Vec::new()),
+        }
+    }
+
+    /// Adds what a branch implies.
+    pub fn assume(&mut self, fact: Condition) {
+        if self.facts.len() < MAX_FACTS && !self.facts.contains(&fact) {
+            Rc::make_mut(&mut self.facts).push(fact);
+        }
+    }
+
+    /// Forgets every stack slot that overlaps `width` bytes at `offset`.
+    pub fn forget_slots(&mut self, offset: i64, width: i64) {
+        self.stack
+            .retain(|at, (_, size)| *at >= offset.saturating_add(width) || at.saturating_add(i64::from(*size)) <= offset);
+    }
+
+    /// Writes a stack slot.
+    pub fn store_slot(&mut self, offset: i64, width: u8, value: Value) {
+        self.forget_slots(offset, i64::from(width));
+        if self.stack.len() < MAX_SLOTS {
+            self.stack.insert(offset, (value, width));
+        }
+    }
+
+    /// Memory changed at `address` in a way that is not known: loads from now on are new ones, and
+    /// slots that others can reach are forgotten.
+    pub fn clobber_memory(&mut self, address: u64) {
+        self.generation = address;
+        if let Some(escaped) = self.escaped {
+            self.stack.retain(|at, _| *at < escaped);
+        }
+    }
+
+    /// What holds at the block at `address` whichever of `states` control comes from. In a loop
+    /// (`around`), only where the stack is survives.
+    pub fn merge(mut states: Vec<Self>, around: bool, address: u64, atoms: &mut Atoms) -> Option<Self> {
+        let stack_pointer = atoms.value(Atom::Entry(4));
+        let mut merged = states.pop()?;
+        if states.is_empty() && !around {
+            return Some(merged);
+        }
+        for number in 0..merged.registers.len() {
+            let options = states.iter().map(|state| &state.registers[number]);
+            let own = merged.registers[number].clone();
+            let same = options.clone().all(|option| *option == own);
+            let frame = own.minus(&stack_pointer).as_constant().is_some();
+            if same && (!around || frame) {
+                continue;
+            }
+            let index = u32::try_from(number).unwrap_or(u32::MAX);
+            merged.registers[number] = if around {
+                atoms.value(Atom::Opaque { address, index })
+            } else {
+                merge_values(options.cloned().chain([own]), address, index, atoms)
+            };
+        }
+        if around {
+            merged.stack.clear();
+            merged.flags = Flags::Unknown;
+            merged.facts = Rc::new(Vec::new());
+            merged.generation = address;
+            return Some(merged);
+        }
+        let slots: Vec<(i64, u8)> = merged.stack.iter().map(|(at, (_, width))| (*at, *width)).collect();
+        for (at, width) in slots {
+            let others: Option<Vec<Value>> = states
+                .iter()
+                .map(|state| match state.stack.get(&at) {
+                    Some((value, other)) if *other == width => Some(value.clone()),
+                    _ => None,
+                })
+                .collect();
+            let Some(others) = others else {
+                merged.stack.remove(&at);
+                continue;
+            };
+            if let Some((own, _)) = merged.stack.get_mut(&at) {
+                let index = 0x8000_0000 | u32::try_from(at & 0x7fff_ffff).unwrap_or(0);
+                *own = merge_values(others.into_iter().chain([own.clone()]), address, index, atoms);
+            }
+        }
+        for state in &states {
+            if state.flags != merged.flags {
+                merged.flags = Flags::Unknown;
+            }
+            if state.generation != merged.generation {
+                merged.generation = address;
+            }
+            merged.escaped = match (merged.escaped, state.escaped) {
+                (Some(left), Some(right)) => Some(left.min(right)),
+                (left, right) => left.or(right),
+            };
+            Rc::make_mut(&mut merged.facts).retain(|fact| state.facts.contains(fact));
+        }
+        Some(merged)
+    }
+}
+
+fn merge_values(values: impl Iterator<Item = Value>, address: u64, index: u32, atoms: &mut Atoms) -> Value {
+    let mut options: Vec<Value> = Vec::new();
+    for value in values {
+        if !options.contains(&value) {
+            options.push(value);
+        }
+    }
+    match options.len() {
+        0 => atoms.value(Atom::Opaque { address, index }),
+        1 => options.swap_remove(0),
+        2..=MAX_OPTIONS => atoms.value(Atom::Merged { address, index, options }),
+        _ => atoms.value(Atom::Opaque { address, index }),
+    }
+}
