@@ -8,3 +8,5 @@ fn main() {
     println!("{}", serde_json::to_string_pretty(&plan).unwrap());
     eprintln!("{:?}", t.elapsed());
 }
+mod probes;
+mod telemetry;

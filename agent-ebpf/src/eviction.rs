@@ -1,0 +1,217 @@
+//! The programs on the eviction call.
+//!
+//! What an evicting call reports is kept aside at the goal site and counted when the call ends, so
+//! that at any moment as many durations, results and goals are counted as calls.
+
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use evictscope_ebpf::{
+    Check, EvictionStats, Fault, ProgramKind, ResultKind, ServerConfig, Variable, bounds,
+};
+
+use crate::evaluate::{copy_registers, read_user, recipe, term};
+use crate::maps::{Hit, hit};
+
+/// A call begins.
+#[inline(always)]
+pub fn try_enter(ctx: &ProbeContext) -> Option<u32> {
+    let Hit { stats, .. } = hit(ctx)?;
+    begin(stats, ProgramKind::EvictionEnter);
+    lose_unfinished(stats);
+    stats.entered_ns = now();
+    finish(stats);
+    Some(0)
+}
+
+/// A call returns.
+#[inline(always)]
+pub fn try_return(ctx: &RetProbeContext) -> Option<u32> {
+    let ended = now();
+    let Hit { stats, .. } = hit(ctx)?;
+    begin(stats, ProgramKind::EvictionReturn);
+    let result = result_kind(ctx.ret::<u64>() as u32);
+    if stats.evicting_since_ns != 0 {
+        end_evicting(stats, ended, result);
+    } else if stats.entered_ns != 0 {
+        let duration = ended.saturating_sub(stats.entered_ns);
+        stats.noop.duration.record(bounds::DURATION_NS.bucket(duration), duration);
+        stats.noop.results[result as usize] += 1;
+    }
+    stats.entered_ns = 0;
+    finish(stats);
+    Some(0)
+}
+
+/// A call is over the limit and about to evict.
+#[inline(always)]
+pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
+    let Hit { config, stats, .. } = hit(ctx)?;
+    begin(stats, ProgramKind::EvictionGoal);
+    // SAFETY: the kernel passes the registers of the probed thread.
+    copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
+    lose_unfinished(stats);
+    if evaluate_goal(config, stats) {
+        // Last, so that what this program costs is not part of the duration.
+        stats.evicting_since_ns = now();
+    }
+    finish(stats);
+    Some(0)
+}
+
+/// An evicting call is about to return.
+#[inline(always)]
+pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
+    let ended = now();
+    let Hit { site, config, stats } = hit(ctx)?;
+    begin(stats, ProgramKind::EvictionDone);
+    if stats.evicting_since_ns != 0 {
+        // SAFETY: the kernel passes the registers of the probed thread.
+        copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
+        let result = match config.results.get(site as usize) {
+            Some(place) if place.kind != 0 => term(place, &stats.registers),
+            _ => None,
+        };
+        let result = result.map_or(ResultKind::Unknown, |result| result_kind(result as u32));
+        end_evicting(stats, ended, result);
+        // The return program has nothing left to count.
+        stats.entered_ns = 0;
+    }
+    finish(stats);
+    Some(0)
+}
+
+/// Evaluates the recipes into `pending`; `false` where the call turns out to be within the limit.
+#[inline(always)]
+fn evaluate_goal(config: &ServerConfig, stats: &mut EvictionStats) -> bool {
+    let reported = known(config, stats, Variable::MemReported);
+    let overhead = known(config, stats, Variable::Overhead);
+    let used = known(config, stats, Variable::MemUsed);
+    let tofree = known(config, stats, Variable::MemTofree);
+    let maxmemory = known(config, stats, Variable::Maxmemory);
+    if let (Some(used), Some(maxmemory)) = (used, maxmemory)
+        && used <= maxmemory
+    {
+        return false;
+    }
+    check_allocator(config, stats, reported);
+    if let (Some(reported), Some(overhead), Some(used), Some(tofree), Some(maxmemory)) =
+        (reported, overhead, used, tofree, maxmemory)
+    {
+        let right = used == reported.wrapping_sub(overhead) && tofree == used.wrapping_sub(maxmemory);
+        check(stats, Check::Arithmetic, right);
+    }
+    if let Some(maxmemory) = maxmemory
+        && config.members[evictscope_ebpf::Member::Maxmemory as usize] != 0
+    {
+        match read_user(config.members[evictscope_ebpf::Member::Maxmemory as usize]) {
+            Some(member) => check(stats, Check::Maxmemory, member == maxmemory),
+            None => stats.faults[Fault::Member as usize] += 1,
+        }
+    }
+    keep(stats, Variable::MemReported, reported);
+    keep(stats, Variable::Overhead, overhead);
+    keep(stats, Variable::MemUsed, used);
+    keep(stats, Variable::MemTofree, tofree);
+    true
+}
+
+#[inline(always)]
+fn check_allocator(config: &ServerConfig, stats: &mut EvictionStats, reported: Option<u64>) {
+    if let Some(reported) = reported
+        && config.used_memory.address != 0
+    {
+        match read_user(config.used_memory.address) {
+            Some(counter) => check(stats, Check::Allocator, counter == reported),
+            None => stats.faults[Fault::Allocator as usize] += 1,
+        }
+    }
+}
+
+#[inline(always)]
+fn check(stats: &mut EvictionStats, check: Check, right: bool) {
+    stats.checks[check as usize] += 1;
+    if !right {
+        stats.check_failures[check as usize] += 1;
+    }
+}
+
+#[inline(always)]
+fn known(config: &ServerConfig, stats: &mut EvictionStats, variable: Variable) -> Option<u64> {
+    let how = &config.recipes[variable as usize];
+    if !how.is_known() {
+        return None;
+    }
+    let value = recipe(how, &stats.registers);
+    if value.is_none() {
+        stats.faults[Fault::Recipe as usize] += 1;
+    }
+    value
+}
+
+#[inline(always)]
+fn keep(stats: &mut EvictionStats, variable: Variable, value: Option<u64>) {
+    stats.pending[variable as usize] = value.unwrap_or(0);
+    stats.pending_known[variable as usize] = value.is_some() as u64;
+}
+
+#[inline(always)]
+fn end_evicting(stats: &mut EvictionStats, ended: u64, result: ResultKind) {
+    let duration = ended.saturating_sub(stats.evicting_since_ns);
+    stats.evicting.duration.record(bounds::DURATION_NS.bucket(duration), duration);
+    stats.evicting.results[result as usize] += 1;
+    let [reported, overhead, used, tofree] = stats.pending;
+    if stats.pending_known[Variable::MemReported as usize] != 0 {
+        stats.mem_reported.record(bounds::MEMORY.bucket(reported), reported);
+    }
+    if stats.pending_known[Variable::Overhead as usize] != 0 {
+        stats.overhead.record(bounds::OVERHEAD.bucket(overhead), overhead);
+    }
+    if stats.pending_known[Variable::MemUsed as usize] != 0 {
+        stats.mem_used.record(bounds::MEMORY.bucket(used), used);
+    }
+    if stats.pending_known[Variable::MemTofree as usize] != 0 {
+        stats.mem_tofree.record(bounds::MEM_TOFREE.bucket(tofree), tofree);
+    }
+    stats.evicting_since_ns = 0;
+    stats.last_evicting_ns = ended;
+}
+
+/// Gives up an evicting call that was never seen to end.
+#[inline(always)]
+fn lose_unfinished(stats: &mut EvictionStats) {
+    if stats.evicting_since_ns != 0 {
+        stats.faults[Fault::LostExit as usize] += 1;
+        stats.evicting_since_ns = 0;
+    }
+}
+
+#[inline(always)]
+fn result_kind(result: u32) -> ResultKind {
+    match result {
+        0 => ResultKind::Ok,
+        1 => ResultKind::Running,
+        2 => ResultKind::Fail,
+        _ => ResultKind::Unknown,
+    }
+}
+
+#[inline(always)]
+fn begin(stats: &mut EvictionStats, program: ProgramKind) {
+    let begun = stats.begun.wrapping_add(1);
+    // SAFETY: a valid, aligned field; volatile keeps it before the updates that follow.
+    unsafe { core::ptr::write_volatile(&mut stats.begun, begun) };
+    stats.hits[program as usize] += 1;
+}
+
+#[inline(always)]
+fn finish(stats: &mut EvictionStats) {
+    let finished = stats.begun;
+    // SAFETY: a valid, aligned field; volatile keeps it after the updates before it.
+    unsafe { core::ptr::write_volatile(&mut stats.finished, finished) };
+}
+
+#[inline(always)]
+fn now() -> u64 {
+    // SAFETY: the helper takes nothing and always succeeds.
+    unsafe { bpf_ktime_get_ns() }
+}

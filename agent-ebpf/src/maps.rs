@@ -1,0 +1,83 @@
+//! The maps, and how a program finds its slot in them.
+
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cookie};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap};
+use aya_ebpf::EbpfContext;
+use evictscope_ebpf::{Cookie, EvictionStats, MAX_SERVERS, SampleStats, ServerConfig};
+
+/// By slot: what the programs need to know of a server.
+#[map]
+static CONFIGS: Array<ServerConfig> = Array::with_max_entries(MAX_SERVERS, 0);
+
+/// By slot: what the uprobe programs count.
+#[map]
+static EVICTIONS: Array<EvictionStats> = Array::with_max_entries(MAX_SERVERS, 0);
+
+/// By slot: what the sampling program counts.
+#[map]
+static SAMPLES: Array<SampleStats> = Array::with_max_entries(MAX_SERVERS, 0);
+
+/// Main thread id → slot, as perf events carry no cookie.
+#[map]
+static SLOTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_SERVERS, 0);
+
+/// What a uprobe program works on.
+pub struct Hit {
+    /// Which of the plan's sites of its kind was hit.
+    pub site: u32,
+    /// The server's configuration.
+    pub config: &'static ServerConfig,
+    /// The server's counters.
+    pub stats: &'static mut EvictionStats,
+}
+
+/// What the sampling program works on.
+pub struct Sample {
+    /// The server's configuration.
+    pub config: &'static ServerConfig,
+    /// The server's counters.
+    pub stats: &'static mut SampleStats,
+    /// Whether the main thread is in an evicting call.
+    pub evicting: bool,
+}
+
+/// The slot of the server whose probe was hit; `None` where the process is another than the one
+/// the probe was meant for (the kernel's own filter has been wrong for return probes).
+#[inline(always)]
+pub fn hit(ctx: &impl EbpfContext) -> Option<Hit> {
+    // SAFETY: the context is the one that the program was called with.
+    let cookie = Cookie::decode(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let config = CONFIGS.get(cookie.slot)?;
+    if config.tgid != (bpf_get_current_pid_tgid() >> 32) as u32 {
+        return None;
+    }
+    // SAFETY: eviction calls of one server do not overlap (see `stats`), so nothing else refers to
+    // this slot while the program runs; the agent only copies it.
+    let stats = unsafe { &mut *EVICTIONS.get_ptr_mut(cookie.slot)? };
+    Some(Hit {
+        site: cookie.site,
+        config,
+        stats,
+    })
+}
+
+/// The slot of the server whose main thread is running.
+#[inline(always)]
+pub fn sample() -> Option<Sample> {
+    let thread = bpf_get_current_pid_tgid();
+    // SAFETY: the value is a plain number that the agent replaces as a whole.
+    let slot = unsafe { *SLOTS.get(&(thread as u32))? };
+    let config = CONFIGS.get(slot)?;
+    if config.tgid != (thread >> 32) as u32 {
+        return None;
+    }
+    // SAFETY: one thread is sampled by one event, which does not interrupt itself.
+    let stats = unsafe { &mut *SAMPLES.get_ptr_mut(slot)? };
+    let evicting = EVICTIONS.get(slot)?.evicting_since_ns != 0;
+    Some(Sample {
+        config,
+        stats,
+        evicting,
+    })
+}

@@ -1,0 +1,105 @@
+//! The program on the main thread's CPU clock.
+
+use aya_ebpf::bindings::bpf_perf_event_value;
+use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_perf_prog_read_value};
+use aya_ebpf::programs::PerfEventContext;
+use aya_ebpf::EbpfContext as _;
+use evictscope_ebpf::{
+    Activity, CLIENT_BUFFERS_INTERVAL_NS, Fault, MEMBERS, Member, SampleStats, ServerConfig, bounds,
+};
+
+use crate::evaluate::read_user;
+use crate::maps::{Sample, sample};
+
+/// Charges the CPU time since the last sample, and reads the members.
+#[inline(always)]
+pub fn try_sample(ctx: &PerfEventContext) -> Option<u32> {
+    let Sample {
+        config,
+        stats,
+        evicting,
+    } = sample()?;
+    let begun = stats.begun.wrapping_add(1);
+    // SAFETY: a valid, aligned field; volatile keeps it before the updates that follow.
+    unsafe { core::ptr::write_volatile(&mut stats.begun, begun) };
+    stats.hits += 1;
+    charge_cpu(ctx, stats, evicting);
+    read_members(config, stats);
+    // SAFETY: as above; volatile keeps it after the updates.
+    unsafe { core::ptr::write_volatile(&mut stats.finished, begun) };
+    Some(0)
+}
+
+#[inline(always)]
+fn charge_cpu(ctx: &PerfEventContext, stats: &mut SampleStats, evicting: bool) {
+    let mut value = bpf_perf_event_value {
+        counter: 0,
+        enabled: 0,
+        running: 0,
+    };
+    let size = size_of::<bpf_perf_event_value>() as u32;
+    // SAFETY: the context is the one the program was called with, the buffer is as long as said.
+    if unsafe { bpf_perf_prog_read_value(ctx.as_ptr().cast(), &mut value, size) } != 0 {
+        return;
+    }
+    let activity = if evicting { Activity::Eviction } else { Activity::Other };
+    let elapsed = value.counter.wrapping_sub(stats.counter_ns);
+    stats.cpu_ns[activity as usize] = stats.cpu_ns[activity as usize].wrapping_add(elapsed);
+    stats.counter_ns = value.counter;
+}
+
+#[inline(always)]
+fn read_members(config: &ServerConfig, stats: &mut SampleStats) {
+    // SAFETY: the helper takes nothing and always succeeds.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let mut known = 0_u64;
+    for index in 0..MEMBERS {
+        if config.members[index] == 0 {
+            continue;
+        }
+        match read_user(config.members[index]) {
+            Some(value) => {
+                stats.members.values[index] = value;
+                known |= 1 << index;
+            }
+            None => stats.faults[Fault::Member as usize] += 1,
+        }
+    }
+    stats.members.known = known;
+    stats.members.used_memory_known = 0;
+    if config.used_memory.address != 0 {
+        match read_user(config.used_memory.address) {
+            Some(value) => {
+                stats.members.used_memory = value;
+                stats.members.used_memory_known = 1;
+            }
+            None => stats.faults[Fault::Allocator as usize] += 1,
+        }
+    }
+    stats.members.read_ns = now;
+    count_client_buffers(stats, known, now);
+}
+
+#[inline(always)]
+fn count_client_buffers(stats: &mut SampleStats, known: u64, now: u64) {
+    const CLASSES: [Member; 4] = [
+        Member::ClientsNormal,
+        Member::ClientsReplica,
+        Member::ClientsPubsub,
+        Member::ClientsPrimary,
+    ];
+    let mut total = 0_u64;
+    for class in CLASSES {
+        if known & (1 << class as usize) == 0 {
+            return;
+        }
+        total = total.wrapping_add(stats.members.values[class as usize]);
+    }
+    if total > stats.client_buffers_peak {
+        stats.client_buffers_peak = total;
+    }
+    if now.wrapping_sub(stats.client_buffers_ns) >= CLIENT_BUFFERS_INTERVAL_NS {
+        stats.client_buffers_ns = now;
+        stats.client_buffers.record(bounds::CLIENT_BUFFERS.bucket(total), total);
+    }
+}

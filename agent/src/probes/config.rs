@@ -1,0 +1,96 @@
+//! From a plan, which speaks of the ELF file, to what the programs need of one process.
+
+use evictscope_ebpf as kernel;
+use evictscope_ebpf::{Member, ServerConfig, TermKind, VARIABLES, Variable};
+
+use super::Target;
+use crate::binary::{Operand, ProbePlan, Recipe};
+
+/// Which plan member each kernel member is, and how many bytes behind its address.
+const MEMBERS: [(Member, &str, u64); kernel::MEMBERS] = [
+    (Member::Maxmemory, "maxmemory", 0),
+    (Member::CommandsProcessed, "stat_numcommands", 0),
+    (Member::EvictedKeys, "stat_evictedkeys", 0),
+    (Member::ExpiredKeys, "stat_expiredkeys", 0),
+    (Member::ClientsNormal, "stat_clients_type_memory", 0),
+    (Member::ClientsReplica, "stat_clients_type_memory", 8),
+    (Member::ClientsPubsub, "stat_clients_type_memory", 16),
+    (Member::ClientsPrimary, "stat_clients_type_memory", 24),
+];
+
+/// What the programs need to know of `target`: the plan's recipes and addresses, as they are in
+/// this process.
+pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
+    let mut config = ServerConfig {
+        tgid: target.pid,
+        ..ServerConfig::OFF
+    };
+    for variable in VARIABLES {
+        let planned = plan.variables.iter().find(|planned| planned.name == name(variable));
+        if let Some(planned) = planned.and_then(|planned| planned.recipe.as_ref()) {
+            config.recipes[variable as usize] = recipe(planned, target.load_bias);
+        }
+    }
+    for (place, done) in config.results.iter_mut().zip(&plan.sites.done) {
+        if let Some(result) = &done.result {
+            *place = term(result, false, target.load_bias);
+        }
+    }
+    let address = |name: &str| {
+        let member = plan.members.iter().find(|member| member.name == name)?;
+        Some(member.address.wrapping_add(target.load_bias))
+    };
+    for (member, name, distance) in MEMBERS {
+        config.members[member as usize] = address(name).map_or(0, |address| address.wrapping_add(distance));
+    }
+    config.used_memory.address = address("used_memory").unwrap_or(0);
+    config
+}
+
+/// The name that plans use.
+fn name(variable: Variable) -> &'static str {
+    match variable {
+        Variable::MemReported => "mem_reported",
+        Variable::Overhead => "overhead",
+        Variable::MemUsed => "mem_used",
+        Variable::MemTofree => "mem_tofree",
+        Variable::Maxmemory => "maxmemory",
+    }
+}
+
+fn recipe(planned: &Recipe, load_bias: u64) -> kernel::Recipe {
+    let mut recipe = kernel::Recipe::UNKNOWN;
+    // A recipe that is too long would be cut short, and so wrong.
+    if planned.terms.len() <= recipe.terms.len() {
+        for (place, planned) in recipe.terms.iter_mut().zip(&planned.terms) {
+            *place = term(&planned.operand, planned.negative, load_bias);
+        }
+    }
+    recipe
+}
+
+fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
+    let (kind, register, width, displacement) = match operand {
+        Operand::Register { number, width } => (TermKind::Register, *number, *width, 0),
+        Operand::Memory {
+            base,
+            displacement,
+            width,
+        } => (TermKind::Memory, *base, *width, *displacement),
+        Operand::Global { address, .. } => (
+            TermKind::Absolute,
+            0,
+            8,
+            address.wrapping_add(load_bias).cast_signed(),
+        ),
+        Operand::Constant(value) => (TermKind::Constant, 0, 8, *value),
+    };
+    kernel::Term {
+        kind: kind as u8,
+        register,
+        width,
+        negative: u8::from(negative),
+        reserved: 0,
+        displacement,
+    }
+}

@@ -1,0 +1,97 @@
+//! What can go wrong with the kernel, and what to do about it.
+
+use std::io::ErrorKind;
+
+use aya::programs::ProgramError;
+
+/// What can go wrong with the kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The kernel does not let this user load BPF programs.
+    #[error("the kernel does not allow this process to load BPF programs or attach probes: {0}; run evictscope as root, or with CAP_SYS_ADMIN (this kernel may refuse CAP_BPF + CAP_PERFMON)")]
+    NotPermitted(String),
+    /// The object does not load.
+    #[error("the BPF programs cannot be loaded: {0}; `evictscope check` says what this kernel lacks")]
+    Load(String),
+    /// The kernel refused a program, or aya could not handle it.
+    #[error("the kernel refused a BPF program: {0}")]
+    Program(ProgramError),
+    /// A probe could not be attached.
+    #[error("cannot attach {program} to process {pid}: {reason}")]
+    Attach {
+        /// Name of the program.
+        program: &'static str,
+        /// The process.
+        pid: u32,
+        /// Every error of the chain.
+        reason: String,
+    },
+    /// The process has ended.
+    #[error("process {0} has ended")]
+    Gone(u32),
+    /// All slots are taken.
+    #[error("{0} servers are watched already, which is the most one agent can; narrow --process-match")]
+    TooManyServers(u32),
+    /// The built object lacks something: a defect of the build.
+    #[error("the BPF object has no {0}: build evictscope again")]
+    Object(&'static str),
+    /// A map could not be read or written.
+    #[error("a BPF map cannot be used: {0}")]
+    Map(#[from] aya::maps::MapError),
+}
+
+impl ProbeError {
+    /// From loading the object.
+    pub(super) fn load(error: aya::EbpfError) -> Self {
+        let reason = chain(&error);
+        match is_permission(&error) {
+            true => Self::NotPermitted(reason),
+            false => Self::Load(reason),
+        }
+    }
+
+    /// From loading or handling one program.
+    pub(super) fn program(error: ProgramError) -> Self {
+        match is_permission(&error) {
+            true => Self::NotPermitted(chain(&error)),
+            false => Self::Program(error),
+        }
+    }
+
+    /// From attaching one program.
+    pub(super) fn attach(program: &'static str, pid: u32, error: ProgramError) -> Self {
+        if is_permission(&error) {
+            return Self::NotPermitted(chain(&error));
+        }
+        if io_error(&error).is_some_and(|error| {
+            error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+        }) {
+            return Self::Gone(pid);
+        }
+        Self::Attach {
+            program,
+            pid,
+            reason: chain(&error),
+        }
+    }
+}
+
+fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+    io_error(error).is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+}
+
+/// The error and all that caused it.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for part in std::iter::successors(Some(error), |error| error.source()) {
+        let text = part.to_string();
+        if parts.last() != Some(&text) {
+            parts.push(text);
+        }
+    }
+    parts.join(": ")
+}

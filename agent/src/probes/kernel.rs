@@ -1,0 +1,26 @@
+//! The shared structures as aya copies them in and out of maps.
+
+use evictscope_ebpf::{EvictionStats, SampleStats, ServerConfig};
+
+/// A structure of `evictscope_ebpf` in a map.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Shared<T>(pub T);
+
+// SAFETY: `repr(C)`, integers only, so every bit pattern is a value and all of it can be copied.
+unsafe impl aya::Pod for Shared<ServerConfig> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Shared<EvictionStats> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Shared<SampleStats> {}
+
+impl<T> Shared<T>
+where
+    Self: aya::Pod,
+{
+    /// Nothing counted.
+    pub fn zero() -> Self {
+        // SAFETY: `Pod` promises that every bit pattern is a value.
+        unsafe { std::mem::zeroed() }
+    }
+}

@@ -1,0 +1,175 @@
+//! What is known of one server since it was found.
+
+use evictscope_ebpf::{
+    Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, Fault, ProgramKind, Variable, bounds,
+};
+
+use super::totals::advance_all;
+use super::{Accumulator, CallTotals, HistogramTotals, Members, Snapshot};
+
+/// What is known of one server since it was found: totals that only grow, and last values.
+#[derive(Clone, Debug)]
+pub struct ServerState {
+    /// Evicting calls.
+    pub evicting: CallTotals,
+    /// No-op calls; counted only while the entry and return probes are attached.
+    pub noop: CallTotals,
+    mem_tofree: HistogramTotals,
+    mem_reported: HistogramTotals,
+    mem_used: HistogramTotals,
+    overhead: HistogramTotals,
+    client_buffers: HistogramTotals,
+    client_buffers_peak: u64,
+    client_buffers_recorded_ns: u64,
+    hits: [Accumulator; 4],
+    sample_hits: Accumulator,
+    eviction_faults: [Accumulator; 4],
+    sample_faults: [Accumulator; 4],
+    checks: [Accumulator; 3],
+    check_failures: [Accumulator; 3],
+    cpu_ns: [Accumulator; 2],
+    members: Option<Members>,
+}
+
+impl Default for ServerState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ServerState {
+    /// A server of which nothing was read yet.
+    pub fn new() -> Self {
+        Self {
+            evicting: CallTotals::new(),
+            noop: CallTotals::new(),
+            mem_tofree: HistogramTotals::new(bounds::MEM_TOFREE),
+            mem_reported: HistogramTotals::new(bounds::MEMORY),
+            mem_used: HistogramTotals::new(bounds::MEMORY),
+            overhead: HistogramTotals::new(bounds::OVERHEAD),
+            client_buffers: HistogramTotals::new(bounds::CLIENT_BUFFERS),
+            client_buffers_peak: 0,
+            client_buffers_recorded_ns: 0,
+            hits: Default::default(),
+            sample_hits: Accumulator::default(),
+            eviction_faults: Default::default(),
+            sample_faults: Default::default(),
+            checks: Default::default(),
+            check_failures: Default::default(),
+            cpu_ns: Default::default(),
+            members: None,
+        }
+    }
+
+    /// Takes in what was read at one moment. Snapshots of one server come in the order in which
+    /// they were read; what lies behind an earlier one is left out, counter by counter.
+    pub fn apply(&mut self, snapshot: &Snapshot) {
+        let evictions = &snapshot.evictions;
+        self.evicting.advance(&evictions.evicting);
+        self.noop.advance(&evictions.noop);
+        self.mem_tofree.advance(&evictions.mem_tofree);
+        self.mem_reported.advance(&evictions.mem_reported);
+        self.mem_used.advance(&evictions.mem_used);
+        self.overhead.advance(&evictions.overhead);
+        advance_all(&mut self.hits, &evictions.hits);
+        advance_all(&mut self.eviction_faults, &evictions.faults);
+        advance_all(&mut self.checks, &evictions.checks);
+        advance_all(&mut self.check_failures, &evictions.check_failures);
+
+        let samples = &snapshot.samples;
+        self.client_buffers.advance(&samples.client_buffers);
+        self.client_buffers_recorded_ns = self
+            .client_buffers_recorded_ns
+            .max(samples.client_buffers_ns);
+        self.client_buffers_peak = self.client_buffers_peak.max(samples.client_buffers_peak);
+        self.sample_hits.advance(samples.hits);
+        advance_all(&mut self.sample_faults, &samples.faults);
+        advance_all(&mut self.cpu_ns, &samples.cpu_ns);
+
+        let idle = snapshot.idle_members.as_ref().and_then(Members::read);
+        if let Some(idle) = &idle {
+            self.record_client_buffers(idle);
+        }
+        self.members = [self.members, Members::read(&samples.members), idle]
+            .into_iter()
+            .flatten()
+            .max_by_key(Members::read_ns);
+    }
+
+    /// Enters a reading of the agent's own into the histogram and the peak, as the kernel does with
+    /// its own: not within the least time after the last entry, whoever made that.
+    fn record_client_buffers(&mut self, idle: &Members) {
+        let Some(total) = idle.client_buffers().map(|buffers| buffers.total()) else {
+            return;
+        };
+        self.client_buffers_peak = self.client_buffers_peak.max(total);
+        let since = idle
+            .read_ns()
+            .saturating_sub(self.client_buffers_recorded_ns);
+        if self.client_buffers_recorded_ns == 0 || since >= CLIENT_BUFFERS_INTERVAL_NS {
+            self.client_buffers.record(total);
+            self.client_buffers_recorded_ns = idle.read_ns();
+        }
+    }
+
+    /// The values of a goal variable at each evicting call, bytes; `None` for `maxmemory`, which
+    /// has no histogram.
+    pub fn variable(&self, variable: Variable) -> Option<&HistogramTotals> {
+        match variable {
+            Variable::MemReported => Some(&self.mem_reported),
+            Variable::Overhead => Some(&self.overhead),
+            Variable::MemUsed => Some(&self.mem_used),
+            Variable::MemTofree => Some(&self.mem_tofree),
+            Variable::Maxmemory => None,
+        }
+    }
+
+    /// All client buffers at each sample, bytes; `None` until they were first read.
+    pub fn client_buffers(&self) -> Option<&HistogramTotals> {
+        (self.client_buffers.count() > 0).then_some(&self.client_buffers)
+    }
+
+    /// Highest total of client buffers since the server was found, bytes; `None` until they were
+    /// first read.
+    pub fn client_buffers_peak(&self) -> Option<u64> {
+        self.client_buffers().map(|_| self.client_buffers_peak)
+    }
+
+    /// The last values read from the server's memory.
+    pub fn members(&self) -> Option<&Members> {
+        self.members.as_ref()
+    }
+
+    /// How often a probe was hit.
+    pub fn hits(&self, program: ProgramKind) -> u64 {
+        self.hits[program as usize].count()
+    }
+
+    /// How often the main thread was sampled.
+    pub fn sample_hits(&self) -> u64 {
+        self.sample_hits.count()
+    }
+
+    /// How often something could not be read or was not counted, by any program.
+    pub fn faults(&self, fault: Fault) -> u64 {
+        let index = fault as usize;
+        self.eviction_faults[index].count() + self.sample_faults[index].count()
+    }
+
+    /// How often an invariant was tested, and how often it failed.
+    pub fn checks(&self, check: Check) -> (u64, u64) {
+        let index = check as usize;
+        (
+            self.checks[index].count(),
+            self.check_failures[index].count(),
+        )
+    }
+
+    /// CPU time of the main thread, nanoseconds; `None` until it was first sampled.
+    pub fn cpu_ns(&self, activity: Activity) -> Option<u128> {
+        (self.sample_hits() > 0).then(|| self.cpu_ns[activity as usize].total())
+    }
+}
+
+#[cfg(test)]
+mod tests;
