@@ -66,6 +66,7 @@ pub struct Image<'data> {
     function_names: HashMap<u64, &'data str>,
     pointers: HashMap<u64, u64>,
     build_id: Option<String>,
+    entry: u64,
 }
 
 impl<'data> Image<'data> {
@@ -108,6 +109,7 @@ impl<'data> Image<'data> {
             function_names: HashMap::new(),
             pointers: relative_pointers(&file),
             build_id: file.build_id()?.map(hexadecimal),
+            entry: header.e_entry(endian),
         };
         image.read_symbols(&file);
         Ok(image)
@@ -161,6 +163,11 @@ impl<'data> Image<'data> {
     /// GNU build id, lower-case hexadecimal.
     pub fn build_id(&self) -> Option<&str> {
         self.build_id.as_deref()
+    }
+
+    /// Virtual address of the first instruction that the process executes (`e_entry`).
+    pub fn entry(&self) -> u64 {
+        self.entry
     }
 
     /// Offset in the file of a virtual address, where the file holds it.

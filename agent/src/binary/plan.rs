@@ -11,6 +11,10 @@ pub struct ProbePlan {
     pub product: Option<String>,
     /// Version of the server, such as `7.0.15`; also where only its series is certain (`7.0`).
     pub version: Option<String>,
+    /// Virtual address of the executable's first instruction (`e_entry`), from which follows where
+    /// a process has it loaded.
+    #[serde(skip)]
+    pub entry_point: u64,
     /// The functions that the plan rests on.
     pub functions: Vec<Function>,
     /// Where the probes sit.

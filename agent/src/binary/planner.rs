@@ -22,6 +22,17 @@ const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 /// The variables of a plan, in order.
 const VARIABLES: [&str; 5] = ["mem_reported", "overhead", "mem_used", "mem_tofree", "maxmemory"];
 
+/// Where the first instruction of the executable whose whole content is `data` is in the file: an
+/// offset at which a probe certainly can sit.
+///
+/// # Errors
+///
+/// Where `data` is not an x86-64 ELF executable.
+pub fn first_instruction(data: &[u8]) -> Result<u64, ImageError> {
+    let image = Image::parse(data)?;
+    image.file_offset(image.entry()).ok_or(ImageError::NoCode)
+}
+
 /// Plans the probes of the executable whose whole content is `data`.
 ///
 /// What cannot be found is refused by name in the plan itself.
@@ -37,6 +48,7 @@ pub fn plan(data: &[u8]) -> Result<ProbePlan, ImageError> {
             build_id: image.build_id().map(str::to_owned),
             product: None,
             version: None,
+            entry_point: image.entry(),
             functions: Vec::new(),
             sites: Sites::default(),
             variables: VARIABLES

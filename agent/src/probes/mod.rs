@@ -14,6 +14,7 @@ mod kernel;
 
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::thread::JoinHandle;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
@@ -51,16 +52,23 @@ pub struct Probes {
     samples: Array<MapData, Shared<SampleStats>>,
     slots: HashMap<MapData, u32, u32>,
     free: Vec<u32>,
+    detaching: Vec<Detaching>,
 }
 
-/// The probes on one server. Detaching takes milliseconds to tenths of a second, so drop it where
-/// that does not matter.
+/// The probes on one server; [`Probes::detach`] takes them off.
 #[must_use]
 pub struct Attachment {
     slot: u32,
     pid: u32,
     uprobes: Vec<UProbeLink>,
     sampler: Option<PerfEventLink>,
+}
+
+/// A slot whose probes are being taken off. The kernel takes a tenth to a quarter of a second for
+/// each, one after the other whichever thread asks (`event_mutex`, kernel/trace/trace_uprobe.c).
+struct Detaching {
+    slot: u32,
+    thread: JoinHandle<()>,
 }
 
 impl Attachment {
@@ -92,7 +100,24 @@ impl Probes {
             slots: HashMap::try_from(slots)?,
             ebpf,
             free: (0..MAX_SERVERS).rev().collect(),
+            detaching: Vec::new(),
         })
+    }
+
+    /// Attaches a probe to this process's own executable, at an offset where an instruction begins,
+    /// and takes it off again: whether the kernel lets this process attach probes at all.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not.
+    pub fn try_on_self(&mut self, file_offset: u64) -> Result<(), ProbeError> {
+        let pid = std::process::id();
+        let program = uprobe(&mut self.ebpf, "eviction_done")?;
+        let location = UProbeAttachLocation::AbsoluteOffset(file_offset);
+        let id = program
+            .attach(location, "/proc/self/exe", UProbeScope::CallingProcess)
+            .map_err(|source| ProbeError::attach("a test probe", pid, source))?;
+        program.detach(id).map_err(ProbeError::program)
     }
 
     /// Attaches what `plan` and `mode` ask for to one process. Counting begins at zero.
@@ -102,6 +127,7 @@ impl Probes {
     /// Where there is no free slot, the process is gone, or the kernel refuses; nothing stays
     /// attached then.
     pub fn attach(&mut self, target: Target<'_>, plan: &ProbePlan, mode: ProbeMode) -> Result<Attachment, ProbeError> {
+        self.reclaim_slots();
         let slot = self.free.pop().ok_or(ProbeError::TooManyServers(MAX_SERVERS))?;
         let mut attachment = Attachment {
             slot,
@@ -185,7 +211,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Detaches the probes of one server and frees its slot.
+    /// Detaches the probes of one server. From now on they count nothing; the kernel takes them off
+    /// in the background, and then the slot is free again.
     pub fn detach(&mut self, attachment: Attachment) {
         let Attachment {
             slot,
@@ -193,14 +220,29 @@ impl Probes {
             uprobes,
             sampler,
         } = attachment;
-        drop(uprobes);
-        drop(sampler);
         let switched_off = self.configs.set(slot, Shared(ServerConfig::OFF), 0);
         let removed = self.slots.remove(&pid);
         if let Err(error) = switched_off.and(removed) {
             tracing::debug!(pid, slot, %error, "slot was not cleared");
         }
-        self.free.push(slot);
+        let thread = std::thread::spawn(move || drop((sampler, uprobes)));
+        self.detaching.push(Detaching { slot, thread });
+    }
+
+    /// Waits until every detached probe is off.
+    pub fn finish(&mut self) {
+        for detaching in self.detaching.drain(..) {
+            if detaching.thread.join().is_err() {
+                tracing::warn!(slot = detaching.slot, "the thread that detaches probes panicked");
+            }
+            self.free.push(detaching.slot);
+        }
+    }
+
+    fn reclaim_slots(&mut self) {
+        let done = |detaching: &mut Detaching| detaching.thread.is_finished();
+        let reclaimed = self.detaching.extract_if(.., done).map(|detaching| detaching.slot);
+        self.free.extend(reclaimed);
     }
 
     /// What was counted of one server since it was attached.
