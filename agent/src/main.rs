@@ -1,12 +1,18 @@
-//! evictscope: see `docs/ARCHITECTURE.md`.
-#![allow(dead_code, unused_imports)]
+//! evictscope: Prometheus metrics about evictions of the redis-server processes that already run on
+//! a host. `docs/ARCHITECTURE.md` says how the parts fit together.
+
 mod binary;
-fn main() {
-    let data = std::fs::read(std::env::args().nth(1).unwrap()).unwrap();
-    let t = std::time::Instant::now();
-    let plan = binary::plan(&data).unwrap();
-    println!("{}", serde_json::to_string_pretty(&plan).unwrap());
-    eprintln!("{:?}", t.elapsed());
-}
+mod cli;
+mod export;
+mod host;
 mod probes;
 mod telemetry;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run().unwrap_or_else(|error| {
+        eprintln!("evictscope: {error:#}");
+        ExitCode::FAILURE
+    })
+}

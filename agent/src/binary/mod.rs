@@ -27,4 +27,4 @@ pub use plan::{
     Confidence, DoneSite, Function, MemberPlan, Method, Operand, ProbePlan, Recipe, Refusal, Site,
     Sites, Term, VariablePlan,
 };
-pub use planner::{first_instruction, plan};
+pub use planner::{build_id, first_instruction, plan};

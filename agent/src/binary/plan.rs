@@ -27,6 +27,16 @@ pub struct ProbePlan {
     pub refusals: Vec<Refusal>,
 }
 
+impl ProbePlan {
+    /// Whether all four goal variables are certain.
+    pub fn is_certain(&self) -> bool {
+        self.variables
+            .iter()
+            .filter(|variable| variable.name != "maxmemory")
+            .all(|variable| variable.confidence == Confidence::Certain)
+    }
+}
+
 /// A function by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Function {

@@ -22,6 +22,15 @@ const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 /// The variables of a plan, in order.
 const VARIABLES: [&str; 5] = ["mem_reported", "overhead", "mem_used", "mem_tofree", "maxmemory"];
 
+/// The GNU build id of the executable whose whole content is `data`, lower-case hexadecimal.
+///
+/// # Errors
+///
+/// Where `data` is not an x86-64 ELF executable.
+pub fn build_id(data: &[u8]) -> Result<Option<String>, ImageError> {
+    Ok(Image::parse(data)?.build_id().map(str::to_owned))
+}
+
 /// Where the first instruction of the executable whose whole content is `data` is in the file: an
 /// offset at which a probe certainly can sit.
 ///

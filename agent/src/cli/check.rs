@@ -1,0 +1,150 @@
+//! `evictscope check`: whether `run` would work on this host, and what to do where not.
+
+use std::process::ExitCode;
+
+use rustix::system::uname;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::Selection;
+use crate::binary;
+use crate::host::{Executable, Scanner, ServerProcess};
+
+/// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
+const OLDEST_KERNEL: (u32, u32) = (5, 15);
+
+/// Check whether `run` would work on this host: kernel, BPF, uprobes, capabilities, servers
+///
+/// Exit code 0 only if it would; each line that fails says what to do.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// The lines of the report.
+struct Report {
+    failures: usize,
+}
+
+impl Report {
+    fn ok(&self, what: &str, detail: &str) {
+        println!("ok    {what}: {detail}");
+    }
+
+    fn note(&self, what: &str, detail: &str) {
+        println!("note  {what}: {detail}");
+    }
+
+    fn fail(&mut self, what: &str, detail: &str) {
+        self.failures += 1;
+        println!("FAIL  {what}: {detail}");
+    }
+}
+
+/// Makes every check, and prints a line for each.
+///
+/// # Errors
+///
+/// None: what fails is a line of the report.
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let mut report = Report { failures: 0 };
+    architecture(&mut report);
+    kernel(&mut report);
+    capability(&mut report);
+    programs(&mut report);
+    servers(&mut report, Scanner::new(arguments.selection.process_match));
+    Ok(match report.failures {
+        0 => {
+            println!("\n`evictscope run` will work here.");
+            ExitCode::SUCCESS
+        }
+        count => {
+            println!("\n`evictscope run` will not work here: {count} failed, see above.");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn architecture(report: &mut Report) {
+    match std::env::consts::ARCH {
+        "x86_64" => report.ok("architecture", "x86-64"),
+        other => report.fail("architecture", &format!("{other}; evictscope runs on x86-64 only")),
+    }
+}
+
+fn kernel(report: &mut Report) {
+    let uname = uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) >= OLDEST_KERNEL => report.ok("kernel", &release),
+        (Some(_), Some(_)) => report.fail(
+            "kernel",
+            &format!("{release} is too old; boot {}.{} or newer", OLDEST_KERNEL.0, OLDEST_KERNEL.1),
+        ),
+        _ => report.note("kernel", &format!("{release}: its version cannot be read from that")),
+    }
+}
+
+fn capability(report: &mut Report) {
+    match capabilities(None) {
+        Ok(sets) if sets.effective.contains(CapabilitySet::SYS_ADMIN) => {
+            report.ok("capabilities", "CAP_SYS_ADMIN");
+        }
+        Ok(_) => report.fail(
+            "capabilities",
+            "CAP_SYS_ADMIN is missing, without which the kernel attaches no uprobes; run as root: sudo evictscope check",
+        ),
+        Err(error) => report.note("capabilities", &format!("cannot be read: {error}")),
+    }
+}
+
+fn programs(report: &mut Report) {
+    match super::load_probes() {
+        Ok(_) => report.ok("BPF", "the kernel accepts the programs, and a uprobe with one of them"),
+        Err(error) => report.fail("BPF", &format!("{error:#}")),
+    }
+}
+
+fn servers(report: &mut Report, mut scanner: Scanner) {
+    let scan = match scanner.scan() {
+        Ok(scan) => scan,
+        Err(error) => return report.fail("servers", &error.to_string()),
+    };
+    if scan.servers.is_empty() && scan.hidden.is_empty() {
+        report.note("servers", "none runs here now; `run` will find those that start later");
+    }
+    for server in &scan.servers {
+        let what = format!("server {} (pid {})", server.name, server.identity.pid);
+        match inspect(server) {
+            Ok(detail) => report.ok(&what, &detail),
+            Err(error) => report.note(&what, &format!("will not be watched: {error:#}")),
+        }
+    }
+    for pid in scan.starting {
+        report.note(&format!("pid {pid}"), "has just started and does not listen yet");
+    }
+    for hidden in scan.hidden {
+        report.fail(&format!("pid {} of user {}", hidden.pid, hidden.uid), &hidden.why);
+    }
+}
+
+/// What can be seen of one server, in words.
+fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
+    let data = Executable::open(&server.exe_proc_path)?.read()?;
+    let plan = binary::plan(&data)?;
+    let product = plan.product.as_deref().unwrap_or("unknown product");
+    let version = plan.version.as_deref().unwrap_or("of unknown version");
+    let seen = match plan.refusals.as_slice() {
+        [] => "everything can be seen".to_owned(),
+        refusals => {
+            let missing: Vec<&str> = refusals.iter().map(|refusal| refusal.what.as_str()).collect();
+            format!(
+                "not everything can be seen ({}); `evictscope inspect {}` says why",
+                missing.join(", "),
+                server.identity.pid
+            )
+        }
+    };
+    Ok(format!("{product} {version}, {}: {seen}", server.exe.display()))
+}

@@ -1,0 +1,171 @@
+//! `evictscope inspect`: the probe plan of one server or file.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::binary::{self, Confidence, Method, ProbePlan, Site};
+use crate::host::Executable;
+
+/// Show the probe plan of one server or executable: what would be attached where, how each value
+/// is found, and what could not be
+///
+/// Exit code 0 when all four goal variables are certain, 1 when not.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Process id of a running server, or path of an executable
+    #[arg(value_name = "PID|PATH")]
+    target: String,
+    /// Print the plan as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints: the plan, and of what.
+#[derive(Serialize)]
+struct Report<'a> {
+    path: &'a Path,
+    planning_seconds: f64,
+    #[serde(flatten)]
+    plan: &'a ProbePlan,
+}
+
+/// Plans and prints.
+///
+/// # Errors
+///
+/// Where there is no such process or file, or it is no executable.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let (path, shown) = locate(&arguments.target)?;
+    let data = Executable::open(&path)?.read()?;
+    let begun = Instant::now();
+    let plan = binary::plan(&data).with_context(|| format!("cannot plan for {}", shown.display()))?;
+    let took = begun.elapsed();
+    let mut out = std::io::stdout().lock();
+    let printed = if arguments.json {
+        let report = Report {
+            path: &shown,
+            planning_seconds: took.as_secs_f64(),
+            plan: &plan,
+        };
+        let text = serde_json::to_string_pretty(&report).context("cannot write the plan as JSON")?;
+        writeln!(out, "{text}")
+    } else {
+        write!(out, "{}", text(&shown, &plan, took))
+    };
+    ignore_closed_pipe(printed)?;
+    Ok(match plan.is_certain() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// What to open, and what to call it.
+fn locate(target: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let Ok(pid) = target.parse::<u32>() else {
+        return Ok((PathBuf::from(target), PathBuf::from(target)));
+    };
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let shown = std::fs::read_link(&link).with_context(|| match Path::new(&format!("/proc/{pid}")).exists() {
+        true => format!("cannot look at the executable of process {pid}: run as root"),
+        false => format!("there is no process {pid}; for a file of that name say ./{pid}"),
+    })?;
+    Ok((link, shown))
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn ignore_closed_pipe(printed: std::io::Result<()>) -> std::io::Result<()> {
+    match printed {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
+    let mut lines = vec![
+        format!("executable  {}", path.display()),
+        format!(
+            "server      {} {}",
+            plan.product.as_deref().unwrap_or("unknown product"),
+            plan.version.as_deref().unwrap_or("of unknown version")
+        ),
+        format!("build id    {}", plan.build_id.as_deref().unwrap_or("none")),
+        format!("planned in  {:.1} ms", took.as_secs_f64() * 1e3),
+        String::new(),
+        "functions".to_owned(),
+    ];
+    for function in &plan.functions {
+        lines.push(format!("  {:#12x}  {}", function.address, function.name));
+    }
+    lines.extend([
+        String::new(),
+        "sites            address  file offset  kernel         instruction".to_owned(),
+    ]);
+    let mut site = |kind: &str, site: Option<&Site>, note: &str| {
+        lines.push(match site {
+            Some(site) => format!(
+                "  {kind:<8} {:#13x}  {:#11x}  {:<13}  {}{note}",
+                site.address,
+                site.file_offset,
+                if site.emulated { "emulates" } else { "single-steps" },
+                site.instruction,
+            ),
+            None => format!("  {kind:<8} none"),
+        });
+    };
+    site("entry", plan.sites.entry.as_ref(), "");
+    site("goal", plan.sites.goal.as_ref(), "");
+    for done in &plan.sites.done {
+        let result = done.result.as_ref();
+        let note = result.map_or_else(|| "   (result not known)".to_owned(), |place| format!("   (result in {place})"));
+        site("done", Some(&done.site), &note);
+    }
+    if plan.sites.done.is_empty() {
+        site("done", None, "");
+    }
+    lines.extend([
+        String::new(),
+        "variables        recipe at the goal site       method".to_owned(),
+    ]);
+    for variable in &plan.variables {
+        let recipe = variable.recipe.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let method = method(variable.method);
+        let doubt = if variable.confidence == Confidence::Certain { "" } else { " (not exported)" };
+        lines.push(format!("  {:<13}  {recipe:<28}  {method}{doubt}", variable.name));
+    }
+    lines.extend([
+        String::new(),
+        "members                         address   offset  method".to_owned(),
+    ]);
+    for member in &plan.members {
+        let offset = member.offset.map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+        lines.push(format!(
+            "  {:<25} {:#11x}  {offset:>7}  {}",
+            member.name,
+            member.address,
+            method(member.method)
+        ));
+    }
+    lines.extend([String::new(), "refusals".to_owned()]);
+    if plan.refusals.is_empty() {
+        lines.push("  none".to_owned());
+    }
+    for refusal in &plan.refusals {
+        lines.push(format!("  {}: {}", refusal.what, refusal.why));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn method(method: Method) -> &'static str {
+    match method {
+        Method::Dataflow => "data flow",
+        Method::ConfigTable => "configuration table",
+        Method::KnownLayout => "known layout",
+        Method::None => "none",
+    }
+}

@@ -1,0 +1,74 @@
+//! The command line: one file per subcommand. Exit codes: 0 ok, 1 failure, 2 usage.
+
+mod check;
+mod inspect;
+mod run;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+use crate::binary;
+use crate::host::{DEFAULT_PATTERN, Executable, Matcher, MatcherError};
+use crate::probes::Probes;
+
+/// Eviction metrics of the redis-server processes that already run on this host
+///
+/// Attaches BPF programs to them (no rebuild, restart, password or connection) and exports
+/// Prometheus metrics: how long each eviction call takes, how often it is made, what the eviction
+/// goal came to, and how much memory client buffers hold.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Arguments),
+    Inspect(inspect::Arguments),
+    Check(check::Arguments),
+}
+
+/// Which processes count as servers.
+#[derive(clap::Args)]
+struct Selection {
+    /// Regular expression: a process whose command name, executable's name or argv[0] it matches
+    /// is a server (sentinels and forked children never are)
+    #[arg(long, value_name = "REGEX", default_value = DEFAULT_PATTERN, value_parser = parse_pattern)]
+    process_match: Matcher,
+}
+
+fn parse_pattern(pattern: &str) -> Result<Matcher, MatcherError> {
+    Matcher::new(pattern)
+}
+
+/// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
+///
+/// # Errors
+///
+/// What made the subcommand fail, with what to do next.
+pub fn run() -> anyhow::Result<ExitCode> {
+    match Arguments::parse().command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Check(arguments) => check::run(arguments),
+    }
+}
+
+/// Loads the BPF programs, and puts a probe on this very program and takes it off again, so that
+/// what the kernel does not allow is said at once and not at the first server.
+///
+/// # Errors
+///
+/// What the kernel does not allow, and what to do about it.
+fn load_probes() -> anyhow::Result<Probes> {
+    let mut probes = Probes::load()?;
+    let own = Executable::open(Path::new("/proc/self/exe"))?.read()?;
+    let offset = binary::first_instruction(&own).context("cannot read evictscope's own executable")?;
+    probes.try_on_self(offset)?;
+    Ok(probes)
+}

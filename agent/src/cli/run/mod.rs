@@ -1,0 +1,101 @@
+//! `evictscope run`: the daemon.
+
+mod plans;
+mod watcher;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::mpsc;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::Selection;
+use crate::export;
+use crate::host::Scanner;
+use crate::telemetry::ProbeMode;
+use watcher::Watcher;
+
+/// Run the daemon: find servers, attach, and serve /metrics
+///
+/// Messages go to stderr; RUST_LOG=debug (or =evictscope=debug) shows more.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Address and port to serve HTTP on
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9739")]
+    listen: SocketAddr,
+    /// Which eviction calls to probe
+    #[arg(long, value_enum, default_value_t = RequestedMode::Auto)]
+    probe_mode: RequestedMode,
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// The probe mode as the user asks for it.
+#[derive(Clone, Copy, ValueEnum)]
+enum RequestedMode {
+    /// The cheapest (at present the same as evicting-only)
+    Auto,
+    /// Count and time every call, no-op or not: costs every command that a server executes about a
+    /// microsecond
+    EveryCall,
+    /// Only calls that evict: a server below its limit pays nothing
+    EvictingOnly,
+}
+
+impl RequestedMode {
+    fn mode(self) -> ProbeMode {
+        match self {
+            Self::EveryCall => ProbeMode::EveryCall,
+            Self::Auto | Self::EvictingOnly => ProbeMode::EvictingOnly,
+        }
+    }
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// Where the port is taken, or the kernel does not let this process attach probes.
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    let listener = runtime.block_on(export::bind(arguments.listen))?;
+    let probes = super::load_probes()?;
+
+    let shared = export::Shared::default();
+    let (stop, stopped) = mpsc::channel();
+    let scanner = Scanner::new(arguments.selection.process_match);
+    let watcher = Watcher::new(probes, scanner, arguments.probe_mode.mode(), shared.clone());
+    // A thread of its own, as attaching and detaching block.
+    let watching = std::thread::Builder::new()
+        .name("watcher".to_owned())
+        .spawn(move || watcher.watch(&stopped))
+        .context("cannot start the watching thread")?;
+
+    tracing::info!("serving http://{}/metrics", arguments.listen);
+    let served = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+        let shutdown = async move {
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("SIGTERM: detaching"),
+                _ = interrupt.recv() => tracing::info!("SIGINT: detaching"),
+            }
+            // The watcher may have ended already; then nobody is left to tell.
+            let _ = stop.send(());
+        };
+        export::serve(listener, shared, shutdown).await.context("cannot serve HTTP")
+    });
+    if watching.join().is_err() {
+        anyhow::bail!("the watching thread panicked; please report this");
+    }
+    served.map(|()| ExitCode::SUCCESS)
+}

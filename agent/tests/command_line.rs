@@ -1,0 +1,64 @@
+//! The command line, as far as it goes without root.
+
+mod support;
+
+use anyhow::ensure;
+use support::agent::{evictscope, evictscope_as_nobody};
+
+#[test]
+fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
+    for (arguments, named) in [
+        (&["run", "--listen", "nowhere"][..], "--listen"),
+        (&["run", "--probe-mode", "sometimes"], "--probe-mode"),
+        (&["run", "--process-match", "("], "--process-match"),
+        (&["inspect"], "PID|PATH"),
+        (&["frobnicate"], "frobnicate"),
+    ] {
+        let output = evictscope().args(arguments).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{arguments:?}: {}", output.status);
+        ensure!(said.contains(named), "{arguments:?}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_inspected_is_said_with_exit_1() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let nonsense = directory.path().join("nonsense");
+    std::fs::write(&nonsense, "not an executable at all")?;
+    let own = std::env::current_exe()?;
+    for (target, named) in [
+        ("/nowhere/redis-server".as_ref(), "/nowhere/redis-server"),
+        ("999999999".as_ref(), "no process 999999999"),
+        (directory.path().as_os_str(), "regular file"),
+        (nonsense.as_os_str(), "ELF"),
+    ] {
+        let output = evictscope().arg("inspect").arg(target).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{}: {}", target.display(), output.status);
+        ensure!(said.contains(named), "{}: {said}", target.display());
+    }
+    // An executable, but no Redis: a plan that refuses.
+    let output = evictscope().arg("inspect").arg(own).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.code() == Some(1), "{}", output.status);
+    ensure!(said.contains("performEvictions"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
+    for arguments in [&["run", "--listen", "127.0.0.1:0"][..], &["check"]] {
+        let command = match nix::unistd::geteuid().is_root() {
+            true => evictscope_as_nobody(),
+            false => evictscope(),
+        };
+        let output = { command }.args(arguments).output()?;
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let said = said.concat();
+        ensure!(output.status.code() == Some(1), "{arguments:?}: {} {said}", output.status);
+        ensure!(said.contains("CAP_SYS_ADMIN") && said.contains("root"), "{arguments:?}: {said}");
+    }
+    Ok(())
+}

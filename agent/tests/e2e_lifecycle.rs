@@ -1,0 +1,158 @@
+//! End to end: servers and agents that come and go.
+//!
+//! Needs root and BPF: `cargo xtask test` runs these where they can run.
+
+mod support;
+
+use std::os::unix::fs::FileExt as _;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use nix::sys::signal::Signal;
+use support::agent::{Agent, evictscope};
+use support::redis::{Redis, copy_to};
+use support::within;
+
+/// The bytes of the running server's code at the sites of its plan, and those of its file.
+fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+    let output = evictscope().args(["inspect", "--json", &redis.pid().to_string()]).output()?;
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let sites = &plan["sites"];
+    let done = sites["done"].as_array().context("no done sites")?;
+    let exe = std::fs::File::open(format!("/proc/{}/exe", redis.pid()))?;
+    let memory = std::fs::File::open(format!("/proc/{}/mem", redis.pid()))?;
+    let (mut running, mut original) = (Vec::new(), Vec::new());
+    for site in done.iter().chain([&sites["goal"]]) {
+        let offset = site["file_offset"].as_u64().context("no file offset")?;
+        let mapping = procfs::process::Process::new(redis.pid().try_into()?)?
+            .maps()?
+            .into_iter()
+            .find(|map| (map.offset..map.offset + (map.address.1 - map.address.0)).contains(&offset)
+                && map.perms.contains(procfs::process::MMPermissions::EXECUTE))
+            .context("the site is not mapped")?;
+        let mut byte = [0];
+        exe.read_exact_at(&mut byte, offset)?;
+        original.extend(byte);
+        memory.read_exact_at(&mut byte, mapping.address.0 + offset - mapping.offset)?;
+        running.extend(byte);
+    }
+    Ok((running, original))
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> anyhow::Result<()> {
+    let mut first = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
+    let second = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
+    let agent = Agent::start(&["--probe-mode", "every-call"])?;
+    for redis in [&first, &second] {
+        agent.wait_for(&redis.name(), Duration::from_secs(3))?;
+    }
+    let before = agent.settled()?;
+    first.write_keys(60_000)?;
+    second.write_keys(25_000)?;
+    let after = agent.settled()?;
+    for (redis, keys) in [(&first, 60_000.0), (&second, 25_000.0)] {
+        let name = redis.name();
+        let server = [("server", name.as_str())];
+        let grown = |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
+        let (calls, commands) = (
+            grown("evictscope_eviction_calls_total")?,
+            grown("evictscope_commands_processed_total")?,
+        );
+        ensure!(calls == commands, "server {name}: {calls} calls, {commands} commands");
+        ensure!((keys..keys + 100.0).contains(&calls), "server {name}: {calls} calls for {keys} keys");
+    }
+
+    let mut load = first.benchmark(&["-t", "set", "-r", "10000000", "-n", "100000000"]).spawn()?;
+    std::thread::sleep(Duration::from_millis(500));
+    first.kill()?;
+    // It ends with its server; where it does not, it is ended here.
+    let _ = load.kill();
+    load.wait()?;
+    within(Duration::from_secs(3), "the killed server's series are gone", || {
+        Ok((!agent.scrape()?.has_server(&first.name())).then_some(()))
+    })?;
+    let name = second.name();
+    let server = [("server", name.as_str())];
+    let before = agent.scrape()?.sum("evictscope_eviction_calls_total", &server)?;
+    second.write_keys(10_000)?;
+    let after = agent.settled()?.sum("evictscope_eviction_calls_total", &server)?;
+    ensure!(after - before >= 10_000.0, "the other server's series stand still");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_that_starts_later_is_seen_within_two_seconds() -> anyhow::Result<()> {
+    let agent = Agent::start(&[])?;
+    for _ in 0..5 {
+        let redis = Redis::start(&[])?;
+        let took = agent.wait_for(&redis.name(), Duration::from_secs(2))?;
+        println!("seen {took:?} after it answered");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
+    let redis = Redis::start(&[])?;
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
+        let mut agent = Agent::start(&["--probe-mode", "every-call"])?;
+        agent.wait_for(&redis.name(), Duration::from_secs(3))?;
+        let (attached, original) = code_at_sites(&redis)?;
+        ensure!(attached.iter().all(|byte| *byte == 0xcc), "no breakpoints at the sites: {attached:x?}");
+        let (status, took) = agent.end(signal)?;
+        println!("{signal}: {status} after {took:?}");
+        if signal != Signal::SIGKILL {
+            ensure!(status.success(), "{signal}: {status}");
+        }
+        ensure!(took < Duration::from_secs(2), "{signal}: {took:?}");
+        let (left, _) = code_at_sites(&redis)?;
+        ensure!(left == original, "{signal} left probes: {left:x?}, the file has {original:x?}");
+        redis.write_keys(1_000)?;
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let deleted = Redis::start_program(copy_to(directory.path())?, &[])?;
+    std::fs::remove_file(directory.path().join("redis-server"))?;
+
+    let hidden_directory = tempfile::tempdir()?;
+    let hidden = hidden_directory.path().display();
+    let mut program = Command::new("unshare");
+    program.args(["--mount", "--propagation", "private", "sh", "-c"]).arg(format!(
+        "mount -t tmpfs none {hidden} && cp {} {hidden}/redis-server && exec {hidden}/redis-server \"$@\"",
+        support::redis::executable()?.display()
+    ));
+    let hidden = Redis::start_program({ program.arg("sh"); program }, &[])?;
+
+    let agent = Agent::start(&[])?;
+    for redis in [&deleted, &hidden] {
+        let name = redis.name();
+        agent.wait_for(&name, Duration::from_secs(3))?;
+        redis.write_keys(150_000)?;
+        let evicting = [("server", name.as_str()), ("kind", "evicting")];
+        let calls = agent.settled()?.sum("evictscope_eviction_calls_total", &evicting)?;
+        ensure!(calls > 1_000.0, "server {name}: {calls} evicting calls");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_port_in_use_is_said_so() -> anyhow::Result<()> {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let output = evictscope().args(["run", "--listen", &address]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{}", output.status);
+    ensure!(said.contains(&address) && said.contains("in use") && said.contains("--listen"), "{said}");
+    Ok(())
+}
