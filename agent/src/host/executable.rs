@@ -1,0 +1,164 @@
+//! The file that a process runs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// The largest executable that is read. A redis-server with all of its debug information is a
+/// tenth of that.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Why an executable could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutableError {
+    /// It is another user's process, or the file's mode forbids reading it.
+    #[error("may not read {}: run as root", path.display())]
+    Denied {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The process has ended, or there is no such file.
+    #[error("{} is not there: has the process ended?", path.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A directory, a device or the like.
+    #[error("{} is not a regular file: name a redis-server executable", path.display())]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No redis-server is that large.
+    #[error("{} is larger than {} MiB, which no redis-server is", path.display(), MAX_BYTES >> 20)]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Which file it is, and whether it was changed: a key for what was learnt from its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExecutableId {
+    device: u64,
+    inode: u64,
+    /// Seconds since 1970, and nanoseconds.
+    modified: (i64, i64),
+    bytes: u64,
+}
+
+/// An open executable. It is the one that the process runs even when the file was deleted, was
+/// replaced, or is in another mount namespace, if it was opened as `/proc/PID/exe`.
+#[derive(Debug)]
+pub struct Executable {
+    file: File,
+    path: PathBuf,
+    id: ExecutableId,
+}
+
+impl Executable {
+    /// Opens a file, or `/proc/PID/exe`.
+    pub fn open(path: &Path) -> Result<Self, ExecutableError> {
+        let file = OpenOptions::new()
+            .read(true)
+            // Opening a named pipe would wait for its writer.
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(path)
+            .map_err(|source| error(path, source))?;
+        let metadata = file.metadata().map_err(|source| error(path, source))?;
+        let path = path.to_owned();
+        if !metadata.is_file() {
+            return Err(ExecutableError::NotAFile { path });
+        }
+        if metadata.size() > MAX_BYTES {
+            return Err(ExecutableError::TooLarge { path });
+        }
+        let id = ExecutableId {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            bytes: metadata.size(),
+        };
+        Ok(Self { file, path, id })
+    }
+
+    /// Which file it is.
+    pub fn id(&self) -> ExecutableId {
+        self.id
+    }
+
+    /// All bytes of the file, 256 MiB at most.
+    pub fn read(self) -> Result<Vec<u8>, ExecutableError> {
+        let mut bytes = Vec::new();
+        // One more than allowed, to notice a file that has grown since it was opened.
+        self.file
+            .take(MAX_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| error(&self.path, source))?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(ExecutableError::TooLarge { path: self.path });
+        }
+        Ok(bytes)
+    }
+}
+
+fn error(path: &Path, source: io::Error) -> ExecutableError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => ExecutableError::Denied { path },
+        io::ErrorKind::NotFound => ExecutableError::Gone { path },
+        _ => ExecutableError::Io { path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Executable, ExecutableError, MAX_BYTES};
+
+    #[test]
+    fn a_process_and_its_file_are_the_same() -> anyhow::Result<()> {
+        let through_proc = Executable::open(Path::new("/proc/self/exe"))?;
+        let path = std::env::current_exe()?;
+        assert_eq!(through_proc.id(), Executable::open(&path)?.id());
+        assert!(through_proc.read()? == std::fs::read(path)?);
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_an_executable_is_refused() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let open = |path: &Path| Executable::open(path).map(|executable| executable.id());
+        let missing = open(&directory.path().join("missing"));
+        assert!(
+            matches!(missing, Err(ExecutableError::Gone { .. })),
+            "{missing:?}"
+        );
+        let not_a_file = open(directory.path());
+        assert!(
+            matches!(not_a_file, Err(ExecutableError::NotAFile { .. })),
+            "{not_a_file:?}"
+        );
+
+        let sparse = directory.path().join("sparse");
+        std::fs::File::create(&sparse)?.set_len(MAX_BYTES + 1)?;
+        let too_large = open(&sparse);
+        assert!(
+            matches!(too_large, Err(ExecutableError::TooLarge { .. })),
+            "{too_large:?}"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! By which names a server is known, and what bears such a name without being one.
+//!
+//! Pure: decides from what was observed.
+
+use regex::Regex;
+
+use super::observed::{Observed, file_name};
+
+/// The names of servers where `--process-match` does not say otherwise.
+pub const DEFAULT_PATTERN: &str = "^(redis-server|valkey-server|keydb-server)$";
+
+/// The names in which a server's family of programs begins.
+const FAMILIES: [&str; 3] = ["redis-", "valkey-", "keydb-"];
+
+/// The pattern cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("--process-match is not a regular expression: {0}")]
+pub struct MatcherError(#[from] regex::Error);
+
+/// Tells servers by their names.
+#[derive(Clone, Debug)]
+pub struct Matcher(Regex);
+
+/// What a process is, as far as its own names tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Not a server, by any name.
+    Unrelated,
+    /// Bears a server's name, but serves no data: a sentinel, or a child that saves.
+    Helper,
+    /// A server, unless it turns out to be a child of one.
+    Candidate,
+}
+
+impl Matcher {
+    /// A matcher for a regular expression, which is matched against each of: the name of the
+    /// process's main thread (`comm`, 15 bytes), the last component of `/proc/PID/exe`, and the
+    /// last component of its title's first word. One is enough: on Debian, the second one of
+    /// every redis-server is `redis-check-rdb`.
+    pub fn new(pattern: &str) -> Result<Self, MatcherError> {
+        Ok(Self(Regex::new(pattern)?))
+    }
+
+    pub(super) fn role(&self, process: &Observed) -> Role {
+        let by_title = self.0.is_match(process.title_name());
+        let by_exe = process
+            .exe
+            .file_name()
+            .is_some_and(|name| self.0.is_match(&name));
+        let by_comm = self.0.is_match(&process.comm);
+        if !process.is_alive() || !(by_title || by_exe || by_comm && !is_script(process)) {
+            Role::Unrelated
+        } else if is_sentinel(process) || is_saving_child(process) {
+            Role::Helper
+        } else {
+            Role::Candidate
+        }
+    }
+}
+
+/// A script with a `#!` line: `comm` is the script's name, but what runs is an interpreter with
+/// the script among its arguments.
+fn is_script(process: &Observed) -> bool {
+    process.arguments.iter().skip(1).any(|argument| {
+        file_name(argument).get(..15).unwrap_or(file_name(argument)) == process.comm
+    })
+}
+
+fn is_sentinel(process: &Observed) -> bool {
+    let name = process.title_name();
+    name.ends_with("-sentinel")
+        || process.comm.ends_with("-sentinel")
+        || process.title().contains("[sentinel]")
+        || process
+            .arguments
+            .iter()
+            .any(|argument| argument == "--sentinel")
+}
+
+/// A child that saves, rewrites the AOF, feeds a replica or runs a module's work: such as
+/// `redis-rdb-bgsave`, `redis-aof-rewrite`, `redis-rdb-to-slaves`, `redis-module-fork`.
+fn is_saving_child(process: &Observed) -> bool {
+    let name = process.title_name();
+    FAMILIES
+        .iter()
+        .filter_map(|family| name.strip_prefix(family))
+        .any(|work| {
+            ["rdb-", "aof-", "module-fork"]
+                .iter()
+                .any(|kind| work.starts_with(kind))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{DEFAULT_PATTERN, Matcher, MatcherError, Role};
+    use crate::host::observed::{ExeLink, Observed};
+
+    fn process(comm: &str, exe: &str, arguments: &[&str]) -> Observed {
+        Observed {
+            pid: 100,
+            parent: 1,
+            state: 'S',
+            flags: 0,
+            start_time_ticks: 1,
+            text_start: 0x1000,
+            comm: comm.to_owned(),
+            exe: ExeLink::Path(PathBuf::from(exe)),
+            arguments: arguments
+                .iter()
+                .map(|argument| (*argument).to_owned())
+                .collect(),
+        }
+    }
+
+    fn role(process: &Observed) -> Result<Role, MatcherError> {
+        Ok(Matcher::new(DEFAULT_PATTERN)?.role(process))
+    }
+
+    #[test]
+    fn one_name_is_enough() -> Result<(), MatcherError> {
+        for (comm, exe, arguments) in [
+            ("redis-server", "/usr/bin/redis-check-rdb", ["cache *:6379"]),
+            ("keydb-main", "/usr/bin/keydb-server (deleted)", ["main"]),
+            (
+                "main",
+                "/opt/main",
+                ["/opt/valkey-server 127.0.0.1:6379 [cluster]"],
+            ),
+        ] {
+            assert_eq!(
+                role(&process(comm, exe, &arguments))?,
+                Role::Candidate,
+                "{comm}"
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn other_programs_are_unrelated() -> Result<(), MatcherError> {
+        for (comm, exe, arguments) in [
+            (
+                "redis-check-rdb",
+                "/usr/bin/redis-check-rdb",
+                ["redis-check-rdb", "dump.rdb"],
+            ),
+            (
+                "redis-cli",
+                "/usr/bin/redis-cli",
+                ["redis-cli", "redis-server"],
+            ),
+            ("vim", "/usr/bin/vim", ["vim", "/usr/bin/redis-server"]),
+            (
+                "redis-server",
+                "/usr/bin/dash",
+                ["/bin/sh", "/usr/local/bin/redis-server"],
+            ),
+        ] {
+            assert_eq!(
+                role(&process(comm, exe, &arguments))?,
+                Role::Unrelated,
+                "{arguments:?}"
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn sentinels_and_saving_children_are_helpers() -> Result<(), MatcherError> {
+        for arguments in [
+            &["redis-server", "/etc/sentinel.conf", "--sentinel"][..],
+            &["redis-server *:26379 [sentinel]"],
+            &["redis-sentinel *:26379 [sentinel]"],
+            &["redis-rdb-bgsave *:6379"],
+            &["redis-aof-rewrite *:6379"],
+            &["valkey-rdb-to-slaves *:6379"],
+            &["redis-module-fork *:6379"],
+        ] {
+            let helper = process("redis-server", "/usr/bin/redis-server", arguments);
+            assert_eq!(role(&helper)?, Role::Helper, "{arguments:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn zombies_and_kernel_threads_are_unrelated() -> Result<(), MatcherError> {
+        let server = process(
+            "redis-server",
+            "/usr/bin/redis-server",
+            &["redis-server *:6379"],
+        );
+        let zombie = Observed {
+            state: 'Z',
+            ..server.clone()
+        };
+        let kernel_thread = Observed {
+            flags: 0x0020_8040,
+            ..server
+        };
+        assert_eq!(role(&zombie)?, Role::Unrelated);
+        assert_eq!(role(&kernel_thread)?, Role::Unrelated);
+        Ok(())
+    }
+
+    #[test]
+    fn the_port_is_in_the_title() {
+        let port = |title| process("redis-server", "/redis-server", &[title]).title_port();
+        assert_eq!(port("redis-server *:6379 [cluster]"), Some(6379));
+        assert_eq!(port("redis-server [::1]:7000"), Some(7000));
+        assert_eq!(port("redis-server /run/redis.sock"), None);
+        assert_eq!(port("redis-server"), None);
+    }
+
+    #[test]
+    fn a_wrong_pattern_is_an_error_that_names_the_option() {
+        let error = Matcher::new("redis-(")
+            .map(|_| ())
+            .map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.contains("--process-match")));
+    }
+}

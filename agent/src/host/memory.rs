@@ -1,0 +1,154 @@
+//! Where a process's executable is loaded, and words of the process's memory. Only ever reads.
+
+use std::io::{self, IoSliceMut};
+
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use procfs::ProcError;
+use procfs::process::Process;
+
+/// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
+const AT_ENTRY: u64 = 9;
+/// The kernel loads at multiples of this.
+const PAGE: u64 = 4096;
+const WORD: usize = size_of::<u64>();
+
+/// Why it is not known where an executable is loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadBiasError {
+    /// The auxiliary vector could not be read.
+    #[error("cannot read /proc/{pid}/auxv ({source}): run as root, if the process still runs")]
+    Auxv {
+        /// The process.
+        pid: u32,
+        /// Why.
+        source: ProcError,
+    },
+    /// The kernel did not say where the program begins.
+    #[error("/proc/{pid}/auxv has no entry point: has the process ended?")]
+    NoEntry {
+        /// The process.
+        pid: u32,
+    },
+    /// The entry point that the kernel says cannot be the one of the file.
+    #[error(
+        "process {pid} begins at {actual:#x}, which does not fit the entry point {expected:#x} of \
+         its executable: it has started another program in the meantime; try again"
+    )]
+    OtherProgram {
+        /// The process.
+        pid: u32,
+        /// The entry point in the file.
+        expected: u64,
+        /// The entry point in the process.
+        actual: u64,
+    },
+}
+
+/// What to add to a virtual address of the ELF file to get the address in the process: 0 for an
+/// executable that is not position-independent. `entry` is the file's `e_entry`.
+pub fn load_bias(pid: u32, entry: u64) -> Result<u64, LoadBiasError> {
+    let actual = Process::new(pid.cast_signed())
+        .and_then(|process| process.auxv())
+        .map_err(|source| LoadBiasError::Auxv { pid, source })?
+        .get(&AT_ENTRY)
+        .copied()
+        .ok_or(LoadBiasError::NoEntry { pid })?;
+    match actual.checked_sub(entry) {
+        Some(bias) if bias % PAGE == 0 => Ok(bias),
+        _ => Err(LoadBiasError::OtherProgram {
+            pid,
+            expected: entry,
+            actual,
+        }),
+    }
+}
+
+/// Reads the 8-byte words at these addresses of a process, all in one system call; 1,024 at most
+/// (the kernel's limit). They are not read at the same moment: a server that runs may change one
+/// between two of them.
+///
+/// # Errors
+///
+/// What the kernel says (`EPERM`: run as root; `ESRCH`: the process has ended; `EFAULT`: nothing
+/// is mapped at the first address), and `UnexpectedEof` where nothing is mapped at a later one.
+pub fn read_words(pid: u32, addresses: &[u64]) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0; addresses.len() * WORD];
+    let remote = addresses
+        .iter()
+        .map(|address| {
+            let base = usize::try_from(*address).map_err(io::Error::other)?;
+            Ok(RemoteIoVec { base, len: WORD })
+        })
+        .collect::<io::Result<Vec<_>>>()?;
+    let read = process_vm_readv(
+        Pid::from_raw(pid.cast_signed()),
+        &mut [IoSliceMut::new(&mut bytes)],
+        &remote,
+    )?;
+    if let Some(address) = addresses.get(read / WORD) {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("process {pid} has nothing mapped at {address:#x}"),
+        ));
+    }
+    let (words, _) = bytes.as_chunks::<WORD>();
+    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use object::{File, Object as _};
+
+    use super::{LoadBiasError, load_bias, read_words};
+
+    static HERE: u64 = 0x1122_3344_5566_7788;
+
+    #[test]
+    fn words_of_a_process_are_read_in_order() -> std::io::Result<()> {
+        let local = Box::new(42_u64);
+        let addresses = [&raw const HERE as u64, &raw const *local as u64];
+        assert_eq!(read_words(std::process::id(), &addresses)?, [HERE, 42]);
+        assert!(read_words(std::process::id(), &[])?.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn an_address_that_is_not_mapped_is_an_error() {
+        let here = &raw const HERE as u64;
+        let first = read_words(std::process::id(), &[8, here]);
+        assert!(first.is_err(), "{first:?}");
+        let later = read_words(std::process::id(), &[here, 8]);
+        assert_eq!(
+            later.map_err(|error| error.kind()),
+            Err(ErrorKind::UnexpectedEof)
+        );
+    }
+
+    #[test]
+    fn the_load_bias_leads_from_the_file_to_the_process() -> anyhow::Result<()> {
+        let bytes = std::fs::read("/proc/self/exe")?;
+        let pid = std::process::id();
+        let entry = File::parse(&*bytes)?.entry();
+        let bias = load_bias(pid, entry)?;
+        let maps = procfs::process::Process::myself()?.maps()?;
+        let mapped = maps.iter().any(|map| {
+            (map.address.0..map.address.1).contains(&(entry + bias))
+                && map.perms.contains(procfs::process::MMPermissions::EXECUTE)
+        });
+        assert!(
+            mapped,
+            "{:#x} is not in an executable mapping",
+            entry + bias
+        );
+
+        let other = load_bias(pid, entry + 1);
+        assert!(
+            matches!(other, Err(LoadBiasError::OtherProgram { .. })),
+            "{other:?}"
+        );
+        Ok(())
+    }
+}

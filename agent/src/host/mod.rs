@@ -1,0 +1,25 @@
+//! Which servers run here, and what can be learnt of a process from `/proc`.
+//!
+//! [`Scanner`] finds the servers, [`labels`] names them, [`Executable`] reads what they run, and
+//! [`memory`] finds where that is loaded and reads words of it. All functions here block; the
+//! first look at a server with many connections takes a while, since all its file descriptors are
+//! looked at.
+//!
+//! Deliberately absent: what is in an executable (`binary`), and anything that writes to a process
+//! or talks to it.
+
+mod executable;
+mod labels;
+mod matcher;
+pub mod memory;
+mod observed;
+mod scan;
+mod sockets;
+#[cfg(test)]
+mod testing;
+mod unrelated;
+
+pub use executable::{Executable, ExecutableError, ExecutableId};
+pub use labels::labels;
+pub use matcher::{DEFAULT_PATTERN, Matcher, MatcherError};
+pub use scan::{HiddenServer, Identity, Scan, ScanError, Scanner, ServerProcess};

@@ -1,0 +1,84 @@
+//! Where a server listens, which gives it its name.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use procfs::ProcResult;
+use procfs::net::{TcpState, UnixState};
+use procfs::process::{FDTarget, Process};
+
+/// From the kernel's `net.h`.
+const SOCK_STREAM: u16 = 1;
+
+/// The cluster bus is at a server's port plus this, unless `cluster-port` says otherwise.
+const CLUSTER_BUS_OFFSET: u16 = 10_000;
+
+/// The name of the server after where it listens: its TCP port, else the path of its Unix socket;
+/// `None` where it does not listen.
+///
+/// Of several ports it is the one in the server's title, and without that the lowest which is not
+/// a cluster bus.
+pub(super) fn listening_name(pid: u32, title_port: Option<u16>) -> ProcResult<Option<String>> {
+    let process = Process::new(pid.cast_signed())?;
+    let sockets: HashSet<u64> = process
+        .fd()?
+        .filter_map(|fd| match fd.ok()?.target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        })
+        .collect();
+    if sockets.is_empty() {
+        return Ok(None);
+    }
+    let ports = process
+        .tcp()?
+        .into_iter()
+        // There is no such table where IPv6 is switched off.
+        .chain(process.tcp6().unwrap_or_default())
+        .filter(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode))
+        .map(|entry| entry.local_address.port())
+        .collect::<Vec<_>>();
+    if let Some(port) = choose_port(&ports, title_port) {
+        return Ok(Some(port.to_string()));
+    }
+    // Any process may bind a socket to a path that makes the whole table unreadable; a server
+    // without a port then goes by its pid. Only a listening socket has a path and no peer.
+    let path = process
+        .unix()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| {
+            entry.socket_type == SOCK_STREAM
+                && entry.state == UnixState::UNCONNECTED
+                && sockets.contains(&entry.inode)
+        })
+        .filter_map(|entry| entry.path)
+        .min();
+    Ok(path.map(|path: PathBuf| path.to_string_lossy().into_owned()))
+}
+
+fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {
+    if let Some(port) = title_port.filter(|port| ports.contains(port)) {
+        return Some(port);
+    }
+    let is_bus = |port: &u16| {
+        port.checked_sub(CLUSTER_BUS_OFFSET)
+            .is_some_and(|client_port| ports.contains(&client_port))
+    };
+    ports.iter().copied().filter(|port| !is_bus(port)).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::choose_port;
+
+    #[test]
+    fn the_port_is_the_one_for_clients() {
+        assert_eq!(choose_port(&[], Some(6379)), None);
+        assert_eq!(choose_port(&[16379, 6379], None), Some(6379));
+        // With `cluster-port 5000`, only the title tells.
+        assert_eq!(choose_port(&[5000, 6379], Some(6379)), Some(6379));
+        // A title that the user has set says nothing.
+        assert_eq!(choose_port(&[6380, 6379], Some(80)), Some(6379));
+    }
+}

@@ -1,0 +1,163 @@
+//! Which processes are known not to be servers, and how little has to be looked at to know that
+//! they still are not.
+//!
+//! Nearly all processes of a host are of this kind, so they decide what a scan costs: in most
+//! scans such a process is only listed, in the others one `readlink` tells whether it has executed
+//! another program.
+
+use std::collections::HashMap;
+
+use super::observed::ExeLink;
+
+/// A process is looked at in every scan while it is known for fewer scans than this: it may be a
+/// shell that is about to execute a server.
+const YOUNG: u32 = 10;
+
+/// Later it is looked at once in so many scans: at two scans a second, a server that it executes
+/// then is still found within 2 s.
+const LOOK_EVERY: u32 = 3;
+
+/// Once in so many scans it is looked at in full, because its pid may have gone to another process
+/// with the same executable, or it may have changed its title. A multiple of `LOOK_EVERY`.
+const FULL_LOOK_EVERY: u32 = 96;
+
+/// The processes that are known not to be servers, by pid.
+#[derive(Debug, Default)]
+pub(super) struct Unrelated {
+    round: u32,
+    before: HashMap<u32, Known>,
+    now: HashMap<u32, Known>,
+}
+
+/// What is remembered of a process.
+#[derive(Debug)]
+pub(super) struct Known {
+    fingerprint: Fingerprint,
+    /// The scan that saw this program first.
+    since: u32,
+}
+
+/// What changes when a process executes another program, and is cheap to read.
+#[derive(Debug, PartialEq, Eq)]
+enum Fingerprint {
+    Exe(ExeLink),
+    /// Where the link may not be read.
+    Comm(Vec<u8>),
+}
+
+impl Unrelated {
+    /// Begins a scan: what it does not ask for is forgotten at the next.
+    pub(super) fn begin(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.before = std::mem::take(&mut self.now);
+    }
+
+    /// `None` where the process is still known not to be a server. Else it has to be looked at in
+    /// full, and if it is none, what is returned is to be given to [`Self::remember`].
+    pub(super) fn look(&mut self, pid: u32) -> Option<Known> {
+        let Some(known) = self.before.remove(&pid) else {
+            return Some(self.first_seen(Fingerprint::take(pid)));
+        };
+        // Not all of them in the same scan.
+        let turn = self.round.wrapping_add(pid);
+        let is_young = self.round.wrapping_sub(known.since) < YOUNG;
+        if !is_young && !turn.is_multiple_of(LOOK_EVERY) {
+            self.remember(pid, known);
+            return None;
+        }
+        let fingerprint = Fingerprint::take(pid);
+        if fingerprint != known.fingerprint {
+            return Some(self.first_seen(fingerprint));
+        }
+        if turn.is_multiple_of(FULL_LOOK_EVERY) {
+            return Some(known);
+        }
+        self.remember(pid, known);
+        None
+    }
+
+    /// The process is not a server.
+    pub(super) fn remember(&mut self, pid: u32, known: Known) {
+        self.now.insert(pid, known);
+    }
+
+    fn first_seen(&self, fingerprint: Fingerprint) -> Known {
+        Known {
+            fingerprint,
+            since: self.round,
+        }
+    }
+}
+
+impl Fingerprint {
+    fn take(pid: u32) -> Self {
+        match ExeLink::read(pid) {
+            ExeLink::Denied => {
+                Self::Comm(std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default())
+            }
+            link => Self::Exe(link),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FULL_LOOK_EVERY, LOOK_EVERY, Unrelated, YOUNG};
+
+    #[test]
+    fn a_process_is_looked_at_in_full_at_first_and_then_rarely() {
+        let pid = std::process::id();
+        let mut unrelated = Unrelated::default();
+        let mut full_looks = Vec::new();
+        for scan in 0..=FULL_LOOK_EVERY {
+            unrelated.begin();
+            if let Some(known) = unrelated.look(pid) {
+                full_looks.push(scan);
+                unrelated.remember(pid, known);
+            }
+        }
+        assert_eq!(full_looks.first(), Some(&0));
+        assert!((2..=3).contains(&full_looks.len()), "{full_looks:?}");
+    }
+
+    #[test]
+    fn another_program_is_noticed_in_time() -> std::io::Result<()> {
+        // The pid of a child that executes something after the shell was looked at often enough
+        // not to be young any more.
+        let mut shell = std::process::Command::new("/bin/sh")
+            .args(["-c", "read line; exec sleep 60"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()?;
+        let mut unrelated = Unrelated::default();
+        for _ in 0..=YOUNG {
+            unrelated.begin();
+            if let Some(known) = unrelated.look(shell.id()) {
+                unrelated.remember(shell.id(), known);
+            }
+        }
+        drop(shell.stdin.take());
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let noticed = (0..LOOK_EVERY).any(|_| {
+            unrelated.begin();
+            unrelated.look(shell.id()).is_some()
+        });
+        shell.kill()?;
+        shell.wait()?;
+        assert!(noticed);
+        Ok(())
+    }
+
+    #[test]
+    fn a_process_that_is_not_listed_any_more_is_forgotten() {
+        let mut unrelated = Unrelated::default();
+        unrelated.begin();
+        if let Some(known) = unrelated.look(std::process::id()) {
+            unrelated.remember(std::process::id(), known);
+        }
+        for _ in 0..2 {
+            assert_eq!(unrelated.now.len() + unrelated.before.len(), 1);
+            unrelated.begin();
+        }
+        assert!(unrelated.now.is_empty() && unrelated.before.is_empty());
+    }
+}
