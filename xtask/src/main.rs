@@ -14,6 +14,7 @@ mod process;
 mod redis;
 mod scrape;
 mod setup;
+mod test;
 mod workspace;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Task {
     Build,
     /// Set up, build, and watch a throw-away redis-server evict for about 20 seconds (needs root)
     Demo,
+    /// Set up, then run every check and every test
+    Test,
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Setup => setup::run(setup::Voice::Full)?,
         Task::Build => build::run()?,
         Task::Demo => demo::run()?,
+        Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)
 }
