@@ -1,1 +1,63 @@
-fn main(){}
+//! Developer tasks of evictscope. `cargo xtask --help` lists them.
+//!
+//! One file per task (`setup`, `build`, `demo`, `test`), and one per topic that tasks share.
+//! Everything the tasks need on the machine is named in `compiler`, `linker` and `debian`.
+
+mod build;
+mod compiler;
+mod debian;
+mod demo;
+mod histogram;
+mod linker;
+mod owned;
+mod process;
+mod redis;
+mod scrape;
+mod setup;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Developer tasks of evictscope
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Find or install what the build, the demo and the tests need
+    Setup,
+    /// Set up, then build the agent with its BPF programs (release)
+    Build,
+    /// Set up, build, and watch a throw-away redis-server evict for about 20 seconds (needs root)
+    Demo,
+    /// Set up, then run every check and every test
+    Test,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    match arguments.task {
+        Task::Setup => setup::run(setup::Voice::Full)?,
+        Task::Build => build::run()?,
+        Task::Demo => demo::run()?,
+        Task::Test => return test::run(),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,19 @@
+//! `cargo xtask build`: set up, then `cargo build --release`.
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{
+    setup::{self, Voice},
+    workspace,
+};
+
+/// Sets up what is missing and builds the release binary, with cargo's own progress on the terminal.
+pub fn run() -> Result<()> {
+    setup::run(Voice::Quiet)?;
+    let status = workspace::cargo()
+        .args(["build", "--release"])
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "`cargo build --release` failed");
+    Ok(())
+}

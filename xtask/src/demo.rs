@@ -1,0 +1,322 @@
+//! `cargo xtask demo`: a throw-away redis-server that must evict, and what evictscope sees of it.
+//!
+//! Every number shown comes from the agent's `/metrics`. Everything started here ends with it.
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use indicatif::{BinaryBytes, HumanCount};
+use tempfile::NamedTempFile;
+
+use crate::{
+    build,
+    histogram::Histogram,
+    owned::{self, Owned},
+    process,
+    redis::{Load, Server, free_port},
+    scrape::{Client, Reading},
+    workspace,
+};
+
+/// What the server may use: little, so that it evicts within seconds.
+const MAXMEMORY: &str = "64mb";
+
+/// How long to watch.
+const LENGTH: Duration = Duration::from_secs(20);
+
+/// From one shown line to the next.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the agent may take until it is ready, and until it has found the server.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long the agent may take to read a server that has nothing to do any more.
+const SETTLE: Duration = Duration::from_millis(1500);
+
+/// Lines between two headings.
+const HEADING_EVERY: usize = 10;
+
+/// Runs the demo.
+pub fn run() -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "the demo attaches BPF programs, which needs root (CAP_SYS_ADMIN): \
+         run `cargo xtask demo` as root"
+    );
+    build::run()?;
+    let binary = workspace::agent_binary()?;
+
+    // Only from here on, so that Ctrl-C ends a set-up or a build at once.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .context("cannot catch Ctrl-C")?;
+
+    let mut server = Server::start(MAXMEMORY)?;
+    println!(
+        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {MAXMEMORY}, allkeys-lru (throw-away)",
+        server.pid(),
+        server.port()
+    );
+    let mut agent = Agent::start(Command::new(binary))?;
+    println!(
+        "evictscope     pid {}, {}",
+        agent.process.pid(),
+        agent.client.metrics_url()
+    );
+    agent.wait_for(&server, &interrupted)?;
+
+    let begun = Instant::now();
+    let mut load = Load::start(server.port())?;
+    println!(
+        "load           200 clients write random keys, 100 read 20 at once, for {} s\n",
+        LENGTH.as_secs()
+    );
+    watch(&mut agent, &mut server, &mut load, &interrupted)?;
+    drop(load);
+    let loaded = begun.elapsed();
+
+    if interrupted.load(Ordering::Relaxed) {
+        println!("\ninterrupted");
+    }
+    thread::sleep(SETTLE);
+    let reading = agent.read(&server)?;
+    println!("\n{}", summary(&reading, loaded));
+    drop(agent);
+    drop(server);
+    println!("The load, the agent and the redis-server have ended.");
+    Ok(())
+}
+
+/// Shows a line a second until the time is over or the user has had enough.
+fn watch(
+    agent: &mut Agent,
+    server: &mut Server,
+    load: &mut Load,
+    interrupted: &AtomicBool,
+) -> Result<()> {
+    let started = Instant::now();
+    let mut before = agent.read(server)?;
+    let mut read_at = started;
+    let mut lines: usize = 0;
+    while started.elapsed() < LENGTH {
+        thread::sleep(Duration::from_millis(50));
+        if interrupted.load(Ordering::Relaxed) {
+            break;
+        }
+        if read_at.elapsed() < INTERVAL {
+            continue;
+        }
+        server.must_be_alive()?;
+        load.must_be_alive()?;
+        let elapsed = read_at.elapsed();
+        read_at = Instant::now();
+        let now = agent.read(server)?;
+        if lines.is_multiple_of(HEADING_EVERY) {
+            println!("{HEADING}");
+        }
+        println!("{}", line(started.elapsed(), elapsed, &before, &now));
+        lines += 1;
+        before = now;
+    }
+    Ok(())
+}
+
+/// The agent under demonstration.
+struct Agent {
+    process: Owned,
+    log: NamedTempFile,
+    client: Client,
+}
+
+impl Agent {
+    fn start(mut command: Command) -> Result<Self> {
+        let log = NamedTempFile::new().context("cannot make the log file of evictscope")?;
+        let port = free_port()?;
+        let output: File = log
+            .reopen()
+            .context("cannot open the log file of evictscope")?;
+        command
+            .args(["run", "--listen", &format!("127.0.0.1:{port}")])
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        Ok(Self {
+            process: Owned::start(&mut command)?,
+            log,
+            client: Client::new(port),
+        })
+    }
+
+    /// Waits until the agent is ready and has found the server.
+    fn wait_for(&mut self, server: &Server, interrupted: &AtomicBool) -> Result<()> {
+        let started = Instant::now();
+        let mut ready = false;
+        while started.elapsed() < START_TIMEOUT {
+            ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
+            ready = ready || self.client.ready();
+            if ready && !self.read(server)?.is_empty() {
+                return Ok(());
+            }
+            self.must_be_alive()?;
+            thread::sleep(Duration::from_millis(100));
+        }
+        let failure = if ready {
+            "shows nothing of the server"
+        } else {
+            "is not ready"
+        };
+        bail!(
+            "evictscope {failure} after {START_TIMEOUT:?}{}",
+            self.log_text()
+        );
+    }
+
+    fn read(&mut self, server: &Server) -> Result<Reading> {
+        let reading = self.client.server(server.port(), server.pid());
+        if reading.is_err() {
+            self.must_be_alive()?;
+        }
+        reading
+    }
+
+    fn must_be_alive(&mut self) -> Result<()> {
+        match self.process.ended() {
+            Some(status) => bail!("evictscope ended ({status}){}", self.log_text()),
+            None => Ok(()),
+        }
+    }
+
+    fn log_text(&self) -> String {
+        owned::log_text(self.log.path())
+    }
+}
+
+const CALLS: &str = "evictscope_eviction_calls_total";
+const DURATION: &str = "evictscope_eviction_call_duration_seconds";
+const EVICTING: (&str, &str) = ("kind", "evicting");
+
+const HEADING: &str = "    time  evicting calls/s  p50      p99      mem_tofree p50  p99       \
+                       client buffers  evicted keys/s  used memory";
+
+/// What happened between two readings.
+fn line(time: Duration, elapsed: Duration, before: &Reading, now: &Reading) -> String {
+    let rate = |name, labels: &[(&str, &str)]| {
+        let (before, now) = (before.sum(name, labels), now.sum(name, labels));
+        now.map_or_else(unknown, |now| {
+            count((now - before.unwrap_or(0.0)) / elapsed.as_secs_f64())
+        })
+    };
+    let histogram = |name, labels: &[(&str, &str)]| {
+        now.histogram(name, labels)
+            .since(&before.histogram(name, labels))
+    };
+    let duration = histogram(DURATION, &[EVICTING]);
+    let goal = histogram("evictscope_mem_tofree_bytes", &[]);
+    format!(
+        "{:>6} s  {:<16}  {:<7}  {:<7}  {:<14}  {:<8}  {:<14}  {:<14}  {}",
+        time.as_secs(),
+        rate(CALLS, &[EVICTING]),
+        quantile(&duration, 0.50, duration_text),
+        quantile(&duration, 0.99, duration_text),
+        quantile(&goal, 0.50, bytes),
+        quantile(&goal, 0.99, bytes),
+        now.sum("evictscope_client_buffers_bytes", &[])
+            .map_or_else(unknown, bytes),
+        rate("evictscope_evicted_keys_total", &[]),
+        now.sum("evictscope_used_memory_bytes", &[])
+            .map_or_else(unknown, bytes),
+    )
+}
+
+/// What happened from beginning to end.
+fn summary(reading: &Reading, loaded: Duration) -> String {
+    let mut text = String::new();
+    let mut add = |label: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {label:<28}{value}");
+    };
+    for (label, kind) in [("evicting calls", "evicting"), ("no-op calls", "noop")] {
+        let calls = reading.sum(CALLS, &[("kind", kind)]);
+        let value = match calls {
+            Some(calls) if calls > 0.0 => count(calls),
+            _ if kind == "noop" => "not counted in this probe mode".to_owned(),
+            _ => "none".to_owned(),
+        };
+        add(label, value);
+        let duration = reading.histogram(DURATION, &[("kind", kind)]);
+        if duration.count() > 0.0 {
+            add("  duration", percentiles(&duration, duration_text));
+        }
+    }
+    let goal = reading.histogram("evictscope_mem_tofree_bytes", &[]);
+    add("mem_tofree", percentiles(&goal, bytes));
+    let buffers = reading.histogram("evictscope_client_buffers_sample_bytes", &[]);
+    let peak = reading
+        .sum("evictscope_client_buffers_peak_bytes", &[])
+        .map_or_else(unknown, bytes);
+    add(
+        "client buffers",
+        format!("{}, peak {peak}", percentiles(&buffers, bytes)),
+    );
+    let evicted = reading.sum("evictscope_evicted_keys_total", &[]);
+    add("evicted keys", evicted.map_or_else(unknown, count));
+    add("under load for", process::seconds(loaded));
+    let mut label = "probe hits";
+    for (probe, hits) in reading.by_label("evictscope_probe_hits_total", "probe") {
+        let rate = count(hits / loaded.as_secs_f64());
+        add(label, format!("{probe}: {}, {rate} a second", count(hits)));
+        label = "";
+    }
+    if let Some(ratio) = reading.sum("evictscope_overhead_ratio", &[]) {
+        add(
+            "probe cost",
+            format!("{:.2} % of the main thread", ratio * 100.0),
+        );
+    }
+    format!("Summary, from /metrics alone:\n{}", text)
+}
+
+fn percentiles(histogram: &Histogram, text: fn(f64) -> String) -> String {
+    format!(
+        "p50 {}, p99 {} ({} values)",
+        quantile(histogram, 0.50, text),
+        quantile(histogram, 0.99, text),
+        count(histogram.count())
+    )
+}
+
+fn quantile(histogram: &Histogram, quantile: f64, text: fn(f64) -> String) -> String {
+    histogram.quantile(quantile).map_or_else(unknown, text)
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+fn count(value: f64) -> String {
+    HumanCount(value.round().max(0.0) as u64).to_string()
+}
+
+fn bytes(value: f64) -> String {
+    BinaryBytes(value.round().max(0.0) as u64).to_string()
+}
+
+fn duration_text(seconds: f64) -> String {
+    if seconds < 1e-3 {
+        format!("{:.1} µs", seconds * 1e6)
+    } else if seconds < 1.0 {
+        format!("{:.1} ms", seconds * 1e3)
+    } else {
+        format!("{seconds:.1} s")
+    }
+}

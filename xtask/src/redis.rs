@@ -1,0 +1,202 @@
+//! A throw-away redis-server, and a load that makes it evict.
+
+use std::{
+    fs::File,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+use crate::owned::{self, Owned};
+
+/// A program of Redis, and the Debian package that brings it.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its name on `PATH`.
+    pub name: &'static str,
+    /// The Debian package.
+    pub package: &'static str,
+}
+
+const PROGRAMS: [Program; 3] = [
+    Program {
+        name: "redis-server",
+        package: "redis-server",
+    },
+    Program {
+        name: "redis-cli",
+        package: "redis-tools",
+    },
+    Program {
+        name: "redis-benchmark",
+        package: "redis-tools",
+    },
+];
+
+/// How long a server may take to listen; it has nothing to load.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The programs that are not on `PATH`.
+pub fn missing_programs() -> Vec<Program> {
+    PROGRAMS
+        .into_iter()
+        .filter(|program| which::which(program.name).is_err())
+        .collect()
+}
+
+/// All the programs, in one line.
+pub fn names() -> String {
+    PROGRAMS.map(|program| program.name).join(", ")
+}
+
+/// A port on the loopback interface that nobody listens on now.
+pub fn free_port() -> Result<u16> {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free loopback port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// A redis-server of our own: on loopback, in a temporary directory, without persistence.
+pub struct Server {
+    // Before the directory, because fields are dropped in this order.
+    process: Owned,
+    directory: TempDir,
+    port: u16,
+}
+
+impl Server {
+    /// Starts a server with this `maxmemory` that evicts by allkeys-lru, and waits until it listens.
+    pub fn start(maxmemory: &str) -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("evictscope-demo-")
+            .tempdir()
+            .context("cannot make a temporary directory")?;
+        let port = free_port()?;
+        let log = File::create(directory.path().join("redis.log"))
+            .context("cannot make the log file of redis-server")?;
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args([
+                "--maxmemory",
+                maxmemory,
+                "--maxmemory-policy",
+                "allkeys-lru",
+            ])
+            .args([
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--daemonize",
+                "no",
+                "--dir",
+            ])
+            .arg(directory.path())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let mut server = Self {
+            process: Owned::start(&mut command)?,
+            directory,
+            port,
+        };
+        server.wait_until_it_listens()?;
+        Ok(server)
+    }
+
+    /// Its TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Fails, with the server's log, if it has ended.
+    pub fn must_be_alive(&mut self) -> Result<()> {
+        match self.process.ended() {
+            Some(status) => bail!(
+                "redis-server ended ({status}){}",
+                owned::log_text(&self.directory.path().join("redis.log"))
+            ),
+            None => Ok(()),
+        }
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<()> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let started = Instant::now();
+        while started.elapsed() < START_TIMEOUT {
+            self.must_be_alive()?;
+            if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        bail!("redis-server does not listen on {address} after {START_TIMEOUT:?}")
+    }
+}
+
+/// Clients that write more than the server may keep, and clients that read much at once, so that
+/// the client buffers show. Dropping it ends them.
+pub struct Load {
+    clients: [Owned; 2],
+}
+
+impl Load {
+    /// Starts the clients. Their number of requests is bounded as well: should nobody end them,
+    /// they end by themselves.
+    pub fn start(port: u16) -> Result<Self> {
+        let key = "key:__rand_int__";
+        let mut read = vec!["MGET"];
+        read.extend([key; 20]);
+        Ok(Self {
+            clients: [
+                benchmark(
+                    port,
+                    200,
+                    10_000_000,
+                    &["-d", "512"],
+                    &["SET", key, "__data__"],
+                )?,
+                benchmark(port, 100, 1_000_000, &[], &read)?,
+            ],
+        })
+    }
+
+    /// Fails if clients have ended before they were told to.
+    pub fn must_be_alive(&mut self) -> Result<()> {
+        for client in &mut self.clients {
+            if let Some(status) = client.ended() {
+                bail!("redis-benchmark ended ({status}) before its time");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn benchmark(
+    port: u16,
+    clients: u32,
+    requests: u64,
+    options: &[&str],
+    words: &[&str],
+) -> Result<Owned> {
+    let mut command = Command::new("redis-benchmark");
+    command
+        .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-q"])
+        .args(["-c", &clients.to_string(), "-n", &requests.to_string()])
+        // Ten times as many keys as fit into the memory of the demo's server.
+        .args(["-r", "1000000"])
+        .args(options)
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Owned::start(&mut command)
+}

@@ -1,0 +1,218 @@
+//! `cargo xtask test`: everything that CI runs.
+
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    process,
+    setup::{self, Voice},
+    workspace,
+};
+
+const EBPF: &str = "evictscope-ebpf";
+
+/// Runs every step, whatever became of the others, and sums up.
+pub fn run() -> Result<ExitCode> {
+    let mut report = Report::default();
+    report.step("set-up", || {
+        setup::run(Voice::Full)?;
+        Ok(Outcome::Passed)
+    });
+    report.step("format", || match missing_tool("fmt") {
+        Some(reason) => Ok(Outcome::Skipped(reason)),
+        None => cargo(&["fmt", "--all", "--check"]),
+    });
+    report.step("clippy", || {
+        clippy(&["--workspace", "--exclude", EBPF], &[])
+    });
+    // In a call of its own: in one build with std's, the panic handler of the BPF programs would be
+    // the second. And on a host target, a program without std has to be told that nothing unwinds.
+    report.step("clippy, BPF programs", || {
+        clippy(
+            &["--package", EBPF],
+            &[("CARGO_PROFILE_DEV_PANIC", "abort")],
+        )
+    });
+    report.step("documentation", || {
+        documentation(&["--workspace", "--exclude", EBPF])
+    });
+    report.step("documentation, BPF programs", || {
+        documentation(&["--package", EBPF])
+    });
+    report.step("release build", || cargo(&["build", "--release"]));
+    report.step("tests", || {
+        cargo(&["test", "--workspace", "--exclude", EBPF])
+    });
+    report.step("tests, BPF programs", || {
+        cargo(&["test", "--package", EBPF, "--lib"])
+    });
+    report.step("end-to-end tests", end_to_end);
+    Ok(report.close())
+}
+
+/// Runs the tests on real servers, where this machine can load BPF programs. They are ignored by a
+/// plain `cargo test`, which must pass on any machine.
+fn end_to_end() -> Result<Outcome> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Outcome::Skipped("they need root".to_owned()));
+    }
+    let binary = workspace::agent_binary()?;
+    if let Some(reason) = cannot_run(&binary)? {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let mut command = workspace::cargo();
+    command
+        .env("EVICTSCOPE_E2E", "1")
+        .env("EVICTSCOPE_BIN", binary)
+        .args([
+            "test",
+            "--release",
+            "--package",
+            "evictscope",
+            "--test",
+            "e2e_*",
+            "--",
+        ])
+        // One at a time: they compare rates and start servers that fill the machine.
+        .args(["--include-ignored", "--test-threads=1"]);
+    outcome(&mut command)
+}
+
+/// Why the agent could not run on this machine, if it could not: its own `check` knows.
+fn cannot_run(binary: &Path) -> Result<Option<String>> {
+    let mut command = Command::new(binary);
+    command.arg("check");
+    let finished = process::run_with_progress("evictscope check", &mut command)
+        .context("the release build left no agent to check this machine with")?;
+    Ok((!finished.status.success()).then(|| {
+        format!(
+            "`evictscope check` says that it cannot run here:\n{}",
+            finished.output.trim_end()
+        )
+    }))
+}
+
+fn clippy(packages: &[&str], environment: &[(&str, &str)]) -> Result<Outcome> {
+    if let Some(reason) = missing_tool("clippy") {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let mut command = workspace::cargo();
+    command
+        .envs(environment.iter().copied())
+        .arg("clippy")
+        .args(packages)
+        .args(["--all-targets", "--", "-Dwarnings"]);
+    outcome(&mut command)
+}
+
+/// Why this subcommand of cargo cannot be run: not everyone who builds has it.
+fn missing_tool(name: &str) -> Option<String> {
+    process::answer_of(workspace::cargo().args([name, "--version"])).err()?;
+    Some(format!(
+        "there is no `cargo {name}`: get it with `rustup component add rustfmt clippy`, or from \
+         Debian's packages rustfmt-web and rust-web-clippy"
+    ))
+}
+
+fn documentation(packages: &[&str]) -> Result<Outcome> {
+    let mut command = workspace::cargo();
+    command
+        .env("RUSTDOCFLAGS", "-Dwarnings")
+        .args(["doc", "--no-deps"])
+        .args(packages);
+    outcome(&mut command)
+}
+
+fn cargo(arguments: &[&str]) -> Result<Outcome> {
+    outcome(workspace::cargo().args(arguments))
+}
+
+fn outcome(command: &mut Command) -> Result<Outcome> {
+    let words = process::display(command);
+    let label = words
+        .split_whitespace()
+        .take(3)
+        .collect::<Vec<_>>()
+        .join(" ");
+    let finished = process::run_with_progress(&label, command)?;
+    if finished.status.success() {
+        return Ok(Outcome::Passed);
+    }
+    Ok(Outcome::Failed(format!(
+        "$ {words}\n{}\n{}",
+        finished.output.trim_end(),
+        finished.status
+    )))
+}
+
+/// What became of a step.
+enum Outcome {
+    Passed,
+    /// With what it wrote.
+    Failed(String),
+    /// With the reason.
+    Skipped(String),
+}
+
+/// The steps so far: name, what became of them in a word, time.
+#[derive(Default)]
+struct Report {
+    steps: Vec<(&'static str, &'static str, Duration)>,
+}
+
+impl Report {
+    fn step(&mut self, name: &'static str, run: impl FnOnce() -> Result<Outcome>) {
+        println!("== {name}");
+        let started = Instant::now();
+        let outcome = match run() {
+            Ok(Outcome::Skipped(reason)) if is_ci() => Outcome::Failed(format!(
+                "in CI nothing may be skipped, but this was: {reason}"
+            )),
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        };
+        let elapsed = started.elapsed();
+        let word = match outcome {
+            Outcome::Passed => "passed",
+            Outcome::Failed(output) => {
+                println!("{output}");
+                "failed"
+            }
+            Outcome::Skipped(reason) => {
+                println!("{reason}");
+                "skipped"
+            }
+        };
+        println!("   {word} in {}", process::seconds(elapsed));
+        self.steps.push((name, word, elapsed));
+    }
+
+    /// Prints the table, and last the counts alone on a line, as CI reads them.
+    fn close(self) -> ExitCode {
+        println!();
+        for (name, word, elapsed) in &self.steps {
+            println!("{name:<28} {word:<8} {:>10}", process::seconds(*elapsed));
+        }
+        let count = |word| self.steps.iter().filter(|step| step.1 == word).count();
+        let failed = count("failed");
+        println!(
+            "\n{} passed, {failed} failed, {} skipped",
+            count("passed"),
+            count("skipped")
+        );
+        if failed == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true")
+}

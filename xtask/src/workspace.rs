@@ -1,0 +1,34 @@
+//! Where things are in this checkout, and the cargo that runs this.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+/// The root of the checkout.
+pub fn root() -> &'static Path {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest)
+}
+
+/// The cargo that runs this task, at the root of the checkout.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// The agent's release binary: there once `build` has run.
+pub fn agent_binary() -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .current_dir(root())
+        .no_deps()
+        .exec()
+        .context("cannot ask cargo for the target directory")?;
+    Ok(metadata
+        .target_directory
+        .join("release/evictscope")
+        .into_std_path_buf())
+}
