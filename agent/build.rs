@@ -8,7 +8,10 @@ use aya_build::{Package, Toolchain};
 
 fn main() -> anyhow::Result<()> {
     let root_dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-ebpf");
-    println!("cargo:rustc-env=EVICTSCOPE_RUSTC_TARGET={}", std::env::var("TARGET")?);
+    println!(
+        "cargo:rustc-env=EVICTSCOPE_RUSTC_TARGET={}",
+        std::env::var("TARGET")?
+    );
     aya_build::build_ebpf(
         [Package {
             name: "evictscope-ebpf",

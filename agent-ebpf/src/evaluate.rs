@@ -36,11 +36,18 @@ pub fn term(term: &Term, registers: &[u64; 16]) -> Option<u64> {
             read_user(register.wrapping_add(term.displacement as u64))?
         }
         kind if kind == TermKind::Absolute as u8 => read_user(term.displacement as u64)?,
-        kind if kind == TermKind::Constant as u8 => term.displacement as u64,
         _ => 0,
     };
-    let value = if term.width == 4 { value as u32 as u64 } else { value };
-    Some(if term.negative != 0 { value.wrapping_neg() } else { value })
+    let value = if term.width == 4 {
+        value as u32 as u64
+    } else {
+        value
+    };
+    Some(if term.negative != 0 {
+        value.wrapping_neg()
+    } else {
+        value
+    })
 }
 
 /// The value of a recipe; `None` where memory that it needs cannot be read.

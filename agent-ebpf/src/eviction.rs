@@ -34,7 +34,10 @@ pub fn try_return(ctx: &RetProbeContext) -> Option<u32> {
         end_evicting(stats, ended, result);
     } else if stats.entered_ns != 0 {
         let duration = ended.saturating_sub(stats.entered_ns);
-        stats.noop.duration.record(bounds::DURATION_NS.bucket(duration), duration);
+        stats
+            .noop
+            .duration
+            .record(bounds::DURATION_NS.bucket(duration), duration);
         stats.noop.results[result as usize] += 1;
     }
     stats.entered_ns = 0;
@@ -62,7 +65,11 @@ pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
 #[inline(always)]
 pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
     let ended = now();
-    let Hit { site, config, stats } = hit(ctx)?;
+    let Hit {
+        site,
+        config,
+        stats,
+    } = hit(ctx)?;
     begin(stats, ProgramKind::EvictionDone);
     if stats.evicting_since_ns != 0 {
         // SAFETY: the kernel passes the registers of the probed thread.
@@ -97,7 +104,8 @@ fn evaluate_goal(config: &ServerConfig, stats: &mut EvictionStats) -> bool {
     if let (Some(reported), Some(overhead), Some(used), Some(tofree), Some(maxmemory)) =
         (reported, overhead, used, tofree, maxmemory)
     {
-        let right = used == reported.wrapping_sub(overhead) && tofree == used.wrapping_sub(maxmemory);
+        let right =
+            used == reported.wrapping_sub(overhead) && tofree == used.wrapping_sub(maxmemory);
         check(stats, Check::Arithmetic, right);
     }
     if let Some(maxmemory) = maxmemory
@@ -157,20 +165,29 @@ fn keep(stats: &mut EvictionStats, variable: Variable, value: Option<u64>) {
 #[inline(always)]
 fn end_evicting(stats: &mut EvictionStats, ended: u64, result: ResultKind) {
     let duration = ended.saturating_sub(stats.evicting_since_ns);
-    stats.evicting.duration.record(bounds::DURATION_NS.bucket(duration), duration);
+    stats
+        .evicting
+        .duration
+        .record(bounds::DURATION_NS.bucket(duration), duration);
     stats.evicting.results[result as usize] += 1;
     let [reported, overhead, used, tofree] = stats.pending;
     if stats.pending_known[Variable::MemReported as usize] != 0 {
-        stats.mem_reported.record(bounds::MEMORY.bucket(reported), reported);
+        stats
+            .mem_reported
+            .record(bounds::MEMORY.bucket(reported), reported);
     }
     if stats.pending_known[Variable::Overhead as usize] != 0 {
-        stats.overhead.record(bounds::OVERHEAD.bucket(overhead), overhead);
+        stats
+            .overhead
+            .record(bounds::OVERHEAD.bucket(overhead), overhead);
     }
     if stats.pending_known[Variable::MemUsed as usize] != 0 {
         stats.mem_used.record(bounds::MEMORY.bucket(used), used);
     }
     if stats.pending_known[Variable::MemTofree as usize] != 0 {
-        stats.mem_tofree.record(bounds::MEM_TOFREE.bucket(tofree), tofree);
+        stats
+            .mem_tofree
+            .record(bounds::MEM_TOFREE.bucket(tofree), tofree);
     }
     stats.evicting_since_ns = 0;
     stats.last_evicting_ns = ended;

@@ -198,7 +198,11 @@ mod tests {
                     panic!("{series:?} has no bound {index}");
                 };
                 assert_eq!(series.bucket(bound), index, "{series:?} at {bound}");
-                assert_eq!(series.bucket(bound + 1), index + 1, "{series:?} above {bound}");
+                assert_eq!(
+                    series.bucket(bound + 1),
+                    index + 1,
+                    "{series:?} above {bound}"
+                );
             }
             assert_eq!(series.bucket(0), 0);
             assert_eq!(series.bucket(u64::MAX), series.buckets() - 1);
@@ -209,12 +213,18 @@ mod tests {
     #[test]
     fn the_bounds_are_those_of_the_contract() {
         let ends = |series: Bounds| (series.bound(0), series.bound(series.buckets() - 2));
-        assert_eq!(ends(bounds::DURATION_NS), (Some(1_000), Some(120_000_000_000)));
+        assert_eq!(
+            ends(bounds::DURATION_NS),
+            (Some(1_000), Some(120_000_000_000))
+        );
         assert_eq!(ends(bounds::MEM_TOFREE), (Some(64), Some(256 << 20)));
         assert_eq!(ends(bounds::MEMORY), (Some(1 << 20), Some(1 << 40)));
         assert_eq!(ends(bounds::OVERHEAD), (Some(0), Some(16 << 30)));
         assert_eq!(bounds::OVERHEAD.bound(1), Some(1 << 10));
         assert_eq!(bounds::OVERHEAD.bound(2), Some(4 << 10));
-        assert_eq!(ends(bounds::CLIENT_BUFFERS), (Some(64 << 10), Some(64 << 30)));
+        assert_eq!(
+            ends(bounds::CLIENT_BUFFERS),
+            (Some(64 << 10), Some(64 << 30))
+        );
     }
 }

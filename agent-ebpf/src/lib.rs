@@ -12,8 +12,8 @@ mod stats;
 
 pub use histogram::{Bounds, Histogram, bounds};
 pub use recipe::{
-    AllocatorCounter, Member, Recipe, ServerConfig, Term, TermKind, Variable, MAX_DONE_SITES,
-    MAX_TERMS, MEMBERS, VARIABLES,
+    AllocatorCounter, MAX_DONE_SITES, MAX_TERMS, MEMBERS, Member, Recipe, ServerConfig, Term,
+    TermKind, VARIABLES, Variable,
 };
 pub use stats::{
     Activity, CallStats, Check, EvictionStats, Fault, MemberValues, ProgramKind, ResultKind,

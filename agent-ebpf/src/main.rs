@@ -4,7 +4,10 @@
 //! Memory of the traced process is only read, never written.
 #![no_std]
 #![no_main]
-#![allow(missing_docs, reason = "the macros of aya-ebpf make public items without docs")]
+#![allow(
+    missing_docs,
+    reason = "the macros of aya-ebpf make public items without docs"
+)]
 
 mod evaluate;
 mod eviction;
@@ -44,7 +47,7 @@ pub fn main_thread_sample(ctx: PerfEventContext) -> u32 {
     sample::try_sample(&ctx).unwrap_or(0)
 }
 
-#[cfg(target_arch = "bpf")]
+#[cfg(not(test))]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo) -> ! {
     // The verifier refuses a program in which this can be reached.

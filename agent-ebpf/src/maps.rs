@@ -1,9 +1,9 @@
 //! The maps, and how a program finds its slot in them.
 
+use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cookie};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap};
-use aya_ebpf::EbpfContext;
 use evictscope_ebpf::{Cookie, EvictionStats, MAX_SERVERS, SampleStats, ServerConfig};
 
 /// By slot: what the programs need to know of a server.
@@ -67,7 +67,7 @@ pub fn hit(ctx: &impl EbpfContext) -> Option<Hit> {
 pub fn sample() -> Option<Sample> {
     let thread = bpf_get_current_pid_tgid();
     // SAFETY: the value is a plain number that the agent replaces as a whole.
-    let slot = unsafe { *SLOTS.get(&(thread as u32))? };
+    let slot = unsafe { *SLOTS.get(thread as u32)? };
     let config = CONFIGS.get(slot)?;
     if config.tgid != (thread >> 32) as u32 {
         return None;

@@ -44,8 +44,6 @@ pub enum TermKind {
     Memory = 2,
     /// User memory at the absolute address in displacement.
     Absolute = 3,
-    /// The displacement itself.
-    Constant = 4,
 }
 
 /// One summand of a recipe.
@@ -62,7 +60,7 @@ pub struct Term {
     pub negative: u8,
     /// Keeps `displacement` aligned.
     pub reserved: u32,
-    /// Displacement, absolute address or constant.
+    /// Displacement or absolute address.
     pub displacement: i64,
 }
 

@@ -1,9 +1,9 @@
 //! The program on the main thread's CPU clock.
 
+use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::bpf_perf_event_value;
 use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_perf_prog_read_value};
 use aya_ebpf::programs::PerfEventContext;
-use aya_ebpf::EbpfContext as _;
 use evictscope_ebpf::{
     Activity, CLIENT_BUFFERS_INTERVAL_NS, Fault, MEMBERS, Member, SampleStats, ServerConfig, bounds,
 };
@@ -42,7 +42,11 @@ fn charge_cpu(ctx: &PerfEventContext, stats: &mut SampleStats, evicting: bool) {
     if unsafe { bpf_perf_prog_read_value(ctx.as_ptr().cast(), &mut value, size) } != 0 {
         return;
     }
-    let activity = if evicting { Activity::Eviction } else { Activity::Other };
+    let activity = if evicting {
+        Activity::Eviction
+    } else {
+        Activity::Other
+    };
     let elapsed = value.counter.wrapping_sub(stats.counter_ns);
     stats.cpu_ns[activity as usize] = stats.cpu_ns[activity as usize].wrapping_add(elapsed);
     stats.counter_ns = value.counter;
@@ -100,6 +104,8 @@ fn count_client_buffers(stats: &mut SampleStats, known: u64, now: u64) {
     }
     if now.wrapping_sub(stats.client_buffers_ns) >= CLIENT_BUFFERS_INTERVAL_NS {
         stats.client_buffers_ns = now;
-        stats.client_buffers.record(bounds::CLIENT_BUFFERS.bucket(total), total);
+        stats
+            .client_buffers
+            .record(bounds::CLIENT_BUFFERS.bucket(total), total);
     }
 }

@@ -16,7 +16,11 @@ fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
     ] {
         let output = evictscope().args(arguments).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{arguments:?}: {}", output.status);
+        ensure!(
+            output.status.code() == Some(2),
+            "{arguments:?}: {}",
+            output.status
+        );
         ensure!(said.contains(named), "{arguments:?}: {said}");
     }
     Ok(())
@@ -36,7 +40,12 @@ fn what_cannot_be_inspected_is_said_with_exit_1() -> anyhow::Result<()> {
     ] {
         let output = evictscope().arg("inspect").arg(target).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(1), "{}: {}", target.display(), output.status);
+        ensure!(
+            output.status.code() == Some(1),
+            "{}: {}",
+            target.display(),
+            output.status
+        );
         ensure!(said.contains(named), "{}: {said}", target.display());
     }
     // An executable, but no Redis: a plan that refuses.
@@ -55,10 +64,18 @@ fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
             false => evictscope(),
         };
         let output = { command }.args(arguments).output()?;
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let said =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         let said = said.concat();
-        ensure!(output.status.code() == Some(1), "{arguments:?}: {} {said}", output.status);
-        ensure!(said.contains("CAP_SYS_ADMIN") && said.contains("root"), "{arguments:?}: {said}");
+        ensure!(
+            output.status.code() == Some(1),
+            "{arguments:?}: {} {said}",
+            output.status
+        );
+        ensure!(
+            said.contains("CAP_SYS_ADMIN") && said.contains("root"),
+            "{arguments:?}: {said}"
+        );
     }
     Ok(())
 }

@@ -16,7 +16,9 @@ use support::within;
 
 /// The bytes of the running server's code at the sites of its plan, and those of its file.
 fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
-    let output = evictscope().args(["inspect", "--json", &redis.pid().to_string()]).output()?;
+    let output = evictscope()
+        .args(["inspect", "--json", &redis.pid().to_string()])
+        .output()?;
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let sites = &plan["sites"];
     let done = sites["done"].as_array().context("no done sites")?;
@@ -28,8 +30,10 @@ fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         let mapping = procfs::process::Process::new(redis.pid().try_into()?)?
             .maps()?
             .into_iter()
-            .find(|map| (map.offset..map.offset + (map.address.1 - map.address.0)).contains(&offset)
-                && map.perms.contains(procfs::process::MMPermissions::EXECUTE))
+            .find(|map| {
+                (map.offset..map.offset + (map.address.1 - map.address.0)).contains(&offset)
+                    && map.perms.contains(procfs::process::MMPermissions::EXECUTE)
+            })
             .context("the site is not mapped")?;
         let mut byte = [0];
         exe.read_exact_at(&mut byte, offset)?;
@@ -56,30 +60,48 @@ fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> any
     for (redis, keys) in [(&first, 60_000.0), (&second, 25_000.0)] {
         let name = redis.name();
         let server = [("server", name.as_str())];
-        let grown = |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
+        let grown =
+            |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
         let (calls, commands) = (
             grown("evictscope_eviction_calls_total")?,
             grown("evictscope_commands_processed_total")?,
         );
-        ensure!(calls == commands, "server {name}: {calls} calls, {commands} commands");
-        ensure!((keys..keys + 100.0).contains(&calls), "server {name}: {calls} calls for {keys} keys");
+        ensure!(
+            calls == commands,
+            "server {name}: {calls} calls, {commands} commands"
+        );
+        ensure!(
+            (keys..keys + 100.0).contains(&calls),
+            "server {name}: {calls} calls for {keys} keys"
+        );
     }
 
-    let mut load = first.benchmark(&["-t", "set", "-r", "10000000", "-n", "100000000"]).spawn()?;
+    let mut load = first
+        .benchmark(&["-t", "set", "-r", "10000000", "-n", "100000000"])
+        .spawn()?;
     std::thread::sleep(Duration::from_millis(500));
     first.kill()?;
     // It ends with its server; where it does not, it is ended here.
     let _ = load.kill();
     load.wait()?;
-    within(Duration::from_secs(3), "the killed server's series are gone", || {
-        Ok((!agent.scrape()?.has_server(&first.name())).then_some(()))
-    })?;
+    within(
+        Duration::from_secs(3),
+        "the killed server's series are gone",
+        || Ok((!agent.scrape()?.has_server(&first.name())).then_some(())),
+    )?;
     let name = second.name();
     let server = [("server", name.as_str())];
-    let before = agent.scrape()?.sum("evictscope_eviction_calls_total", &server)?;
+    let before = agent
+        .scrape()?
+        .sum("evictscope_eviction_calls_total", &server)?;
     second.write_keys(10_000)?;
-    let after = agent.settled()?.sum("evictscope_eviction_calls_total", &server)?;
-    ensure!(after - before >= 10_000.0, "the other server's series stand still");
+    let after = agent
+        .settled()?
+        .sum("evictscope_eviction_calls_total", &server)?;
+    ensure!(
+        after - before >= 10_000.0,
+        "the other server's series stand still"
+    );
     Ok(())
 }
 
@@ -103,7 +125,10 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
         let mut agent = Agent::start(&["--probe-mode", "every-call"])?;
         agent.wait_for(&redis.name(), Duration::from_secs(3))?;
         let (attached, original) = code_at_sites(&redis)?;
-        ensure!(attached.iter().all(|byte| *byte == 0xcc), "no breakpoints at the sites: {attached:x?}");
+        ensure!(
+            attached.iter().all(|byte| *byte == 0xcc),
+            "no breakpoints at the sites: {attached:x?}"
+        );
         let (status, took) = agent.end(signal)?;
         println!("{signal}: {status} after {took:?}");
         if signal != Signal::SIGKILL {
@@ -111,7 +136,10 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
         }
         ensure!(took < Duration::from_secs(2), "{signal}: {took:?}");
         let (left, _) = code_at_sites(&redis)?;
-        ensure!(left == original, "{signal} left probes: {left:x?}, the file has {original:x?}");
+        ensure!(
+            left == original,
+            "{signal} left probes: {left:x?}, the file has {original:x?}"
+        );
         redis.write_keys(1_000)?;
     }
     Ok(())
@@ -119,7 +147,8 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for() -> anyhow::Result<()> {
+fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for()
+-> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let deleted = Redis::start_program(copy_to(directory.path())?, &[])?;
     std::fs::remove_file(directory.path().join("redis-server"))?;
@@ -131,7 +160,13 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
         "mount -t tmpfs none {hidden} && cp {} {hidden}/redis-server && exec {hidden}/redis-server \"$@\"",
         support::redis::executable()?.display()
     ));
-    let hidden = Redis::start_program({ program.arg("sh"); program }, &[])?;
+    let hidden = Redis::start_program(
+        {
+            program.arg("sh");
+            program
+        },
+        &[],
+    )?;
 
     let agent = Agent::start(&[])?;
     for redis in [&deleted, &hidden] {
@@ -139,7 +174,9 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
         agent.wait_for(&name, Duration::from_secs(3))?;
         redis.write_keys(150_000)?;
         let evicting = [("server", name.as_str()), ("kind", "evicting")];
-        let calls = agent.settled()?.sum("evictscope_eviction_calls_total", &evicting)?;
+        let calls = agent
+            .settled()?
+            .sum("evictscope_eviction_calls_total", &evicting)?;
         ensure!(calls > 1_000.0, "server {name}: {calls} evicting calls");
     }
     Ok(())
@@ -153,6 +190,9 @@ fn a_port_in_use_is_said_so() -> anyhow::Result<()> {
     let output = evictscope().args(["run", "--listen", &address]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{}", output.status);
-    ensure!(said.contains(&address) && said.contains("in use") && said.contains("--listen"), "{said}");
+    ensure!(
+        said.contains(&address) && said.contains("in use") && said.contains("--listen"),
+        "{said}"
+    );
     Ok(())
 }

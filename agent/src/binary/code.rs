@@ -8,7 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
 use super::image::Image;
 
@@ -20,7 +22,13 @@ const MAX_TABLE: usize = 512;
 const TABLE_DISTANCE: usize = 64;
 
 /// Functions of Redis and libc that do not return.
-const NORETURN: [&str; 5] = ["_serverAssert", "_serverPanic", "abort", "exit", "__stack_chk_fail"];
+const NORETURN: [&str; 5] = [
+    "_serverAssert",
+    "_serverPanic",
+    "abort",
+    "exit",
+    "__stack_chk_fail",
+];
 
 /// Why a function could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +75,6 @@ impl Block {
 /// A decoded function.
 #[derive(Debug)]
 pub struct FunctionCode {
-    /// Virtual address of the first instruction.
-    pub entry: u64,
     /// The blocks; the entry is the first.
     pub blocks: Vec<Block>,
     /// Addresses of indirect jumps whose targets are not known.
@@ -119,7 +125,10 @@ impl<'a, 'data> Walk<'a, 'data> {
 
     /// Decodes from `address` up to an instruction that does not fall through.
     fn straight_line(&mut self, address: u64, pending: &mut Vec<u64>) -> Result<(), CodeError> {
-        let bytes = self.image.bytes_at(address).filter(|_| self.image.is_code(address));
+        let bytes = self
+            .image
+            .bytes_at(address)
+            .filter(|_| self.image.is_code(address));
         let bytes = bytes.ok_or(CodeError::NotCode(address))?;
         let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
         while decoder.can_decode() {
@@ -153,7 +162,9 @@ impl<'a, 'data> Walk<'a, 'data> {
     fn targets(&mut self, instruction: &Instruction) -> Vec<u64> {
         match instruction.flow_control() {
             FlowControl::ConditionalBranch => vec![instruction.near_branch_target()],
-            FlowControl::UnconditionalBranch if !is_tail_call(self.image, self.entry, instruction) => {
+            FlowControl::UnconditionalBranch
+                if !is_tail_call(self.image, self.entry, instruction) =>
+            {
                 vec![instruction.near_branch_target()]
             }
             FlowControl::IndirectBranch => {
@@ -183,7 +194,9 @@ impl<'a, 'data> Walk<'a, 'data> {
             .range(..jump.ip())
             .rev()
             .take(TABLE_DISTANCE)
-            .filter(|(_, load)| load.code() == Code::Lea_r64_m && load.memory_base() == Register::RIP);
+            .filter(|(_, load)| {
+                load.code() == Code::Lea_r64_m && load.memory_base() == Register::RIP
+            });
         for (_, load) in loads {
             let table = load.memory_displacement64();
             let targets = self.table(|index| {
@@ -239,7 +252,9 @@ impl<'a, 'data> Walk<'a, 'data> {
                 || !falls_through(self.image, instruction);
         }
         for block in &mut blocks {
-            let Some(last) = block.instructions.last().copied() else { continue };
+            let Some(last) = block.instructions.last().copied() else {
+                continue;
+            };
             let mut successors = Vec::new();
             let mut add = |address: u64, kind| {
                 if let Some(index) = index_of.get(&address) {
@@ -271,14 +286,17 @@ impl<'a, 'data> Walk<'a, 'data> {
         let entry = index_of.get(&self.entry).copied().unwrap_or(0);
         move_to_front(&mut blocks, entry);
         for index in 0..blocks.len() {
-            for (successor, _) in blocks.get(index).map(|block| block.successors.clone()).unwrap_or_default() {
+            for (successor, _) in blocks
+                .get(index)
+                .map(|block| block.successors.clone())
+                .unwrap_or_default()
+            {
                 if let Some(block) = blocks.get_mut(successor) {
                     block.predecessors.push(index);
                 }
             }
         }
         FunctionCode {
-            entry: self.entry,
             blocks,
             unresolved_jumps: self.unresolved_jumps,
         }
@@ -316,5 +334,8 @@ fn is_noreturn(image: &Image<'_>, call: &Instruction) -> bool {
 /// Whether a direct jump goes to the beginning of another function.
 fn is_tail_call(image: &Image<'_>, entry: u64, jump: &Instruction) -> bool {
     let target = jump.near_branch_target();
-    target != entry && image.function_name(target).is_some_and(|name| !name.contains(".cold"))
+    target != entry
+        && image
+            .function_name(target)
+            .is_some_and(|name| !name.contains(".cold"))
 }

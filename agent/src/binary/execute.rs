@@ -91,7 +91,10 @@ impl<'a> Execution<'a> {
         let Some(end) = self.state_at_end(from) else {
             return Vec::new();
         };
-        kinds.into_iter().map(|kind| along_edge(&end, block, kind)).collect()
+        kinds
+            .into_iter()
+            .map(|kind| along_edge(&end, block, kind))
+            .collect()
     }
 
     /// The state before the first instruction of a block; `None` where it cannot be reached.
@@ -105,7 +108,12 @@ impl<'a> Execution<'a> {
             return Vec::new();
         };
         let mut states = Vec::new();
-        for instruction in self.code.blocks.get(block).map_or(&[][..], |block| &block.instructions) {
+        for instruction in self
+            .code
+            .blocks
+            .get(block)
+            .map_or(&[][..], |block| &block.instructions)
+        {
             states.push(state.clone());
             self.step(&mut state, instruction);
         }
@@ -147,7 +155,9 @@ impl<'a> Execution<'a> {
                 let value = value.unwrap_or_else(|| self.opaque(instruction, 0));
                 self.write(state, instruction, 0, value);
             }
-            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => self.add(state, instruction),
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => {
+                self.add(state, instruction)
+            }
             Mnemonic::Cmp => {
                 state.flags = Flags::Comparison {
                     left: self.read(state, instruction, 0),
@@ -155,7 +165,9 @@ impl<'a> Execution<'a> {
                     bits: operand_bits(instruction, 0),
                 };
             }
-            Mnemonic::Test | Mnemonic::And | Mnemonic::Or | Mnemonic::Xor => self.logic(state, instruction),
+            Mnemonic::Test | Mnemonic::And | Mnemonic::Or | Mnemonic::Xor => {
+                self.logic(state, instruction)
+            }
             Mnemonic::Push => {
                 let value = self.read(state, instruction, 0);
                 let top = state.registers[RSP].offset(8_u64.wrapping_neg());
@@ -212,8 +224,16 @@ impl<'a> Execution<'a> {
             _ => self.read(state, instruction, 1),
         };
         let subtracts = matches!(instruction.mnemonic(), Mnemonic::Sub | Mnemonic::Dec);
-        let result = if subtracts { left.minus(&right) } else { left.plus(&right, 1) };
-        let result = if result.is_small() { result } else { self.opaque(instruction, 0) };
+        let result = if subtracts {
+            left.minus(&right)
+        } else {
+            left.plus(&right, 1)
+        };
+        let result = if result.is_small() {
+            result
+        } else {
+            self.opaque(instruction, 0)
+        };
         self.write(state, instruction, 0, result.clone());
         state.flags = if instruction.mnemonic() == Mnemonic::Sub {
             Flags::Comparison { left, right, bits }
@@ -227,10 +247,16 @@ impl<'a> Execution<'a> {
         let left = self.read(state, instruction, 0);
         let right = self.read(state, instruction, 1);
         let same = left == right;
-        let result = match (instruction.mnemonic(), left.as_constant(), right.as_constant()) {
+        let result = match (
+            instruction.mnemonic(),
+            left.as_constant(),
+            right.as_constant(),
+        ) {
             (Mnemonic::Xor, ..) if same => Value::constant(0),
             (Mnemonic::Test | Mnemonic::And | Mnemonic::Or, ..) if same => left,
-            (Mnemonic::Test | Mnemonic::And, Some(left), Some(right)) => Value::constant(left & right),
+            (Mnemonic::Test | Mnemonic::And, Some(left), Some(right)) => {
+                Value::constant(left & right)
+            }
             (Mnemonic::Or, Some(left), Some(right)) => Value::constant(left | right),
             (Mnemonic::Xor, Some(left), Some(right)) => Value::constant(left ^ right),
             (Mnemonic::Or, _, Some(u64::MAX)) => Value::constant(u64::MAX),
@@ -248,7 +274,8 @@ impl<'a> Execution<'a> {
     }
 
     fn call(&mut self, state: &mut State, instruction: &Instruction) {
-        let callee = (instruction.flow_control() == FlowControl::Call).then(|| instruction.near_branch_target());
+        let callee = (instruction.flow_control() == FlowControl::Call)
+            .then(|| instruction.near_branch_target());
         for number in CALLER_SAVED {
             if let Some(offset) = self.stack_offset(&state.registers[number]) {
                 state.escaped = Some(state.escaped.map_or(offset, |lowest| lowest.min(offset)));
@@ -274,16 +301,27 @@ impl<'a> Execution<'a> {
         let writes = |access: OpAccess| {
             matches!(
                 access,
-                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+                OpAccess::Write
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadWrite
+                    | OpAccess::ReadCondWrite
             )
         };
-        if info.used_memory().iter().any(|memory| writes(memory.access())) {
+        if info
+            .used_memory()
+            .iter()
+            .any(|memory| writes(memory.access()))
+        {
             match self.place(state, instruction) {
                 Place::Stack(offset) => state.forget_slots(offset, 64),
                 _ => state.clobber_memory(instruction.ip()),
             }
         }
-        for used in info.used_registers().iter().filter(|used| writes(used.access())) {
+        for used in info
+            .used_registers()
+            .iter()
+            .filter(|used| writes(used.access()))
+        {
             if let Some(number) = general_register(used.register()) {
                 let index = u32::try_from(number).unwrap_or(u32::MAX);
                 state.registers[number] = self.opaque(instruction, index);
@@ -316,11 +354,13 @@ impl<'a> Execution<'a> {
                 let width = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
                 match self.place(state, instruction) {
                     Place::Stack(offset) => self.load_slot(state, instruction, offset, width),
-                    Place::Global(address) if matches!(width, 1 | 2 | 4 | 8) => self.atoms.value(Atom::Global {
-                        address,
-                        width,
-                        generation: state.generation,
-                    }),
+                    Place::Global(address) if matches!(width, 1 | 2 | 4 | 8) => {
+                        self.atoms.value(Atom::Global {
+                            address,
+                            width,
+                            generation: state.generation,
+                        })
+                    }
                     _ => {
                         let value = self.opaque(instruction, 64 + operand);
                         self.atoms.zero_extended(&value, width.saturating_mul(8))
@@ -338,12 +378,16 @@ impl<'a> Execution<'a> {
         match instruction.op_kind(operand) {
             OpKind::Register => {
                 let register = instruction.op_register(operand);
-                let Some(number) = general_register(register) else { return };
+                let Some(number) = general_register(register) else {
+                    return;
+                };
                 state.registers[number] = match register.size() {
                     8 => value,
                     4 => self.atoms.zero_extended(&value, 32),
                     1 if !is_high_byte(register) => {
-                        let kept = state.registers[number].as_constant().map(|kept| kept & !0xff);
+                        let kept = state.registers[number]
+                            .as_constant()
+                            .map(|kept| kept & !0xff);
                         let byte = self.atoms.zero_extended(&value, 8);
                         match kept {
                             Some(kept) => byte.offset(kept),
@@ -365,7 +409,13 @@ impl<'a> Execution<'a> {
         }
     }
 
-    fn load_slot(&mut self, state: &mut State, instruction: &Instruction, offset: i64, width: u8) -> Value {
+    fn load_slot(
+        &mut self,
+        state: &mut State,
+        instruction: &Instruction,
+        offset: i64,
+        width: u8,
+    ) -> Value {
         if let Some((value, stored)) = state.stack.get(&offset) {
             let value = value.clone();
             if *stored == width {
@@ -395,7 +445,10 @@ impl<'a> Execution<'a> {
         let index = instruction.memory_index();
         if index != Register::None {
             let number = general_register(index).filter(|_| index.size() == 8)?;
-            address = address.plus(&state.registers[number], u64::from(instruction.memory_index_scale()));
+            address = address.plus(
+                &state.registers[number],
+                u64::from(instruction.memory_index_scale()),
+            );
         }
         address.is_small().then_some(address)
     }
@@ -469,7 +522,10 @@ pub fn general_register(register: Register) -> Option<usize> {
 }
 
 fn is_high_byte(register: Register) -> bool {
-    matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
+    matches!(
+        register,
+        Register::AH | Register::BH | Register::CH | Register::DH
+    )
 }
 
 /// Width in bits of an operand.
@@ -484,17 +540,35 @@ fn operand_bits(instruction: &Instruction, operand: u32) -> u8 {
 fn is_conditional_move(instruction: &Instruction) -> bool {
     matches!(
         instruction.mnemonic(),
-        Mnemonic::Cmova | Mnemonic::Cmovae | Mnemonic::Cmovb | Mnemonic::Cmovbe | Mnemonic::Cmove
-            | Mnemonic::Cmovg | Mnemonic::Cmovge | Mnemonic::Cmovl | Mnemonic::Cmovle
-            | Mnemonic::Cmovne | Mnemonic::Cmovns | Mnemonic::Cmovs
+        Mnemonic::Cmova
+            | Mnemonic::Cmovae
+            | Mnemonic::Cmovb
+            | Mnemonic::Cmovbe
+            | Mnemonic::Cmove
+            | Mnemonic::Cmovg
+            | Mnemonic::Cmovge
+            | Mnemonic::Cmovl
+            | Mnemonic::Cmovle
+            | Mnemonic::Cmovne
+            | Mnemonic::Cmovns
+            | Mnemonic::Cmovs
     )
 }
 
 fn is_set_on_condition(instruction: &Instruction) -> bool {
     matches!(
         instruction.mnemonic(),
-        Mnemonic::Seta | Mnemonic::Setae | Mnemonic::Setb | Mnemonic::Setbe | Mnemonic::Sete
-            | Mnemonic::Setg | Mnemonic::Setge | Mnemonic::Setl | Mnemonic::Setle
-            | Mnemonic::Setne | Mnemonic::Setns | Mnemonic::Sets
+        Mnemonic::Seta
+            | Mnemonic::Setae
+            | Mnemonic::Setb
+            | Mnemonic::Setbe
+            | Mnemonic::Sete
+            | Mnemonic::Setg
+            | Mnemonic::Setge
+            | Mnemonic::Setl
+            | Mnemonic::Setle
+            | Mnemonic::Setne
+            | Mnemonic::Setns
+            | Mnemonic::Sets
     )
 }

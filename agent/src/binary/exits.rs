@@ -105,11 +105,12 @@ pub fn find(
                 let shared = shared.contains(block);
                 let known = !shared
                     && emulation::is_emulated(instruction)
-                    && states
-                        .get(index)
-                        .is_some_and(|state| result_at(execution, state, (*block, index)).is_some());
+                    && states.get(index).is_some_and(|state| {
+                        result_at(execution, state, (*block, index)).is_some()
+                    });
                 let unknown = if known { 0 } else { RESULT_UNKNOWN_WEIGHT };
-                (cost + following * FOLLOWING_CALL_WEIGHT + unknown) * if shared { SHARED_FACTOR } else { 1 }
+                (cost + following * FOLLOWING_CALL_WEIGHT + unknown)
+                    * if shared { SHARED_FACTOR } else { 1 }
             };
             network.add_edge(pair.0, pair.1, weight);
             network.add_edge(pair.1, pair.0, INFINITE);
@@ -165,7 +166,11 @@ fn connect(
 }
 
 /// The nodes from which the sink can still be reached in the residual network.
-fn can_reach_sink(network: &DiGraph<(), u64>, flows: &[u64], sink: NodeIndex) -> BTreeSet<NodeIndex> {
+fn can_reach_sink(
+    network: &DiGraph<(), u64>,
+    flows: &[u64],
+    sink: NodeIndex,
+) -> BTreeSet<NodeIndex> {
     let mut seen = BTreeSet::from([sink]);
     let mut pending = vec![sink];
     while let Some(node) = pending.pop() {
@@ -187,7 +192,11 @@ fn can_reach_sink(network: &DiGraph<(), u64>, flows: &[u64], sink: NodeIndex) ->
 }
 
 /// The blocks reachable from `from`, without passing the edge `except`.
-fn reachable(code: &FunctionCode, from: usize, except: Option<(usize, EdgeKind)>) -> BTreeSet<usize> {
+fn reachable(
+    code: &FunctionCode,
+    from: usize,
+    except: Option<(usize, EdgeKind)>,
+) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([from]);
     let mut pending = vec![from];
     while let Some(block) = pending.pop() {
@@ -204,11 +213,17 @@ fn reachable(code: &FunctionCode, from: usize, except: Option<(usize, EdgeKind)>
 fn calls_from(code: &FunctionCode, (block, index): Point) -> u64 {
     let calls = |instructions: &[Instruction]| {
         let is_call = |instruction: &&Instruction| {
-            matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+            matches!(
+                instruction.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            )
         };
         instructions.iter().filter(is_call).count() as u64
     };
-    let here = code.blocks[block].instructions.get(index..).map_or(0, calls);
+    let here = code.blocks[block]
+        .instructions
+        .get(index..)
+        .map_or(0, calls);
     let later: u64 = reachable(code, block, None)
         .into_iter()
         .filter(|other| *other != block)
@@ -242,8 +257,16 @@ fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Opti
     let returned = returns_from(execution, state.clone(), point)?;
     let plausible = |value: &Value| {
         value.as_constant().map_or_else(
-            || returned.iter().any(|returned| returned.shares_atoms_with(value)),
-            |constant| returned.iter().all(|returned| returned.as_constant() == Some(constant)),
+            || {
+                returned
+                    .iter()
+                    .any(|returned| returned.shares_atoms_with(value))
+            },
+            |constant| {
+                returned
+                    .iter()
+                    .all(|returned| returned.as_constant() == Some(constant))
+            },
         )
     };
     // Callee-saved registers first: they hold what is kept.
@@ -258,7 +281,9 @@ fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Opti
             Some(constant) => RESULTS.contains(&constant),
             None => {
                 let (atom, _) = value.as_atom_plus_constant()?;
-                RESULTS.iter().all(|result| returns_what_it_holds(execution, state, point, &value, atom, *result))
+                RESULTS.iter().all(|result| {
+                    returns_what_it_holds(execution, state, point, &value, atom, *result)
+                })
             }
         };
         holds.then_some(Operand::Register { number, width: 4 })
@@ -277,8 +302,11 @@ fn returns_what_it_holds(
     let by = Value::constant(result).minus(&constant);
     let mut assumed = state.clone();
     substitute_state(execution, &mut assumed, atom, &by);
-    returns_from(execution, assumed, point)
-        .is_some_and(|returned| returned.iter().all(|value| value.as_constant() == Some(result)))
+    returns_from(execution, assumed, point).is_some_and(|returned| {
+        returned
+            .iter()
+            .all(|value| value.as_constant() == Some(result))
+    })
 }
 
 fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: AtomId, by: &Value) {
@@ -300,49 +328,45 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
 
 /// What the function can return on the paths from `point`, following every path that is not known
 /// to be impossible; `None` where there are too many, or one loops.
-fn returns_from(
-        execution: &mut Execution<'_>,
-    state: State,
-    point: Point,
-) -> Option<Vec<Value>> {
-        let code = execution.code;
-        let mut steps = 0;
-        let mut returned: Vec<Value> = Vec::new();
-        let mut pending = vec![(state, point)];
-        while let Some((mut state, (block, first))) = pending.pop() {
-            let here = code.blocks.get(block)?;
-            for instruction in here.instructions.get(first..)? {
-                steps += 1;
-                if steps > MAX_STEPS {
-                    return None;
-                }
-                if instruction.flow_control() == FlowControl::Return {
-                    let value = execution.atoms.zero_extended(&state.registers[0], 32);
-                    if !returned.contains(&value) {
-                        returned.push(value);
-                    }
-                }
-                execution.step(&mut state, instruction);
-            }
-            let last = here.instructions.last()?;
-            if here.leaves && last.flow_control() != FlowControl::Return {
+fn returns_from(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<Value>> {
+    let code = execution.code;
+    let mut steps = 0;
+    let mut returned: Vec<Value> = Vec::new();
+    let mut pending = vec![(state, point)];
+    while let Some((mut state, (block, first))) = pending.pop() {
+        let here = code.blocks.get(block)?;
+        for instruction in here.instructions.get(first..)? {
+            steps += 1;
+            if steps > MAX_STEPS {
                 return None;
             }
-            let condition = last
-                .is_jcc_short_or_near()
-                .then(|| state.flags.condition(last.condition_code()))
-                .flatten()
-                .and_then(|condition| condition.evaluate());
-            for (successor, kind) in &here.successors {
-                let impossible = match kind {
-                    EdgeKind::Taken => condition == Some(false),
-                    EdgeKind::FallThrough => condition == Some(true),
-                    EdgeKind::Switch => false,
-                };
-                if !impossible {
-                    pending.push((state.clone(), (*successor, 0)));
+            if instruction.flow_control() == FlowControl::Return {
+                let value = execution.atoms.zero_extended(&state.registers[0], 32);
+                if !returned.contains(&value) {
+                    returned.push(value);
                 }
             }
+            execution.step(&mut state, instruction);
         }
-        (!returned.is_empty()).then_some(returned)
+        let last = here.instructions.last()?;
+        if here.leaves && last.flow_control() != FlowControl::Return {
+            return None;
+        }
+        let condition = last
+            .is_jcc_short_or_near()
+            .then(|| state.flags.condition(last.condition_code()))
+            .flatten()
+            .and_then(|condition| condition.evaluate());
+        for (successor, kind) in &here.successors {
+            let impossible = match kind {
+                EdgeKind::Taken => condition == Some(false),
+                EdgeKind::FallThrough => condition == Some(true),
+                EdgeKind::Switch => false,
+            };
+            if !impossible {
+                pending.push((state.clone(), (*successor, 0)));
+            }
+        }
     }
+    (!returned.is_empty()).then_some(returned)
+}

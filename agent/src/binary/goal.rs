@@ -53,7 +53,9 @@ pub enum GoalError {
     #[error("the function compares nothing with maxmemory before its first loop")]
     NoComparison,
     /// `mem_reported` is compared with it, and nothing derived from it.
-    #[error("memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState")]
+    #[error(
+        "memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState"
+    )]
     NoGoal,
 }
 
@@ -119,7 +121,8 @@ pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candida
     }
     let mut next = Some(goal.over_block);
     for _ in 0..MAX_CHAIN {
-        let Some((index, block)) = next.and_then(|index| Some((index, code.blocks.get(index)?))) else {
+        let Some((index, block)) = next.and_then(|index| Some((index, code.blocks.get(index)?)))
+        else {
             break;
         };
         if block.predecessors.len() != 1 {
@@ -149,14 +152,23 @@ struct Comparison {
 
 /// What a block's last instruction, a conditional jump, compares with the global at `maxmemory`,
 /// and the edge it takes where that value is above it.
-fn comparison_with(execution: &mut Execution<'_>, block: usize, maxmemory: u64) -> Option<Comparison> {
+fn comparison_with(
+    execution: &mut Execution<'_>,
+    block: usize,
+    maxmemory: u64,
+) -> Option<Comparison> {
     let code = execution.code;
     let last = code.blocks.get(block)?.instructions.last()?;
     if !last.is_jcc_short_or_near() {
         return None;
     }
     let states = execution.states_in(block);
-    let Flags::Comparison { left, right, bits: 64 } = &states.last()?.flags else {
+    let Flags::Comparison {
+        left,
+        right,
+        bits: 64,
+    } = &states.last()?.flags
+    else {
         return None;
     };
     let is_limit = |value: &Value| execution.atoms.as_global(value) == Some(maxmemory);
@@ -205,7 +217,12 @@ fn blocks_before_loops(execution: &Execution<'_>) -> Vec<usize> {
             .iter()
             .all(|predecessor| position[*predecessor] < position[*index] && straight[*predecessor]);
     }
-    execution.order.iter().copied().filter(|index| straight[*index]).collect()
+    execution
+        .order
+        .iter()
+        .copied()
+        .filter(|index| straight[*index])
+        .collect()
 }
 
 /// `value` with every choice decided that `facts` decide.
@@ -231,7 +248,12 @@ pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
     value
 }
 
-fn decide_select(condition: &Condition, then: &Value, otherwise: &Value, facts: &[Condition]) -> Option<Value> {
+fn decide_select(
+    condition: &Condition,
+    then: &Value,
+    otherwise: &Value,
+    facts: &[Condition],
+) -> Option<Value> {
     if implies(facts, condition) {
         return Some(then.clone());
     }
@@ -276,9 +298,13 @@ fn only_possible(
 }
 
 fn is_impossible(condition: &Condition) -> bool {
-    let nothing_is_below = condition.relation == Relation::Below && condition.right == Value::constant(0);
+    let nothing_is_below =
+        condition.relation == Relation::Below && condition.right == Value::constant(0);
     let itself = condition.left == condition.right
-        && matches!(condition.relation, Relation::Below | Relation::Less | Relation::NotEqual);
+        && matches!(
+            condition.relation,
+            Relation::Below | Relation::Less | Relation::NotEqual
+        );
     nothing_is_below || itself || condition.evaluate() == Some(false)
 }
 

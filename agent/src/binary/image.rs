@@ -6,14 +6,14 @@ use std::collections::HashMap;
 
 use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X, R_X86_64_RELATIVE};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
-use object::{Endianness, Object as _, ObjectSymbol as _, RelocationFlags, RelocationTarget, SymbolKind};
+use object::{
+    Endianness, Object as _, ObjectSymbol as _, RelocationFlags, RelocationTarget, SymbolKind,
+};
 
 /// Most symbols that are read of one file.
 const MAX_SYMBOLS: usize = 1_000_000;
 /// Most relocations that are read of one file.
 const MAX_RELOCATIONS: usize = 4_000_000;
-/// Longest string that [`Image::string_at`] returns, in bytes.
-const MAX_STRING: usize = 256;
 
 /// Why a file is not an executable that can be planned for.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +116,10 @@ impl<'data> Image<'data> {
     }
 
     fn read_symbols(&mut self, file: &ElfFile64<'data, Endianness>) {
-        let symbols = file.symbols().chain(file.dynamic_symbols()).take(MAX_SYMBOLS);
+        let symbols = file
+            .symbols()
+            .chain(file.dynamic_symbols())
+            .take(MAX_SYMBOLS);
         for symbol in symbols.filter(|symbol| symbol.is_definition()) {
             let Ok(name) = symbol.name() else { continue };
             // A versioned name (`server@@Base`) is the same name.
@@ -181,12 +184,14 @@ impl<'data> Image<'data> {
 
     /// Whether `address` is in code.
     pub fn is_code(&self, address: u64) -> bool {
-        self.segment(address).is_some_and(|segment| segment.executable)
+        self.segment(address)
+            .is_some_and(|segment| segment.executable)
     }
 
     /// Whether `address` is in data that the process can write.
     pub fn is_writable(&self, address: u64) -> bool {
-        self.segment(address).is_some_and(|segment| segment.writable)
+        self.segment(address)
+            .is_some_and(|segment| segment.writable)
     }
 
     /// The bytes from `address` to the end of its segment.
@@ -211,15 +216,6 @@ impl<'data> Image<'data> {
         Some(u64::from_le_bytes(*bytes))
     }
 
-    /// The NUL-terminated string at `address`, where it is short and plain ASCII.
-    pub fn string_at(&self, address: u64) -> Option<&'data str> {
-        let bytes = self.bytes_at(address)?;
-        let bytes = bytes.get(..MAX_STRING.min(bytes.len()))?;
-        let end = bytes.iter().position(|byte| *byte == 0)?;
-        let text = std::str::from_utf8(bytes.get(..end)?).ok()?;
-        text.bytes().all(|byte| (b' '..=b'~').contains(&byte)).then_some(text)
-    }
-
     /// The addresses of all NUL-terminated strings equal to `text`, in data that is not code, also
     /// where a linker made one the tail of another.
     pub fn find_string(&self, text: &str) -> Vec<u64> {
@@ -227,8 +223,14 @@ impl<'data> Image<'data> {
         let finder = memchr::memmem::Finder::new(&needle);
         let mut found = Vec::new();
         for segment in self.segments.iter().filter(|segment| !segment.executable) {
-            let Some(bytes) = self.segment_bytes(segment) else { continue };
-            found.extend(finder.find_iter(bytes).map(|at| segment.address + at as u64));
+            let Some(bytes) = self.segment_bytes(segment) else {
+                continue;
+            };
+            found.extend(
+                finder
+                    .find_iter(bytes)
+                    .map(|at| segment.address + at as u64),
+            );
         }
         found
     }
@@ -236,8 +238,14 @@ impl<'data> Image<'data> {
     /// All whole strings in read-only data of the form `a.b.c`, as numbers.
     pub fn version_strings(&self) -> Vec<[u32; 3]> {
         let mut found = Vec::new();
-        for segment in self.segments.iter().filter(|segment| !segment.executable && !segment.writable) {
-            let Some(bytes) = self.segment_bytes(segment) else { continue };
+        for segment in self
+            .segments
+            .iter()
+            .filter(|segment| !segment.executable && !segment.writable)
+        {
+            let Some(bytes) = self.segment_bytes(segment) else {
+                continue;
+            };
             found.extend(bytes.split(|byte| *byte == 0).filter_map(version));
         }
         found
@@ -252,7 +260,9 @@ impl<'data> Image<'data> {
             .map(|(at, _)| *at)
             .collect();
         for segment in self.segments.iter().filter(|segment| segment.writable) {
-            let Some(bytes) = self.segment_bytes(segment) else { continue };
+            let Some(bytes) = self.segment_bytes(segment) else {
+                continue;
+            };
             let first = segment.address.next_multiple_of(8);
             let skip = usize::try_from(first - segment.address).unwrap_or(usize::MAX);
             let (words, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<8>();
@@ -260,7 +270,9 @@ impl<'data> Image<'data> {
                 words
                     .iter()
                     .zip((first..).step_by(8))
-                    .filter(|(word, at)| u64::from_le_bytes(**word) == target && !self.pointers.contains_key(at))
+                    .filter(|(word, at)| {
+                        u64::from_le_bytes(**word) == target && !self.pointers.contains_key(at)
+                    })
                     .map(|(_, at)| at),
             );
         }
@@ -293,19 +305,32 @@ fn relative_pointers(file: &ElfFile64<'_, Endianness>) -> HashMap<u64, u64> {
     };
     relocations
         .take(MAX_RELOCATIONS)
-        .filter_map(|(at, relocation)| match (relocation.flags(), relocation.target()) {
-            (RelocationFlags::Elf { r_type: R_X86_64_RELATIVE }, _) => {
-                Some((at, relocation.addend().cast_unsigned()))
-            }
-            (RelocationFlags::Elf { r_type: object::elf::R_X86_64_64 }, RelocationTarget::Symbol(index)) => {
-                let symbol = file.dynamic_symbol_table()?;
-                let symbol = object::ObjectSymbolTable::symbol_by_index(&symbol, index).ok()?;
-                symbol
-                    .is_definition()
-                    .then(|| (at, symbol.address().wrapping_add_signed(relocation.addend())))
-            }
-            _ => None,
-        })
+        .filter_map(
+            |(at, relocation)| match (relocation.flags(), relocation.target()) {
+                (
+                    RelocationFlags::Elf {
+                        r_type: R_X86_64_RELATIVE,
+                    },
+                    _,
+                ) => Some((at, relocation.addend().cast_unsigned())),
+                (
+                    RelocationFlags::Elf {
+                        r_type: object::elf::R_X86_64_64,
+                    },
+                    RelocationTarget::Symbol(index),
+                ) => {
+                    let symbol = file.dynamic_symbol_table()?;
+                    let symbol = object::ObjectSymbolTable::symbol_by_index(&symbol, index).ok()?;
+                    symbol.is_definition().then(|| {
+                        (
+                            at,
+                            symbol.address().wrapping_add_signed(relocation.addend()),
+                        )
+                    })
+                }
+                _ => None,
+            },
+        )
         .collect()
 }
 

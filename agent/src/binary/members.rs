@@ -40,7 +40,9 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, String> {
         .filter_map(|stride| {
             DIRECTIVES
                 .iter()
-                .map(|(directive, member)| Some((*member, directive_data(image, directive, *stride)?)))
+                .map(|(directive, member)| {
+                    Some((*member, directive_data(image, directive, *stride)?))
+                })
                 .collect()
         })
         .collect();
@@ -122,10 +124,13 @@ pub struct ServerFacts<'a> {
 ///
 /// Why there is none, in words.
 pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, String> {
-    let layouts: BTreeMap<String, Layout> =
-        serde_json::from_str(LAYOUTS).map_err(|error| format!("the table of layouts is broken: {error}"))?;
+    let layouts: BTreeMap<String, Layout> = serde_json::from_str(LAYOUTS)
+        .map_err(|error| format!("the table of layouts is broken: {error}"))?;
     let mut matching: Vec<KnownLayout> = Vec::new();
-    for (release, layout) in layouts.into_iter().filter(|(_, layout)| agrees(layout, facts)) {
+    for (release, layout) in layouts
+        .into_iter()
+        .filter(|(_, layout)| agrees(layout, facts))
+    {
         match matching.iter_mut().find(|known| known.layout == layout) {
             Some(known) => known.releases.push(release),
             None => matching.push(KnownLayout {
@@ -137,7 +142,9 @@ pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, String> {
     match matching.len() {
         0 => Err("no known layout of struct redisServer agrees with this executable".to_owned()),
         1 => Ok(matching.swap_remove(0)),
-        count => Err(format!("{count} known layouts of struct redisServer agree with this executable")),
+        count => Err(format!(
+            "{count} known layouts of struct redisServer agree with this executable"
+        )),
     }
 }
 
@@ -164,7 +171,9 @@ impl KnownLayout {
         let common = |part: fn(&str) -> Option<&str>| {
             let mut parts = self.releases.iter().map(|release| part(release));
             let first = parts.next()??;
-            parts.all(|other| other == Some(first)).then(|| first.to_owned())
+            parts
+                .all(|other| other == Some(first))
+                .then(|| first.to_owned())
         };
         (
             common(|release| release.split(' ').next()),
@@ -223,13 +232,21 @@ pub fn incremented_member(
 /// # Errors
 ///
 /// Why it is not one global, in words.
-pub fn allocator_counter(image: &Image<'_>, mem_reported: &Value, execution: &Execution<'_>) -> Result<u64, String> {
+pub fn allocator_counter(
+    image: &Image<'_>,
+    mem_reported: &Value,
+    execution: &Execution<'_>,
+) -> Result<u64, String> {
     if let Some(address) = execution.atoms.as_global(mem_reported) {
         return Ok(address);
     }
-    let callee = match mem_reported.as_atom().and_then(|atom| execution.atoms.get(atom)) {
+    let callee = match mem_reported
+        .as_atom()
+        .and_then(|atom| execution.atoms.get(atom))
+    {
         Some(Atom::Call {
-            callee: Some(callee), ..
+            callee: Some(callee),
+            ..
         }) => *callee,
         _ => return Err("mem_reported is neither a global nor the result of a call".to_owned()),
     };

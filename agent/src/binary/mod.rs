@@ -22,9 +22,8 @@ mod recipe;
 mod state;
 mod value;
 
-pub use image::ImageError;
-pub use plan::{
-    Confidence, DoneSite, Function, MemberPlan, Method, Operand, ProbePlan, Recipe, Refusal, Site,
-    Sites, Term, VariablePlan,
-};
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Confidence, Method, Operand, ProbePlan, Recipe, Site};
 pub use planner::{build_id, first_instruction, plan};

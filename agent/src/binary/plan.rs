@@ -159,8 +159,6 @@ pub enum Operand {
         /// Its name, such as `server.maxmemory`.
         name: String,
     },
-    /// A constant.
-    Constant(i64),
 }
 
 /// A quantity in the server's memory.
@@ -206,10 +204,14 @@ impl std::fmt::Display for Operand {
                 base, displacement, ..
             } => {
                 let sign = if *displacement < 0 { '-' } else { '+' };
-                write!(f, "[{}{sign}{:#x}]", name(*base, 8), displacement.unsigned_abs())
+                write!(
+                    f,
+                    "[{}{sign}{:#x}]",
+                    name(*base, 8),
+                    displacement.unsigned_abs()
+                )
             }
             Self::Global { name, .. } => f.write_str(name),
-            Self::Constant(value) => write!(f, "{value}"),
         }
     }
 }

@@ -3,24 +3,31 @@
 use iced_x86::{Formatter as _, GasFormatter, Instruction};
 
 use super::code::FunctionCode;
+use super::emulation;
 use super::execute::Execution;
 use super::exits::{self, Exit};
-use super::goal::{self, GoalCopy};
+use super::goal::{self, Candidate, GoalCopy};
 use super::image::{Image, ImageError};
 use super::members::{self, ConfigTable, KnownLayout, ServerFacts};
 use super::plan::{
-    Confidence, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site, Sites, VariablePlan,
+    Confidence, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site, Sites,
+    VariablePlan,
 };
 use super::recipe::Reach;
 use super::value::Value;
-use super::emulation;
 
 /// Names of the eviction call, newest first.
 const EVICTION_FUNCTIONS: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 /// Names of what `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 /// The variables of a plan, in order.
-const VARIABLES: [&str; 5] = ["mem_reported", "overhead", "mem_used", "mem_tofree", "maxmemory"];
+const VARIABLES: [&str; 5] = [
+    "mem_reported",
+    "overhead",
+    "mem_used",
+    "mem_tofree",
+    "maxmemory",
+];
 
 /// The GNU build id of the executable whose whole content is `data`, lower-case hexadecimal.
 ///
@@ -84,10 +91,15 @@ struct Planner<'a, 'data> {
 
 impl Planner<'_, '_> {
     fn run(&mut self) {
-        let Some(code) = self.eviction_function() else { return };
+        let Some(code) = self.eviction_function() else {
+            return;
+        };
         self.plan.sites.entry = self.entry_site(&code);
         if self.plan.sites.entry.is_none() {
-            self.refuse("entry", "no instruction that every call executes before the stack pointer moves");
+            self.refuse(
+                "entry",
+                "no instruction that every call executes before the stack pointer moves",
+            );
         }
         let config = match members::config_table(self.image) {
             Ok(config) => config,
@@ -97,7 +109,10 @@ impl Planner<'_, '_> {
             }
         };
         let Some(maxmemory) = config.get("maxmemory").copied() else {
-            self.refuse("goal", "without the address of maxmemory the calculation cannot be recognised");
+            self.refuse(
+                "goal",
+                "without the address of maxmemory the calculation cannot be recognised",
+            );
             return;
         };
         let mut execution = Execution::run(&code);
@@ -170,26 +185,42 @@ impl Planner<'_, '_> {
 
     fn goal_site(&mut self, execution: &mut Execution<'_>, goal: &GoalCopy, maxmemory: u64) {
         let mem_tofree = goal.mem_used.minus(&goal.maxmemory);
-        let values = [&goal.mem_reported, &goal.overhead, &goal.mem_used, &mem_tofree, &goal.maxmemory];
-        let mut best: Option<((usize, u32, bool), Instruction, Vec<Option<Recipe>>)> = None;
-        for candidate in goal::candidates(execution, goal) {
-            let recipes = recipes_at(execution, &candidate.state, &values, goal, maxmemory);
-            let missing = recipes.iter().filter(|recipe| recipe.is_none()).count();
-            let rank = (missing, emulation::cost(&candidate.instruction), !candidate.exclusive);
-            if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
-                best = Some((rank, candidate.instruction, recipes));
-            }
-        }
-        let Some((_, instruction, recipes)) = best else {
+        let values = [
+            &goal.mem_reported,
+            &goal.overhead,
+            &goal.mem_used,
+            &mem_tofree,
+            &goal.maxmemory,
+        ];
+        let best = goal::candidates(execution, goal)
+            .into_iter()
+            .map(|candidate| {
+                let recipes = recipes_at(execution, &candidate.state, &values, goal, maxmemory);
+                (candidate, recipes)
+            })
+            .min_by_key(|(candidate, recipes)| {
+                let missing = recipes.iter().filter(|recipe| recipe.is_none()).count();
+                let cost = emulation::cost(&candidate.instruction);
+                (missing, cost, !candidate.exclusive)
+            });
+        let Some((Candidate { instruction, .. }, recipes)) = best else {
             self.refuse("goal", "no instruction after the deciding branch");
             return;
         };
         self.plan.sites.goal = self.site(&instruction);
         for (name, recipe) in VARIABLES.iter().zip(recipes) {
             if recipe.is_none() {
-                self.refuse(name, "at the goal site no register or stack slot holds what it is made of");
+                self.refuse(
+                    name,
+                    "at the goal site no register or stack slot holds what it is made of",
+                );
             }
-            for variable in self.plan.variables.iter_mut().filter(|variable| variable.name == *name) {
+            for variable in self
+                .plan
+                .variables
+                .iter_mut()
+                .filter(|variable| variable.name == *name)
+            {
                 if recipe.is_some() {
                     variable.method = Method::Dataflow;
                     variable.confidence = Confidence::Certain;
@@ -200,11 +231,22 @@ impl Planner<'_, '_> {
     }
 
     fn done_sites(&mut self, execution: &mut Execution<'_>, goal: &GoalCopy) {
-        match exits::find(execution, goal.deciding_block, goal.over_edge, goal.over_block) {
+        match exits::find(
+            execution,
+            goal.deciding_block,
+            goal.over_edge,
+            goal.over_block,
+        ) {
             Ok(exits) => {
-                self.plan.sites.done = exits.iter().filter_map(|exit| self.done_site(exit)).collect();
+                self.plan.sites.done = exits
+                    .iter()
+                    .filter_map(|exit| self.done_site(exit))
+                    .collect();
                 if exits.iter().any(|exit| exit.result.is_none()) {
-                    self.refuse("result", "at a done site no register is known to hold the result");
+                    self.refuse(
+                        "result",
+                        "at a done site no register is known to hold the result",
+                    );
                 }
             }
             Err(why) => self.refuse("done", &why.to_string()),
@@ -218,12 +260,21 @@ impl Planner<'_, '_> {
         })
     }
 
-    fn members(&mut self, code: &FunctionCode, config: &ConfigTable, goal: Option<&GoalCopy>, counter: Option<u64>) {
+    fn members(
+        &mut self,
+        code: &FunctionCode,
+        config: &ConfigTable,
+        goal: Option<&GoalCopy>,
+        counter: Option<u64>,
+    ) {
         if let Some(address) = counter {
             self.push_member("used_memory", address, None, Method::Dataflow);
         }
         let Some(server) = self.image.object("server") else {
-            self.refuse("server", "no global variable called server: its symbols were removed");
+            self.refuse(
+                "server",
+                "no global variable called server: its symbols were removed",
+            );
             if let Some(maxmemory) = config.get("maxmemory") {
                 self.push_member("maxmemory", *maxmemory, None, Method::ConfigTable);
             }
@@ -233,7 +284,9 @@ impl Planner<'_, '_> {
         let evicted_keys = goal
             .and_then(|_| members::incremented_member(code, 0..code.blocks.len(), range.clone()));
         for (member, address) in config {
-            let offset = address.checked_sub(server.address).filter(|_| range.contains(address));
+            let offset = address
+                .checked_sub(server.address)
+                .filter(|_| range.contains(address));
             self.push_member(member, *address, offset, Method::ConfigTable);
         }
         let facts = ServerFacts {
@@ -246,11 +299,20 @@ impl Planner<'_, '_> {
             Ok(known) => self.known_members(server.address, &known, evicted_keys),
             Err(why) => {
                 if let Some(address) = evicted_keys {
-                    self.push_member("stat_evictedkeys", address, Some(address - server.address), Method::Dataflow);
+                    self.push_member(
+                        "stat_evictedkeys",
+                        address,
+                        Some(address - server.address),
+                        Method::Dataflow,
+                    );
                 } else {
                     self.refuse("stat_evictedkeys", &why);
                 }
-                for member in ["stat_numcommands", "stat_expiredkeys", "stat_clients_type_memory"] {
+                for member in [
+                    "stat_numcommands",
+                    "stat_expiredkeys",
+                    "stat_clients_type_memory",
+                ] {
                     self.refuse(member, &why);
                 }
             }
@@ -264,10 +326,22 @@ impl Planner<'_, '_> {
         };
         let layout = &known.layout;
         for (member, offset, method) in [
-            ("stat_numcommands", layout.stat_numcommands, Method::KnownLayout),
+            (
+                "stat_numcommands",
+                layout.stat_numcommands,
+                Method::KnownLayout,
+            ),
             ("stat_evictedkeys", layout.stat_evictedkeys, method),
-            ("stat_expiredkeys", layout.stat_expiredkeys, Method::KnownLayout),
-            ("stat_clients_type_memory", layout.stat_clients_type_memory, Method::KnownLayout),
+            (
+                "stat_expiredkeys",
+                layout.stat_expiredkeys,
+                Method::KnownLayout,
+            ),
+            (
+                "stat_clients_type_memory",
+                layout.stat_clients_type_memory,
+                Method::KnownLayout,
+            ),
         ] {
             self.push_member(member, server.wrapping_add(offset), Some(offset), method);
         }
@@ -279,7 +353,13 @@ impl Planner<'_, '_> {
         self.plan.product = product;
     }
 
-    fn push_member(&mut self, name: &'static str, address: u64, offset: Option<u64>, method: Method) {
+    fn push_member(
+        &mut self,
+        name: &'static str,
+        address: u64,
+        offset: Option<u64>,
+        method: Method,
+    ) {
         self.plan.members.push(MemberPlan {
             name,
             address,
@@ -297,7 +377,13 @@ impl Planner<'_, '_> {
 
     fn site(&self, instruction: &Instruction) -> Option<Site> {
         let mut text = String::new();
-        GasFormatter::new().format(instruction, &mut text);
+        let mut formatter = GasFormatter::new();
+        // As objdump writes numbers.
+        let options = formatter.options_mut();
+        options.set_uppercase_hex(false);
+        options.set_branch_leading_zeros(false);
+        options.set_displacement_leading_zeros(false);
+        formatter.format(instruction, &mut text);
         Some(Site {
             address: instruction.ip(),
             file_offset: self.image.file_offset(instruction.ip())?,

@@ -5,7 +5,7 @@ use super::execute::Execution;
 use super::goal::resolve;
 use super::plan::{Operand, Recipe, Term};
 use super::state::{RSP, State};
-use super::value::{Value};
+use super::value::Value;
 
 /// Most places that are combined with each other.
 const MAX_PLACES: usize = 32;
@@ -27,7 +27,9 @@ impl Reach {
         let mut places = Vec::new();
         let mut add = |execution: &mut Execution<'_>, operand, value: &Value| {
             let value = resolve(&mut execution.atoms, value, &state.facts);
-            if places.len() < MAX_PLACES && wanted.iter().any(|wanted| value.shares_atoms_with(wanted)) {
+            if places.len() < MAX_PLACES
+                && wanted.iter().any(|wanted| value.shares_atoms_with(wanted))
+            {
                 places.push(Place { operand, value });
             }
         };
@@ -36,7 +38,8 @@ impl Reach {
             add(execution, Operand::Register { number, width: 8 }, value);
         }
         if let Some(top) = execution.stack_offset(&state.registers[RSP]) {
-            for (offset, (value, width)) in state.stack.iter().filter(|(offset, _)| **offset >= top) {
+            for (offset, (value, width)) in state.stack.iter().filter(|(offset, _)| **offset >= top)
+            {
                 if *width != 8 {
                     continue;
                 }
@@ -64,7 +67,9 @@ impl Reach {
 
     /// The shortest sum of up to three places that is `wanted`.
     pub fn recipe(&self, wanted: &Value) -> Option<Recipe> {
-        (1..=3).find_map(|length| self.sum(wanted, length, 0)).map(|terms| Recipe { terms })
+        (1..=3)
+            .find_map(|length| self.sum(wanted, length, 0))
+            .map(|terms| Recipe { terms })
     }
 
     fn sum(&self, wanted: &Value, length: usize, from: usize) -> Option<Vec<Term>> {

@@ -60,8 +60,18 @@ impl Flags {
         match code {
             ConditionCode::e => make(Relation::Equal, &left, &right, bits),
             ConditionCode::ne => make(Relation::NotEqual, &left, &right, bits),
-            ConditionCode::s => make(Relation::Less, &left.minus(&right), &Value::constant(0), bits),
-            ConditionCode::ns => make(Relation::LessOrEqual, &Value::constant(0), &left.minus(&right), bits),
+            ConditionCode::s => make(
+                Relation::Less,
+                &left.minus(&right),
+                &Value::constant(0),
+                bits,
+            ),
+            ConditionCode::ns => make(
+                Relation::LessOrEqual,
+                &Value::constant(0),
+                &left.minus(&right),
+                bits,
+            ),
             _ if !exact => None,
             ConditionCode::b => make(Relation::Below, &left, &right, bits),
             ConditionCode::ae => make(Relation::BelowOrEqual, &right, &left, bits),
@@ -117,8 +127,9 @@ impl State {
 
     /// Forgets every stack slot that overlaps `width` bytes at `offset`.
     pub fn forget_slots(&mut self, offset: i64, width: i64) {
-        self.stack
-            .retain(|at, (_, size)| *at >= offset.saturating_add(width) || at.saturating_add(i64::from(*size)) <= offset);
+        self.stack.retain(|at, (_, size)| {
+            *at >= offset.saturating_add(width) || at.saturating_add(i64::from(*size)) <= offset
+        });
     }
 
     /// Writes a stack slot.
@@ -140,7 +151,12 @@ impl State {
 
     /// What holds at the block at `address` whichever of `states` control comes from. In a loop
     /// (`around`), only where the stack is survives.
-    pub fn merge(mut states: Vec<Self>, around: bool, address: u64, atoms: &mut Atoms) -> Option<Self> {
+    pub fn merge(
+        mut states: Vec<Self>,
+        around: bool,
+        address: u64,
+        atoms: &mut Atoms,
+    ) -> Option<Self> {
         let stack_pointer = atoms.value(Atom::Entry(4));
         let mut merged = states.pop()?;
         if states.is_empty() && !around {
@@ -168,7 +184,11 @@ impl State {
             merged.generation = address;
             return Some(merged);
         }
-        let slots: Vec<(i64, u8)> = merged.stack.iter().map(|(at, (_, width))| (*at, *width)).collect();
+        let slots: Vec<(i64, u8)> = merged
+            .stack
+            .iter()
+            .map(|(at, (_, width))| (*at, *width))
+            .collect();
         for (at, width) in slots {
             let others: Option<Vec<Value>> = states
                 .iter()
@@ -183,7 +203,12 @@ impl State {
             };
             if let Some((own, _)) = merged.stack.get_mut(&at) {
                 let index = 0x8000_0000 | u32::try_from(at & 0x7fff_ffff).unwrap_or(0);
-                *own = merge_values(others.into_iter().chain([own.clone()]), address, index, atoms);
+                *own = merge_values(
+                    others.into_iter().chain([own.clone()]),
+                    address,
+                    index,
+                    atoms,
+                );
             }
         }
         for state in &states {
@@ -203,7 +228,12 @@ impl State {
     }
 }
 
-fn merge_values(values: impl Iterator<Item = Value>, address: u64, index: u32, atoms: &mut Atoms) -> Value {
+fn merge_values(
+    values: impl Iterator<Item = Value>,
+    address: u64,
+    index: u32,
+    atoms: &mut Atoms,
+) -> Value {
     let mut options: Vec<Value> = Vec::new();
     for value in values {
         if !options.contains(&value) {
@@ -213,7 +243,11 @@ fn merge_values(values: impl Iterator<Item = Value>, address: u64, index: u32, a
     match options.len() {
         0 => atoms.value(Atom::Opaque { address, index }),
         1 => options.swap_remove(0),
-        2..=MAX_OPTIONS => atoms.value(Atom::Merged { address, index, options }),
+        2..=MAX_OPTIONS => atoms.value(Atom::Merged {
+            address,
+            index,
+            options,
+        }),
         _ => atoms.value(Atom::Opaque { address, index }),
     }
 }

@@ -68,7 +68,9 @@ impl Value {
 
     /// Whether the sum contains any of the atoms of `other`.
     pub fn shares_atoms_with(&self, other: &Self) -> bool {
-        other.atoms().any(|atom| self.atoms().any(|own| own == atom))
+        other
+            .atoms()
+            .any(|atom| self.atoms().any(|own| own == atom))
     }
 
     /// `self + factor · other`.
@@ -87,7 +89,9 @@ impl Value {
         }
         summands.retain(|(_, coefficient)| *coefficient != 0);
         Self {
-            constant: self.constant.wrapping_add(other.constant.wrapping_mul(factor)),
+            constant: self
+                .constant
+                .wrapping_add(other.constant.wrapping_mul(factor)),
             summands,
         }
     }
@@ -308,7 +312,8 @@ impl Atoms {
             if narrow {
                 return value.clone();
             }
-            if let Atom::ZeroExtended { bits: inner, of } | Atom::SignExtended { bits: inner, of } = atom
+            if let Atom::ZeroExtended { bits: inner, of } | Atom::SignExtended { bits: inner, of } =
+                atom
                 && *inner >= bits
             {
                 let of = of.clone();
@@ -405,7 +410,12 @@ impl Atoms {
     }
 
     /// `condition` with `atom` replaced on both sides.
-    pub fn substitute_condition(&mut self, condition: &Condition, atom: AtomId, by: &Value) -> Condition {
+    pub fn substitute_condition(
+        &mut self,
+        condition: &Condition,
+        atom: AtomId,
+        by: &Value,
+    ) -> Condition {
         Condition {
             relation: condition.relation,
             left: self.substitute(&condition.left, atom, by),

@@ -68,21 +68,34 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 fn architecture(report: &mut Report) {
     match std::env::consts::ARCH {
         "x86_64" => report.ok("architecture", "x86-64"),
-        other => report.fail("architecture", &format!("{other}; evictscope runs on x86-64 only")),
+        other => report.fail(
+            "architecture",
+            &format!("{other}; evictscope runs on x86-64 only"),
+        ),
     }
 }
 
 fn kernel(report: &mut Report) {
     let uname = uname();
     let release = uname.release().to_string_lossy();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
-        (Some(major), Some(minor)) if (major, minor) >= OLDEST_KERNEL => report.ok("kernel", &release),
+        (Some(major), Some(minor)) if (major, minor) >= OLDEST_KERNEL => {
+            report.ok("kernel", &release)
+        }
         (Some(_), Some(_)) => report.fail(
             "kernel",
-            &format!("{release} is too old; boot {}.{} or newer", OLDEST_KERNEL.0, OLDEST_KERNEL.1),
+            &format!(
+                "{release} is too old; boot {}.{} or newer",
+                OLDEST_KERNEL.0, OLDEST_KERNEL.1
+            ),
         ),
-        _ => report.note("kernel", &format!("{release}: its version cannot be read from that")),
+        _ => report.note(
+            "kernel",
+            &format!("{release}: its version cannot be read from that"),
+        ),
     }
 }
 
@@ -101,7 +114,10 @@ fn capability(report: &mut Report) {
 
 fn programs(report: &mut Report) {
     match super::load_probes() {
-        Ok(_) => report.ok("BPF", "the kernel accepts the programs, and a uprobe with one of them"),
+        Ok(_) => report.ok(
+            "BPF",
+            "the kernel accepts the programs, and a uprobe with one of them",
+        ),
         Err(error) => report.fail("BPF", &format!("{error:#}")),
     }
 }
@@ -112,7 +128,10 @@ fn servers(report: &mut Report, mut scanner: Scanner) {
         Err(error) => return report.fail("servers", &error.to_string()),
     };
     if scan.servers.is_empty() && scan.hidden.is_empty() {
-        report.note("servers", "none runs here now; `run` will find those that start later");
+        report.note(
+            "servers",
+            "none runs here now; `run` will find those that start later",
+        );
     }
     for server in &scan.servers {
         let what = format!("server {} (pid {})", server.name, server.identity.pid);
@@ -122,10 +141,16 @@ fn servers(report: &mut Report, mut scanner: Scanner) {
         }
     }
     for pid in scan.starting {
-        report.note(&format!("pid {pid}"), "has just started and does not listen yet");
+        report.note(
+            &format!("pid {pid}"),
+            "has just started and does not listen yet",
+        );
     }
     for hidden in scan.hidden {
-        report.fail(&format!("pid {} of user {}", hidden.pid, hidden.uid), &hidden.why);
+        report.fail(
+            &format!("pid {} of user {}", hidden.pid, hidden.uid),
+            &hidden.why,
+        );
     }
 }
 
@@ -138,7 +163,10 @@ fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
     let seen = match plan.refusals.as_slice() {
         [] => "everything can be seen".to_owned(),
         refusals => {
-            let missing: Vec<&str> = refusals.iter().map(|refusal| refusal.what.as_str()).collect();
+            let missing: Vec<&str> = refusals
+                .iter()
+                .map(|refusal| refusal.what.as_str())
+                .collect();
             format!(
                 "not everything can be seen ({}); `evictscope inspect {}` says why",
                 missing.join(", "),
@@ -146,5 +174,8 @@ fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
             )
         }
     };
-    Ok(format!("{product} {version}, {}: {seen}", server.exe.display()))
+    Ok(format!(
+        "{product} {version}, {}: {seen}",
+        server.exe.display()
+    ))
 }

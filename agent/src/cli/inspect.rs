@@ -43,7 +43,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let (path, shown) = locate(&arguments.target)?;
     let data = Executable::open(&path)?.read()?;
     let begun = Instant::now();
-    let plan = binary::plan(&data).with_context(|| format!("cannot plan for {}", shown.display()))?;
+    let plan =
+        binary::plan(&data).with_context(|| format!("cannot plan for {}", shown.display()))?;
     let took = begun.elapsed();
     let mut out = std::io::stdout().lock();
     let printed = if arguments.json {
@@ -52,7 +53,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             planning_seconds: took.as_secs_f64(),
             plan: &plan,
         };
-        let text = serde_json::to_string_pretty(&report).context("cannot write the plan as JSON")?;
+        let text =
+            serde_json::to_string_pretty(&report).context("cannot write the plan as JSON")?;
         writeln!(out, "{text}")
     } else {
         write!(out, "{}", text(&shown, &plan, took))
@@ -70,9 +72,11 @@ fn locate(target: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
         return Ok((PathBuf::from(target), PathBuf::from(target)));
     };
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
-    let shown = std::fs::read_link(&link).with_context(|| match Path::new(&format!("/proc/{pid}")).exists() {
-        true => format!("cannot look at the executable of process {pid}: run as root"),
-        false => format!("there is no process {pid}; for a file of that name say ./{pid}"),
+    let shown = std::fs::read_link(&link).with_context(|| {
+        match Path::new(&format!("/proc/{pid}")).exists() {
+            true => format!("cannot look at the executable of process {pid}: run as root"),
+            false => format!("there is no process {pid}; for a file of that name say ./{pid}"),
+        }
     })?;
     Ok((link, shown))
 }
@@ -111,7 +115,11 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
                 "  {kind:<8} {:#13x}  {:#11x}  {:<13}  {}{note}",
                 site.address,
                 site.file_offset,
-                if site.emulated { "emulates" } else { "single-steps" },
+                if site.emulated {
+                    "emulates"
+                } else {
+                    "single-steps"
+                },
                 site.instruction,
             ),
             None => format!("  {kind:<8} none"),
@@ -121,7 +129,10 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
     site("goal", plan.sites.goal.as_ref(), "");
     for done in &plan.sites.done {
         let result = done.result.as_ref();
-        let note = result.map_or_else(|| "   (result not known)".to_owned(), |place| format!("   (result in {place})"));
+        let note = result.map_or_else(
+            || "   (result not known)".to_owned(),
+            |place| format!("   (result in {place})"),
+        );
         site("done", Some(&done.site), &note);
     }
     if plan.sites.done.is_empty() {
@@ -132,17 +143,29 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
         "variables        recipe at the goal site       method".to_owned(),
     ]);
     for variable in &plan.variables {
-        let recipe = variable.recipe.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let recipe = variable
+            .recipe
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), ToString::to_string);
         let method = method(variable.method);
-        let doubt = if variable.confidence == Confidence::Certain { "" } else { " (not exported)" };
-        lines.push(format!("  {:<13}  {recipe:<28}  {method}{doubt}", variable.name));
+        let doubt = if variable.confidence == Confidence::Certain {
+            ""
+        } else {
+            " (not exported)"
+        };
+        lines.push(format!(
+            "  {:<13}  {recipe:<28}  {method}{doubt}",
+            variable.name
+        ));
     }
     lines.extend([
         String::new(),
         "members                         address   offset  method".to_owned(),
     ]);
     for member in &plan.members {
-        let offset = member.offset.map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+        let offset = member
+            .offset
+            .map_or_else(|| "-".to_owned(), |offset| offset.to_string());
         lines.push(format!(
             "  {:<25} {:#11x}  {offset:>7}  {}",
             member.name,

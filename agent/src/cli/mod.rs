@@ -68,7 +68,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
 fn load_probes() -> anyhow::Result<Probes> {
     let mut probes = Probes::load()?;
     let own = Executable::open(Path::new("/proc/self/exe"))?.read()?;
-    let offset = binary::first_instruction(&own).context("cannot read evictscope's own executable")?;
+    let offset =
+        binary::first_instruction(&own).context("cannot read evictscope's own executable")?;
     probes.try_on_self(offset)?;
     Ok(probes)
 }

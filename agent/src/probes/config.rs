@@ -26,7 +26,10 @@ pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
         ..ServerConfig::OFF
     };
     for variable in VARIABLES {
-        let planned = plan.variables.iter().find(|planned| planned.name == name(variable));
+        let planned = plan
+            .variables
+            .iter()
+            .find(|planned| planned.name == name(variable));
         if let Some(planned) = planned.and_then(|planned| planned.recipe.as_ref()) {
             config.recipes[variable as usize] = recipe(planned, target.load_bias);
         }
@@ -41,7 +44,8 @@ pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
         Some(member.address.wrapping_add(target.load_bias))
     };
     for (member, name, distance) in MEMBERS {
-        config.members[member as usize] = address(name).map_or(0, |address| address.wrapping_add(distance));
+        config.members[member as usize] =
+            address(name).map_or(0, |address| address.wrapping_add(distance));
     }
     config.used_memory.address = address("used_memory").unwrap_or(0);
     config
@@ -83,7 +87,6 @@ fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
             8,
             address.wrapping_add(load_bias).cast_signed(),
         ),
-        Operand::Constant(value) => (TermKind::Constant, 0, 8, *value),
     };
     kernel::Term {
         kind: kind as u8,

@@ -8,10 +8,14 @@ use aya::programs::ProgramError;
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The kernel does not let this user load BPF programs.
-    #[error("the kernel does not allow this process to load BPF programs or attach probes: {0}; run evictscope as root, or with CAP_SYS_ADMIN (this kernel may refuse CAP_BPF + CAP_PERFMON)")]
+    #[error(
+        "the kernel does not allow this process to load BPF programs or attach probes: {0}; run evictscope as root, or with CAP_SYS_ADMIN (this kernel may refuse CAP_BPF + CAP_PERFMON)"
+    )]
     NotPermitted(String),
     /// The object does not load.
-    #[error("the BPF programs cannot be loaded: {0}; `evictscope check` says what this kernel lacks")]
+    #[error(
+        "the BPF programs cannot be loaded: {0}; `evictscope check` says what this kernel lacks"
+    )]
     Load(String),
     /// The kernel refused a program, or aya could not handle it.
     #[error("the kernel refused a BPF program: {0}")]
@@ -30,7 +34,9 @@ pub enum ProbeError {
     #[error("process {0} has ended")]
     Gone(u32),
     /// All slots are taken.
-    #[error("{0} servers are watched already, which is the most one agent can; narrow --process-match")]
+    #[error(
+        "{0} servers are watched already, which is the most one agent can; narrow --process-match"
+    )]
     TooManyServers(u32),
     /// The built object lacks something: a defect of the build.
     #[error("the BPF object has no {0}: build evictscope again")]
@@ -64,7 +70,8 @@ impl ProbeError {
             return Self::NotPermitted(chain(&error));
         }
         if io_error(&error).is_some_and(|error| {
-            error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+            error.kind() == ErrorKind::NotFound
+                || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
         }) {
             return Self::Gone(pid);
         }
@@ -81,7 +88,8 @@ fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {
-    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+    std::iter::successors(Some(error), |error| error.source())
+        .find_map(|error| error.downcast_ref())
 }
 
 /// The error and all that caused it.

@@ -18,10 +18,14 @@ use std::thread::JoinHandle;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
-use aya::programs::perf_event::{PerfEventConfig, PerfEventLink, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::perf_event::{
+    PerfEventConfig, PerfEventLink, PerfEventScope, SamplePolicy, SoftwareEvent,
+};
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{PerfEvent, UProbe};
-use evictscope_ebpf::{Cookie, EvictionStats, MAX_SERVERS, SAMPLE_PERIOD_NS, SampleStats, ServerConfig};
+use evictscope_ebpf::{
+    Cookie, EvictionStats, MAX_SERVERS, SAMPLE_PERIOD_NS, SampleStats, ServerConfig,
+};
 
 use crate::binary::{ProbePlan, Site};
 use crate::telemetry::ProbeMode;
@@ -87,12 +91,24 @@ impl Probes {
     pub fn load() -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
-        for name in ["eviction_enter", "eviction_return", "eviction_goal", "eviction_done"] {
-            uprobe(&mut ebpf, name)?.load().map_err(ProbeError::program)?;
+        for name in [
+            "eviction_enter",
+            "eviction_return",
+            "eviction_goal",
+            "eviction_done",
+        ] {
+            uprobe(&mut ebpf, name)?
+                .load()
+                .map_err(ProbeError::program)?;
         }
         perf_event(&mut ebpf)?.load().map_err(ProbeError::program)?;
         let mut map = |name| ebpf.take_map(name).ok_or(ProbeError::Object(name));
-        let (configs, evictions, samples, slots) = (map("CONFIGS")?, map("EVICTIONS")?, map("SAMPLES")?, map("SLOTS")?);
+        let (configs, evictions, samples, slots) = (
+            map("CONFIGS")?,
+            map("EVICTIONS")?,
+            map("SAMPLES")?,
+            map("SLOTS")?,
+        );
         Ok(Self {
             configs: Array::try_from(configs)?,
             evictions: Array::try_from(evictions)?,
@@ -126,9 +142,17 @@ impl Probes {
     ///
     /// Where there is no free slot, the process is gone, or the kernel refuses; nothing stays
     /// attached then.
-    pub fn attach(&mut self, target: Target<'_>, plan: &ProbePlan, mode: ProbeMode) -> Result<Attachment, ProbeError> {
+    pub fn attach(
+        &mut self,
+        target: Target<'_>,
+        plan: &ProbePlan,
+        mode: ProbeMode,
+    ) -> Result<Attachment, ProbeError> {
         self.reclaim_slots();
-        let slot = self.free.pop().ok_or(ProbeError::TooManyServers(MAX_SERVERS))?;
+        let slot = self
+            .free
+            .pop()
+            .ok_or(ProbeError::TooManyServers(MAX_SERVERS))?;
         let mut attachment = Attachment {
             slot,
             pid: target.pid,
@@ -152,9 +176,11 @@ impl Probes {
         mode: ProbeMode,
     ) -> Result<(), ProbeError> {
         let slot = attachment.slot;
-        self.evictions.set(slot, Shared::<EvictionStats>::zero(), 0)?;
+        self.evictions
+            .set(slot, Shared::<EvictionStats>::zero(), 0)?;
         self.samples.set(slot, Shared::<SampleStats>::zero(), 0)?;
-        self.configs.set(slot, Shared(server_config(target, plan)), 0)?;
+        self.configs
+            .set(slot, Shared(server_config(target, plan)), 0)?;
         self.slots.insert(target.pid, slot, 0)?;
 
         // What ends a call before what begins it, so that none is begun that cannot end.
@@ -207,7 +233,9 @@ impl Probes {
         let id = program
             .attach(point, target.exe, UProbeScope::OneProcess(pid))
             .map_err(|source| ProbeError::attach(name, target.pid, source))?;
-        attachment.uprobes.push(program.take_link(id).map_err(ProbeError::program)?);
+        attachment
+            .uprobes
+            .push(program.take_link(id).map_err(ProbeError::program)?);
         Ok(())
     }
 
@@ -233,7 +261,10 @@ impl Probes {
     pub fn finish(&mut self) {
         for detaching in self.detaching.drain(..) {
             if detaching.thread.join().is_err() {
-                tracing::warn!(slot = detaching.slot, "the thread that detaches probes panicked");
+                tracing::warn!(
+                    slot = detaching.slot,
+                    "the thread that detaches probes panicked"
+                );
             }
             self.free.push(detaching.slot);
         }
@@ -241,7 +272,10 @@ impl Probes {
 
     fn reclaim_slots(&mut self) {
         let done = |detaching: &mut Detaching| detaching.thread.is_finished();
-        let reclaimed = self.detaching.extract_if(.., done).map(|detaching| detaching.slot);
+        let reclaimed = self
+            .detaching
+            .extract_if(.., done)
+            .map(|detaching| detaching.slot);
         self.free.extend(reclaimed);
     }
 
@@ -250,7 +284,10 @@ impl Probes {
     /// # Errors
     ///
     /// Where the maps cannot be read.
-    pub fn read(&self, attachment: &Attachment) -> Result<(EvictionStats, SampleStats), ProbeError> {
+    pub fn read(
+        &self,
+        attachment: &Attachment,
+    ) -> Result<(EvictionStats, SampleStats), ProbeError> {
         let slot = attachment.slot;
         let evictions = untorn(
             || Ok(self.evictions.get(&slot, 0)?.0),
@@ -266,7 +303,10 @@ impl Probes {
 
 /// Copies until the copy is whole; after many tries the last one has to do, and the next reading
 /// will mend it.
-fn untorn<T>(copy: impl Fn() -> Result<T, ProbeError>, whole: impl Fn(&T) -> bool) -> Result<T, ProbeError> {
+fn untorn<T>(
+    copy: impl Fn() -> Result<T, ProbeError>,
+    whole: impl Fn(&T) -> bool,
+) -> Result<T, ProbeError> {
     let mut last = copy()?;
     for _ in 0..MAX_TORN_COPIES {
         if whole(&last) {

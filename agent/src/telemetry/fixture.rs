@@ -1,7 +1,5 @@
 //! Snapshots for tests.
 
-use std::time::Duration;
-
 use evictscope_ebpf::{CallStats, EvictionStats, Histogram, MemberValues, SampleStats};
 
 use super::Snapshot;
@@ -22,7 +20,6 @@ pub fn empty_snapshot() -> Snapshot {
         results: [0; 4],
     };
     Snapshot {
-        at: Duration::ZERO,
         evictions: EvictionStats {
             finished: 0,
             entered_ns: 0,

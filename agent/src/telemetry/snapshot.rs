@@ -1,15 +1,11 @@
 //! What was read of one server at one moment.
 
-use std::time::Duration;
-
 use evictscope_ebpf::{EvictionStats, MemberValues, SampleStats};
 
 /// What was read of one server at one moment. Its counters run since the server was attached,
 /// modulo 2^64.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Monotonic time of reading.
-    pub at: Duration,
     /// What the uprobe programs counted.
     pub evictions: EvictionStats,
     /// What the sampling program counted.

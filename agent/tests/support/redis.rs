@@ -30,7 +30,14 @@ impl Redis {
         let port = free_port()?;
         let directory = tempfile::tempdir()?;
         let child = program
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ])
             .args(["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"])
             .args(options)
             .current_dir(directory.path())
@@ -43,7 +50,10 @@ impl Redis {
             _directory: directory,
         };
         within(Duration::from_secs(10), "redis-server answers", || {
-            Ok(redis.cli(&["ping"]).ok().filter(|answer| answer.trim() == "PONG"))
+            Ok(redis
+                .cli(&["ping"])
+                .ok()
+                .filter(|answer| answer.trim() == "PONG"))
         })?;
         Ok(redis)
     }
@@ -65,29 +75,43 @@ impl Redis {
             .args(arguments)
             .output()
             .context("cannot run redis-cli; `cargo xtask setup` installs it")?;
-        ensure!(output.status.success(), "redis-cli {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "redis-cli {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Changes one directive.
     pub fn config_set(&self, directive: &str, value: &str) -> anyhow::Result<()> {
         let answer = self.cli(&["config", "set", directive, value])?;
-        ensure!(answer.trim() == "OK", "CONFIG SET {directive} {value}: {answer}");
+        ensure!(
+            answer.trim() == "OK",
+            "CONFIG SET {directive} {value}: {answer}"
+        );
         Ok(())
     }
 
     /// One number of `INFO`.
     pub fn info(&self, field: &str) -> anyhow::Result<f64> {
         let all = self.cli(&["info", "everything"])?;
-        let value = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let value = all
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let value = value.with_context(|| format!("INFO has no {field}"))?;
-        value.trim().parse().with_context(|| format!("INFO {field} is {value}"))
+        value
+            .trim()
+            .parse()
+            .with_context(|| format!("INFO {field} is {value}"))
     }
 
     /// A redis-benchmark of this server that has not been started yet.
     pub fn benchmark(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("redis-benchmark");
-        command.args(["-p", &self.port.to_string(), "-q"]).args(arguments);
+        command
+            .args(["-p", &self.port.to_string(), "-q"])
+            .args(arguments);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -96,7 +120,9 @@ impl Redis {
     pub fn write_keys(&self, requests: u32) -> anyhow::Result<()> {
         let requests = requests.to_string();
         let status = self
-            .benchmark(&["-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", &requests])
+            .benchmark(&[
+                "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", &requests,
+            ])
             .status()?;
         ensure!(status.success(), "redis-benchmark: {status}");
         Ok(())

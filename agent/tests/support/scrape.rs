@@ -16,9 +16,16 @@ impl Scrape {
         Ok(Self { samples })
     }
 
-    fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a Sample> {
+    fn matching<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&'a str, &'a str)],
+    ) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |sample| {
-            sample.metric == name && labels.iter().all(|(key, value)| sample.labels.get(key) == Some(value))
+            sample.metric == name
+                && labels
+                    .iter()
+                    .all(|(key, value)| sample.labels.get(key) == Some(value))
         })
     }
 
@@ -27,13 +34,17 @@ impl Scrape {
         let mut sum = 0.0;
         let mut found = false;
         for sample in self.matching(name, labels) {
-            let (Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value)) = sample.value else {
+            let (Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value)) =
+                sample.value
+            else {
                 bail!("{name} is not a number");
             };
             sum += value;
             found = true;
         }
-        found.then_some(sum).with_context(|| format!("no {name} with {labels:?} on /metrics"))
+        found
+            .then_some(sum)
+            .with_context(|| format!("no {name} with {labels:?} on /metrics"))
     }
 
     /// How many values a histogram has.
@@ -45,20 +56,24 @@ impl Scrape {
     pub fn buckets(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<Vec<(f64, f64)>> {
         let sample = self.matching(name, labels).next();
         match sample.map(|sample| &sample.value) {
-            Some(Value::Histogram(buckets)) => {
-                Ok(buckets.iter().map(|bucket| (bucket.less_than, bucket.count)).collect())
-            }
+            Some(Value::Histogram(buckets)) => Ok(buckets
+                .iter()
+                .map(|bucket| (bucket.less_than, bucket.count))
+                .collect()),
             _ => bail!("no histogram {name} with {labels:?} on /metrics"),
         }
     }
 
     /// Whether there is any series about a server.
     pub fn has_server(&self, server: &str) -> bool {
-        self.samples.iter().any(|sample| sample.labels.get("server") == Some(server))
+        self.samples
+            .iter()
+            .any(|sample| sample.labels.get("server") == Some(server))
     }
 
     /// One label of the first matching series.
     pub fn label(&self, name: &str, labels: &[(&str, &str)], key: &str) -> Option<String> {
-        self.matching(name, labels).find_map(|sample| sample.labels.get(key).map(str::to_owned))
+        self.matching(name, labels)
+            .find_map(|sample| sample.labels.get(key).map(str::to_owned))
     }
 }

@@ -61,7 +61,10 @@ impl RequestedMode {
 /// Where the port is taken, or the kernel does not let this process attach probes.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -92,7 +95,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             // The watcher may have ended already; then nobody is left to tell.
             let _ = stop.send(());
         };
-        export::serve(listener, shared, shutdown).await.context("cannot serve HTTP")
+        export::serve(listener, shared, shutdown)
+            .await
+            .context("cannot serve HTTP")
     });
     if watching.join().is_err() {
         anyhow::bail!("the watching thread panicked; please report this");

@@ -44,8 +44,14 @@ impl Plans {
     /// Forgets the plans that no server uses any more.
     pub fn forget_unused(&mut self) {
         let plans: Vec<Arc<ProbePlan>> = self.by_file.values().cloned().collect();
-        let held_here = |plan: &Arc<ProbePlan>| plans.iter().filter(|other| Arc::ptr_eq(other, plan)).count();
+        let held_here = |plan: &Arc<ProbePlan>| {
+            plans
+                .iter()
+                .filter(|other| Arc::ptr_eq(other, plan))
+                .count()
+        };
         // Each plan is held once by the list, and once by each file that has it.
-        self.by_file.retain(|_, plan| Arc::strong_count(plan) > 2 * held_here(plan));
+        self.by_file
+            .retain(|_, plan| Arc::strong_count(plan) > 2 * held_here(plan));
     }
 }

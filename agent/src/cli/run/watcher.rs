@@ -110,11 +110,19 @@ impl Watcher {
     }
 
     fn drop_ended(&mut self, scan: &Scan) {
-        let running = |identity: &Identity| scan.servers.iter().any(|server| server.identity == *identity);
+        let running = |identity: &Identity| {
+            scan.servers
+                .iter()
+                .any(|server| server.identity == *identity)
+        };
         let ended = self.watched.extract_if(|identity, _| !running(identity));
         let ended: Vec<Watched> = ended.map(|(_, watched)| watched).collect();
         for watched in ended {
-            tracing::info!(pid = watched.process.identity.pid, server = watched.process.name, "server has ended");
+            tracing::info!(
+                pid = watched.process.identity.pid,
+                server = watched.process.name,
+                "server has ended"
+            );
             self.probes.detach(watched.attachment);
         }
         self.failed.retain(|identity, _| running(identity));
@@ -135,14 +143,23 @@ impl Watcher {
                     "attached"
                 );
                 for refusal in &watched.plan.refusals {
-                    tracing::warn!(pid, server = name, "{} is not exported: {}", refusal.what, refusal.why);
+                    tracing::warn!(
+                        pid,
+                        server = name,
+                        "{} is not exported: {}",
+                        refusal.what,
+                        refusal.why
+                    );
                 }
                 self.failed.remove(&identity);
                 self.watched.insert(identity, watched);
             }
             Err(error) => {
                 let reason = format!("{error:#}");
-                let known = self.failed.get(&identity).is_some_and(|failure| failure.reason == reason);
+                let known = self
+                    .failed
+                    .get(&identity)
+                    .is_some_and(|failure| failure.reason == reason);
                 if !known {
                     tracing::warn!(pid, server = name, "cannot watch this server: {reason}");
                 }
@@ -174,10 +191,9 @@ impl Watcher {
         for watched in self.watched.values_mut() {
             match self.probes.read(&watched.attachment) {
                 Ok((evictions, samples)) => {
-                    let at = monotonic();
-                    let idle_members = read_if_stale(watched, &samples, at);
+                    let now = monotonic();
+                    let idle_members = read_if_stale(watched, &samples, now);
                     watched.state.apply(&Snapshot {
-                        at,
                         evictions,
                         samples,
                         idle_members,
@@ -197,15 +213,18 @@ impl Watcher {
             .iter()
             .map(|watched| (watched.process.identity.pid, watched.process.name.as_str()))
             .collect();
-        let exported = servers.iter().zip(labels(&names)).map(|(watched, label)| ExportedServer {
-            label,
-            pid: watched.process.identity.pid,
-            exe: watched.process.exe.clone(),
-            plan: watched.plan.clone(),
-            mode: self.mode,
-            noop_counted: self.mode == ProbeMode::EveryCall,
-            state: watched.state.clone(),
-        });
+        let exported = servers
+            .iter()
+            .zip(labels(&names))
+            .map(|(watched, label)| ExportedServer {
+                label,
+                pid: watched.process.identity.pid,
+                exe: watched.process.exe.clone(),
+                plan: watched.plan.clone(),
+                mode: self.mode,
+                noop_counted: self.mode == ProbeMode::EveryCall,
+                state: watched.state.clone(),
+            });
         self.shared.publish(exported.collect());
     }
 }
@@ -220,7 +239,11 @@ fn read_if_stale(watched: &Watched, samples: &SampleStats, now: Duration) -> Opt
     let config = &watched.config;
     let mut wanted: Vec<u64> = config.members.to_vec();
     wanted.push(config.used_memory.address);
-    let addresses: Vec<u64> = wanted.iter().copied().filter(|address| *address != 0).collect();
+    let addresses: Vec<u64> = wanted
+        .iter()
+        .copied()
+        .filter(|address| *address != 0)
+        .collect();
     let words = memory::read_words(watched.process.identity.pid, &addresses).ok()?;
     let mut words = words.into_iter();
     let mut values = MemberValues {
