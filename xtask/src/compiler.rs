@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use rustc_version::{Channel, Version, VersionMeta};
+use rustc_version::{Channel, Version};
 
 use crate::process;
 
@@ -47,8 +47,8 @@ impl Call {
             Self::Rustup { rustup, toolchain } => {
                 let mut command = Command::new(rustup);
                 command.args(["run", toolchain, "rustc"]);
-                // To look must not download.
-                command.env("RUSTUP_AUTO_INSTALL", "0");
+                // To look must not download, and what is not there is no crash to be traced.
+                command.envs([("RUSTUP_AUTO_INSTALL", "0"), ("RUST_BACKTRACE", "0")]);
                 command
             }
             Self::Path(rustc) => Command::new(rustc),
@@ -151,8 +151,9 @@ fn examine(call: Call) -> Result<Compiler> {
 
 /// What a compiler says of itself, provided that it is recent enough for the workspace.
 fn describe(call: Call) -> Result<(Compiler, Channel)> {
-    let meta = VersionMeta::for_command(call.rustc())
-        .with_context(|| format!("`{}` does not answer", process::display(&call.rustc())))?;
+    let answer = process::answer_of(call.rustc().arg("-vV"))?;
+    let meta = rustc_version::version_meta_for(&answer)
+        .context("the compiler does not tell its version")?;
     let llvm = meta
         .llvm_version
         .context("the compiler does not tell its LLVM version")?

@@ -210,9 +210,15 @@ fn choose_compiler(survey: &Survey) -> Result<Option<Compiler>> {
     if debians.is_some() {
         return Ok(debians);
     }
-    if compiler::nightly_without_source(&rustup).is_some_and(|nightly| usable(&nightly)) {
+    // Where Debian's packages can be had they come first: what they bring fits together, and rustup
+    // would download from elsewhere.
+    if debian::installable().is_err()
+        && compiler::nightly_without_source(&rustup).is_some_and(|nightly| usable(&nightly))
+    {
         let mut command = Command::new(&rustup);
-        command.args(["component", "add", "rust-src", "--toolchain", "nightly"]);
+        command
+            .args(["component", "add", "rust-src", "--toolchain", "nightly"])
+            .env_remove("RUST_BACKTRACE");
         println!("  running: {}", process::display(&command));
         let finished = process::run_with_progress("rustup", &mut command)?;
         if finished.status.success() {
@@ -224,7 +230,7 @@ fn choose_compiler(survey: &Survey) -> Result<Option<Compiler>> {
             .lines()
             .last()
             .unwrap_or_default();
-        println!("  rustup cannot ({complaint}); taking Debian's packages instead");
+        println!("  rustup cannot: {complaint}");
     }
     Ok(None)
 }
