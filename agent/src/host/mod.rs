@@ -19,7 +19,7 @@ mod sockets;
 mod testing;
 mod unrelated;
 
-pub use executable::{Executable, ExecutableError, ExecutableId};
+pub use executable::{Executable, ExecutableId};
 pub use labels::labels;
 pub use matcher::{DEFAULT_PATTERN, Matcher, MatcherError};
-pub use scan::{HiddenServer, Identity, Scan, ScanError, Scanner, ServerProcess};
+pub use scan::{Identity, Scan, Scanner, ServerProcess};

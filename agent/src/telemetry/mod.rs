@@ -16,7 +16,7 @@ mod state;
 mod totals;
 
 pub use accumulator::Accumulator;
-pub use members::{ClientBuffers, Members};
+pub use members::Members;
 pub use mode::ProbeMode;
 pub use snapshot::Snapshot;
 pub use state::ServerState;
