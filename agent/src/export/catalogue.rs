@@ -1,0 +1,283 @@
+//! Every metric family of the agent, in the order in which they are exported.
+//!
+//! `docs/METRICS.md` describes them to users, and a test keeps the two together.
+
+use evictscope_ebpf::{Member, Variable};
+use prometheus::proto::{Gauge, Metric, MetricFamily, MetricType};
+
+use super::{ExportedServer, proto, series};
+
+/// One metric family.
+struct Family {
+    name: &'static str,
+    kind: MetricType,
+    help: &'static str,
+    /// The series of one server.
+    series: fn(&ExportedServer) -> Vec<Metric>,
+}
+
+const FAMILIES: [Family; 23] = [
+    Family {
+        name: "evictscope_eviction_call_duration_seconds",
+        kind: MetricType::HISTOGRAM,
+        help: "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
+               An evicting call is timed from when it has computed its goal, a no-op call from its entry.",
+        series: series::call_durations,
+    },
+    Family {
+        name: "evictscope_eviction_calls_total",
+        kind: MetricType::COUNTER,
+        help: "Eviction calls that have ended. Those of kind noop found memory within maxmemory; they \
+               are only counted while the probe mode is every-call.",
+        series: series::calls,
+    },
+    Family {
+        name: "evictscope_mem_tofree_bytes",
+        kind: MetricType::HISTOGRAM,
+        help: "Eviction goal of each evicting call: mem_used - maxmemory.",
+        series: |server| series::variable(server, Variable::MemTofree),
+    },
+    Family {
+        name: "evictscope_mem_reported_bytes",
+        kind: MetricType::HISTOGRAM,
+        help: "Memory tracked by the allocator, at each evicting call.",
+        series: |server| series::variable(server, Variable::MemReported),
+    },
+    Family {
+        name: "evictscope_mem_used_bytes",
+        kind: MetricType::HISTOGRAM,
+        help: "Memory that counts against maxmemory (mem_reported - overhead), at each evicting call.",
+        series: |server| series::variable(server, Variable::MemUsed),
+    },
+    Family {
+        name: "evictscope_mem_overhead_bytes",
+        kind: MetricType::HISTOGRAM,
+        help: "Memory that does not count against maxmemory (replication output buffers and AOF \
+               buffer), at each evicting call.",
+        series: |server| series::variable(server, Variable::Overhead),
+    },
+    Family {
+        name: "evictscope_client_buffers_sample_bytes",
+        kind: MetricType::HISTOGRAM,
+        help: "Total client buffers, at each sample of the main thread, 10 a second at most.",
+        series: series::client_buffer_samples,
+    },
+    Family {
+        name: "evictscope_client_buffers_bytes",
+        kind: MetricType::GAUGE,
+        help: "Client buffers (input and output buffers and client structs) by class of client, at \
+               the last sample. The server brings its count up to date about once a second.",
+        series: series::client_buffers,
+    },
+    Family {
+        name: "evictscope_client_buffers_peak_bytes",
+        kind: MetricType::GAUGE,
+        help: "Highest total of client buffers since the process was found.",
+        series: series::client_buffers_peak,
+    },
+    Family {
+        name: "evictscope_used_memory_bytes",
+        kind: MetricType::GAUGE,
+        help: "Memory tracked by the allocator, at the last sample: used_memory of INFO.",
+        series: series::used_memory,
+    },
+    Family {
+        name: "evictscope_maxmemory_bytes",
+        kind: MetricType::GAUGE,
+        help: "Configured memory limit, at the last sample. 0: no limit.",
+        series: series::maxmemory,
+    },
+    Family {
+        name: "evictscope_commands_processed_total",
+        kind: MetricType::COUNTER,
+        help: "The server's own counter: total_commands_processed of INFO. CONFIG RESETSTAT resets it.",
+        series: |server| series::mirrored(server, Member::CommandsProcessed),
+    },
+    Family {
+        name: "evictscope_evicted_keys_total",
+        kind: MetricType::COUNTER,
+        help: "The server's own counter: evicted_keys of INFO. CONFIG RESETSTAT resets it.",
+        series: |server| series::mirrored(server, Member::EvictedKeys),
+    },
+    Family {
+        name: "evictscope_expired_keys_total",
+        kind: MetricType::COUNTER,
+        help: "The server's own counter: expired_keys of INFO. CONFIG RESETSTAT resets it.",
+        series: |server| series::mirrored(server, Member::ExpiredKeys),
+    },
+    Family {
+        name: "evictscope_main_thread_cpu_seconds_total",
+        kind: MetricType::COUNTER,
+        help: "CPU time of the main thread since the process was found, inside evicting calls and \
+               elsewhere; sampled 999 times per second of it.",
+        series: series::main_thread_cpu,
+    },
+    Family {
+        name: "evictscope_server_info",
+        kind: MetricType::GAUGE,
+        help: "1 for each server that is watched.",
+        series: series::server_info,
+    },
+    Family {
+        name: "evictscope_probe_plan_info",
+        kind: MetricType::GAUGE,
+        help: "1 for each variable: how the way to compute it was found. none: not found, and so not \
+               exported.",
+        series: series::plan_info,
+    },
+    Family {
+        name: "evictscope_probe_mode",
+        kind: MetricType::GAUGE,
+        help: "1 for the probe mode that the server is in, 0 for the others.",
+        series: series::mode,
+    },
+    Family {
+        name: "evictscope_probe_hits_total",
+        kind: MetricType::COUNTER,
+        help: "How often each probe was hit.",
+        series: series::hits,
+    },
+    Family {
+        name: "evictscope_read_faults_total",
+        kind: MetricType::COUNTER,
+        help: "What could not be read from the server's memory (recipe, member, allocator), and \
+               evicting calls whose end was not seen (lost_exit).",
+        series: series::faults,
+    },
+    Family {
+        name: "evictscope_plan_refusals_total",
+        kind: MetricType::COUNTER,
+        help: "Items that could not be found in the server's executable, and so are not exported; \
+               `evictscope inspect PID` says why.",
+        series: series::refusals,
+    },
+    Family {
+        name: "evictscope_goal_checks_total",
+        kind: MetricType::COUNTER,
+        help: "Invariants tested at evicting calls: mem_reported is the allocator's counter \
+               (allocator), the goal variables add up (arithmetic), maxmemory is the configured one \
+               (maxmemory).",
+        series: series::checks,
+    },
+    Family {
+        name: "evictscope_goal_check_failures_total",
+        kind: MetricType::COUNTER,
+        help: "Tests of evictscope_goal_checks_total that failed. Threads that free memory in the \
+               background make a few of check=allocator fail; any other says that the numbers of \
+               this server are not to be trusted.",
+        series: series::check_failures,
+    },
+];
+
+/// All families that have a series: those of the servers, and the build of this agent.
+pub fn families(servers: &[ExportedServer]) -> Vec<MetricFamily> {
+    let of_servers = FAMILIES.iter().map(|family| {
+        let series = servers.iter().flat_map(family.series);
+        metric_family(family.name, family.kind, family.help, series.collect())
+    });
+    of_servers
+        .chain(std::iter::once(build_info()))
+        .filter(|family| !family.get_metric().is_empty())
+        .collect()
+}
+
+fn build_info() -> MetricFamily {
+    let mut one = Gauge::default();
+    one.set_value(1.0);
+    let mut metric = Metric::from_gauge(one);
+    metric.set_label(vec![proto::label("version", env!("CARGO_PKG_VERSION"))]);
+    metric_family(
+        "evictscope_build_info",
+        MetricType::GAUGE,
+        "1, with the version of this agent.",
+        vec![metric],
+    )
+}
+
+fn metric_family(name: &str, kind: MetricType, help: &str, series: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_field_type(kind);
+    family.set_help(help.to_owned());
+    family.set_metric(series);
+    family
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use prometheus::TextEncoder;
+    use prometheus::core::Collector as _;
+    use prometheus::process_collector::ProcessCollector;
+
+    use super::{FAMILIES, families};
+    use crate::export::fixture::{busy_server, new_server, partial_server};
+
+    #[test]
+    fn the_text_of_made_up_servers() -> prometheus::Result<()> {
+        let families = families(&[busy_server(), partial_server()]);
+        let text = TextEncoder::new().encode_to_string(&families)?;
+        insta::with_settings!({ omit_expression => true }, {
+            insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+        });
+        Ok(())
+    }
+
+    #[test]
+    fn the_build_is_exported_where_no_server_runs() {
+        let names: Vec<_> = families(&[])
+            .iter()
+            .map(|family| family.name().to_owned())
+            .collect();
+        assert_eq!(names, ["evictscope_build_info"]);
+    }
+
+    #[test]
+    fn calls_and_their_variables_are_there_from_the_start() -> prometheus::Result<()> {
+        let text = TextEncoder::new().encode_to_string(&families(&[new_server()]))?;
+        for series in [
+            "eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"fail\"} 0",
+            "eviction_call_duration_seconds_count{server=\"6379\",kind=\"evicting\"} 0",
+            "mem_tofree_bytes_sum{server=\"6379\"} 0",
+            "goal_check_failures_total{server=\"6379\",check=\"allocator\"} 0",
+        ] {
+            assert!(
+                text.contains(&format!("\nevictscope_{series}\n")),
+                "{series}"
+            );
+        }
+        // Nothing was read yet, and no entry and return probes are attached.
+        for absent in [
+            "used_memory",
+            "client_buffers",
+            "main_thread_cpu",
+            "kind=\"noop\"",
+        ] {
+            assert!(!text.contains(absent), "{absent}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_family_is_in_the_documentation_and_no_other() -> std::io::Result<()> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/METRICS.md");
+        let text = std::fs::read_to_string(path)?;
+        // The first cell of a row of a table.
+        let documented: BTreeSet<String> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .filter_map(|row| Some(row.split_once('`')?.0.to_owned()))
+            .collect();
+        let process = ProcessCollector::for_self().collect();
+        let exported: BTreeSet<String> = FAMILIES
+            .iter()
+            .map(|family| family.name)
+            .chain(process.iter().map(|family| family.name()))
+            .chain(["evictscope_build_info"])
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(documented, exported);
+        Ok(())
+    }
+}

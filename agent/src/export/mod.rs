@@ -1,0 +1,46 @@
+//! What the outside sees: Prometheus metrics and a landing page, over HTTP.
+//!
+//! The run loop publishes what it knows of the servers to [`Shared`]; metrics are made from that at
+//! the moment of a scrape. [`catalogue`] says which there are.
+//!
+//! Deliberately absent: phases and bursts (not there yet), TLS and authentication (a proxy in front
+//! does that better), timestamps on samples, and anything that a request could change.
+
+mod catalogue;
+#[cfg(test)]
+mod fixture;
+mod http;
+mod landing;
+mod proto;
+mod series;
+mod shared;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::binary::ProbePlan;
+use crate::telemetry::{ProbeMode, ServerState};
+
+pub use catalogue::families;
+pub use http::{bind, serve};
+pub use shared::Shared;
+
+/// What is exported of one server.
+#[derive(Clone, Debug)]
+pub struct ExportedServer {
+    /// Value of the label `server`; no two servers have the same.
+    pub label: String,
+    /// Process id.
+    pub pid: u32,
+    /// Its executable, as the process sees it.
+    pub exe: PathBuf,
+    /// What is probed in it.
+    pub plan: Arc<ProbePlan>,
+    /// The probe mode that it is in now.
+    pub mode: ProbeMode,
+    /// Whether it has been in every-call mode since it was found, so that there are counts of no-op
+    /// calls.
+    pub noop_counted: bool,
+    /// What was counted since it was found.
+    pub state: ServerState,
+}

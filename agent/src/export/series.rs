@@ -1,0 +1,238 @@
+//! The series of one server in each family. What is not known has no series.
+
+use std::collections::BTreeMap;
+
+use evictscope_ebpf::{
+    Activity, Check, Fault, Member, ProgramKind, ResultKind, VARIABLES, Variable,
+};
+use prometheus::proto::Metric;
+
+use super::ExportedServer;
+use super::proto::{Unit, counter, gauge, histogram};
+use crate::binary::Method;
+use crate::telemetry::{CallTotals, Members, ProbeMode};
+
+/// The kinds of eviction calls that are counted for this server. Without a goal site, evicting
+/// calls cannot be told from no-op calls; without done sites, their ends are not seen.
+fn call_kinds(server: &ExportedServer) -> Vec<(&'static str, &CallTotals)> {
+    let sites = &server.plan.sites;
+    if sites.goal.is_none() || sites.done.is_empty() {
+        return Vec::new();
+    }
+    let mut kinds = vec![("evicting", &server.state.evicting)];
+    if server.noop_counted && sites.entry.is_some() {
+        kinds.push(("noop", &server.state.noop));
+    }
+    kinds
+}
+
+pub(super) fn call_durations(server: &ExportedServer) -> Vec<Metric> {
+    call_kinds(server)
+        .into_iter()
+        .map(|(kind, calls)| histogram(server, &[("kind", kind)], &calls.duration, Unit::Seconds))
+        .collect()
+}
+
+pub(super) fn calls(server: &ExportedServer) -> Vec<Metric> {
+    const RESULTS: [(&str, ResultKind); 4] = [
+        ("ok", ResultKind::Ok),
+        ("running", ResultKind::Running),
+        ("fail", ResultKind::Fail),
+        ("unknown", ResultKind::Unknown),
+    ];
+    let results = |(kind, calls): (&'static str, &CallTotals)| {
+        RESULTS.map(|(name, result)| {
+            let labels = [("kind", kind), ("result", name)];
+            counter(server, &labels, calls.results(result) as f64)
+        })
+    };
+    call_kinds(server).into_iter().flat_map(results).collect()
+}
+
+/// The histogram of a goal variable, where the plan knows it.
+pub(super) fn variable(server: &ExportedServer, variable: Variable) -> Vec<Metric> {
+    let name = variable_name(variable);
+    let is_known = server.plan.sites.goal.is_some()
+        && (server.plan.variables.iter()).any(|plan| plan.name == name && plan.recipe.is_some());
+    server
+        .state
+        .variable(variable)
+        .filter(|_| is_known)
+        .map(|totals| histogram(server, &[], totals, Unit::Bytes))
+        .into_iter()
+        .collect()
+}
+
+fn variable_name(variable: Variable) -> &'static str {
+    match variable {
+        Variable::MemReported => "mem_reported",
+        Variable::Overhead => "overhead",
+        Variable::MemUsed => "mem_used",
+        Variable::MemTofree => "mem_tofree",
+        Variable::Maxmemory => "maxmemory",
+    }
+}
+
+pub(super) fn client_buffer_samples(server: &ExportedServer) -> Vec<Metric> {
+    let totals = server.state.client_buffers();
+    let metric = totals.map(|totals| histogram(server, &[], totals, Unit::Bytes));
+    metric.into_iter().collect()
+}
+
+pub(super) fn client_buffers(server: &ExportedServer) -> Vec<Metric> {
+    let Some(buffers) = server.state.members().and_then(Members::client_buffers) else {
+        return Vec::new();
+    };
+    [
+        ("normal", buffers.normal),
+        ("replica", buffers.replica),
+        ("pubsub", buffers.pubsub),
+        ("primary", buffers.primary),
+    ]
+    .map(|(class, bytes)| gauge(server, &[("class", class)], bytes as f64))
+    .into()
+}
+
+pub(super) fn client_buffers_peak(server: &ExportedServer) -> Vec<Metric> {
+    let peak = server.state.client_buffers_peak();
+    peak.map(|bytes| gauge(server, &[], bytes as f64))
+        .into_iter()
+        .collect()
+}
+
+pub(super) fn used_memory(server: &ExportedServer) -> Vec<Metric> {
+    let bytes = server.state.members().and_then(Members::used_memory);
+    bytes
+        .map(|bytes| gauge(server, &[], bytes as f64))
+        .into_iter()
+        .collect()
+}
+
+pub(super) fn maxmemory(server: &ExportedServer) -> Vec<Metric> {
+    let bytes = member(server, Member::Maxmemory);
+    bytes
+        .map(|bytes| gauge(server, &[], bytes as f64))
+        .into_iter()
+        .collect()
+}
+
+/// One of the server's own counters.
+pub(super) fn mirrored(server: &ExportedServer, of: Member) -> Vec<Metric> {
+    let count = member(server, of);
+    count
+        .map(|count| counter(server, &[], count as f64))
+        .into_iter()
+        .collect()
+}
+
+fn member(server: &ExportedServer, member: Member) -> Option<u64> {
+    server.state.members()?.get(member)
+}
+
+pub(super) fn main_thread_cpu(server: &ExportedServer) -> Vec<Metric> {
+    [("eviction", Activity::Eviction), ("other", Activity::Other)]
+        .into_iter()
+        .filter_map(|(name, activity)| {
+            let seconds = server.state.cpu_ns(activity)? as f64 / 1e9;
+            Some(counter(server, &[("activity", name)], seconds))
+        })
+        .collect()
+}
+
+pub(super) fn server_info(server: &ExportedServer) -> Vec<Metric> {
+    let plan = &server.plan;
+    let labels = [
+        ("pid", &*server.pid.to_string()),
+        ("exe", &*server.exe.to_string_lossy()),
+        // To Prometheus, an empty label is no label.
+        ("build_id", plan.build_id.as_deref().unwrap_or("")),
+        ("product", plan.product.as_deref().unwrap_or("")),
+        ("version", plan.version.as_deref().unwrap_or("")),
+    ];
+    vec![gauge(server, &labels, 1.0)]
+}
+
+pub(super) fn plan_info(server: &ExportedServer) -> Vec<Metric> {
+    let method = |variable: Variable| {
+        let name = variable_name(variable);
+        let plan = server.plan.variables.iter().find(|plan| plan.name == name);
+        let method = plan.map_or(Method::None, |plan| plan.method);
+        let method = match method {
+            Method::Dataflow => "dataflow",
+            Method::ConfigTable => "config_table",
+            Method::KnownLayout => "known_layout",
+            Method::None => "none",
+        };
+        gauge(server, &[("variable", name), ("method", method)], 1.0)
+    };
+    VARIABLES.map(method).into()
+}
+
+pub(super) fn mode(server: &ExportedServer) -> Vec<Metric> {
+    ProbeMode::ALL
+        .map(|mode| {
+            let is_on = f64::from(u8::from(mode == server.mode));
+            gauge(server, &[("mode", &mode.to_string())], is_on)
+        })
+        .into()
+}
+
+pub(super) fn hits(server: &ExportedServer) -> Vec<Metric> {
+    let state = &server.state;
+    [
+        ("eviction_enter", state.hits(ProgramKind::EvictionEnter)),
+        ("eviction_return", state.hits(ProgramKind::EvictionReturn)),
+        ("eviction_goal", state.hits(ProgramKind::EvictionGoal)),
+        ("eviction_done", state.hits(ProgramKind::EvictionDone)),
+        ("main_thread_sample", state.sample_hits()),
+    ]
+    .map(|(probe, hits)| counter(server, &[("probe", probe)], hits as f64))
+    .into()
+}
+
+pub(super) fn faults(server: &ExportedServer) -> Vec<Metric> {
+    [
+        ("recipe", Fault::Recipe),
+        ("member", Fault::Member),
+        ("allocator", Fault::Allocator),
+        ("lost_exit", Fault::LostExit),
+    ]
+    .map(|(reason, fault)| {
+        let faults = server.state.faults(fault);
+        counter(server, &[("reason", reason)], faults as f64)
+    })
+    .into()
+}
+
+pub(super) fn refusals(server: &ExportedServer) -> Vec<Metric> {
+    let mut reasons: BTreeMap<&str, u32> = BTreeMap::new();
+    for refusal in &server.plan.refusals {
+        *reasons.entry(&refusal.what).or_default() += 1;
+    }
+    reasons
+        .into_iter()
+        .map(|(reason, count)| counter(server, &[("reason", reason)], f64::from(count)))
+        .collect()
+}
+
+pub(super) fn checks(server: &ExportedServer) -> Vec<Metric> {
+    checks_by(server, |check| server.state.checks(check).0)
+}
+
+pub(super) fn check_failures(server: &ExportedServer) -> Vec<Metric> {
+    checks_by(server, |check| server.state.checks(check).1)
+}
+
+/// One series for each check, where the plan has a goal site to make them at.
+fn checks_by(server: &ExportedServer, count: impl Fn(Check) -> u64) -> Vec<Metric> {
+    if server.plan.sites.goal.is_none() {
+        return Vec::new();
+    }
+    [
+        ("allocator", Check::Allocator),
+        ("arithmetic", Check::Arithmetic),
+        ("maxmemory", Check::Maxmemory),
+    ]
+    .map(|(name, check)| counter(server, &[("check", name)], count(check) as f64))
+    .into()
+}
