@@ -1,4 +1,4 @@
-//! Every metric family about servers, in the order in which they are exported.
+//! Every metric family of the agent, in the order in which they are exported.
 //!
 //! `docs/METRICS.md` describes them to users, and a test keeps the two together.
 
@@ -16,7 +16,7 @@ struct Family {
     series: fn(&ExportedServer) -> Vec<Metric>,
 }
 
-const FAMILIES: [Family; 24] = [
+const FAMILIES: [Family; 23] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         kind: MetricType::HISTOGRAM,
@@ -167,43 +167,117 @@ const FAMILIES: [Family; 24] = [
                this server are not to be trusted.",
         series: series::check_failures,
     },
-    // Last, as its series do not belong to a server: see `families`.
-    Family {
-        name: "evictscope_build_info",
-        kind: MetricType::GAUGE,
-        help: "1, with the version of this agent.",
-        series: |_| Vec::new(),
-    },
 ];
 
-/// The families about `servers`, and the agent's own `evictscope_build_info`. A family without any
-/// series is left out.
+/// All families that have a series: those of the servers, and the build of this agent.
 pub fn families(servers: &[ExportedServer]) -> Vec<MetricFamily> {
-    FAMILIES
-        .iter()
-        .filter_map(|family| {
-            let mut metrics: Vec<Metric> = servers.iter().flat_map(family.series).collect();
-            if family.name == "evictscope_build_info" {
-                metrics.push(build_info());
-            }
-            if metrics.is_empty() {
-                return None;
-            }
-            let mut exported = MetricFamily::default();
-            exported.set_name(family.name.to_owned());
-            exported.set_help(family.help.to_owned());
-            exported.set_field_type(family.kind);
-            exported.set_metric(metrics);
-            Some(exported)
-        })
+    let of_servers = FAMILIES.iter().map(|family| {
+        let series = servers.iter().flat_map(family.series);
+        metric_family(family.name, family.kind, family.help, series.collect())
+    });
+    of_servers
+        .chain(std::iter::once(build_info()))
+        .filter(|family| !family.get_metric().is_empty())
         .collect()
 }
 
-fn build_info() -> Metric {
-    let version = proto::label("version", env!("CARGO_PKG_VERSION"));
+fn build_info() -> MetricFamily {
     let mut one = Gauge::default();
     one.set_value(1.0);
-    let mut metric = Metric::from_label(vec![version]);
-    metric.set_gauge(one);
-    metric
+    let mut metric = Metric::from_gauge(one);
+    metric.set_label(vec![proto::label("version", env!("CARGO_PKG_VERSION"))]);
+    metric_family(
+        "evictscope_build_info",
+        MetricType::GAUGE,
+        "1, with the version of this agent.",
+        vec![metric],
+    )
+}
+
+fn metric_family(name: &str, kind: MetricType, help: &str, series: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_field_type(kind);
+    family.set_help(help.to_owned());
+    family.set_metric(series);
+    family
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use prometheus::TextEncoder;
+    use prometheus::core::Collector as _;
+    use prometheus::process_collector::ProcessCollector;
+
+    use super::{FAMILIES, families};
+    use crate::export::fixture::{busy_server, new_server, partial_server};
+
+    #[test]
+    fn the_text_of_made_up_servers() -> prometheus::Result<()> {
+        let families = families(&[busy_server(), partial_server()]);
+        let text = TextEncoder::new().encode_to_string(&families)?;
+        insta::with_settings!({ omit_expression => true }, {
+            insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+        });
+        Ok(())
+    }
+
+    #[test]
+    fn the_build_is_exported_where_no_server_runs() {
+        let names: Vec<_> = families(&[])
+            .iter()
+            .map(|family| family.name().to_owned())
+            .collect();
+        assert_eq!(names, ["evictscope_build_info"]);
+    }
+
+    #[test]
+    fn calls_and_their_variables_are_there_from_the_start() -> prometheus::Result<()> {
+        let text = TextEncoder::new().encode_to_string(&families(&[new_server()]))?;
+        for series in [
+            "eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"fail\"} 0",
+            "eviction_call_duration_seconds_count{server=\"6379\",kind=\"evicting\"} 0",
+            "mem_tofree_bytes_sum{server=\"6379\"} 0",
+            "goal_check_failures_total{server=\"6379\",check=\"allocator\"} 0",
+        ] {
+            assert!(
+                text.contains(&format!("\nevictscope_{series}\n")),
+                "{series}"
+            );
+        }
+        // Nothing was read yet, and no entry and return probes are attached.
+        for absent in [
+            "used_memory",
+            "client_buffers",
+            "main_thread_cpu",
+            "kind=\"noop\"",
+        ] {
+            assert!(!text.contains(absent), "{absent}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_family_is_in_the_documentation_and_no_other() -> std::io::Result<()> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/METRICS.md");
+        let text = std::fs::read_to_string(path)?;
+        // The first cell of a row of a table.
+        let documented: BTreeSet<String> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .filter_map(|row| Some(row.split_once('`')?.0.to_owned()))
+            .collect();
+        let process = ProcessCollector::for_self().collect();
+        let exported: BTreeSet<String> = FAMILIES
+            .iter()
+            .map(|family| family.name)
+            .chain(process.iter().map(|family| family.name()))
+            .chain(["evictscope_build_info"])
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(documented, exported);
+        Ok(())
+    }
 }

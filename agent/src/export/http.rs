@@ -1,7 +1,7 @@
-//! The HTTP server: /metrics, /-/healthy, /-/ready, and the landing page.
+//! The HTTP server.
 
 use std::future::Future;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,135 +11,251 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{Encoder as _, Registry, TextEncoder};
+use prometheus::{TEXT_FORMAT, TextEncoder};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::{Shared, families, landing};
 
-/// How long requests that are being answered at the end may still take.
-const GRACE: Duration = Duration::from_millis(500);
+/// How long requests under way may take to finish after the server was told to stop; the agent as
+/// a whole is to end within 2 s.
+const GRACE: Duration = Duration::from_secs(1);
 
-/// Why the address cannot be listened on.
+/// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody else does.
+    /// Another process listens there.
     #[error(
-        "{0} is already in use: is another evictscope running? choose another address with --listen"
+        "{0} is already in use: is another evictscope running? Choose another address with --listen"
     )]
     InUse(SocketAddr),
-    /// Ports below 1024 are root's.
-    #[error("may not listen on {0}: choose a port above 1023 with --listen, or run as root")]
+    /// Ports below 1024 are for root.
+    #[error("may not listen on {0}: run as root, or choose a port above 1023 with --listen")]
     Denied(SocketAddr),
-    /// No interface has it.
+    /// The host does not have that address.
     #[error("{0} is not an address of this host: choose another with --listen")]
     NotHere(SocketAddr),
     /// Anything else.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address} ({source}): choose another address with --listen")]
     Io {
-        /// The address.
+        /// Where it was to listen.
         address: SocketAddr,
         /// What the kernel said.
         source: io::Error,
     },
 }
 
-/// Listens on `address`.
-///
-/// # Errors
-///
-/// Where the address is taken, forbidden, or not this host's.
+/// Listens on an address, for [`serve`].
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address)
         .await
         .map_err(|source| match source.kind() {
-            ErrorKind::AddrInUse => BindError::InUse(address),
-            ErrorKind::PermissionDenied => BindError::Denied(address),
-            ErrorKind::AddrNotAvailable => BindError::NotHere(address),
+            io::ErrorKind::AddrInUse => BindError::InUse(address),
+            io::ErrorKind::PermissionDenied => BindError::Denied(address),
+            io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
             _ => BindError::Io { address, source },
         })
 }
 
-/// What the handlers share.
-#[derive(Clone)]
-struct Exporter {
-    shared: Shared,
-    /// The agent's own `process_*` metrics.
-    own: Arc<Registry>,
-}
-
-/// Serves until `shutdown` is there, and requests that are being answered then for half a second more.
+/// Serves `/metrics`, `/-/healthy`, `/-/ready` and the landing page until `shutdown` is done, and
+/// returns 1 s after that at the latest.
 ///
 /// # Errors
 ///
-/// Where the agent's own metrics cannot be registered, or accepting connections fails for good.
+/// Only where the listener itself fails; a broken connection is no error.
 pub async fn serve(
     listener: TcpListener,
     shared: Shared,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let own = Registry::new();
-    own.register(Box::new(ProcessCollector::for_self()))
-        .map_err(io::Error::other)?;
-    let exporter = Exporter {
-        shared,
-        own: Arc::new(own),
-    };
-    let router = Router::new()
-        .route("/", get(index))
-        .route("/metrics", get(metrics))
-        .route("/-/healthy", get(async || "evictscope is healthy\n"))
-        .route("/-/ready", get(ready))
-        .fallback(async || {
-            (
-                StatusCode::NOT_FOUND,
-                "there is no such page; / lists those there are\n",
-            )
-        })
-        .with_state(exporter);
-    let (tell, told) = oneshot::channel();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(async {
+    let (stop, stopped) = oneshot::channel();
+    let signal = async move {
         shutdown.await;
-        // Nobody waits for it where serving has failed already.
-        let _ = tell.send(());
-    });
-    let deadline = async {
-        if told.await.is_ok() {
-            tokio::time::sleep(GRACE).await;
-        }
+        // Nobody waits for it any more where the listener has failed.
+        _ = stop.send(());
     };
+    let out_of_patience = async move {
+        // An error means that the server has ended and dropped the sender.
+        _ = stopped.await;
+        tokio::time::sleep(GRACE).await;
+    };
+    let server = axum::serve(listener, router(shared)).with_graceful_shutdown(signal);
     tokio::select! {
-        served = serving => served,
-        () = deadline => Ok(()),
+        served = async { server.await } => served,
+        () = out_of_patience => Ok(()),
     }
 }
 
-async fn index(State(exporter): State<Exporter>) -> Html<String> {
-    Html(landing::page(&exporter.shared.servers().unwrap_or_default()).into_string())
+#[derive(Clone)]
+struct App {
+    shared: Shared,
+    /// The agent's own process_* metrics.
+    process: Arc<ProcessCollector>,
 }
 
-async fn ready(State(exporter): State<Exporter>) -> (StatusCode, &'static str) {
-    match exporter.shared.servers() {
-        Some(_) => (StatusCode::OK, "evictscope is ready\n"),
+fn router(shared: Shared) -> Router {
+    Router::new()
+        .route("/", get(landing_page))
+        .route("/metrics", get(metrics))
+        .route("/-/healthy", get(|| async { "healthy\n" }))
+        .route("/-/ready", get(ready))
+        .fallback(|| async {
+            (
+                StatusCode::NOT_FOUND,
+                "not found; metrics are at /metrics\n",
+            )
+        })
+        .with_state(App {
+            shared,
+            process: Arc::new(ProcessCollector::for_self()),
+        })
+}
+
+async fn landing_page(State(app): State<App>) -> Html<String> {
+    Html(landing::page(app.shared.servers().as_deref()))
+}
+
+async fn metrics(State(app): State<App>) -> Response {
+    let mut all = families(app.shared.servers().as_deref().unwrap_or_default());
+    all.extend(app.process.collect());
+    match TextEncoder::new().encode_to_string(&all) {
+        Ok(text) => {
+            let content_type = format!("{TEXT_FORMAT}; charset=utf-8");
+            ([(header::CONTENT_TYPE, content_type)], text).into_response()
+        }
+        Err(error) => {
+            let text = format!("cannot encode the metrics: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        }
+    }
+}
+
+async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
+    match app.shared.servers() {
+        Some(_) => (StatusCode::OK, "ready\n"),
         None => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "the first search for servers is not done yet\n",
+            "not ready: still looking for servers and attaching to them\n",
         ),
     }
 }
 
-async fn metrics(State(exporter): State<Exporter>) -> Response {
-    let servers = exporter.shared.servers().unwrap_or_default();
-    let mut all = families(&servers);
-    all.extend(exporter.own.gather());
-    let encoder = TextEncoder::new();
-    let mut text = Vec::new();
-    match encoder.encode(&all, &mut text) {
-        Ok(()) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Err(error) => {
-            tracing::error!("cannot write the metrics as text: {error}");
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+    use std::time::Instant;
+
+    use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
+
+    use super::{BindError, GRACE, bind, serve};
+    use crate::export::Shared;
+    use crate::export::fixture::busy_server;
+
+    struct Server {
+        address: SocketAddr,
+        shared: Shared,
+        stop: oneshot::Sender<()>,
+        task: JoinHandle<std::io::Result<()>>,
+    }
+
+    async fn start() -> anyhow::Result<Server> {
+        let listener = bind("127.0.0.1:0".parse()?).await?;
+        let address = listener.local_addr()?;
+        let shared = Shared::default();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async {
+            _ = stopped.await;
+        };
+        let task = tokio::spawn(serve(listener, shared.clone(), shutdown));
+        Ok(Server {
+            address,
+            shared,
+            stop,
+            task,
+        })
+    }
+
+    /// The whole answer. Blocks, so the server needs a thread of its own.
+    fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn every_page_answers() -> anyhow::Result<()> {
+        let server = start().await?;
+        for (path, status, text) in [
+            ("/-/healthy", "200 OK", "healthy"),
+            (
+                "/-/ready",
+                "503 Service Unavailable",
+                "not ready: still looking",
+            ),
+            ("/metrics", "200 OK", "\nevictscope_build_info{"),
+            ("/", "200 OK", "Looking for servers"),
+            ("/metric", "404 Not Found", "metrics are at /metrics"),
+        ] {
+            let answer = get(server.address, path)?;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                "{path}: {answer}"
+            );
+            assert!(answer.contains(text), "{path}: {answer}");
         }
+
+        server.shared.publish(vec![busy_server()]);
+        let ready = get(server.address, "/-/ready")?;
+        assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
+        let metrics = get(server.address, "/metrics")?;
+        assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+        assert!(metrics.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));
+        assert!(metrics.contains("\nprocess_resident_memory_bytes "));
+
+        // The server has ended: its series are gone.
+        server.shared.publish(Vec::new());
+        let metrics = get(server.address, "/metrics")?;
+        assert!(!metrics.contains("server=\"6379\""));
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn an_idle_connection_does_not_delay_the_end() -> anyhow::Result<()> {
+        let server = start().await?;
+        let mut idle = TcpStream::connect(server.address)?;
+        idle.write_all(b"GET /metrics HTTP/1.1\r\n")?;
+        get(server.address, "/-/healthy")?;
+        let told = Instant::now();
+        assert!(server.stop.send(()).is_ok());
+        server.task.await??;
+        assert!(told.elapsed() < 2 * GRACE);
+        assert!(
+            TcpStream::connect(server.address).is_err(),
+            "it still listens"
+        );
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_said_so() -> anyhow::Result<()> {
+        let listener = bind("127.0.0.1:0".parse()?).await?;
+        let address = listener.local_addr()?;
+        let error = bind(address).await.map(|_| ());
+        assert!(
+            matches!(error, Err(BindError::InUse(in_use)) if in_use == address),
+            "{error:?}"
+        );
+        let error = bind("192.0.2.1:9739".parse()?).await.map(|_| ());
+        assert!(matches!(error, Err(BindError::NotHere(_))), "{error:?}");
+        Ok(())
     }
 }

@@ -1,47 +1,61 @@
-//! The landing page: what runs here, and where to go on.
+//! The page for people: which servers are watched, and where the metrics are.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::ExportedServer;
 
-const STYLE: &str = "
-:root { color-scheme: light dark; font-family: system-ui, sans-serif }
-body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem }
-table { border-collapse: collapse; width: 100% }
-th, td { border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); padding: .3rem .6rem; text-align: left; vertical-align: top }
-";
+/// Follows the colours that the browser prefers, light or dark.
+const STYLE: &str = "\
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
+div { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { border-bottom: 1px solid GrayText; padding: .3rem 1rem .3rem 0; text-align: left; vertical-align: top; }
+ul { margin: 0; padding-left: 1.2rem; }";
 
-/// The page; everything that comes from a server is escaped.
-pub(super) fn page(servers: &[ExportedServer]) -> Markup {
+/// The landing page. `servers` is `None` until the first scan is done. All text is escaped: names
+/// and paths come from processes that anybody may have started.
+pub(super) fn page(servers: Option<&[ExportedServer]>) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta name="viewport" content="width=device-width";
+                meta name="viewport" content="width=device-width, initial-scale=1";
                 title { "evictscope" }
-                style { (STYLE) }
+                style { (PreEscaped(STYLE)) }
             }
             body {
                 h1 { "evictscope " (env!("CARGO_PKG_VERSION")) }
-                p { "Eviction metrics of the Redis servers on this host." }
-                ul {
-                    li { a href="/metrics" { "/metrics" } " for Prometheus" }
-                    li { a href="/-/healthy" { "/-/healthy" } ", " a href="/-/ready" { "/-/ready" } }
+                p { "Eviction metrics of the redis-server processes that run on this host." }
+                p {
+                    a href="/metrics" { "Metrics" } " · "
+                    a href="/-/healthy" { "Healthy?" } " · "
+                    a href="/-/ready" { "Ready?" }
                 }
                 h2 { "Servers" }
-                @if servers.is_empty() {
-                    p { "None runs here now. Those that start are seen within two seconds." }
-                } @else {
-                    table {
-                        thead {
-                            tr { th { "server" } th { "pid" } th { "version" } th { "executable" } th { "probe mode" } th { "not exported" } }
-                        }
-                        tbody {
-                            @for server in servers { (row(server)) }
-                        }
-                    }
+                @match servers {
+                    None => p { "Looking for servers. Reload this page in a moment." },
+                    Some([]) => p { "No server is watched at present." },
+                    Some(servers) => div { (table(servers)) },
                 }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn table(servers: &[ExportedServer]) -> Markup {
+    html! {
+        table {
+            thead {
+                tr {
+                    th { "Server" } th { "Pid" } th { "Executable" } th { "Version" }
+                    th { "Probe mode" } th { "Not exported" }
+                }
+            }
+            tbody {
+                @for server in servers { (row(server)) }
             }
         }
     }
@@ -53,15 +67,58 @@ fn row(server: &ExportedServer) -> Markup {
         tr {
             td { (server.label) }
             td { (server.pid) }
-            td { (plan.product.as_deref().unwrap_or("unknown")) " " (plan.version.as_deref().unwrap_or("")) }
             td { (server.exe.display()) }
+            td {
+                (plan.product.as_deref().unwrap_or("unknown")) " "
+                (plan.version.as_deref().unwrap_or(""))
+            }
             td { (server.mode) }
             td {
-                @if plan.refusals.is_empty() { "nothing" }
-                @for refusal in &plan.refusals {
-                    div { (refusal.what) ": " (refusal.why) }
+                @if plan.refusals.is_empty() {
+                    "nothing"
+                } @else {
+                    ul {
+                        @for refusal in &plan.refusals { li { (refusal.what) ": " (refusal.why) } }
+                    }
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page;
+    use crate::export::fixture::{new_server, partial_server};
+
+    #[test]
+    fn the_page_says_what_is_watched() {
+        assert!(page(None).contains("Looking for servers"));
+        assert!(page(Some(&[])).contains("No server is watched"));
+        let page = page(Some(&[new_server()]));
+        for text in [
+            "6379",
+            "/usr/bin/redis-check-rdb",
+            "redis 7.0.15",
+            "evicting-only",
+        ] {
+            assert!(
+                page.contains(&format!("<td>{text}</td>")),
+                "{text} in {page}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_text_is_escaped() {
+        let page = page(Some(&[partial_server()]));
+        for text in [
+            "/run/&quot;&lt;b&gt;&quot;.sock",
+            "/opt/&lt;redis&gt; &amp; co/redis-server (deleted)",
+            "<li>goal site: no place where &lt;all&gt; of it is in reach</li>",
+        ] {
+            assert!(page.contains(text), "{text} in {page}");
+        }
+        assert!(!page.contains("<b>"));
     }
 }

@@ -7,6 +7,8 @@
 //! does that better), timestamps on samples, and anything that a request could change.
 
 mod catalogue;
+#[cfg(test)]
+mod fixture;
 mod http;
 mod landing;
 mod proto;

@@ -20,7 +20,7 @@ fn call_kinds(server: &ExportedServer) -> Vec<(&'static str, &CallTotals)> {
         return Vec::new();
     }
     let mut kinds = vec![("evicting", &server.state.evicting)];
-    if server.noop_counted {
+    if server.noop_counted && sites.entry.is_some() {
         kinds.push(("noop", &server.state.noop));
     }
     kinds
@@ -144,7 +144,7 @@ pub(super) fn server_info(server: &ExportedServer) -> Vec<Metric> {
     let labels = [
         ("pid", &*server.pid.to_string()),
         ("exe", &*server.exe.to_string_lossy()),
-        // An empty label is no label: what is not known is left out.
+        // To Prometheus, an empty label is no label.
         ("build_id", plan.build_id.as_deref().unwrap_or("")),
         ("product", plan.product.as_deref().unwrap_or("")),
         ("version", plan.version.as_deref().unwrap_or("")),

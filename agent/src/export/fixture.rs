@@ -1,0 +1,188 @@
+//! Made-up servers for tests.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use evictscope_ebpf::{Check, Fault, Histogram, MemberValues, ResultKind, bounds};
+
+use super::ExportedServer;
+use crate::binary::{
+    Confidence, DoneSite, Method, Operand, ProbePlan, Recipe, Refusal, Site, Sites, Term,
+    VariablePlan,
+};
+use crate::telemetry::fixture::{UNREAD, empty_snapshot};
+use crate::telemetry::{ProbeMode, ServerState};
+
+fn site(address: u64) -> Site {
+    Site {
+        address,
+        file_offset: address,
+        instruction: "jmp 0x10".to_owned(),
+        emulated: true,
+    }
+}
+
+fn variable(name: &'static str, is_known: bool) -> VariablePlan {
+    let operand = Operand::Register {
+        number: 3,
+        width: 8,
+    };
+    let recipe = Recipe {
+        terms: vec![Term {
+            negative: false,
+            operand,
+        }],
+    };
+    VariablePlan {
+        name,
+        recipe: is_known.then_some(recipe),
+        method: if is_known {
+            Method::Dataflow
+        } else {
+            Method::None
+        },
+        confidence: if is_known {
+            Confidence::Certain
+        } else {
+            Confidence::None
+        },
+    }
+}
+
+fn plan() -> ProbePlan {
+    ProbePlan {
+        build_id: Some("ae4d7c97".to_owned()),
+        product: Some("redis".to_owned()),
+        version: Some("7.0.15".to_owned()),
+        entry_point: 0x1000,
+        functions: Vec::new(),
+        sites: Sites {
+            entry: Some(site(0x2000)),
+            goal: Some(site(0x2040)),
+            done: vec![DoneSite {
+                site: site(0x2080),
+                result: None,
+            }],
+        },
+        variables: [
+            "mem_reported",
+            "overhead",
+            "mem_used",
+            "mem_tofree",
+            "maxmemory",
+        ]
+        .map(|name| variable(name, true))
+        .into(),
+        members: Vec::new(),
+        refusals: Vec::new(),
+    }
+}
+
+/// A server that was attached just now, in evicting-only mode.
+pub fn new_server() -> ExportedServer {
+    ExportedServer {
+        label: "6379".to_owned(),
+        pid: 100,
+        exe: PathBuf::from("/usr/bin/redis-check-rdb"),
+        plan: Arc::new(plan()),
+        mode: ProbeMode::EvictingOnly,
+        noop_counted: false,
+        state: ServerState::new(),
+    }
+}
+
+/// A server in every-call mode of which everything is known.
+pub fn busy_server() -> ExportedServer {
+    let mut snapshot = empty_snapshot();
+    let evictions = &mut snapshot.evictions;
+    for (duration, result) in [(900, ResultKind::Ok), (501_000, ResultKind::Running)] {
+        let bucket = bounds::DURATION_NS.bucket(duration);
+        evictions.evicting.duration.record(bucket, duration);
+        evictions.evicting.results[result as usize] += 1;
+    }
+    evictions.noop.duration.record(0, 250);
+    evictions.noop.results[ResultKind::Ok as usize] = 1;
+    let mebi = 1 << 20;
+    record(&mut evictions.mem_tofree, bounds::MEM_TOFREE, &[64, 4_000]);
+    record(
+        &mut evictions.mem_reported,
+        bounds::MEMORY,
+        &[64 * mebi, 64 * mebi + 1],
+    );
+    record(
+        &mut evictions.mem_used,
+        bounds::MEMORY,
+        &[64 * mebi, 64 * mebi],
+    );
+    record(&mut evictions.overhead, bounds::OVERHEAD, &[0, 1]);
+    evictions.hits = [3, 3, 2, 2];
+    evictions.faults[Fault::LostExit as usize] = 1;
+    evictions.checks = [2; 3];
+    evictions.check_failures[Check::Allocator as usize] = 1;
+    let samples = &mut snapshot.samples;
+    samples.cpu_ns = [250_000_000, 1_500_000_000];
+    samples.hits = 1_748;
+    samples.members = MemberValues {
+        read_ns: 1,
+        known: 0xff,
+        values: [64 * mebi, 1_000, 20, 3, 400_000, 0, 0, 0],
+        used_memory: 64 * mebi,
+        used_memory_known: 1,
+    };
+    record(
+        &mut samples.client_buffers,
+        bounds::CLIENT_BUFFERS,
+        &[400_000],
+    );
+    samples.client_buffers_ns = 1;
+    samples.client_buffers_peak = 400_000;
+    let mut server = new_server();
+    server.mode = ProbeMode::EveryCall;
+    server.noop_counted = true;
+    server.state.apply(&snapshot);
+    server
+}
+
+/// A server whose plan misses most things, with a name that needs escaping.
+pub fn partial_server() -> ExportedServer {
+    let mut plan = plan();
+    plan.build_id = None;
+    plan.version = None;
+    plan.sites.goal = None;
+    plan.variables = plan
+        .variables
+        .iter()
+        .map(|known| variable(known.name, false))
+        .collect();
+    plan.refusals = ["goal site", "stat_numcommands", "goal site"]
+        .map(|what| Refusal {
+            what: what.to_owned(),
+            why: "no place where <all> of it is in reach".to_owned(),
+        })
+        .into();
+    let mut snapshot = empty_snapshot();
+    snapshot.samples.members = MemberValues {
+        read_ns: 1,
+        known: 1,
+        ..UNREAD
+    };
+    let mut server = ExportedServer {
+        label: "/run/\"<b>\".sock".to_owned(),
+        pid: 101,
+        exe: PathBuf::from("/opt/<redis> & co/redis-server (deleted)"),
+        plan: Arc::new(plan),
+        ..new_server()
+    };
+    server.state.apply(&snapshot);
+    server
+}
+
+fn record<const BUCKETS: usize>(
+    histogram: &mut Histogram<BUCKETS>,
+    bounds: evictscope_ebpf::Bounds,
+    values: &[u64],
+) {
+    for value in values {
+        histogram.record(bounds.bucket(*value), *value);
+    }
+}
