@@ -3,7 +3,7 @@
 //! The way through: [`image`] (what the ELF file says) → [`code`] (one function, decoded, as a
 //! control-flow graph) → [`execute`] (what every register holds at every instruction, as
 //! [`value`]s) → [`goal`] (where the eviction goal is computed) and [`exits`] (where an evicting
-//! call ends) → [`plan`]. [`members`] finds the members of `server`, [`emulation`] knows which
+//! call ends) → [`ProbePlan`]. [`members`] finds the members of `server`, [`emulation`] knows which
 //! instructions are cheap to probe.
 //!
 //! Deliberately absent: DWARF, executables without any names, and the form in which

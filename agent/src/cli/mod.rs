@@ -36,8 +36,8 @@ enum Command {
 /// Which processes count as servers.
 #[derive(clap::Args)]
 struct Selection {
-    /// Regular expression: a process whose command name, executable's name or argv[0] it matches
-    /// is a server (sentinels and forked children never are)
+    /// Regular expression: a process whose command name, executable's name or argument 0 it
+    /// matches is a server (sentinels and forked children never are)
     #[arg(long, value_name = "REGEX", default_value = DEFAULT_PATTERN, value_parser = parse_pattern)]
     process_match: Matcher,
 }

@@ -1,6 +1,6 @@
 //! Which servers run here, and what can be learnt of a process from `/proc`.
 //!
-//! [`Scanner`] finds the servers, [`labels`] names them, [`Executable`] reads what they run, and
+//! [`Scanner`] finds the servers, [`labels()`] names them, [`Executable`] reads what they run, and
 //! [`memory`] finds where that is loaded and reads words of it. All functions here block; the
 //! first look at a server with many connections takes a while, since all its file descriptors are
 //! looked at.
