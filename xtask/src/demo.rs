@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// What the server may use: little, so that it evicts within seconds.
-const MAXMEMORY: &str = "64mb";
+const MAXMEMORY: &str = "32mb";
 
 /// How long to watch.
 const LENGTH: Duration = Duration::from_secs(20);

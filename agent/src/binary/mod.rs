@@ -26,4 +26,6 @@ mod value;
 mod tests;
 
 pub use plan::{Confidence, Method, Operand, ProbePlan, Recipe, Site};
+#[cfg(test)]
+pub use plan::{DoneSite, Refusal, Sites, Term, VariablePlan};
 pub use planner::{build_id, first_instruction, plan};

@@ -3,6 +3,7 @@
 mod plans;
 mod watcher;
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -64,6 +65,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
 
     let runtime = tokio::runtime::Builder::new_current_thread()
