@@ -4,8 +4,6 @@
 
 use std::{
     fmt::Write as _,
-    fs::File,
-    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,17 +12,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use indicatif::{BinaryBytes, HumanCount};
-use tempfile::NamedTempFile;
 
 use crate::{
+    agent::Agent,
     build,
     histogram::Histogram,
-    owned::{self, Owned},
     process,
-    redis::{Load, Server, free_port},
-    scrape::{Client, Reading},
+    redis::{Load, Server},
+    scrape::Reading,
     workspace,
 };
 
@@ -36,9 +33,6 @@ const LENGTH: Duration = Duration::from_secs(20);
 
 /// From one shown line to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long the agent may take until it is ready, and until it has found the server.
-const START_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long the agent may take to read a server that has nothing to do any more.
 const SETTLE: Duration = Duration::from_millis(1500);
@@ -68,13 +62,13 @@ pub fn run() -> Result<()> {
         server.pid(),
         server.port()
     );
-    let mut agent = Agent::start(Command::new(binary))?;
+    let mut agent = Agent::start(&binary, &[])?;
     println!(
         "evictscope     pid {}, {}",
-        agent.process.pid(),
-        agent.client.metrics_url()
+        agent.pid(),
+        agent.metrics_url()
     );
-    agent.wait_for(&server, &interrupted)?;
+    agent.wait_for(&server, || interrupted.load(Ordering::Relaxed))?;
 
     let begun = Instant::now();
     let mut load = Load::start(server.port())?;
@@ -130,75 +124,6 @@ fn watch(
         before = now;
     }
     Ok(())
-}
-
-/// The agent under demonstration.
-struct Agent {
-    process: Owned,
-    log: NamedTempFile,
-    client: Client,
-}
-
-impl Agent {
-    fn start(mut command: Command) -> Result<Self> {
-        let log = NamedTempFile::new().context("cannot make the log file of evictscope")?;
-        let port = free_port()?;
-        let output: File = log
-            .reopen()
-            .context("cannot open the log file of evictscope")?;
-        command
-            .args(["run", "--listen", &format!("127.0.0.1:{port}")])
-            .stdout(output.try_clone()?)
-            .stderr(output);
-        Ok(Self {
-            process: Owned::start(&mut command)?,
-            log,
-            client: Client::new(port),
-        })
-    }
-
-    /// Waits until the agent is ready and has found the server.
-    fn wait_for(&mut self, server: &Server, interrupted: &AtomicBool) -> Result<()> {
-        let started = Instant::now();
-        let mut ready = false;
-        while started.elapsed() < START_TIMEOUT {
-            ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
-            ready = ready || self.client.ready();
-            if ready && !self.read(server)?.is_empty() {
-                return Ok(());
-            }
-            self.must_be_alive()?;
-            thread::sleep(Duration::from_millis(100));
-        }
-        let failure = if ready {
-            "shows nothing of the server"
-        } else {
-            "is not ready"
-        };
-        bail!(
-            "evictscope {failure} after {START_TIMEOUT:?}{}",
-            self.log_text()
-        );
-    }
-
-    fn read(&mut self, server: &Server) -> Result<Reading> {
-        let reading = self.client.server(server.port(), server.pid());
-        if reading.is_err() {
-            self.must_be_alive()?;
-        }
-        reading
-    }
-
-    fn must_be_alive(&mut self) -> Result<()> {
-        match self.process.ended() {
-            Some(status) => bail!("evictscope ended ({status}){}", self.log_text()),
-            None => Ok(()),
-        }
-    }
-
-    fn log_text(&self) -> String {
-        owned::log_text(self.log.path())
-    }
 }
 
 const CALLS: &str = "evictscope_eviction_calls_total";

@@ -1,8 +1,10 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `test`), and one per topic that tasks share.
+//! One file per task (`setup`, `build`, `demo`, `bench`, `test`), and one per topic that tasks share.
 //! Everything the tasks need on the machine is named in `compiler`, `linker` and `debian`.
 
+mod agent;
+mod bench;
 mod build;
 mod compiler;
 mod debian;
@@ -38,6 +40,8 @@ enum Task {
     Build,
     /// Set up, build, and watch a throw-away redis-server evict for about 20 seconds (needs root)
     Demo,
+    /// Set up, build, and measure what the probes cost a healthy redis-server (needs root)
+    Bench(bench::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -57,6 +61,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Setup => setup::run(setup::Voice::Full)?,
         Task::Build => build::run()?,
         Task::Demo => demo::run()?,
+        Task::Bench(arguments) => bench::run(arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -181,6 +181,28 @@ impl Load {
     }
 }
 
+/// Pipelined `SET`s of 100 bytes to random ones of 100,000 keys, from 20 connections: how many a
+/// second the server answered.
+pub fn measure_sets(server: &Server, requests: u32) -> Result<f64> {
+    let mut command = Command::new("redis-benchmark");
+    command
+        .args(["-h", "127.0.0.1", "-p", &server.port().to_string(), "--csv"])
+        .args([
+            "-t", "set", "-d", "100", "-r", "100000", "-c", "20", "-P", "16",
+        ])
+        .args(["-n", &requests.to_string()]);
+    let output = command.output().context("cannot run redis-benchmark")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rate = text.lines().find_map(|line| {
+        line.strip_prefix("\"SET\",\"")?
+            .split('"')
+            .next()?
+            .parse()
+            .ok()
+    });
+    rate.with_context(|| format!("redis-benchmark ({}) gives no rate:\n{text}", output.status))
+}
+
 fn benchmark(
     port: u16,
     clients: u32,

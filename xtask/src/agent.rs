@@ -1,0 +1,105 @@
+//! The agent, run by a task.
+
+use std::{
+    fs::File,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tempfile::NamedTempFile;
+
+use crate::{
+    owned::{self, Owned},
+    redis::{Server, free_port},
+    scrape::{Client, Reading},
+};
+
+/// How long the agent may take until it is ready, and until it has found the server.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A running agent; dropping it ends it.
+pub struct Agent {
+    process: Owned,
+    log: NamedTempFile,
+    client: Client,
+}
+
+impl Agent {
+    /// Starts `evictscope run` with `options` on a free loopback port.
+    pub fn start(binary: &Path, options: &[&str]) -> Result<Self> {
+        let mut command = Command::new(binary);
+        let log = NamedTempFile::new().context("cannot make the log file of evictscope")?;
+        let port = free_port()?;
+        let output: File = log
+            .reopen()
+            .context("cannot open the log file of evictscope")?;
+        command
+            .args(["run", "--listen", &format!("127.0.0.1:{port}")])
+            .args(options)
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        Ok(Self {
+            process: Owned::start(&mut command)?,
+            log,
+            client: Client::new(port),
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Where its metrics are.
+    pub fn metrics_url(&self) -> String {
+        self.client.metrics_url()
+    }
+
+    /// Waits until the agent is ready and has found the server, or `interrupted` says so.
+    pub fn wait_for(&mut self, server: &Server, interrupted: impl Fn() -> bool) -> Result<()> {
+        let started = Instant::now();
+        let mut ready = false;
+        while started.elapsed() < START_TIMEOUT {
+            ensure!(!interrupted(), "interrupted");
+            ready = ready || self.client.ready();
+            if ready && !self.read(server)?.is_empty() {
+                return Ok(());
+            }
+            self.must_be_alive()?;
+            thread::sleep(Duration::from_millis(100));
+        }
+        let failure = if ready {
+            "shows nothing of the server"
+        } else {
+            "is not ready"
+        };
+        bail!(
+            "evictscope {failure} after {START_TIMEOUT:?}{}",
+            self.log_text()
+        );
+    }
+
+    /// What it says of the server now.
+    pub fn read(&mut self, server: &Server) -> Result<Reading> {
+        let reading = self.client.server(server.port(), server.pid());
+        if reading.is_err() {
+            self.must_be_alive()?;
+        }
+        reading
+    }
+
+    /// Fails, with its log, if it has ended.
+    fn must_be_alive(&mut self) -> Result<()> {
+        match self.process.ended() {
+            Some(status) => bail!("evictscope ended ({status}){}", self.log_text()),
+            None => Ok(()),
+        }
+    }
+
+    fn log_text(&self) -> String {
+        owned::log_text(self.log.path())
+    }
+}
