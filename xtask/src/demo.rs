@@ -76,7 +76,7 @@ pub fn run() -> Result<()> {
         "load           200 clients write random keys, 100 read 20 at once, for {} s\n",
         LENGTH.as_secs()
     );
-    watch(&mut agent, &mut server, &mut load, &interrupted)?;
+    let costs = watch(&mut agent, &mut server, &mut load, &interrupted)?;
     drop(load);
     let loaded = begun.elapsed();
 
@@ -85,24 +85,26 @@ pub fn run() -> Result<()> {
     }
     thread::sleep(SETTLE);
     let reading = agent.read(&server)?;
-    println!("\n{}", summary(&reading, loaded));
+    println!("\n{}", summary(&reading, loaded, &costs));
     drop(agent);
     drop(server);
     println!("The load, the agent and the redis-server have ended.");
     Ok(())
 }
 
-/// Shows a line a second until the time is over or the user has had enough.
+/// Shows a line a second until the time is over or the user has had enough; what the probes cost in
+/// each of those seconds, as a share of the main thread.
 fn watch(
     agent: &mut Agent,
     server: &mut Server,
     load: &mut Load,
     interrupted: &AtomicBool,
-) -> Result<()> {
+) -> Result<Vec<f64>> {
     let started = Instant::now();
     let mut before = agent.read(server)?;
     let mut read_at = started;
     let mut lines: usize = 0;
+    let mut costs = Vec::new();
     while started.elapsed() < LENGTH {
         thread::sleep(Duration::from_millis(50));
         if interrupted.load(Ordering::Relaxed) {
@@ -121,17 +123,19 @@ fn watch(
         }
         println!("{}", line(started.elapsed(), elapsed, &before, &now));
         lines += 1;
+        costs.extend(now.sum(OVERHEAD, &[]));
         before = now;
     }
-    Ok(())
+    Ok(costs)
 }
 
 const CALLS: &str = "evictscope_eviction_calls_total";
 const DURATION: &str = "evictscope_eviction_call_duration_seconds";
+const OVERHEAD: &str = "evictscope_overhead_ratio";
 const EVICTING: (&str, &str) = ("kind", "evicting");
 
 const HEADING: &str = "    time  evicting calls/s  p50      p99      mem_tofree p50  p99       \
-                       client buffers  evicted keys/s  used memory";
+                       client buffers  evicted keys/s  used memory  probe cost";
 
 /// What happened between two readings.
 fn line(time: Duration, elapsed: Duration, before: &Reading, now: &Reading) -> String {
@@ -148,7 +152,7 @@ fn line(time: Duration, elapsed: Duration, before: &Reading, now: &Reading) -> S
     let duration = histogram(DURATION, &[EVICTING]);
     let goal = histogram("evictscope_mem_tofree_bytes", &[]);
     format!(
-        "{:>6} s  {:<16}  {:<7}  {:<7}  {:<14}  {:<8}  {:<14}  {:<14}  {}",
+        "{:>6} s  {:<16}  {:<7}  {:<7}  {:<14}  {:<8}  {:<14}  {:<14}  {:<11}  {}",
         time.as_secs(),
         rate(CALLS, &[EVICTING]),
         quantile(&duration, 0.50, duration_text),
@@ -160,11 +164,12 @@ fn line(time: Duration, elapsed: Duration, before: &Reading, now: &Reading) -> S
         rate("evictscope_evicted_keys_total", &[]),
         now.sum("evictscope_used_memory_bytes", &[])
             .map_or_else(unknown, bytes),
+        now.sum(OVERHEAD, &[]).map_or_else(unknown, percent),
     )
 }
 
 /// What happened from beginning to end.
-fn summary(reading: &Reading, loaded: Duration) -> String {
+fn summary(reading: &Reading, loaded: Duration, costs: &[f64]) -> String {
     let mut text = String::new();
     let mut add = |label: &str, value: String| {
         // Writing to a string cannot fail.
@@ -202,12 +207,16 @@ fn summary(reading: &Reading, loaded: Duration) -> String {
         add(label, format!("{probe}: {}, {rate} a second", count(hits)));
         label = "";
     }
-    if let Some(ratio) = reading.sum("evictscope_overhead_ratio", &[]) {
-        add(
-            "probe cost",
-            format!("{:.2} % of the main thread", ratio * 100.0),
-        );
-    }
+    let most = costs.iter().copied().fold(0.0, f64::max);
+    let average = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+    add(
+        "probes cost",
+        format!(
+            "{} of the main thread on average, {} at most",
+            percent(average),
+            percent(most)
+        ),
+    );
     format!("Summary, from /metrics alone:\n{}", text)
 }
 
@@ -230,6 +239,10 @@ fn unknown() -> String {
 
 fn count(value: f64) -> String {
     HumanCount(value.round().max(0.0) as u64).to_string()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
 }
 
 fn bytes(value: f64) -> String {

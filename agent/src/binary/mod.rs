@@ -25,7 +25,8 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub use image::Image;
 pub use plan::{Confidence, Method, Operand, ProbePlan, Recipe, Site};
 #[cfg(test)]
 pub use plan::{DoneSite, Refusal, Sites, Term, VariablePlan};
-pub use planner::{build_id, first_instruction, plan};
+pub use planner::{build_id, plan};

@@ -38,17 +38,6 @@ pub fn build_id(data: &[u8]) -> Result<Option<String>, ImageError> {
     Ok(Image::parse(data)?.build_id().map(str::to_owned))
 }
 
-/// Where the first instruction of the executable whose whole content is `data` is in the file: an
-/// offset at which a probe certainly can sit.
-///
-/// # Errors
-///
-/// Where `data` is not an x86-64 ELF executable.
-pub fn first_instruction(data: &[u8]) -> Result<u64, ImageError> {
-    let image = Image::parse(data)?;
-    image.file_offset(image.entry()).ok_or(ImageError::NoCode)
-}
-
 /// Plans the probes of the executable whose whole content is `data`.
 ///
 /// What cannot be found is refused by name in the plan itself.

@@ -10,9 +10,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
-use crate::binary;
-use crate::host::{DEFAULT_PATTERN, Executable, Matcher, MatcherError};
+use crate::binary::Image;
+use crate::host::{DEFAULT_PATTERN, Executable, Matcher, MatcherError, memory};
 use crate::probes::Probes;
+use crate::telemetry::HitCosts;
 
 /// Eviction metrics of the redis-server processes that already run on this host
 ///
@@ -59,17 +60,17 @@ pub fn run() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Loads the BPF programs, and puts a probe on this very program and takes it off again, so that
+/// Loads the BPF programs and measures what a hit costs on functions of this very program, so that
 /// what the kernel does not allow is said at once and not at the first server.
 ///
 /// # Errors
 ///
 /// What the kernel does not allow, and what to do about it.
-fn load_probes() -> anyhow::Result<Probes> {
+fn load_probes() -> anyhow::Result<(Probes, HitCosts)> {
     let mut probes = Probes::load()?;
     let own = Executable::open(Path::new("/proc/self/exe"))?.read()?;
-    let offset =
-        binary::first_instruction(&own).context("cannot read evictscope's own executable")?;
-    probes.try_on_self(offset)?;
-    Ok(probes)
+    let own = Image::parse(&own).context("cannot read evictscope's own executable")?;
+    let load_bias = memory::load_bias(std::process::id(), own.entry())?;
+    let costs = probes.calibrate(|address| own.file_offset(address.checked_sub(load_bias)?))?;
+    Ok((probes, costs))
 }

@@ -16,7 +16,7 @@ struct Family {
     series: fn(&ExportedServer) -> Vec<Metric>,
 }
 
-const FAMILIES: [Family; 23] = [
+const FAMILIES: [Family; 24] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         kind: MetricType::HISTOGRAM,
@@ -136,6 +136,13 @@ const FAMILIES: [Family; 23] = [
         kind: MetricType::COUNTER,
         help: "How often each probe was hit.",
         series: series::hits,
+    },
+    Family {
+        name: "evictscope_overhead_ratio",
+        kind: MetricType::GAUGE,
+        help: "What the probes cost the server, as a share of its main thread, in the last second: \
+               hits by what a hit costs on this machine, measured when the agent started.",
+        series: series::overhead_ratio,
     },
     Family {
         name: "evictscope_read_faults_total",

@@ -87,6 +87,7 @@ pub fn new_server() -> ExportedServer {
         plan: Arc::new(plan()),
         mode: ProbeMode::EvictingOnly,
         noop_counted: false,
+        overhead_ratio: None,
         state: ServerState::new(),
     }
 }

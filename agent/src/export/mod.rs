@@ -41,6 +41,8 @@ pub struct ExportedServer {
     /// Whether it has been in every-call mode since it was found, so that there are counts of no-op
     /// calls.
     pub noop_counted: bool,
+    /// What the probes cost, as a share of the main thread, in the last second.
+    pub overhead_ratio: Option<f64>,
     /// What was counted since it was found.
     pub state: ServerState,
 }

@@ -177,6 +177,11 @@ pub(super) fn mode(server: &ExportedServer) -> Vec<Metric> {
         .into()
 }
 
+pub(super) fn overhead_ratio(server: &ExportedServer) -> Vec<Metric> {
+    let ratio = server.overhead_ratio.map(|ratio| gauge(server, &[], ratio));
+    ratio.into_iter().collect()
+}
+
 pub(super) fn hits(server: &ExportedServer) -> Vec<Metric> {
     let state = &server.state;
     [

@@ -8,6 +8,7 @@
 //!
 //! Deliberately absent: choosing the probe mode by the measured cost.
 
+mod calibration;
 mod config;
 mod error;
 mod kernel;
@@ -118,22 +119,6 @@ impl Probes {
             free: (0..MAX_SERVERS).rev().collect(),
             detaching: Vec::new(),
         })
-    }
-
-    /// Attaches a probe to this process's own executable, at an offset where an instruction begins,
-    /// and takes it off again: whether the kernel lets this process attach probes at all.
-    ///
-    /// # Errors
-    ///
-    /// Where it does not.
-    pub fn try_on_self(&mut self, file_offset: u64) -> Result<(), ProbeError> {
-        let pid = std::process::id();
-        let program = uprobe(&mut self.ebpf, "eviction_done")?;
-        let location = UProbeAttachLocation::AbsoluteOffset(file_offset);
-        let id = program
-            .attach(location, "/proc/self/exe", UProbeScope::CallingProcess)
-            .map_err(|source| ProbeError::attach("a test probe", pid, source))?;
-        program.detach(id).map_err(ProbeError::program)
     }
 
     /// Attaches what `plan` and `mode` ask for to one process. Counting begins at zero.

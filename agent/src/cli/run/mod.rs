@@ -73,12 +73,19 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the asynchronous runtime")?;
     let listener = runtime.block_on(export::bind(arguments.listen))?;
-    let probes = super::load_probes()?;
+    let (probes, costs) = super::load_probes()?;
+    tracing::debug!(?costs, "measured what a probe hit costs");
 
     let shared = export::Shared::default();
     let (stop, stopped) = mpsc::channel();
     let scanner = Scanner::new(arguments.selection.process_match);
-    let watcher = Watcher::new(probes, scanner, arguments.probe_mode.mode(), shared.clone());
+    let watcher = Watcher::new(
+        probes,
+        costs,
+        scanner,
+        arguments.probe_mode.mode(),
+        shared.clone(),
+    );
     // A thread of its own, as attaching and detaching block.
     let watching = std::thread::Builder::new()
         .name("watcher".to_owned())

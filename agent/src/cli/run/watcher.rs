@@ -12,11 +12,11 @@ use evictscope_ebpf::{MemberValues, SampleStats, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::plans::Plans;
-use crate::binary::ProbePlan;
+use crate::binary::{ProbePlan, Site};
 use crate::export::{ExportedServer, Shared};
 use crate::host::{Identity, Scan, Scanner, ServerProcess, labels, memory};
 use crate::probes::{Attachment, Probes, Target, server_config};
-use crate::telemetry::{ProbeMode, ServerState, Snapshot};
+use crate::telemetry::{HitCosts, Overhead, ProbeMode, ServerState, SingleStepped, Snapshot};
 
 /// How often the host is searched for servers; one that starts is to be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -31,6 +31,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// The loop and all it holds.
 pub struct Watcher {
     probes: Probes,
+    costs: HitCosts,
     scanner: Scanner,
     mode: ProbeMode,
     shared: Shared,
@@ -46,6 +47,7 @@ struct Watched {
     config: ServerConfig,
     attachment: Attachment,
     state: ServerState,
+    overhead: Overhead,
 }
 
 /// A server that could not be attached to.
@@ -56,9 +58,16 @@ struct Failure {
 
 impl Watcher {
     /// A watcher that has not looked yet.
-    pub fn new(probes: Probes, scanner: Scanner, mode: ProbeMode, shared: Shared) -> Self {
+    pub fn new(
+        probes: Probes,
+        costs: HitCosts,
+        scanner: Scanner,
+        mode: ProbeMode,
+        shared: Shared,
+    ) -> Self {
         Self {
             probes,
+            costs,
             scanner,
             mode,
             shared,
@@ -178,12 +187,14 @@ impl Watcher {
             load_bias: memory::load_bias(pid, plan.entry_point)?,
         };
         let attachment = self.probes.attach(target, &plan, self.mode)?;
+        let overhead = Overhead::new(self.costs, single_stepped(&plan));
         Ok(Watched {
             config: server_config(target, &plan),
             attachment,
             plan,
             process,
             state: ServerState::new(),
+            overhead,
         })
     }
 
@@ -198,6 +209,7 @@ impl Watcher {
                         samples,
                         idle_members,
                     });
+                    watched.overhead.update(now, &watched.state);
                 }
                 Err(error) => {
                     tracing::warn!(pid = watched.process.identity.pid, "{error}");
@@ -223,9 +235,20 @@ impl Watcher {
                 plan: watched.plan.clone(),
                 mode: self.mode,
                 noop_counted: self.mode == ProbeMode::EveryCall,
+                overhead_ratio: watched.overhead.ratio(),
                 state: watched.state.clone(),
             });
         self.shared.publish(exported.collect());
+    }
+}
+
+/// Which of a plan's sites the kernel single-steps.
+fn single_stepped(plan: &ProbePlan) -> SingleStepped {
+    let stepped = |site: &Option<Site>| site.as_ref().is_some_and(|site| !site.emulated);
+    SingleStepped {
+        entry: stepped(&plan.sites.entry),
+        goal: stepped(&plan.sites.goal),
+        done: plan.sites.done.iter().any(|done| !done.site.emulated),
     }
 }
 

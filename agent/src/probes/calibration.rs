@@ -1,0 +1,175 @@
+//! What one probe hit costs on this machine, measured on functions of the agent's own.
+//!
+//! The functions are called with and without the probe, a few thousand times, and the difference is
+//! the cost of a hit: trap, program and return. Programs do all they do for a server, as they get a
+//! configuration with recipes of registers.
+
+use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::time::Instant;
+
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
+use evictscope_ebpf::{Cookie, Recipe, ServerConfig, Term, TermKind, VARIABLES};
+
+use super::kernel::Shared;
+use super::{Attachment, ProbeError, Probes, uprobe};
+use crate::telemetry::HitCosts;
+
+/// Calls that are timed together.
+const CALLS: u32 = 500;
+/// How often that is done; the median counts.
+const ROUNDS: usize = 5;
+
+// Two functions that begin with an instruction that the kernel emulates, and one that begins with
+// one that it single-steps.
+std::arch::global_asm!(
+    ".pushsection .text.evictscope_calibration, \"ax\", @progbits",
+    ".globl evictscope_calibration_emulated",
+    "evictscope_calibration_emulated:",
+    "push rbx",
+    "pop rbx",
+    "ret",
+    ".globl evictscope_calibration_emulated_too",
+    "evictscope_calibration_emulated_too:",
+    "push rbx",
+    "pop rbx",
+    "ret",
+    ".globl evictscope_calibration_stepped",
+    "evictscope_calibration_stepped:",
+    "mov eax, edi",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn evictscope_calibration_emulated();
+    fn evictscope_calibration_emulated_too();
+    fn evictscope_calibration_stepped();
+}
+
+type Function = unsafe extern "C" fn();
+
+impl Probes {
+    /// Measures what hits cost, and so finds out whether the kernel lets this process attach
+    /// probes at all. `file_offset` says where in the agent's executable a run-time address is.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel does not let it.
+    pub fn calibrate(
+        &mut self,
+        file_offset: impl Fn(u64) -> Option<u64>,
+    ) -> Result<HitCosts, ProbeError> {
+        let (emulated, other, stepped): (Function, Function, Function) = (
+            evictscope_calibration_emulated,
+            evictscope_calibration_emulated_too,
+            evictscope_calibration_stepped,
+        );
+        let offset = |function: Function| {
+            file_offset(function as usize as u64).ok_or(ProbeError::Object("calibration function"))
+        };
+        let (emulated_at, other_at, stepped_at) =
+            (offset(emulated)?, offset(other)?, offset(stepped)?);
+        let bare = time(&[emulated, other]) / 2.0;
+        let enter = self.cost(&[("eviction_enter", emulated_at)], &[emulated])? - bare;
+        let enter_stepped = self.cost(&[("eviction_enter", stepped_at)], &[stepped])? - bare;
+        let pair = [
+            ("eviction_return", emulated_at),
+            ("eviction_enter", emulated_at),
+        ];
+        let enter_and_return = self.cost(&pair, &[emulated])? - bare;
+        let pair = [("eviction_done", other_at), ("eviction_goal", emulated_at)];
+        let goal_and_done = self.cost(&pair, &[emulated, other])? - 2.0 * bare;
+        Ok(HitCosts {
+            enter_ns: enter.max(0.0),
+            return_ns: (enter_and_return - enter).max(0.0),
+            goal_and_done_ns: goal_and_done.max(0.0),
+            single_step_ns: (enter_stepped - enter).max(0.0),
+        })
+    }
+
+    /// Nanoseconds of one call of each of `functions` with `programs` attached.
+    fn cost(
+        &mut self,
+        programs: &[(&'static str, u64)],
+        functions: &[Function],
+    ) -> Result<f64, ProbeError> {
+        self.reclaim_slots();
+        let slot = self.free.pop().ok_or(ProbeError::Object("free slot"))?;
+        let mut attachment = Attachment {
+            slot,
+            pid: std::process::id(),
+            uprobes: Vec::new(),
+            sampler: None,
+        };
+        let attached = self.attach_to_self(&mut attachment, programs);
+        let cost = attached.map(|()| time(functions));
+        self.detach(attachment);
+        cost
+    }
+
+    fn attach_to_self(
+        &mut self,
+        attachment: &mut Attachment,
+        programs: &[(&'static str, u64)],
+    ) -> Result<(), ProbeError> {
+        let pid = attachment.pid;
+        self.configs
+            .set(attachment.slot, Shared(calibration_config(pid)), 0)?;
+        for (name, file_offset) in programs {
+            let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
+            let cookie = Cookie {
+                slot: attachment.slot,
+                site: 0,
+            };
+            let point = UProbeAttachPoint {
+                location: UProbeAttachLocation::AbsoluteOffset(*file_offset),
+                cookie: Some(cookie.encode()),
+            };
+            let program = uprobe(&mut self.ebpf, name)?;
+            let id = program
+                .attach(point, "/proc/self/exe", UProbeScope::OneProcess(scope))
+                .map_err(|source| ProbeError::attach(name, pid, source))?;
+            let link = program.take_link(id).map_err(ProbeError::program)?;
+            attachment.uprobes.push(link);
+        }
+        Ok(())
+    }
+}
+
+/// Recipes as a server's are: sums of registers. `maxmemory` is left out, so that every call counts
+/// as an evicting one.
+fn calibration_config(pid: u32) -> ServerConfig {
+    let register = Term {
+        kind: TermKind::Register as u8,
+        ..Term::ABSENT
+    };
+    let recipe = Recipe {
+        terms: [register, register, Term::ABSENT],
+    };
+    let mut recipes = [recipe; VARIABLES.len()];
+    recipes[evictscope_ebpf::Variable::Maxmemory as usize] = Recipe::UNKNOWN;
+    ServerConfig {
+        tgid: pid,
+        recipes,
+        ..ServerConfig::OFF
+    }
+}
+
+/// Nanoseconds of one call of each of `functions`: the median of a few rounds.
+fn time(functions: &[Function]) -> f64 {
+    let mut rounds: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let begun = Instant::now();
+            for _ in 0..CALLS {
+                for function in functions {
+                    // SAFETY: the functions above take nothing, and only touch rax.
+                    unsafe { black_box(*function)() };
+                }
+            }
+            begun.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    rounds.get(ROUNDS / 2).copied().unwrap_or(0.0)
+}
