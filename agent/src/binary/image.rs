@@ -19,7 +19,7 @@ const MAX_RELOCATIONS: usize = 4_000_000;
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// Not ELF, or cut off, or inconsistent.
-    #[error("not a readable 64-bit ELF file: {0}")]
+    #[error("not a readable 64-bit ELF file")]
     Elf(#[from] object::Error),
     /// Another machine or kind of file.
     #[error("{0}; evictscope plans for x86-64 executables only")]

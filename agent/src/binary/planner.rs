@@ -112,9 +112,8 @@ impl Planner<'_, '_> {
                 None
             }
         };
-        let mut counter = None;
+        let counter = self.allocator_counter(goal.as_ref().map(|goal| (goal, &execution)));
         if let Some(goal) = &goal {
-            counter = self.allocator_counter(goal, &execution);
             self.goal_site(&mut execution, goal, maxmemory);
             self.done_sites(&mut execution, goal);
         }
@@ -160,16 +159,29 @@ impl Planner<'_, '_> {
         self.site(site)
     }
 
-    fn allocator_counter(&mut self, goal: &GoalCopy, execution: &Execution<'_>) -> Option<u64> {
-        if let Some(symbol) = self.image.function(ALLOCATOR_FUNCTION) {
+    /// The allocator's counter, by the name of the function that returns it and by what the eviction
+    /// function uses; where both answer they must agree.
+    fn allocator_counter(&mut self, goal: Option<(&GoalCopy, &Execution<'_>)>) -> Option<u64> {
+        let named = self.image.function(ALLOCATOR_FUNCTION).map(|symbol| {
             self.plan.functions.push(Function {
                 name: ALLOCATOR_FUNCTION.to_owned(),
                 address: symbol.address,
             });
-        }
-        members::allocator_counter(self.image, &goal.mem_reported, execution)
-            .map_err(|why| self.refuse("used_memory", &why))
-            .ok()
+            members::counter_returned_by(self.image, symbol.address)
+        });
+        let used = goal.map(|(goal, execution)| {
+            members::counter_behind(self.image, &goal.mem_reported, execution)
+        });
+        let why = match (named, used) {
+            (Some(Ok(named)), Some(Ok(used))) if named != used => format!(
+                "zmalloc_used_memory() returns the counter at {named:#x}, but the eviction function uses {used:#x}"
+            ),
+            (_, Some(Ok(counter))) | (Some(Ok(counter)), _) => return Some(counter),
+            (Some(Err(why)), _) | (None, Some(Err(why))) => why,
+            (None, None) => "no function called zmalloc_used_memory".to_owned(),
+        };
+        self.refuse("used_memory", &why);
+        None
     }
 
     fn goal_site(&mut self, execution: &mut Execution<'_>, goal: &GoalCopy, maxmemory: u64) {

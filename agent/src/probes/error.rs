@@ -97,7 +97,8 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in std::iter::successors(Some(error), |error| error.source()) {
         let text = part.to_string();
-        if parts.last() != Some(&text) {
+        // Many errors repeat what caused them.
+        if !parts.last().is_some_and(|last| last.contains(&text)) {
             parts.push(text);
         }
     }
