@@ -67,8 +67,6 @@ fn end_to_end() -> Result<Outcome> {
     }
     let mut command = workspace::cargo();
     command
-        .env("EVICTSCOPE_E2E", "1")
-        .env("EVICTSCOPE_BIN", binary)
         .args([
             "test",
             "--release",

@@ -26,7 +26,7 @@ mod value;
 mod tests;
 
 pub use image::Image;
-pub use plan::{Confidence, Method, Operand, ProbePlan, Recipe, Site};
+pub use plan::{Confidence, Method, Operand, ProbePlan, Recipe, Site, variable_name};
 #[cfg(test)]
 pub use plan::{DoneSite, Refusal, Sites, Term, VariablePlan};
 pub use planner::{build_id, plan};

@@ -1,5 +1,6 @@
 //! The probe plan: everything to attach to one executable, and how each item was found.
 
+use evictscope_ebpf::Variable;
 use serde::Serialize;
 
 /// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.
@@ -34,6 +35,17 @@ impl ProbePlan {
             .iter()
             .filter(|variable| variable.name != "maxmemory")
             .all(|variable| variable.confidence == Confidence::Certain)
+    }
+}
+
+/// What a variable is called, in Redis's source, in plans and in metrics.
+pub fn variable_name(variable: Variable) -> &'static str {
+    match variable {
+        Variable::MemReported => "mem_reported",
+        Variable::Overhead => "overhead",
+        Variable::MemUsed => "mem_used",
+        Variable::MemTofree => "mem_tofree",
+        Variable::Maxmemory => "maxmemory",
     }
 }
 

@@ -1,5 +1,6 @@
 //! From an executable to its plan: each part of the analysis in turn, and what is missing by name.
 
+use evictscope_ebpf::VARIABLES;
 use iced_x86::{Formatter as _, GasFormatter, Instruction};
 
 use super::code::FunctionCode;
@@ -11,7 +12,7 @@ use super::image::{Image, ImageError};
 use super::members::{self, ConfigTable, KnownLayout, ServerFacts};
 use super::plan::{
     Confidence, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site, Sites,
-    VariablePlan,
+    VariablePlan, variable_name,
 };
 use super::recipe::Reach;
 use super::value::Value;
@@ -20,14 +21,6 @@ use super::value::Value;
 const EVICTION_FUNCTIONS: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 /// Names of what `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
-/// The variables of a plan, in order.
-const VARIABLES: [&str; 5] = [
-    "mem_reported",
-    "overhead",
-    "mem_used",
-    "mem_tofree",
-    "maxmemory",
-];
 
 /// The GNU build id of the executable whose whole content is `data`, lower-case hexadecimal.
 ///
@@ -58,8 +51,8 @@ pub fn plan(data: &[u8]) -> Result<ProbePlan, ImageError> {
             sites: Sites::default(),
             variables: VARIABLES
                 .iter()
-                .map(|name| VariablePlan {
-                    name,
+                .map(|variable| VariablePlan {
+                    name: variable_name(*variable),
                     recipe: None,
                     method: Method::None,
                     confidence: Confidence::None,
@@ -209,7 +202,7 @@ impl Planner<'_, '_> {
             return;
         };
         self.plan.sites.goal = self.site(&instruction);
-        for (name, recipe) in VARIABLES.iter().zip(recipes) {
+        for (name, recipe) in VARIABLES.map(variable_name).into_iter().zip(recipes) {
             if recipe.is_none() {
                 self.refuse(
                     name,
@@ -220,7 +213,7 @@ impl Planner<'_, '_> {
                 .plan
                 .variables
                 .iter_mut()
-                .filter(|variable| variable.name == *name)
+                .filter(|variable| variable.name == name)
             {
                 if recipe.is_some() {
                     variable.method = Method::Dataflow;

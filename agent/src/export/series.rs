@@ -9,7 +9,7 @@ use prometheus::proto::Metric;
 
 use super::ExportedServer;
 use super::proto::{Unit, counter, gauge, histogram};
-use crate::binary::Method;
+use crate::binary::{Method, variable_name};
 use crate::telemetry::{CallTotals, Members, ProbeMode};
 
 /// The kinds of eviction calls that are counted for this server. Without a goal site, evicting
@@ -61,16 +61,6 @@ pub(super) fn variable(server: &ExportedServer, variable: Variable) -> Vec<Metri
         .map(|totals| histogram(server, &[], totals, Unit::Bytes))
         .into_iter()
         .collect()
-}
-
-fn variable_name(variable: Variable) -> &'static str {
-    match variable {
-        Variable::MemReported => "mem_reported",
-        Variable::Overhead => "overhead",
-        Variable::MemUsed => "mem_used",
-        Variable::MemTofree => "mem_tofree",
-        Variable::Maxmemory => "maxmemory",
-    }
 }
 
 pub(super) fn client_buffer_samples(server: &ExportedServer) -> Vec<Metric> {

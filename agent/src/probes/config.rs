@@ -1,10 +1,10 @@
 //! From a plan, which speaks of the ELF file, to what the programs need of one process.
 
 use evictscope_ebpf as kernel;
-use evictscope_ebpf::{Member, ServerConfig, TermKind, VARIABLES, Variable};
+use evictscope_ebpf::{Member, ServerConfig, TermKind, VARIABLES};
 
 use super::Target;
-use crate::binary::{Operand, ProbePlan, Recipe};
+use crate::binary::{Operand, ProbePlan, Recipe, variable_name};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
 const MEMBERS: [(Member, &str, u64); kernel::MEMBERS] = [
@@ -29,7 +29,7 @@ pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
         let planned = plan
             .variables
             .iter()
-            .find(|planned| planned.name == name(variable));
+            .find(|planned| planned.name == variable_name(variable));
         if let Some(planned) = planned.and_then(|planned| planned.recipe.as_ref()) {
             config.recipes[variable as usize] = recipe(planned, target.load_bias);
         }
@@ -49,17 +49,6 @@ pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
     }
     config.used_memory.address = address("used_memory").unwrap_or(0);
     config
-}
-
-/// The name that plans use.
-fn name(variable: Variable) -> &'static str {
-    match variable {
-        Variable::MemReported => "mem_reported",
-        Variable::Overhead => "overhead",
-        Variable::MemUsed => "mem_used",
-        Variable::MemTofree => "mem_tofree",
-        Variable::Maxmemory => "maxmemory",
-    }
 }
 
 fn recipe(planned: &Recipe, load_bias: u64) -> kernel::Recipe {
