@@ -6,12 +6,16 @@
 //! their address is loaded nearby; an indirect jump whose table is not found makes the graph
 //! incomplete, which is recorded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::{DiGraph, NodeIndex};
+
+use super::arguments::Registers;
 use super::image::Image;
 
 /// Most instructions of one function.
@@ -66,6 +70,16 @@ pub struct Block {
 }
 
 impl Block {
+    /// Whether it calls anything.
+    pub fn calls(&self) -> bool {
+        self.instructions.iter().any(|instruction| {
+            matches!(
+                instruction.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            )
+        })
+    }
+
     /// Address of the first instruction.
     pub fn address(&self) -> u64 {
         self.instructions.first().map_or(0, Instruction::ip)
@@ -77,6 +91,9 @@ impl Block {
 pub struct FunctionCode {
     /// The blocks; the entry is the first.
     pub blocks: Vec<Block>,
+    /// Of functions that it calls, the registers that they take arguments in, where that was found
+    /// out; of others, any register may hold an argument.
+    pub arguments: HashMap<u64, Registers>,
     /// Addresses of indirect jumps whose targets are not known.
     pub unresolved_jumps: Vec<u64>,
 }
@@ -91,6 +108,25 @@ impl FunctionCode {
         let mut walk = Walk::new(image, entry);
         walk.run()?;
         Ok(walk.into_blocks())
+    }
+
+    /// The loops: sets of blocks from each of which each other can be reached.
+    pub fn loops(&self) -> Vec<Vec<usize>> {
+        let mut graph = DiGraph::<(), ()>::new();
+        let nodes: Vec<_> = self.blocks.iter().map(|_| graph.add_node(())).collect();
+        for (index, block) in self.blocks.iter().enumerate() {
+            for (successor, _) in &block.successors {
+                graph.add_edge(nodes[index], nodes[*successor], ());
+            }
+        }
+        tarjan_scc(&graph)
+            .into_iter()
+            .filter(|component| match component.as_slice() {
+                [only] => graph.contains_edge(*only, *only),
+                _ => true,
+            })
+            .map(|component| component.into_iter().map(NodeIndex::index).collect())
+            .collect()
     }
 }
 
@@ -298,6 +334,7 @@ impl<'a, 'data> Walk<'a, 'data> {
         }
         FunctionCode {
             blocks,
+            arguments: HashMap::new(),
             unresolved_jumps: self.unresolved_jumps,
         }
     }

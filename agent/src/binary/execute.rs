@@ -1,9 +1,13 @@
 //! Symbolic execution: what every register holds at every instruction of a function.
 //!
 //! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged;
-//! at the head of a loop everything but the stack pointer is forgotten. Calls return an atom that
+//! at the head of a loop what the loop changes is forgotten, and a branch that what is known decides
+//! is not taken. Calls return an atom that
 //! names them and change what the System V ABI lets them change. An instruction that is not
 //! modelled makes whatever it writes opaque, so an unknown instruction never leads to a wrong value.
+
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
@@ -11,8 +15,8 @@ use iced_x86::{
 use petgraph::visit::DfsPostOrder;
 
 use super::code::{Block, EdgeKind, FunctionCode};
-use super::state::{CALLER_SAVED, Flags, RSP, State};
-use super::value::{Atom, Atoms, Value};
+use super::state::{CALLER_SAVED, Flags, LoopEffects, RSP, State};
+use super::value::{Atom, Atoms, Condition, Relation, Value};
 
 /// Where a memory operand points.
 enum Place {
@@ -24,6 +28,10 @@ enum Place {
     Unknown,
 }
 
+/// What a call is known to leave in stack slots of 8 bytes, by their offset from the stack pointer
+/// at the caller's entry.
+pub type CallEffects = Vec<(i64, Value)>;
+
 /// A function with the state at the beginning of each of its blocks.
 pub struct Execution<'a> {
     /// The function.
@@ -33,12 +41,27 @@ pub struct Execution<'a> {
     /// The blocks in reverse post-order.
     pub order: Vec<usize>,
     entry_states: Vec<Option<State>>,
+    effects: HashMap<usize, Rc<LoopEffects>>,
+    known_calls: HashMap<u64, CallEffects>,
+    without: Option<(usize, EdgeKind)>,
     info: InstructionInfoFactory,
 }
 
 impl<'a> Execution<'a> {
     /// Executes `code` from its entry.
     pub fn run(code: &'a FunctionCode) -> Self {
+        let mut atoms = Atoms::default();
+        let entry = State::at_entry(&mut atoms);
+        Self::run_from(code, entry, atoms, None)
+    }
+
+    /// Executes `code` from its entry, where `entry` holds, as if the edge `without` were not there.
+    pub fn run_from(
+        code: &'a FunctionCode,
+        entry: State,
+        atoms: Atoms,
+        without: Option<(usize, EdgeKind)>,
+    ) -> Self {
         let order = reverse_post_order(code);
         let mut position = vec![usize::MAX; code.blocks.len()];
         for (index, block) in order.iter().enumerate() {
@@ -46,36 +69,102 @@ impl<'a> Execution<'a> {
         }
         let mut execution = Self {
             code,
-            atoms: Atoms::default(),
+            atoms,
             order: order.clone(),
             entry_states: vec![None; code.blocks.len()],
+            effects: HashMap::new(),
+            known_calls: HashMap::new(),
+            without,
             info: InstructionInfoFactory::new(),
         };
-        for index in order {
-            let state = execution.merge_into(index, &position);
-            execution.entry_states[index] = state;
-        }
+        execution.find_effects();
+        execution.execute(&entry);
         execution
     }
 
-    fn merge_into(&mut self, index: usize, position: &[usize]) -> Option<State> {
+    /// Executes the function once more, with what is now known of its calls.
+    pub fn again(&mut self, known_calls: HashMap<u64, CallEffects>) {
+        self.known_calls = known_calls;
+        let entry = State::at_entry(&mut self.atoms);
+        self.execute(&entry);
+    }
+
+    fn execute(&mut self, entry: &State) {
+        let order = self.order.clone();
+        let mut position = vec![usize::MAX; self.code.blocks.len()];
+        for (index, block) in order.iter().enumerate() {
+            position[*block] = index;
+        }
+        for index in order {
+            let state = self.merge_into(index, &position, entry);
+            self.entry_states[index] = state;
+        }
+    }
+
+    fn merge_into(&mut self, index: usize, position: &[usize], entry: &State) -> Option<State> {
         let block = self.code.blocks.get(index)?;
         let mut incoming = Vec::new();
-        let mut around = false;
+        let mut is_head = false;
         if index == 0 {
-            incoming.push(State::at_entry(&mut self.atoms));
+            incoming.push(entry.clone());
         }
         let mut predecessors = block.predecessors.clone();
         predecessors.sort_unstable();
         predecessors.dedup();
         for predecessor in predecessors {
             if position[predecessor] >= position[index] {
-                around |= position[predecessor] != usize::MAX;
+                is_head |= position[predecessor] != usize::MAX;
                 continue;
             }
             incoming.extend(self.edges_between(predecessor, index));
         }
-        State::merge(incoming, around, block.address(), &mut self.atoms)
+        let mut state = State::merge(incoming, block.address(), &mut self.atoms)?;
+        if is_head && let Some(effects) = self.effects.get(&index).cloned() {
+            state.enter_loop(&effects, block.address(), &mut self.atoms);
+        }
+        Some(state)
+    }
+
+    fn find_effects(&mut self) {
+        for blocks in self.code.loops() {
+            let mut effects = LoopEffects::default();
+            for instruction in blocks
+                .iter()
+                .flat_map(|block| &self.code.blocks[*block].instructions)
+            {
+                self.add_effects(instruction, &mut effects);
+            }
+            let effects = Rc::new(effects);
+            self.effects
+                .extend(blocks.into_iter().map(|block| (block, effects.clone())));
+        }
+    }
+
+    fn add_effects(&mut self, instruction: &Instruction, effects: &mut LoopEffects) {
+        if matches!(
+            instruction.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        ) {
+            effects.memory = true;
+            for number in CALLER_SAVED {
+                effects.registers[number] = true;
+            }
+            return;
+        }
+        let info = self.info.info(instruction);
+        effects.memory |= info
+            .used_memory()
+            .iter()
+            .any(|memory| writes(memory.access()));
+        for used in info
+            .used_registers()
+            .iter()
+            .filter(|used| writes(used.access()))
+        {
+            if let Some(number) = general_register(used.register()) {
+                effects.registers[number] = true;
+            }
+        }
     }
 
     fn edges_between(&mut self, from: usize, to: usize) -> Vec<State> {
@@ -93,8 +182,44 @@ impl<'a> Execution<'a> {
         };
         kinds
             .into_iter()
+            .filter(|kind| {
+                self.without != Some((from, *kind)) && !self.is_impossible(&end, block, *kind)
+            })
             .map(|kind| along_edge(&end, block, kind))
             .collect()
+    }
+
+    /// Whether what is known at the end of a block rules out an edge.
+    fn is_impossible(&mut self, end: &State, block: &Block, kind: EdgeKind) -> bool {
+        let Some(last) = block.instructions.last() else {
+            return false;
+        };
+        if !last.is_jcc_short_or_near() {
+            return false;
+        }
+        let Some(condition) = end.flags.condition(last.condition_code()) else {
+            return false;
+        };
+        let holds = self.decide(&condition);
+        match kind {
+            EdgeKind::Taken => holds == Some(false),
+            EdgeKind::FallThrough => holds == Some(true),
+            EdgeKind::Switch => false,
+        }
+    }
+
+    /// Whether a condition holds, where that is known: of numbers, and of addresses on the stack,
+    /// none of which is 0.
+    pub fn decide(&mut self, condition: &Condition) -> Option<bool> {
+        let null_check = condition.right == Value::constant(0)
+            && condition.bits == 64
+            && condition.left.as_constant().is_none()
+            && self.stack_offset(&condition.left).is_some();
+        match condition.relation {
+            Relation::Equal if null_check => Some(false),
+            Relation::NotEqual if null_check => Some(true),
+            _ => condition.evaluate(),
+        }
     }
 
     /// The state before the first instruction of a block; `None` where it cannot be reached.
@@ -276,7 +401,11 @@ impl<'a> Execution<'a> {
     fn call(&mut self, state: &mut State, instruction: &Instruction) {
         let callee = (instruction.flow_control() == FlowControl::Call)
             .then(|| instruction.near_branch_target());
+        let arguments = callee.and_then(|callee| self.code.arguments.get(&callee).copied());
         for number in CALLER_SAVED {
+            if arguments.is_some_and(|arguments| arguments & (1 << number) == 0) {
+                continue;
+            }
             if let Some(offset) = self.stack_offset(&state.registers[number]) {
                 state.escaped = Some(state.escaped.map_or(offset, |lowest| lowest.min(offset)));
             }
@@ -294,19 +423,18 @@ impl<'a> Execution<'a> {
             state.stack.retain(|at, _| *at >= top);
         }
         state.clobber_memory(instruction.ip());
+        for (offset, value) in self
+            .known_calls
+            .get(&instruction.ip())
+            .into_iter()
+            .flatten()
+        {
+            state.store_slot(*offset, 8, value.clone());
+        }
     }
 
     fn unmodelled(&mut self, state: &mut State, instruction: &Instruction) {
         let info = self.info.info(instruction).clone();
-        let writes = |access: OpAccess| {
-            matches!(
-                access,
-                OpAccess::Write
-                    | OpAccess::CondWrite
-                    | OpAccess::ReadWrite
-                    | OpAccess::ReadCondWrite
-            )
-        };
         if info
             .used_memory()
             .iter()
@@ -479,6 +607,14 @@ impl<'a> Execution<'a> {
             index,
         })
     }
+}
+
+/// Whether an access changes what it accesses.
+pub fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
 fn along_edge(end: &State, block: &Block, kind: EdgeKind) -> State {

@@ -10,13 +10,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{FlowControl, Instruction};
-use petgraph::algo::{dinics, tarjan_scc};
+use petgraph::algo::dinics;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef as _;
 
 use super::code::{EdgeKind, FunctionCode};
 use super::emulation;
 use super::execute::Execution;
+use super::paths::{self, Point};
 use super::plan::Operand;
 use super::state::{Flags, State};
 use super::value::{AtomId, Value};
@@ -33,8 +34,6 @@ const FOLLOWING_CALL_WEIGHT: u64 = 4;
 const MAX_FOLLOWING_CALLS: u64 = 16;
 /// What it weighs that the result is not known at an instruction; less than one more site.
 const RESULT_UNKNOWN_WEIGHT: u64 = 2;
-/// Most steps from a done site to the function's exits, over all paths.
-const MAX_STEPS: usize = 2_000;
 /// The values of `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` (evict.c).
 const RESULTS: [u64; 3] = [0, 1, 2];
 
@@ -61,9 +60,6 @@ pub enum ExitError {
     NoCut,
 }
 
-/// An instruction: its block and its index there.
-type Point = (usize, usize);
-
 /// Finds the done sites of the calls that take the edge into `over_block`.
 ///
 /// # Errors
@@ -81,7 +77,7 @@ pub fn find(
     }
     let evicting = reachable(code, over_block, None);
     let shared = reachable(code, 0, Some((deciding_block, over_edge)));
-    let looping = blocks_in_loops(code);
+    let looping: BTreeSet<usize> = code.loops().into_iter().flatten().collect();
     let before_loop: BTreeSet<usize> = evicting
         .iter()
         .copied()
@@ -232,29 +228,10 @@ fn calls_from(code: &FunctionCode, (block, index): Point) -> u64 {
     here + later
 }
 
-fn blocks_in_loops(code: &FunctionCode) -> BTreeSet<usize> {
-    let mut graph = DiGraph::<(), ()>::new();
-    let nodes: Vec<_> = code.blocks.iter().map(|_| graph.add_node(())).collect();
-    for (index, block) in code.blocks.iter().enumerate() {
-        for (successor, _) in &block.successors {
-            graph.add_edge(nodes[index], nodes[*successor], ());
-        }
-    }
-    tarjan_scc(&graph)
-        .into_iter()
-        .filter(|component| match component.as_slice() {
-            [only] => graph.contains_edge(*only, *only),
-            _ => true,
-        })
-        .flatten()
-        .map(NodeIndex::index)
-        .collect()
-}
-
 /// The register that holds, at `point`, what the function will return: for each possible result,
 /// every path from there that is possible when the register holds it returns it.
 fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Option<Operand> {
-    let returned = returns_from(execution, state.clone(), point)?;
+    let returned = returned_from(execution, state.clone(), point)?;
     let plausible = |value: &Value| {
         value.as_constant().map_or_else(
             || {
@@ -302,7 +279,7 @@ fn returns_what_it_holds(
     let by = Value::constant(result).minus(&constant);
     let mut assumed = state.clone();
     substitute_state(execution, &mut assumed, atom, &by);
-    returns_from(execution, assumed, point).is_some_and(|returned| {
+    returned_from(execution, assumed, point).is_some_and(|returned| {
         returned
             .iter()
             .all(|value| value.as_constant() == Some(result))
@@ -326,47 +303,14 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
     }
 }
 
-/// What the function can return on the paths from `point`, following every path that is not known
-/// to be impossible; `None` where there are too many, or one loops.
-fn returns_from(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<Value>> {
-    let code = execution.code;
-    let mut steps = 0;
+/// What the function can return on the paths from `point`, over 32 bits.
+fn returned_from(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
-    let mut pending = vec![(state, point)];
-    while let Some((mut state, (block, first))) = pending.pop() {
-        let here = code.blocks.get(block)?;
-        for instruction in here.instructions.get(first..)? {
-            steps += 1;
-            if steps > MAX_STEPS {
-                return None;
-            }
-            if instruction.flow_control() == FlowControl::Return {
-                let value = execution.atoms.zero_extended(&state.registers[0], 32);
-                if !returned.contains(&value) {
-                    returned.push(value);
-                }
-            }
-            execution.step(&mut state, instruction);
-        }
-        let last = here.instructions.last()?;
-        if here.leaves && last.flow_control() != FlowControl::Return {
-            return None;
-        }
-        let condition = last
-            .is_jcc_short_or_near()
-            .then(|| state.flags.condition(last.condition_code()))
-            .flatten()
-            .and_then(|condition| condition.evaluate());
-        for (successor, kind) in &here.successors {
-            let impossible = match kind {
-                EdgeKind::Taken => condition == Some(false),
-                EdgeKind::FallThrough => condition == Some(true),
-                EdgeKind::Switch => false,
-            };
-            if !impossible {
-                pending.push((state.clone(), (*successor, 0)));
-            }
+    for state in paths::to_returns(execution, state, point)? {
+        let value = execution.atoms.zero_extended(&state.registers[0], 32);
+        if !returned.contains(&value) {
+            returned.push(value);
         }
     }
-    (!returned.is_empty()).then_some(returned)
+    Some(returned)
 }

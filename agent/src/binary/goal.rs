@@ -32,6 +32,8 @@ pub struct GoalCopy {
     pub overhead: Value,
     /// What is compared with the limit.
     pub mem_used: Value,
+    /// `mem_used - maxmemory`.
+    pub mem_tofree: Value,
     /// The limit.
     pub maxmemory: Value,
 }
@@ -66,7 +68,7 @@ pub enum GoalError {
 /// Where the function does not look like an eviction call with an inlined copy.
 pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, GoalError> {
     let mut reported: Vec<Value> = Vec::new();
-    for block in blocks_before_loops(execution) {
+    for block in blocks_before_eviction(execution) {
         let Some(comparison) = comparison_with(execution, block, maxmemory) else {
             continue;
         };
@@ -91,6 +93,7 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, G
                 over_block,
                 mem_reported,
                 overhead,
+                mem_tofree: mem_used.minus(&comparison.maxmemory),
                 mem_used,
                 maxmemory: comparison.maxmemory,
             });
@@ -203,25 +206,31 @@ fn comparison_with(
     })
 }
 
-/// The blocks that no loop precedes, in order of execution.
-fn blocks_before_loops(execution: &Execution<'_>) -> Vec<usize> {
+/// The blocks outside of loops that no loop with a call precedes, in order of execution. (A loop
+/// without calls adds up the allocator's counters or the replicas' buffers; the loop that evicts
+/// calls.)
+pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<usize> {
     let blocks = &execution.code.blocks;
-    let mut position = vec![usize::MAX; blocks.len()];
-    for (index, block) in execution.order.iter().enumerate() {
-        position[*block] = index;
+    let mut loop_of = vec![None; blocks.len()];
+    let mut evicts = Vec::new();
+    for (number, members) in execution.code.loops().into_iter().enumerate() {
+        evicts.push(members.iter().any(|block| blocks[*block].calls()));
+        for block in members {
+            loop_of[block] = Some(number);
+        }
     }
-    let mut straight = vec![false; blocks.len()];
+    let mut before = vec![false; blocks.len()];
     for index in &execution.order {
-        straight[*index] = blocks[*index]
-            .predecessors
-            .iter()
-            .all(|predecessor| position[*predecessor] < position[*index] && straight[*predecessor]);
+        let own = loop_of[*index];
+        let in_eviction = own.is_some_and(|number| evicts[number]);
+        before[*index] = !in_eviction
+            && blocks[*index].predecessors.iter().all(|predecessor| {
+                before[*predecessor] || (own.is_some() && loop_of[*predecessor] == own)
+            });
     }
-    execution
-        .order
-        .iter()
-        .copied()
-        .filter(|index| straight[*index])
+    let order = execution.order.iter().copied();
+    order
+        .filter(|index| before[*index] && loop_of[*index].is_none())
         .collect()
 }
 

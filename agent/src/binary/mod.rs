@@ -9,6 +9,8 @@
 //! Deliberately absent: DWARF, executables without any names, and the form in which
 //! `getMaxmemoryState` is called rather than inlined; each is refused by name.
 
+mod arguments;
+mod called;
 mod code;
 mod emulation;
 mod execute;
@@ -16,6 +18,7 @@ mod exits;
 mod goal;
 mod image;
 mod members;
+mod paths;
 mod plan;
 mod planner;
 mod recipe;

@@ -3,6 +3,7 @@
 use evictscope_ebpf::VARIABLES;
 use iced_x86::{Formatter as _, GasFormatter, Instruction};
 
+use super::called;
 use super::code::FunctionCode;
 use super::emulation;
 use super::execute::Execution;
@@ -98,14 +99,8 @@ impl Planner<'_, '_> {
             return;
         };
         let mut execution = Execution::run(&code);
-        let goal = match goal::find(&mut execution, maxmemory) {
-            Ok(goal) => Some(goal),
-            Err(why) => {
-                self.refuse("goal", &why.to_string());
-                None
-            }
-        };
-        let counter = self.allocator_counter(goal.as_ref().map(|goal| (goal, &execution)));
+        let (goal, counter) = self.goal(&mut execution, maxmemory);
+        let counter = self.allocator_counter(counter);
         if let Some(goal) = &goal {
             self.goal_site(&mut execution, goal, maxmemory);
             self.done_sites(&mut execution, goal);
@@ -152,18 +147,38 @@ impl Planner<'_, '_> {
         self.site(site)
     }
 
+    /// The calculation of the goal, inlined or called, and the allocator's counter behind it.
+    fn goal(
+        &mut self,
+        execution: &mut Execution<'_>,
+        maxmemory: u64,
+    ) -> (Option<GoalCopy>, Option<Result<u64, String>>) {
+        // A called copy comes first where there is one: what is inlined behind it in the same
+        // function only looks whether enough was freed.
+        if let Some(called) = called::find(self.image, execution, maxmemory) {
+            return (Some(called.goal), Some(called.counter));
+        }
+        match goal::find(execution, maxmemory) {
+            Ok(goal) => {
+                let counter = members::counter_behind(self.image, &goal.mem_reported, execution);
+                (Some(goal), Some(counter))
+            }
+            Err(why) => {
+                self.refuse("goal", &why.to_string());
+                (None, None)
+            }
+        }
+    }
+
     /// The allocator's counter, by the name of the function that returns it and by what the eviction
-    /// function uses; where both answer they must agree.
-    fn allocator_counter(&mut self, goal: Option<(&GoalCopy, &Execution<'_>)>) -> Option<u64> {
+    /// function uses (`used`); where both answer they must agree.
+    fn allocator_counter(&mut self, used: Option<Result<u64, String>>) -> Option<u64> {
         let named = self.image.function(ALLOCATOR_FUNCTION).map(|symbol| {
             self.plan.functions.push(Function {
                 name: ALLOCATOR_FUNCTION.to_owned(),
                 address: symbol.address,
             });
             members::counter_returned_by(self.image, symbol.address)
-        });
-        let used = goal.map(|(goal, execution)| {
-            members::counter_behind(self.image, &goal.mem_reported, execution)
         });
         let why = match (named, used) {
             (Some(Ok(named)), Some(Ok(used))) if named != used => format!(
@@ -178,12 +193,11 @@ impl Planner<'_, '_> {
     }
 
     fn goal_site(&mut self, execution: &mut Execution<'_>, goal: &GoalCopy, maxmemory: u64) {
-        let mem_tofree = goal.mem_used.minus(&goal.maxmemory);
         let values = [
             &goal.mem_reported,
             &goal.overhead,
             &goal.mem_used,
-            &mem_tofree,
+            &goal.mem_tofree,
             &goal.maxmemory,
         ];
         let best = goal::candidates(execution, goal)

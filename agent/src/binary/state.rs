@@ -149,40 +149,18 @@ impl State {
         }
     }
 
-    /// What holds at the block at `address` whichever of `states` control comes from. In a loop
-    /// (`around`), only where the stack is survives.
-    pub fn merge(
-        mut states: Vec<Self>,
-        around: bool,
-        address: u64,
-        atoms: &mut Atoms,
-    ) -> Option<Self> {
-        let stack_pointer = atoms.value(Atom::Entry(4));
+    /// What holds at the block at `address` whichever of `states` control comes from.
+    pub fn merge(mut states: Vec<Self>, address: u64, atoms: &mut Atoms) -> Option<Self> {
         let mut merged = states.pop()?;
-        if states.is_empty() && !around {
+        if states.is_empty() {
             return Some(merged);
         }
         for number in 0..merged.registers.len() {
             let options = states.iter().map(|state| &state.registers[number]);
             let own = merged.registers[number].clone();
-            let same = options.clone().all(|option| *option == own);
-            let frame = own.minus(&stack_pointer).as_constant().is_some();
-            if same && (!around || frame) {
-                continue;
-            }
             let index = u32::try_from(number).unwrap_or(u32::MAX);
-            merged.registers[number] = if around {
-                atoms.value(Atom::Opaque { address, index })
-            } else {
-                merge_values(options.cloned().chain([own]), address, index, atoms)
-            };
-        }
-        if around {
-            merged.stack.clear();
-            merged.flags = Flags::Unknown;
-            merged.facts = Rc::new(Vec::new());
-            merged.generation = address;
-            return Some(merged);
+            merged.registers[number] =
+                merge_values(options.cloned().chain([own]), address, index, atoms);
         }
         let slots: Vec<(i64, u8)> = merged
             .stack
@@ -226,6 +204,33 @@ impl State {
         }
         Some(merged)
     }
+}
+
+impl State {
+    /// Forgets what a loop changes whose head is the block at `address`. Facts are about values, not
+    /// about places, so they go on to hold.
+    pub fn enter_loop(&mut self, effects: &LoopEffects, address: u64, atoms: &mut Atoms) {
+        for number in (0..self.registers.len()).filter(|number| *number != RSP) {
+            if effects.registers[number] {
+                let index = u32::try_from(number).unwrap_or(u32::MAX);
+                self.registers[number] = atoms.value(Atom::Opaque { address, index });
+            }
+        }
+        self.flags = Flags::Unknown;
+        if effects.memory {
+            self.stack.clear();
+            self.generation = address;
+        }
+    }
+}
+
+/// What the instructions of a loop change.
+#[derive(Clone, Debug, Default)]
+pub struct LoopEffects {
+    /// By x86-64 number.
+    pub registers: [bool; 16],
+    /// Whether they store or call.
+    pub memory: bool,
 }
 
 fn merge_values(

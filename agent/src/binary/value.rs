@@ -249,7 +249,7 @@ pub enum Atom {
 }
 
 /// All atoms of one analysis, each once.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Atoms {
     atoms: Vec<Atom>,
     ids: HashMap<Atom, AtomId>,

@@ -1,0 +1,223 @@
+//! The form in which `getMaxmemoryState()` is called, not inlined, where the goal is computed.
+//!
+//! It is recognised by what it does, not by its name: of the calls before the eviction loop, the one
+//! to a function that holds a copy of the calculation. That function is executed with what the
+//! caller passes, so the tests of its optional results are decided; where it returns "over the
+//! limit" it has stored `mem_reported` and `mem_tofree` in two stack slots of the caller. They hold
+//! nothing of use where it returns 0, so the goal site lies behind the caller's test of the result.
+
+use std::collections::HashMap;
+
+use iced_x86::FlowControl;
+
+use super::arguments;
+use super::code::{EdgeKind, FunctionCode};
+use super::execute::Execution;
+use super::goal::{self, GoalCopy};
+use super::image::Image;
+use super::members;
+use super::paths;
+use super::state::{Flags, RSP, State};
+use super::value::{Atom, Relation, Value};
+
+/// A called copy, as the caller sees it.
+pub struct CalledCopy {
+    /// The calculation, in the caller's values.
+    pub goal: GoalCopy,
+    /// The allocator's counter behind `mem_reported`, or why it is not known.
+    pub counter: Result<u64, String>,
+}
+
+/// What a called copy leaves behind.
+struct Callee {
+    /// Stack slot of `mem_reported`, by its offset from the stack pointer at the caller's entry.
+    mem_reported: i64,
+    /// Stack slot of `mem_tofree`.
+    mem_tofree: i64,
+    counter: Result<u64, String>,
+}
+
+/// Finds the called copy, and executes the caller again with what is then known.
+pub fn find(
+    image: &Image<'_>,
+    execution: &mut Execution<'_>,
+    maxmemory: u64,
+) -> Option<CalledCopy> {
+    let code = execution.code;
+    for block in goal::blocks_before_eviction(execution) {
+        let states = execution.states_in(block);
+        for (call, state) in code.blocks.get(block)?.instructions.iter().zip(states) {
+            if call.flow_control() != FlowControl::Call {
+                continue;
+            }
+            let callee = call.near_branch_target();
+            if let Some(callee) = examine(image, execution, callee, state, maxmemory) {
+                return in_caller(execution, call.ip(), callee, maxmemory);
+            }
+        }
+    }
+    None
+}
+
+/// Executes a callee from the state at its call, and looks for the calculation in it.
+fn examine(
+    image: &Image<'_>,
+    caller: &mut Execution<'_>,
+    function: u64,
+    mut entry: State,
+    maxmemory: u64,
+) -> Option<Callee> {
+    let top = caller.stack_offset(&entry.registers[RSP])?;
+    let mut code = FunctionCode::decode(image, function).ok()?;
+    entry.registers[RSP] = entry.registers[RSP].offset(8_u64.wrapping_neg());
+    entry.stack.clear();
+    entry.flags = Flags::Unknown;
+    entry.generation = function;
+    let atoms = caller.atoms.clone();
+    // Most callees are told apart by this alone, before anything is asked about their callees.
+    let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
+    goal::find(&mut first_look, maxmemory).ok()?;
+    code.arguments = arguments::of_callees(image, &code);
+    let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
+    let goal = goal::find(&mut execution, maxmemory).ok()?;
+
+    // Without the edge "over the limit" it always returns 0, and behind it never.
+    let over = (goal.deciding_block, goal.over_edge);
+    let mut within = Execution::run_from(&code, entry, atoms, Some(over));
+    if !always_returns_zero(&mut within) {
+        return None;
+    }
+    let state = execution.state_along(goal.deciding_block, goal.over_edge)?;
+    let returns = paths::to_returns(&mut execution, state, (goal.over_block, 0))?;
+    let fails = |state: &State, execution: &mut Execution<'_>| {
+        let result = execution.atoms.zero_extended(&state.registers[0], 32);
+        result.as_constant().is_some_and(|result| result != 0)
+    };
+    if !returns.iter().all(|state| fails(state, &mut execution)) {
+        return None;
+    }
+    let mut slot = |wanted: &Value| {
+        let first = returns.first()?;
+        let mut found = first.stack.keys().copied().filter(|at| {
+            *at >= top
+                && returns.iter().all(|state| {
+                    state.stack.get(at).is_some_and(|(value, width)| {
+                        *width == 8
+                            && goal::resolve(&mut execution.atoms, value, &state.facts) == *wanted
+                    })
+                })
+        });
+        found.next()
+    };
+    let (mem_reported, mem_tofree) = (slot(&goal.mem_reported)?, slot(&goal.mem_tofree)?);
+    Some(Callee {
+        mem_reported,
+        mem_tofree,
+        counter: members::counter_behind(image, &goal.mem_reported, &execution),
+    })
+}
+
+fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
+    let code = execution.code;
+    let leaving = (0..code.blocks.len()).filter(|block| code.blocks[*block].leaves);
+    leaving.into_iter().all(|block| {
+        // A block that cannot be reached has no states.
+        execution
+            .states_in(block)
+            .last()
+            .cloned()
+            .is_none_or(|state| {
+                let result = execution.atoms.zero_extended(&state.registers[0], 32);
+                result == Value::constant(0)
+            })
+    })
+}
+
+/// The calculation in the caller's values: two slots, filled by the call at `site`.
+fn in_caller(
+    execution: &mut Execution<'_>,
+    site: u64,
+    callee: Callee,
+    maxmemory: u64,
+) -> Option<CalledCopy> {
+    let mut left_by_call = |index| {
+        execution.atoms.value(Atom::Opaque {
+            address: site,
+            index,
+        })
+    };
+    let (mem_reported, mem_tofree) = (left_by_call(1_000), left_by_call(1_001));
+    let limit = execution.atoms.value(Atom::Global {
+        address: maxmemory,
+        width: 8,
+        generation: site,
+    });
+    let mem_used = mem_tofree.plus(&limit, 1);
+    execution.again(HashMap::from([(
+        site,
+        vec![
+            (callee.mem_reported, mem_reported.clone()),
+            (callee.mem_tofree, mem_tofree.clone()),
+        ],
+    )]));
+    let (deciding_block, over_edge, over_block) = test_of_result(execution, site)?;
+    Some(CalledCopy {
+        goal: GoalCopy {
+            deciding_block,
+            over_edge,
+            over_block,
+            overhead: mem_reported.minus(&mem_used),
+            mem_reported,
+            mem_used,
+            mem_tofree,
+            maxmemory: limit,
+        },
+        counter: callee.counter,
+    })
+}
+
+/// The branch on whether the call at `site` returned 0, and its edge where it did not.
+fn test_of_result(execution: &mut Execution<'_>, site: u64) -> Option<(usize, EdgeKind, usize)> {
+    let code = execution.code;
+    for index in goal::blocks_before_eviction(execution) {
+        let block = code.blocks.get(index)?;
+        let Some(last) = block
+            .instructions
+            .last()
+            .filter(|last| last.is_jcc_short_or_near())
+        else {
+            continue;
+        };
+        let states = execution.states_in(index);
+        let condition = states
+            .last()
+            .and_then(|state| state.flags.condition(last.condition_code()));
+        let Some(condition) = condition.filter(|condition| {
+            condition.right == Value::constant(0) && is_result_of(execution, &condition.left, site)
+        }) else {
+            continue;
+        };
+        let over_edge = match condition.relation {
+            Relation::NotEqual => EdgeKind::Taken,
+            Relation::Equal => EdgeKind::FallThrough,
+            _ => continue,
+        };
+        let (over_block, _) = block
+            .successors
+            .iter()
+            .find(|(_, kind)| *kind == over_edge)?;
+        return Some((index, over_edge, *over_block));
+    }
+    None
+}
+
+fn is_result_of(execution: &Execution<'_>, value: &Value, site: u64) -> bool {
+    let atom = |value: &Value| value.as_atom().and_then(|atom| execution.atoms.get(atom));
+    match atom(value) {
+        Some(Atom::Call { site: own, .. }) => *own == site,
+        Some(Atom::ZeroExtended { bits: 32, of }) => {
+            matches!(atom(of), Some(Atom::Call { site: own, .. }) if *own == site)
+        }
+        _ => false,
+    }
+}
