@@ -120,9 +120,13 @@ fn a_server_that_starts_later_is_seen_within_two_seconds() -> anyhow::Result<()>
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
-    let redis = Redis::start(&[])?;
+    // Under a name that no other agent on this host looks for: its probes would stay.
+    let directory = tempfile::tempdir()?;
+    let name = format!("probed-{}", std::process::id());
+    let redis = Redis::start_program(copy_to(directory.path(), &name)?, &[])?;
+    let only = format!("^{name}$");
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
-        let mut agent = Agent::start(&["--probe-mode", "every-call"])?;
+        let mut agent = Agent::start(&["--probe-mode", "every-call", "--process-match", &only])?;
         agent.wait_for(&redis.name(), Duration::from_secs(3))?;
         let (attached, original) = code_at_sites(&redis)?;
         ensure!(
@@ -150,7 +154,7 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
 fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for()
 -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let deleted = Redis::start_program(copy_to(directory.path())?, &[])?;
+    let deleted = Redis::start_program(copy_to(directory.path(), "redis-server")?, &[])?;
     std::fs::remove_file(directory.path().join("redis-server"))?;
 
     let hidden_directory = tempfile::tempdir()?;

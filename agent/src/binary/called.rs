@@ -76,44 +76,60 @@ fn examine(
     let atoms = caller.atoms.clone();
     // Most callees are told apart by this alone, before anything is asked about their callees.
     let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
-    goal::find(&mut first_look, maxmemory).ok()?;
+    goal::first_comparison(&mut first_look, maxmemory)?;
     code.arguments = arguments::of_callees(image, &code);
     let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
-    let goal = goal::find(&mut execution, maxmemory).ok()?;
+    let (block, comparison) = goal::first_comparison(&mut execution, maxmemory)?;
+    let (over_edge, over_block) = comparison.over?;
 
-    // Without the edge "over the limit" it always returns 0, and behind it never.
-    let over = (goal.deciding_block, goal.over_edge);
-    let mut within = Execution::run_from(&code, entry, atoms, Some(over));
+    // Where even mem_reported is within the limit it must return 0.
+    let mut within = Execution::run_from(&code, entry, atoms, Some((block, over_edge)));
     if !always_returns_zero(&mut within) {
         return None;
     }
-    let state = execution.state_along(goal.deciding_block, goal.over_edge)?;
-    let returns = paths::to_returns(&mut execution, state, (goal.over_block, 0))?;
-    let fails = |state: &State, execution: &mut Execution<'_>| {
+    // Beyond, compilers make several ways of it, as an overhead of 0 needs no second comparison: on
+    // each the result must be known, and where it is not 0, both slots.
+    let state = execution.state_along(block, over_edge)?;
+    let returns = paths::to_returns(&mut execution, state, (over_block, 0))?;
+    let mut over_limit = Vec::new();
+    for state in returns {
         let result = execution.atoms.zero_extended(&state.registers[0], 32);
-        result.as_constant().is_some_and(|result| result != 0)
-    };
-    if !returns.iter().all(|state| fails(state, &mut execution)) {
-        return None;
+        if result.as_constant()? != 0 {
+            over_limit.push(state);
+        }
     }
-    let mut slot = |wanted: &Value| {
-        let first = returns.first()?;
-        let mut found = first.stack.keys().copied().filter(|at| {
-            *at >= top
-                && returns.iter().all(|state| {
-                    state.stack.get(at).is_some_and(|(value, width)| {
-                        *width == 8
-                            && goal::resolve(&mut execution.atoms, value, &state.facts) == *wanted
-                    })
-                })
-        });
-        found.next()
+    let mem_reported = comparison.value;
+    let slots: Vec<i64> = over_limit.first()?.stack.keys().copied().collect();
+    let mut slot = |holds: &dyn Fn(&Execution<'_>, &Value) -> bool| {
+        slots.iter().copied().filter(|at| *at >= top).find(|at| {
+            over_limit.iter().all(|state| match state.stack.get(at) {
+                Some((value, 8)) => {
+                    let value = goal::resolve(&mut execution.atoms, value, &state.facts);
+                    holds(&execution, &value)
+                }
+                _ => false,
+            })
+        })
     };
-    let (mem_reported, mem_tofree) = (slot(&goal.mem_reported)?, slot(&goal.mem_tofree)?);
+    let reported_slot = slot(&|_, value| *value == mem_reported)?;
+    let tofree_slot =
+        slot(&|execution, value| is_goal(execution, value, &mem_reported, maxmemory))?;
     Some(Callee {
-        mem_reported,
-        mem_tofree,
-        counter: members::counter_behind(image, &goal.mem_reported, &execution),
+        mem_reported: reported_slot,
+        mem_tofree: tofree_slot,
+        counter: members::counter_behind(image, &mem_reported, &execution),
+    })
+}
+
+/// Whether `value` is `mem_reported - overhead - maxmemory`, for whatever overhead.
+fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxmemory: u64) -> bool {
+    let taken_off = mem_reported.minus(value);
+    taken_off.atoms().any(|atom| {
+        let limit = Value::atom(atom);
+        let overhead = taken_off.minus(&limit);
+        execution.atoms.as_global(&limit) == Some(maxmemory)
+            && !overhead.shares_atoms_with(&limit)
+            && !overhead.shares_atoms_with(mem_reported)
     })
 }
 

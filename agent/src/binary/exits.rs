@@ -4,8 +4,8 @@
 //! exactly one done site. The sites are the vertices of a minimum cut of the control-flow graph,
 //! weighted by what a probe costs there and by how much work would still follow it unmeasured; an
 //! instruction that a loop can follow is no candidate, as the loop is the work. Where several cuts
-//! cost the same, the one nearest to the exits. Edges of infinite capacity against the flow of
-//! control make the side of the exits closed under succession, so that no path crosses the cut twice.
+//! cost the same, the one nearest to the exits. Edges against the flow of control make it cost
+//! something when a path crosses the cut twice: the second hit counts nothing, but has its price.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use super::execute::Execution;
 use super::paths::{self, Point};
 use super::plan::Operand;
 use super::state::{Flags, State};
-use super::value::{AtomId, Value};
+use super::value::{Atom, AtomId, Value};
 
 /// Capacity of an edge that must not be cut.
 const INFINITE: u64 = 1 << 40;
@@ -32,8 +32,12 @@ const COST_WEIGHT: u64 = 16;
 const FOLLOWING_CALL_WEIGHT: u64 = 4;
 /// Most following calls that are weighed.
 const MAX_FOLLOWING_CALLS: u64 = 16;
+/// What it weighs that a path crosses the cut a second time; less than one more site.
+const SECOND_HIT_WEIGHT: u64 = 12;
 /// What it weighs that the result is not known at an instruction; less than one more site.
-const RESULT_UNKNOWN_WEIGHT: u64 = 2;
+const RESULT_UNKNOWN_WEIGHT: u64 = 24;
+/// How many merges are taken apart, one after the other.
+const MAX_SPLITS: u32 = 3;
 /// The values of `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` (evict.c).
 const RESULTS: [u64; 3] = [0, 1, 2];
 
@@ -157,7 +161,7 @@ fn connect(
 ) {
     if let (Some(from), Some(to)) = (nodes.get(&from), nodes.get(&to)) {
         network.add_edge(from.1, to.0, INFINITE);
-        network.add_edge(to.0, from.1, INFINITE);
+        network.add_edge(to.0, from.1, SECOND_HIT_WEIGHT);
     }
 }
 
@@ -228,8 +232,7 @@ fn calls_from(code: &FunctionCode, (block, index): Point) -> u64 {
     here + later
 }
 
-/// The register that holds, at `point`, what the function will return: for each possible result,
-/// every path from there that is possible when the register holds it returns it.
+/// The register that holds, at `point`, what the function will return.
 fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Option<Operand> {
     let returned = returned_from(execution, state.clone(), point)?;
     let plausible = |value: &Value| {
@@ -251,35 +254,59 @@ fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Opti
     order.into_iter().find_map(|number: u8| {
         let value = state.registers.get(usize::from(number))?.clone();
         let low = execution.atoms.zero_extended(&value, 32);
-        if !plausible(&low) {
-            return None;
-        }
-        let holds = match low.as_constant() {
-            Some(constant) => RESULTS.contains(&constant),
-            None => {
-                let (atom, _) = value.as_atom_plus_constant()?;
-                RESULTS.iter().all(|result| {
-                    returns_what_it_holds(execution, state, point, &value, atom, *result)
-                })
-            }
-        };
+        let holds = plausible(&low) && holds_result(execution, state, point, number, MAX_SPLITS);
         holds.then_some(Operand::Register { number, width: 4 })
     })
 }
 
-fn returns_what_it_holds(
+/// Whether, for each possible result, every path that is possible when the register holds it returns
+/// it. Where that cannot be seen, because the register and the flags come from several ways, it is
+/// asked for each way.
+fn holds_result(
     execution: &mut Execution<'_>,
     state: &State,
     point: Point,
-    value: &Value,
-    atom: AtomId,
-    result: u64,
+    number: u8,
+    splits: u32,
 ) -> bool {
-    let constant = value.minus(&Value::atom(atom));
-    let by = Value::constant(result).minus(&constant);
-    let mut assumed = state.clone();
-    substitute_state(execution, &mut assumed, atom, &by);
-    returned_from(execution, assumed, point).is_some_and(|returned| {
+    let Some(value) = state.registers.get(usize::from(number)).cloned() else {
+        return false;
+    };
+    let low = execution.atoms.zero_extended(&value, 32);
+    if let Some(constant) = low.as_constant() {
+        return RESULTS.contains(&constant)
+            && returns_only(execution, state.clone(), point, constant);
+    }
+    let Some((atom, _)) = value.as_atom_plus_constant() else {
+        return false;
+    };
+    let each_result = RESULTS.iter().all(|result| {
+        let constant = value.minus(&Value::atom(atom));
+        let by = Value::constant(*result).minus(&constant);
+        let mut assumed = state.clone();
+        substitute_state(execution, &mut assumed, atom, &by);
+        returns_only(execution, assumed, point, *result)
+    });
+    if each_result || splits == 0 {
+        return each_result;
+    }
+    let Some(Atom::Merged { address, options }) = execution.atoms.get(atom).cloned() else {
+        return false;
+    };
+    let merged = execution.atoms.merged_at(address);
+    (0..options.len()).all(|way| {
+        let mut on_way = state.clone();
+        for (atom, options) in &merged {
+            if let Some(option) = options.get(way) {
+                substitute_state(execution, &mut on_way, *atom, option);
+            }
+        }
+        holds_result(execution, &on_way, point, number, splits - 1)
+    })
+}
+
+fn returns_only(execution: &mut Execution<'_>, state: State, point: Point, result: u64) -> bool {
+    returned_from(execution, state, point).is_some_and(|returned| {
         returned
             .iter()
             .all(|value| value.as_constant() == Some(result))

@@ -147,10 +147,27 @@ pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candida
     found
 }
 
-struct Comparison {
-    value: Value,
-    maxmemory: Value,
-    over: Option<(EdgeKind, usize)>,
+/// A comparison with `maxmemory`.
+pub struct Comparison {
+    /// What is compared.
+    pub value: Value,
+    /// The load of `maxmemory` that it is compared with.
+    pub maxmemory: Value,
+    /// The edge that is taken where the value is above, and the block it leads to.
+    pub over: Option<(EdgeKind, usize)>,
+}
+
+/// The first comparison with `maxmemory` that tells what is above it, and its block.
+pub fn first_comparison(
+    execution: &mut Execution<'_>,
+    maxmemory: u64,
+) -> Option<(usize, Comparison)> {
+    blocks_before_eviction(execution)
+        .into_iter()
+        .find_map(|block| {
+            let comparison = comparison_with(execution, block, maxmemory)?;
+            comparison.over.map(|_| (block, comparison))
+        })
 }
 
 /// What a block's last instruction, a conditional jump, compares with the global at `maxmemory`,
@@ -303,7 +320,7 @@ fn only_possible(
         })
     });
     let only = possible.next()?;
-    possible.next().is_none().then(|| only.clone())
+    possible.all(|other| other == only).then(|| only.clone())
 }
 
 fn is_impossible(condition: &Condition) -> bool {

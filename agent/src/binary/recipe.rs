@@ -69,7 +69,11 @@ impl Reach {
     pub fn recipe(&self, wanted: &Value) -> Option<Recipe> {
         (1..=3)
             .find_map(|length| self.sum(wanted, length, 0))
-            .map(|terms| Recipe { terms })
+            .map(|mut terms| {
+                // What is added first, as one writes it.
+                terms.sort_by_key(|term| term.negative);
+                Recipe { terms }
+            })
     }
 
     fn sum(&self, wanted: &Value, length: usize, from: usize) -> Option<Vec<Term>> {

@@ -14,7 +14,7 @@ pub const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// Most facts that are carried along.
 const MAX_FACTS: usize = 64;
 /// Most values that a merged value can be one of.
-const MAX_OPTIONS: usize = 4;
+const MAX_OPTIONS: usize = 8;
 /// Most stack slots that are carried along.
 const MAX_SLOTS: usize = 256;
 
@@ -159,8 +159,12 @@ impl State {
             let options = states.iter().map(|state| &state.registers[number]);
             let own = merged.registers[number].clone();
             let index = u32::try_from(number).unwrap_or(u32::MAX);
-            merged.registers[number] =
-                merge_values(options.cloned().chain([own]), address, index, atoms);
+            merged.registers[number] = merge_values(
+                options.cloned().chain([own]).collect(),
+                address,
+                index,
+                atoms,
+            );
         }
         let slots: Vec<(i64, u8)> = merged
             .stack
@@ -182,7 +186,7 @@ impl State {
             if let Some((own, _)) = merged.stack.get_mut(&at) {
                 let index = 0x8000_0000 | u32::try_from(at & 0x7fff_ffff).unwrap_or(0);
                 *own = merge_values(
-                    others.into_iter().chain([own.clone()]),
+                    others.into_iter().chain([own.clone()]).collect(),
                     address,
                     index,
                     atoms,
@@ -233,26 +237,10 @@ pub struct LoopEffects {
     pub memory: bool,
 }
 
-fn merge_values(
-    values: impl Iterator<Item = Value>,
-    address: u64,
-    index: u32,
-    atoms: &mut Atoms,
-) -> Value {
-    let mut options: Vec<Value> = Vec::new();
-    for value in values {
-        if !options.contains(&value) {
-            options.push(value);
-        }
-    }
-    match options.len() {
-        0 => atoms.value(Atom::Opaque { address, index }),
-        1 => options.swap_remove(0),
-        2..=MAX_OPTIONS => atoms.value(Atom::Merged {
-            address,
-            index,
-            options,
-        }),
+fn merge_values(options: Vec<Value>, address: u64, index: u32, atoms: &mut Atoms) -> Value {
+    match options.first() {
+        Some(first) if options.iter().all(|option| option == first) => first.clone(),
+        Some(_) if options.len() <= MAX_OPTIONS => atoms.value(Atom::Merged { address, options }),
         _ => atoms.value(Atom::Opaque { address, index }),
     }
 }

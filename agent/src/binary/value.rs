@@ -241,9 +241,8 @@ pub enum Atom {
     Merged {
         /// Address of the block.
         address: u64,
-        /// The register, or another number that tells apart what merges there.
-        index: u32,
-        /// What it can be.
+        /// What it is on each of the ways there, always in the same order: what is the same on
+        /// every way is the same value.
         options: Vec<Value>,
     },
 }
@@ -282,6 +281,20 @@ impl Atoms {
     /// What an atom is.
     pub fn get(&self, id: AtomId) -> Option<&Atom> {
         self.atoms.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// All values that merge at the block at `address`, with what each is on each way there.
+    pub fn merged_at(&self, address: u64) -> Vec<(AtomId, Vec<Value>)> {
+        let numbered = (0..).map(AtomId).zip(&self.atoms);
+        numbered
+            .filter_map(|(id, atom)| match atom {
+                Atom::Merged {
+                    address: own,
+                    options,
+                } if *own == address => Some((id, options.clone())),
+                _ => None,
+            })
+            .collect()
     }
 
     /// The global that `value` was loaded from, where it is exactly one 8-byte load.

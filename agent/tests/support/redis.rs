@@ -154,9 +154,9 @@ pub fn executable() -> anyhow::Result<std::path::PathBuf> {
         .context("redis-server is a broken link")
 }
 
-/// A command that starts a copy of redis-server under the name `redis-server`.
-pub fn copy_to(directory: &Path) -> anyhow::Result<Command> {
-    let copy = directory.join("redis-server");
+/// A command that starts a copy of redis-server under the name `name`.
+pub fn copy_to(directory: &Path, name: &str) -> anyhow::Result<Command> {
+    let copy = directory.join(name);
     std::fs::copy(executable()?, &copy)?;
     Ok(Command::new::<&OsStr>(copy.as_ref()))
 }
