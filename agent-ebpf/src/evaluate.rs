@@ -26,38 +26,66 @@ pub fn copy_registers(to: &mut [u64; 16], regs: &pt_regs) {
     to[15] = regs.r15;
 }
 
-/// The value of one term; `None` where its memory cannot be read.
-#[inline(always)]
-pub fn term(term: &Term, registers: &[u64; 16]) -> Option<u64> {
-    let register = registers[usize::from(term.register & 15)];
-    let value = match term.kind {
-        kind if kind == TermKind::Register as u8 => register,
-        kind if kind == TermKind::Memory as u8 => {
-            read_user(register.wrapping_add(term.displacement as u64))?
-        }
-        kind if kind == TermKind::Absolute as u8 => read_user(term.displacement as u64)?,
-        _ => 0,
-    };
-    let value = if term.width == 4 {
-        value as u32 as u64
-    } else {
-        value
-    };
-    Some(if term.negative != 0 {
-        value.wrapping_neg()
-    } else {
-        value
-    })
+/// A value that may not be known. Not an `Option`, whose absent payload the compiler leaves
+/// undefined: the verifier refuses a program that so much as copies it.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// The value; 0 where it is not known.
+    pub value: u64,
+    /// Whether it is.
+    pub is_known: bool,
 }
 
-/// The value of a recipe; `None` where memory that it needs cannot be read.
+impl Known {
+    /// Not known.
+    pub const NOT: Self = Self {
+        value: 0,
+        is_known: false,
+    };
+}
+
+/// The value of one term; not known where its memory cannot be read.
 #[inline(always)]
-pub fn recipe(recipe: &Recipe, registers: &[u64; 16]) -> Option<u64> {
-    let mut sum = 0_u64;
-    for each in &recipe.terms {
-        sum = sum.wrapping_add(term(each, registers)?);
+pub fn term(term: &Term, registers: &[u64; 16]) -> Known {
+    let on_register = term.kind == TermKind::Register as u8 || term.kind == TermKind::Memory as u8;
+    let in_memory = term.kind == TermKind::Memory as u8 || term.kind == TermKind::Absolute as u8;
+    let base = if on_register {
+        registers[usize::from(term.register & 15)]
+    } else {
+        0
+    };
+    let mut value = base.wrapping_add(term.displacement as u64);
+    if in_memory {
+        match read_user(value) {
+            Some(read) => value = read,
+            None => return Known::NOT,
+        }
     }
-    Some(sum)
+    if term.width == 4 {
+        value = value as u32 as u64;
+    }
+    if term.negative != 0 {
+        value = value.wrapping_neg();
+    }
+    Known {
+        value,
+        is_known: true,
+    }
+}
+
+/// The value of a recipe; not known where memory that it needs cannot be read.
+#[inline(always)]
+pub fn recipe(recipe: &Recipe, registers: &[u64; 16]) -> Known {
+    let mut sum = Known {
+        value: 0,
+        is_known: true,
+    };
+    for each in &recipe.terms {
+        let Known { value, is_known } = term(each, registers);
+        sum.value = sum.value.wrapping_add(value);
+        sum.is_known &= is_known;
+    }
+    sum
 }
 
 /// The 8 bytes at an address of the traced process.

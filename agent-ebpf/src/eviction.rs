@@ -6,10 +6,11 @@
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_ebpf::{
-    Check, EvictionStats, Fault, ProgramKind, ResultKind, ServerConfig, Variable, bounds,
+    Check, EvictionStats, Fault, Member, ProgramKind, ResultKind, ServerConfig, TermKind, Variable,
+    bounds,
 };
 
-use crate::evaluate::{copy_registers, read_user, recipe, term};
+use crate::evaluate::{Known, copy_registers, read_user, recipe, term};
 use crate::maps::{Hit, hit};
 
 /// A call begins.
@@ -74,11 +75,15 @@ pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
     if stats.evicting_since_ns != 0 {
         // SAFETY: the kernel passes the registers of the probed thread.
         copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
-        let result = match config.results.get(site as usize) {
-            Some(place) if place.kind != 0 => term(place, &stats.registers),
-            _ => None,
-        };
-        let result = result.map_or(ResultKind::Unknown, |result| result_kind(result as u32));
+        let mut result = ResultKind::Unknown;
+        if let Some(place) = config.results.get(site as usize)
+            && place.kind != TermKind::Absent as u8
+        {
+            let Known { value, is_known } = term(place, &stats.registers);
+            if is_known {
+                result = result_kind(value as u32);
+            }
+        }
         end_evicting(stats, ended, result);
         // The return program has nothing left to count.
         stats.entered_ns = 0;
@@ -95,24 +100,24 @@ fn evaluate_goal(config: &ServerConfig, stats: &mut EvictionStats) -> bool {
     let used = known(config, stats, Variable::MemUsed);
     let tofree = known(config, stats, Variable::MemTofree);
     let maxmemory = known(config, stats, Variable::Maxmemory);
-    if let (Some(used), Some(maxmemory)) = (used, maxmemory)
-        && used <= maxmemory
-    {
+    if used.is_known && maxmemory.is_known && used.value <= maxmemory.value {
         return false;
     }
     check_allocator(config, stats, reported);
-    if let (Some(reported), Some(overhead), Some(used), Some(tofree), Some(maxmemory)) =
-        (reported, overhead, used, tofree, maxmemory)
+    if reported.is_known
+        && overhead.is_known
+        && used.is_known
+        && tofree.is_known
+        && maxmemory.is_known
     {
-        let right =
-            used == reported.wrapping_sub(overhead) && tofree == used.wrapping_sub(maxmemory);
+        let right = used.value == reported.value.wrapping_sub(overhead.value)
+            && tofree.value == used.value.wrapping_sub(maxmemory.value);
         check(stats, Check::Arithmetic, right);
     }
-    if let Some(maxmemory) = maxmemory
-        && config.members[evictscope_ebpf::Member::Maxmemory as usize] != 0
-    {
-        match read_user(config.members[evictscope_ebpf::Member::Maxmemory as usize]) {
-            Some(member) => check(stats, Check::Maxmemory, member == maxmemory),
+    let member = config.members[Member::Maxmemory as usize];
+    if maxmemory.is_known && member != 0 {
+        match read_user(member) {
+            Some(member) => check(stats, Check::Maxmemory, member == maxmemory.value),
             None => stats.faults[Fault::Member as usize] += 1,
         }
     }
@@ -124,12 +129,10 @@ fn evaluate_goal(config: &ServerConfig, stats: &mut EvictionStats) -> bool {
 }
 
 #[inline(always)]
-fn check_allocator(config: &ServerConfig, stats: &mut EvictionStats, reported: Option<u64>) {
-    if let Some(reported) = reported
-        && config.used_memory.address != 0
-    {
+fn check_allocator(config: &ServerConfig, stats: &mut EvictionStats, reported: Known) {
+    if reported.is_known && config.used_memory.address != 0 {
         match read_user(config.used_memory.address) {
-            Some(counter) => check(stats, Check::Allocator, counter == reported),
+            Some(counter) => check(stats, Check::Allocator, counter == reported.value),
             None => stats.faults[Fault::Allocator as usize] += 1,
         }
     }
@@ -144,22 +147,22 @@ fn check(stats: &mut EvictionStats, check: Check, right: bool) {
 }
 
 #[inline(always)]
-fn known(config: &ServerConfig, stats: &mut EvictionStats, variable: Variable) -> Option<u64> {
+fn known(config: &ServerConfig, stats: &mut EvictionStats, variable: Variable) -> Known {
     let how = &config.recipes[variable as usize];
     if !how.is_known() {
-        return None;
+        return Known::NOT;
     }
-    let value = recipe(how, &stats.registers);
-    if value.is_none() {
+    let known = recipe(how, &stats.registers);
+    if !known.is_known {
         stats.faults[Fault::Recipe as usize] += 1;
     }
-    value
+    known
 }
 
 #[inline(always)]
-fn keep(stats: &mut EvictionStats, variable: Variable, value: Option<u64>) {
-    stats.pending[variable as usize] = value.unwrap_or(0);
-    stats.pending_known[variable as usize] = value.is_some() as u64;
+fn keep(stats: &mut EvictionStats, variable: Variable, known: Known) {
+    stats.pending[variable as usize] = known.value;
+    stats.pending_known[variable as usize] = known.is_known as u64;
 }
 
 #[inline(always)]

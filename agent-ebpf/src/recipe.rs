@@ -38,12 +38,14 @@ pub const VARIABLES: [Variable; 5] = [
 pub enum TermKind {
     /// Nothing: the term is not used.
     Absent = 0,
-    /// The register itself.
+    /// Register + displacement.
     Register = 1,
     /// User memory at register + displacement.
     Memory = 2,
     /// User memory at the absolute address in displacement.
     Absolute = 3,
+    /// The displacement itself.
+    Constant = 4,
 }
 
 /// One summand of a recipe.
@@ -60,7 +62,7 @@ pub struct Term {
     pub negative: u8,
     /// Keeps `displacement` aligned.
     pub reserved: u32,
-    /// Displacement or absolute address.
+    /// Displacement, absolute address or constant.
     pub displacement: i64,
 }
 

@@ -232,57 +232,63 @@ fn calls_from(code: &FunctionCode, (block, index): Point) -> u64 {
     here + later
 }
 
-/// The register that holds, at `point`, what the function will return.
+/// What the function will return from `point` on: always the same, or what a register holds, or one
+/// more (compilers tell the results apart by `result - 1 ≤ 1`).
 fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Option<Operand> {
     let returned = returned_from(execution, state.clone(), point)?;
-    let plausible = |value: &Value| {
-        value.as_constant().map_or_else(
-            || {
-                returned
-                    .iter()
-                    .any(|returned| returned.shares_atoms_with(value))
-            },
-            |constant| {
-                returned
-                    .iter()
-                    .all(|returned| returned.as_constant() == Some(constant))
-            },
-        )
-    };
+    if let [only] = returned.as_slice()
+        && let Some(result) = only.as_constant().filter(|result| RESULTS.contains(result))
+    {
+        return Some(Operand::Constant(result.cast_signed()));
+    }
     // Callee-saved registers first: they hold what is kept.
     let order = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
-    order.into_iter().find_map(|number: u8| {
-        let value = state.registers.get(usize::from(number))?.clone();
-        let low = execution.atoms.zero_extended(&value, 32);
-        let holds = plausible(&low) && holds_result(execution, state, point, number, MAX_SPLITS);
-        holds.then_some(Operand::Register { number, width: 4 })
+    [0, 1].into_iter().find_map(|plus: u8| {
+        order.into_iter().find_map(|number: u8| {
+            let place = Place { number, plus };
+            let holds = holds_result(execution, state, point, place, MAX_SPLITS);
+            holds.then_some(Operand::Register {
+                number,
+                width: 4,
+                plus: i64::from(plus),
+            })
+        })
     })
 }
 
-/// Whether, for each possible result, every path that is possible when the register holds it returns
-/// it. Where that cannot be seen, because the register and the flags come from several ways, it is
-/// asked for each way.
+/// A register and what to add to it.
+#[derive(Clone, Copy)]
+struct Place {
+    number: u8,
+    plus: u8,
+}
+
+/// Whether, for each possible result, every path that is possible when the place holds it returns
+/// it. Where that cannot be seen, because registers and flags come from several ways, it is asked
+/// for each way.
 fn holds_result(
     execution: &mut Execution<'_>,
     state: &State,
     point: Point,
-    number: u8,
+    place: Place,
     splits: u32,
 ) -> bool {
-    let Some(value) = state.registers.get(usize::from(number)).cloned() else {
+    let Some(value) = state.registers.get(usize::from(place.number)).cloned() else {
         return false;
     };
     let low = execution.atoms.zero_extended(&value, 32);
-    if let Some(constant) = low.as_constant() {
-        return RESULTS.contains(&constant)
-            && returns_only(execution, state.clone(), point, constant);
+    let held = low.offset(u64::from(place.plus));
+    let held = execution.atoms.zero_extended(&held, 32);
+    if let Some(result) = held.as_constant() {
+        return RESULTS.contains(&result) && returns_only(execution, state.clone(), point, result);
     }
-    let Some((atom, _)) = value.as_atom_plus_constant() else {
+    let Some((atom, constant)) = variable_part(execution, &value) else {
         return false;
     };
     let each_result = RESULTS.iter().all(|result| {
-        let constant = value.minus(&Value::atom(atom));
-        let by = Value::constant(*result).minus(&constant);
+        let by = Value::constant(*result)
+            .minus(&Value::constant(u64::from(place.plus)))
+            .minus(&Value::constant(constant.cast_unsigned()));
         let mut assumed = state.clone();
         substitute_state(execution, &mut assumed, atom, &by);
         returns_only(execution, assumed, point, *result)
@@ -301,8 +307,19 @@ fn holds_result(
                 substitute_state(execution, &mut on_way, *atom, option);
             }
         }
-        holds_result(execution, &on_way, point, number, splits - 1)
+        holds_result(execution, &on_way, point, place, splits - 1)
     })
+}
+
+/// The one atom that a value depends on, and what is added to it, over 32 bits.
+fn variable_part(execution: &Execution<'_>, value: &Value) -> Option<(AtomId, i64)> {
+    let (atom, constant) = value.as_atom_plus_constant()?;
+    match execution.atoms.get(atom)? {
+        Atom::ZeroExtended { bits: 32, of } if constant == 0 => {
+            of.as_atom_plus_constant().or(Some((atom, constant)))
+        }
+        _ => Some((atom, constant)),
+    }
 }
 
 fn returns_only(execution: &mut Execution<'_>, state: State, point: Point, result: u64) -> bool {

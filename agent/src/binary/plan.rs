@@ -148,12 +148,14 @@ pub struct Term {
 /// A value in reach at a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// A register, by its x86-64 number; `width` is 4 or 8 bytes.
+    /// A register plus a constant.
     Register {
         /// x86-64 number (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …).
         number: u8,
         /// 4 (zero-extended) or 8 bytes.
         width: u8,
+        /// What is added.
+        plus: i64,
     },
     /// Memory at a register plus a displacement, 8 bytes.
     Memory {
@@ -164,6 +166,8 @@ pub enum Operand {
         /// 4 (zero-extended) or 8 bytes.
         width: u8,
     },
+    /// Always the same.
+    Constant(i64),
     /// A global variable, 8 bytes.
     Global {
         /// Virtual address, as in the ELF file.
@@ -211,7 +215,17 @@ impl std::fmt::Display for Operand {
             names.get(usize::from(number)).copied().unwrap_or("?")
         };
         match self {
-            Self::Register { number, width } => f.write_str(name(*number, *width)),
+            Self::Register {
+                number,
+                width,
+                plus,
+            } => {
+                f.write_str(name(*number, *width))?;
+                match plus {
+                    0 => Ok(()),
+                    plus => write!(f, "{plus:+}"),
+                }
+            }
             Self::Memory {
                 base, displacement, ..
             } => {
@@ -223,6 +237,7 @@ impl std::fmt::Display for Operand {
                     displacement.unsigned_abs()
                 )
             }
+            Self::Constant(value) => write!(f, "{value}"),
             Self::Global { name, .. } => f.write_str(name),
         }
     }

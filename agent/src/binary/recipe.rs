@@ -35,7 +35,15 @@ impl Reach {
         };
         for (number, value) in state.registers.iter().enumerate() {
             let number = u8::try_from(number).unwrap_or(u8::MAX);
-            add(execution, Operand::Register { number, width: 8 }, value);
+            add(
+                execution,
+                Operand::Register {
+                    number,
+                    width: 8,
+                    plus: 0,
+                },
+                value,
+            );
         }
         if let Some(top) = execution.stack_offset(&state.registers[RSP]) {
             for (offset, (value, width)) in state.stack.iter().filter(|(offset, _)| **offset >= top)

@@ -131,7 +131,7 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
         let result = done.result.as_ref();
         let note = result.map_or_else(
             || "   (result not known)".to_owned(),
-            |place| format!("   (result in {place})"),
+            |place| format!("   (result: {place})"),
         );
         site("done", Some(&done.site), &note);
     }

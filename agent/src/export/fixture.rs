@@ -24,6 +24,7 @@ fn site(address: u64) -> Site {
 
 fn variable(name: &'static str, is_known: bool) -> VariablePlan {
     let operand = Operand::Register {
+        plus: 0,
         number: 3,
         width: 8,
     };

@@ -64,12 +64,17 @@ fn recipe(planned: &Recipe, load_bias: u64) -> kernel::Recipe {
 
 fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
     let (kind, register, width, displacement) = match operand {
-        Operand::Register { number, width } => (TermKind::Register, *number, *width, 0),
+        Operand::Register {
+            number,
+            width,
+            plus,
+        } => (TermKind::Register, *number, *width, *plus),
         Operand::Memory {
             base,
             displacement,
             width,
         } => (TermKind::Memory, *base, *width, *displacement),
+        Operand::Constant(value) => (TermKind::Constant, 0, 8, *value),
         Operand::Global { address, .. } => (
             TermKind::Absolute,
             0,

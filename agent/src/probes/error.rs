@@ -58,7 +58,12 @@ impl ProbeError {
 
     /// From loading or handling one program.
     pub(super) fn program(error: ProgramError) -> Self {
-        match is_permission(&error) {
+        // The verifier refuses with "permission denied", too, but says why.
+        let refused = matches!(
+            &error,
+            ProgramError::LoadError { verifier_log, .. } if !verifier_log.to_string().is_empty()
+        );
+        match is_permission(&error) && !refused {
             true => Self::NotPermitted(chain(&error)),
             false => Self::Program(error),
         }
