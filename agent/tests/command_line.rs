@@ -11,6 +11,7 @@ fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
         (&["run", "--listen", "nowhere"][..], "--listen"),
         (&["run", "--probe-mode", "sometimes"], "--probe-mode"),
         (&["run", "--process-match", "("], "--process-match"),
+        (&["run", "--process-match", ""], "every process"),
         (&["inspect"], "PID|PATH"),
         (&["frobnicate"], "frobnicate"),
     ] {

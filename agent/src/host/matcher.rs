@@ -14,8 +14,16 @@ const FAMILIES: [&str; 3] = ["redis-", "valkey-", "keydb-"];
 
 /// The pattern cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("--process-match is not a regular expression: {0}")]
-pub struct MatcherError(#[from] regex::Error);
+pub enum MatcherError {
+    /// The syntax is wrong.
+    #[error("--process-match is not a regular expression: {0}")]
+    Syntax(#[from] regex::Error),
+    /// It would make every process a server.
+    #[error(
+        "--process-match matches the empty string, and so every process: name the servers, as in ^redis-server$"
+    )]
+    MatchesEverything,
+}
 
 /// Tells servers by their names.
 #[derive(Clone, Debug)]
@@ -38,7 +46,11 @@ impl Matcher {
     /// last component of its title's first word. One is enough: on Debian, the second one of
     /// every redis-server is `redis-check-rdb`.
     pub fn new(pattern: &str) -> Result<Self, MatcherError> {
-        Ok(Self(Regex::new(pattern)?))
+        let pattern = Regex::new(pattern)?;
+        if pattern.is_match("") {
+            return Err(MatcherError::MatchesEverything);
+        }
+        Ok(Self(pattern))
     }
 
     pub(super) fn role(&self, process: &Observed) -> Role {

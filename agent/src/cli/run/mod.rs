@@ -92,7 +92,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         .spawn(move || watcher.watch(&stopped))
         .context("cannot start the watching thread")?;
 
-    tracing::info!("serving http://{}/metrics", arguments.listen);
+    let address = listener
+        .local_addr()
+        .context("the listening socket is gone")?;
+    tracing::info!("serving http://{address}/metrics");
     let served = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;

@@ -3,7 +3,7 @@
 //! It runs in a thread of its own: looking at processes, planning, attaching and reading maps all
 //! block. What it learns goes to the exporter through [`Shared`]; nothing comes back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ pub struct Watcher {
     plans: Plans,
     watched: HashMap<Identity, Watched>,
     failed: HashMap<Identity, Failure>,
+    hidden: HashSet<u32>,
 }
 
 /// A server that is attached to.
@@ -74,6 +75,7 @@ impl Watcher {
             plans: Plans::default(),
             watched: HashMap::new(),
             failed: HashMap::new(),
+            hidden: HashSet::new(),
         }
     }
 
@@ -109,6 +111,13 @@ impl Watcher {
             }
         };
         self.drop_ended(&scan);
+        for server in &scan.hidden {
+            if self.hidden.insert(server.pid) {
+                tracing::warn!(pid = server.pid, "cannot watch this server: {}", server.why);
+            }
+        }
+        self.hidden
+            .retain(|pid| scan.hidden.iter().any(|server| server.pid == *pid));
         for process in scan.servers {
             let known = self.watched.contains_key(&process.identity);
             let tried = self.failed.get(&process.identity);
@@ -180,6 +189,9 @@ impl Watcher {
 
     fn attach(&mut self, process: ServerProcess) -> anyhow::Result<Watched> {
         let plan = self.plans.plan(&process.exe_proc_path)?;
+        if let ([], Some(refusal)) = (plan.functions.as_slice(), plan.refusals.first()) {
+            anyhow::bail!("{}", refusal.why);
+        }
         let pid = process.identity.pid;
         let target = Target {
             pid,
