@@ -42,12 +42,17 @@ fn read_by(image: &Image<'_>, function: u64, depth: u32) -> Registers {
     let mut written: HashMap<usize, Registers> = HashMap::new();
     let mut pending = vec![(0, 0)];
     while let Some((index, mut gone)) = pending.pop() {
-        let seen = written.entry(index).or_insert(Registers::MAX);
-        if *seen & gone == *seen && *seen != Registers::MAX {
-            continue;
+        match written.get_mut(&index) {
+            // At least as much was written on the ways seen before: nothing new can be read.
+            Some(seen) if *seen & gone == *seen => continue,
+            Some(seen) => {
+                *seen &= gone;
+                gone = *seen;
+            }
+            None => {
+                written.insert(index, gone);
+            }
         }
-        *seen &= gone;
-        gone = *seen;
         let Some(block) = code.blocks.get(index) else {
             continue;
         };
