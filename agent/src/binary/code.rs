@@ -110,15 +110,21 @@ impl FunctionCode {
         Ok(walk.into_blocks())
     }
 
-    /// The loops: sets of blocks from each of which each other can be reached.
-    pub fn loops(&self) -> Vec<Vec<usize>> {
-        let mut graph = DiGraph::<(), ()>::new();
+    /// The blocks as nodes, in their order, and the ways between them as edges.
+    pub fn graph(&self) -> DiGraph<(), ()> {
+        let mut graph = DiGraph::new();
         let nodes: Vec<_> = self.blocks.iter().map(|_| graph.add_node(())).collect();
         for (index, block) in self.blocks.iter().enumerate() {
             for (successor, _) in &block.successors {
                 graph.add_edge(nodes[index], nodes[*successor], ());
             }
         }
+        graph
+    }
+
+    /// The loops: sets of blocks from each of which each other can be reached.
+    pub fn loops(&self) -> Vec<Vec<usize>> {
+        let graph = self.graph();
         tarjan_scc(&graph)
             .into_iter()
             .filter(|component| match component.as_slice() {

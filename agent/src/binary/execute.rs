@@ -62,15 +62,10 @@ impl<'a> Execution<'a> {
         atoms: Atoms,
         without: Option<(usize, EdgeKind)>,
     ) -> Self {
-        let order = reverse_post_order(code);
-        let mut position = vec![usize::MAX; code.blocks.len()];
-        for (index, block) in order.iter().enumerate() {
-            position[*block] = index;
-        }
         let mut execution = Self {
             code,
             atoms,
-            order: order.clone(),
+            order: reverse_post_order(code),
             entry_states: vec![None; code.blocks.len()],
             effects: HashMap::new(),
             known_calls: HashMap::new(),
@@ -632,17 +627,11 @@ fn along_edge(end: &State, block: &Block, kind: EdgeKind) -> State {
 }
 
 fn reverse_post_order(code: &FunctionCode) -> Vec<usize> {
-    let mut graph = petgraph::graph::DiGraph::<(), ()>::new();
-    let nodes: Vec<_> = code.blocks.iter().map(|_| graph.add_node(())).collect();
-    for (index, block) in code.blocks.iter().enumerate() {
-        for (successor, _) in &block.successors {
-            graph.add_edge(nodes[index], nodes[*successor], ());
-        }
-    }
-    let Some(entry) = nodes.first() else {
+    let graph = code.graph();
+    let Some(entry) = graph.node_indices().next() else {
         return Vec::new();
     };
-    let mut walk = DfsPostOrder::new(&graph, *entry);
+    let mut walk = DfsPostOrder::new(&graph, entry);
     let mut order = Vec::new();
     while let Some(node) = walk.next(&graph) {
         order.push(node.index());

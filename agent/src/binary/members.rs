@@ -53,21 +53,26 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, String> {
     }
 }
 
-/// The one address that the entries called `directive` point to, `stride` bytes after their name.
-fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<u64> {
-    let mut found: Vec<u64> = image
-        .find_string(directive)
-        .into_iter()
-        .flat_map(|name| image.pointers_to(name))
-        .filter_map(|at| image.pointer_at(at.checked_add(stride)?))
-        .filter(|data| image.is_writable(*data))
-        .collect();
+/// The one address of which there may be several mentions; none where there are different ones.
+fn only(mut found: Vec<u64>) -> Option<u64> {
     found.sort_unstable();
     found.dedup();
     match found.as_slice() {
         [only] => Some(*only),
         _ => None,
     }
+}
+
+/// The one address that the entries called `directive` point to, `stride` bytes after their name.
+fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<u64> {
+    let found: Vec<u64> = image
+        .find_string(directive)
+        .into_iter()
+        .flat_map(|name| image.pointers_to(name))
+        .filter_map(|at| image.pointer_at(at.checked_add(stride)?))
+        .filter(|data| image.is_writable(*data))
+        .collect();
+    only(found)
 }
 
 /// The layout of `struct redisServer` of one or more releases.
@@ -200,7 +205,7 @@ pub fn incremented_member(
     server: std::ops::Range<u64>,
 ) -> Option<u64> {
     use iced_x86::{Mnemonic, OpKind, Register};
-    let mut found: Vec<u64> = blocks
+    let found: Vec<u64> = blocks
         .into_iter()
         .filter_map(|index| code.blocks.get(index))
         .flat_map(|block| &block.instructions)
@@ -219,12 +224,7 @@ pub fn incremented_member(
         .map(iced_x86::Instruction::memory_displacement64)
         .filter(|address| server.contains(address))
         .collect();
-    found.sort_unstable();
-    found.dedup();
-    match found.as_slice() {
-        [only] => Some(*only),
-        _ => None,
-    }
+    only(found)
 }
 
 /// The allocator's counter behind `mem_reported`: the global that it was loaded from, or that the
