@@ -16,8 +16,8 @@ pub use recipe::{
     TermKind, VARIABLES, Variable,
 };
 pub use stats::{
-    Activity, CallStats, Check, EvictionStats, Fault, MemberValues, ProgramKind, ResultKind,
-    SampleStats,
+    ALLOCATOR_SLACK, Activity, CallStats, Check, EvictionStats, Fault, MemberValues, ProgramKind,
+    ResultKind, SampleStats,
 };
 
 /// How many servers one agent can watch at the same time: the number of slots in every map.

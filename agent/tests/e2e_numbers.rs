@@ -69,6 +69,10 @@ fn evicting_calls_are_counted_once_everywhere_and_every_goal_is_right() -> anyho
         scrape.sum("evictscope_read_faults_total", &server)? == 0.0,
         "read faults"
     );
+    ensure!(
+        scrape.sum("evictscope_goal_allocator_moves_total", &server)? == 0.0,
+        "mem_reported is not exactly the allocator's counter, though no other thread was busy"
+    );
     println!("{calls} evicting calls, no mismatch");
 
     let evicted = scrape.sum("evictscope_evicted_keys_total", &server)?;

@@ -16,7 +16,7 @@ struct Family {
     series: fn(&ExportedServer) -> Vec<Metric>,
 }
 
-const FAMILIES: [Family; 24] = [
+const FAMILIES: [Family; 25] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         kind: MetricType::HISTOGRAM,
@@ -169,10 +169,16 @@ const FAMILIES: [Family; 24] = [
     Family {
         name: "evictscope_goal_check_failures_total",
         kind: MetricType::COUNTER,
-        help: "Tests of evictscope_goal_checks_total that failed. Threads that free memory in the \
-               background make a few of check=allocator fail; any other says that the numbers of \
-               this server are not to be trusted.",
+        help: "Tests of evictscope_goal_checks_total that failed: the numbers of this server are not \
+               to be trusted.",
         series: series::check_failures,
+    },
+    Family {
+        name: "evictscope_goal_allocator_moves_total",
+        kind: MetricType::COUNTER,
+        help: "Evicting calls at which the allocator's counter was not exactly mem_reported, but \
+               within 1 MiB of it: other threads of the server allocate and free meanwhile.",
+        series: series::allocator_moves,
     },
 ];
 

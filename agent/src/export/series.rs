@@ -218,6 +218,14 @@ pub(super) fn check_failures(server: &ExportedServer) -> Vec<Metric> {
     checks_by(server, |check| server.state.checks(check).1)
 }
 
+pub(super) fn allocator_moves(server: &ExportedServer) -> Vec<Metric> {
+    if server.plan.sites.goal.is_none() {
+        return Vec::new();
+    }
+    let moves = server.state.allocator_moved();
+    vec![counter(server, &[], moves as f64)]
+}
+
 /// One series for each check, where the plan has a goal site to make them at.
 fn checks_by(server: &ExportedServer, count: impl Fn(Check) -> u64) -> Vec<Metric> {
     if server.plan.sites.goal.is_none() {

@@ -37,6 +37,7 @@ pub fn empty_snapshot() -> Snapshot {
             faults: [0; 4],
             checks: [0; 3],
             check_failures: [0; 3],
+            allocator_moved: 0,
             registers: [0; 16],
             begun: 0,
         },

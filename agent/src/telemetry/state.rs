@@ -27,6 +27,7 @@ pub struct ServerState {
     sample_faults: [Accumulator; 4],
     checks: [Accumulator; 3],
     check_failures: [Accumulator; 3],
+    allocator_moved: Accumulator,
     cpu_ns: [Accumulator; 2],
     members: Option<Members>,
 }
@@ -56,6 +57,7 @@ impl ServerState {
             sample_faults: Default::default(),
             checks: Default::default(),
             check_failures: Default::default(),
+            allocator_moved: Accumulator::default(),
             cpu_ns: Default::default(),
             members: None,
         }
@@ -75,6 +77,7 @@ impl ServerState {
         advance_all(&mut self.eviction_faults, &evictions.faults);
         advance_all(&mut self.checks, &evictions.checks);
         advance_all(&mut self.check_failures, &evictions.check_failures);
+        self.allocator_moved.advance(evictions.allocator_moved);
 
         let samples = &snapshot.samples;
         self.client_buffers.advance(&samples.client_buffers);
@@ -163,6 +166,11 @@ impl ServerState {
             self.checks[index].count(),
             self.check_failures[index].count(),
         )
+    }
+
+    /// At how many evicting calls another thread of the server had moved the allocator's counter.
+    pub fn allocator_moved(&self) -> u64 {
+        self.allocator_moved.count()
     }
 
     /// CPU time of the main thread, nanoseconds; `None` until it was first sampled.
