@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
+    Register,
 };
 
 use petgraph::algo::tarjan_scc;
@@ -24,6 +25,9 @@ const MAX_INSTRUCTIONS: usize = 20_000;
 const MAX_TABLE: usize = 512;
 /// How many instructions before an indirect jump its table may be loaded.
 const TABLE_DISTANCE: usize = 64;
+
+/// How many instructions before its comparison the canary is loaded.
+const CANARY_DISTANCE: usize = 2;
 
 /// Functions of Redis and libc that do not return.
 const NORETURN: [&str; 5] = [
@@ -190,7 +194,9 @@ impl<'a, 'data> Walk<'a, 'data> {
                 self.leaders.insert(*target);
                 pending.push(*target);
             }
-            if !falls_through(self.image, &instruction) {
+            if !falls_through(self.image, &instruction)
+                || self.intact_edge(&instruction) == Some(EdgeKind::Taken)
+            {
                 return Ok(());
             }
             if instruction.flow_control() == FlowControl::ConditionalBranch {
@@ -203,7 +209,11 @@ impl<'a, 'data> Walk<'a, 'data> {
     /// Where the instruction can jump to inside the function.
     fn targets(&mut self, instruction: &Instruction) -> Vec<u64> {
         match instruction.flow_control() {
-            FlowControl::ConditionalBranch => vec![instruction.near_branch_target()],
+            FlowControl::ConditionalBranch
+                if self.intact_edge(instruction) != Some(EdgeKind::FallThrough) =>
+            {
+                vec![instruction.near_branch_target()]
+            }
             FlowControl::UnconditionalBranch
                 if !is_tail_call(self.image, self.entry, instruction) =>
             {
@@ -219,6 +229,30 @@ impl<'a, 'data> Walk<'a, 'data> {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Of a branch on whether the stack protector's canary is intact, the edge where it is; the other
+    /// leads to `__stack_chk_fail()`, whose name a static build does not keep.
+    fn intact_edge(&self, branch: &Instruction) -> Option<EdgeKind> {
+        let edge = match branch.condition_code() {
+            ConditionCode::e => EdgeKind::Taken,
+            ConditionCode::ne => EdgeKind::FallThrough,
+            _ => return None,
+        };
+        let mut before = self.instructions.range(..branch.ip()).rev().map(|(_, i)| i);
+        let compares = |instruction: &Instruction| {
+            matches!(
+                instruction.mnemonic(),
+                Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp
+            )
+        };
+        let comparison = before.next().filter(|last| compares(last))?;
+        let with_canary = is_canary(comparison)
+            || (on_stack(comparison)
+                && before
+                    .take(CANARY_DISTANCE)
+                    .any(|load| load.mnemonic() == Mnemonic::Mov && is_canary(load)));
+        with_canary.then_some(edge)
     }
 
     /// The targets of a `switch`: the entries of the table whose address is loaded last before the
@@ -304,7 +338,11 @@ impl<'a, 'data> Walk<'a, 'data> {
                 }
             };
             match last.flow_control() {
-                FlowControl::ConditionalBranch => add(last.near_branch_target(), EdgeKind::Taken),
+                FlowControl::ConditionalBranch => {
+                    if self.intact_edge(&last) != Some(EdgeKind::FallThrough) {
+                        add(last.near_branch_target(), EdgeKind::Taken);
+                    }
+                }
                 FlowControl::UnconditionalBranch => {
                     if is_tail_call(self.image, self.entry, &last) {
                         block.leaves = true;
@@ -320,7 +358,8 @@ impl<'a, 'data> Walk<'a, 'data> {
                 FlowControl::Return => block.leaves = true,
                 _ => {}
             }
-            if falls_through(self.image, &last) {
+            if falls_through(self.image, &last) && self.intact_edge(&last) != Some(EdgeKind::Taken)
+            {
                 add(last.next_ip(), EdgeKind::FallThrough);
             }
             block.successors = successors;
@@ -358,6 +397,18 @@ fn move_to_front(blocks: &mut [Block], entry: usize) {
             };
         }
     }
+}
+
+/// Whether it reads the stack protector's canary, which the x86-64 ABI of Linux has at `%fs:0x28`.
+fn is_canary(instruction: &Instruction) -> bool {
+    instruction.memory_segment() == Register::FS
+        && instruction.memory_displacement64() == 0x28
+        && instruction.memory_base() == Register::None
+}
+
+/// Whether its memory operand is a stack slot.
+fn on_stack(instruction: &Instruction) -> bool {
+    matches!(instruction.memory_base(), Register::RSP | Register::RBP)
 }
 
 fn falls_through(image: &Image<'_>, instruction: &Instruction) -> bool {

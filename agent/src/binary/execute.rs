@@ -15,6 +15,7 @@ use iced_x86::{
 use petgraph::visit::DfsPostOrder;
 
 use super::code::{Block, EdgeKind, FunctionCode};
+use super::facts;
 use super::state::{CALLER_SAVED, Flags, LoopEffects, RSP, State};
 use super::value::{Atom, Atoms, Condition, Relation, Value};
 
@@ -177,35 +178,36 @@ impl<'a> Execution<'a> {
         };
         kinds
             .into_iter()
-            .filter(|kind| {
-                self.without != Some((from, *kind)) && !self.is_impossible(&end, block, *kind)
+            .filter_map(|kind| {
+                (self.without != Some((from, kind)))
+                    .then(|| self.along_edge(&end, block, kind))
+                    .flatten()
             })
-            .map(|kind| along_edge(&end, block, kind))
             .collect()
     }
 
-    /// Whether what is known at the end of a block rules out an edge.
-    fn is_impossible(&mut self, end: &State, block: &Block, kind: EdgeKind) -> bool {
-        let Some(last) = block.instructions.last() else {
-            return false;
-        };
-        if !last.is_jcc_short_or_near() {
-            return false;
+    /// What is known behind an edge out of a block at whose end `end` holds; `None` where that rules
+    /// the edge out.
+    pub fn along_edge(&mut self, end: &State, block: &Block, kind: EdgeKind) -> Option<State> {
+        let mut state = end.clone();
+        let last = block.instructions.last()?;
+        if last.is_jcc_short_or_near()
+            && let Some(condition) = end.flags.condition(last.condition_code())
+        {
+            let condition = match kind {
+                EdgeKind::FallThrough => condition.negated(),
+                _ => condition,
+            };
+            if self.decide(&end.facts, &condition) == Some(false) {
+                return None;
+            }
+            state.assume(condition);
         }
-        let Some(condition) = end.flags.condition(last.condition_code()) else {
-            return false;
-        };
-        let holds = self.decide(&condition);
-        match kind {
-            EdgeKind::Taken => holds == Some(false),
-            EdgeKind::FallThrough => holds == Some(true),
-            EdgeKind::Switch => false,
-        }
+        Some(state)
     }
 
-    /// Whether a condition holds, where that is known: of numbers, and of addresses on the stack,
-    /// none of which is 0.
-    pub fn decide(&mut self, condition: &Condition) -> Option<bool> {
+    /// Whether a condition holds, where `facts` decide it, or that no address on the stack is 0.
+    fn decide(&mut self, facts: &[Condition], condition: &Condition) -> Option<bool> {
         let null_check = condition.right == Value::constant(0)
             && condition.bits == 64
             && condition.left.as_constant().is_none()
@@ -213,7 +215,7 @@ impl<'a> Execution<'a> {
         match condition.relation {
             Relation::Equal if null_check => Some(false),
             Relation::NotEqual if null_check => Some(true),
-            _ => condition.evaluate(),
+            _ => facts::decide(facts, condition),
         }
     }
 
@@ -248,7 +250,8 @@ impl<'a> Execution<'a> {
     /// The state at the beginning of the block that an edge leads to, coming along that edge only.
     pub fn state_along(&mut self, from: usize, kind: EdgeKind) -> Option<State> {
         let end = self.state_at_end(from)?;
-        Some(along_edge(&end, self.code.blocks.get(from)?, kind))
+        let block = self.code.blocks.get(from)?;
+        self.along_edge(&end, block, kind)
     }
 
     /// Executes one instruction.
@@ -610,20 +613,6 @@ pub fn writes(access: OpAccess) -> bool {
         access,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     )
-}
-
-fn along_edge(end: &State, block: &Block, kind: EdgeKind) -> State {
-    let mut state = end.clone();
-    let last = block.instructions.last();
-    if let Some(last) = last.filter(|last| last.is_jcc_short_or_near())
-        && let Some(condition) = end.flags.condition(last.condition_code())
-    {
-        state.assume(match kind {
-            EdgeKind::FallThrough => condition.negated(),
-            _ => condition,
-        });
-    }
-    state
 }
 
 fn reverse_post_order(code: &FunctionCode) -> Vec<usize> {

@@ -9,6 +9,7 @@ use iced_x86::Instruction;
 
 use super::code::EdgeKind;
 use super::execute::Execution;
+use super::facts::{implies, is_impossible};
 use super::state::{Flags, State};
 use super::value::{Atom, Atoms, Condition, Relation, Value};
 
@@ -321,36 +322,4 @@ fn only_possible(
     });
     let only = possible.next()?;
     possible.all(|other| other == only).then(|| only.clone())
-}
-
-fn is_impossible(condition: &Condition) -> bool {
-    let nothing_is_below =
-        condition.relation == Relation::Below && condition.right == Value::constant(0);
-    let itself = condition.left == condition.right
-        && matches!(
-            condition.relation,
-            Relation::Below | Relation::Less | Relation::NotEqual
-        );
-    nothing_is_below || itself || condition.evaluate() == Some(false)
-}
-
-fn implies(facts: &[Condition], condition: &Condition) -> bool {
-    if condition.evaluate() == Some(true) {
-        return true;
-    }
-    let weaker = match condition.relation {
-        Relation::BelowOrEqual => Some(Relation::Below),
-        Relation::LessOrEqual => Some(Relation::Less),
-        _ => None,
-    };
-    facts.iter().any(|fact| {
-        fact == condition
-            || weaker.is_some_and(|relation| {
-                *fact
-                    == Condition {
-                        relation,
-                        ..condition.clone()
-                    }
-            })
-    })
 }

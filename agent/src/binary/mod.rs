@@ -16,6 +16,7 @@ mod code;
 mod emulation;
 mod execute;
 mod exits;
+mod facts;
 mod goal;
 mod image;
 mod members;

@@ -2,7 +2,6 @@
 
 use iced_x86::FlowControl;
 
-use super::code::EdgeKind;
 use super::execute::Execution;
 use super::state::State;
 
@@ -19,8 +18,13 @@ pub fn to_returns(execution: &mut Execution<'_>, state: State, point: Point) -> 
     let code = execution.code;
     let mut steps = 0;
     let mut returns = Vec::new();
-    let mut pending = vec![(state, point)];
-    while let Some((mut state, (block, first))) = pending.pop() {
+    let mut pending = vec![(state, point, Vec::new())];
+    while let Some((mut state, (block, first), mut passed)) = pending.pop() {
+        // What is known of a value holds for one time round a loop only.
+        if passed.contains(&block) {
+            return None;
+        }
+        passed.push(block);
         let here = code.blocks.get(block)?;
         for instruction in here.instructions.get(first..)? {
             steps += 1;
@@ -36,19 +40,9 @@ pub fn to_returns(execution: &mut Execution<'_>, state: State, point: Point) -> 
         if here.leaves && last.flow_control() != FlowControl::Return {
             return None;
         }
-        let condition = last
-            .is_jcc_short_or_near()
-            .then(|| state.flags.condition(last.condition_code()))
-            .flatten();
-        let holds = condition.and_then(|condition| execution.decide(&condition));
         for (successor, kind) in &here.successors {
-            let impossible = match kind {
-                EdgeKind::Taken => holds == Some(false),
-                EdgeKind::FallThrough => holds == Some(true),
-                EdgeKind::Switch => false,
-            };
-            if !impossible {
-                pending.push((state.clone(), (*successor, 0)));
+            if let Some(state) = execution.along_edge(&state, here, *kind) {
+                pending.push((state, (*successor, 0), passed.clone()));
             }
         }
     }
