@@ -103,6 +103,10 @@ fn evaluate_goal(config: &ServerConfig, stats: &mut EvictionStats) -> bool {
     if used.is_known && maxmemory.is_known && used.value <= maxmemory.value {
         return false;
     }
+    // `mem_used` is 0 then, whatever the difference comes to.
+    if reported.is_known && overhead.is_known && overhead.value > reported.value {
+        return false;
+    }
     check_allocator(config, stats, reported);
     if reported.is_known
         && overhead.is_known

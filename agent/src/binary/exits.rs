@@ -19,7 +19,7 @@ use super::emulation;
 use super::execute::Execution;
 use super::paths::{self, Point};
 use super::plan::Operand;
-use super::state::{Flags, State};
+use super::state::{Flags, RSP, State};
 use super::value::{Atom, AtomId, Value};
 
 /// Capacity of an edge that must not be cut.
@@ -38,6 +38,8 @@ const SECOND_HIT_WEIGHT: u64 = 12;
 const RESULT_UNKNOWN_WEIGHT: u64 = 24;
 /// How many merges are taken apart, one after the other.
 const MAX_SPLITS: u32 = 3;
+/// x86-64 number of the stack pointer, as plans write it.
+const RSP_NUMBER: u8 = 4;
 /// The values of `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` (evict.c).
 const RESULTS: [u64; 3] = [0, 1, 2];
 
@@ -233,7 +235,8 @@ fn calls_from(code: &FunctionCode, (block, index): Point) -> u64 {
 }
 
 /// What the function will return from `point` on: always the same, or what a register holds, or one
-/// more (compilers tell the results apart by `result - 1 ≤ 1`).
+/// more (compilers tell the results apart by `result - 1 ≤ 1`), or what a stack slot holds (as
+/// without optimisation).
 fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Option<Operand> {
     let returned = returned_from(execution, state.clone(), point)?;
     if let [only] = returned.as_slice()
@@ -243,23 +246,50 @@ fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Opti
     }
     // Callee-saved registers first: they hold what is kept.
     let order = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
-    [0, 1].into_iter().find_map(|plus: u8| {
-        order.into_iter().find_map(|number: u8| {
-            let place = Place { number, plus };
-            let holds = holds_result(execution, state, point, place, MAX_SPLITS);
-            holds.then_some(Operand::Register {
-                number,
-                width: 4,
-                plus: i64::from(plus),
-            })
+    let registers = [0, 1].into_iter().flat_map(|plus| {
+        order.map(|number| Place {
+            holder: Holder::Register(number),
+            plus,
         })
-    })
+    });
+    let slots = state.stack.iter().filter(|(_, (_, width))| *width == 4);
+    let slots = slots.map(|(offset, _)| Place {
+        holder: Holder::Slot(*offset),
+        plus: 0,
+    });
+    let place = registers
+        .chain(slots)
+        .find(|place| holds_result(execution, state, point, *place, MAX_SPLITS))?;
+    match place.holder {
+        Holder::Register(number) => Some(Operand::Register {
+            number,
+            width: 4,
+            plus: i64::from(place.plus),
+        }),
+        Holder::Slot(offset) => {
+            let top = execution.stack_offset(&state.registers[RSP])?;
+            Some(Operand::Memory {
+                base: RSP_NUMBER,
+                displacement: offset.wrapping_sub(top),
+                width: 4,
+            })
+        }
+    }
 }
 
-/// A register and what to add to it.
+/// What can hold the result.
+#[derive(Clone, Copy)]
+enum Holder {
+    /// A register, by its x86-64 number.
+    Register(u8),
+    /// A stack slot, by its offset from the stack pointer at entry.
+    Slot(i64),
+}
+
+/// A holder and what to add to what it holds.
 #[derive(Clone, Copy)]
 struct Place {
-    number: u8,
+    holder: Holder,
     plus: u8,
 }
 
@@ -273,7 +303,11 @@ fn holds_result(
     place: Place,
     splits: u32,
 ) -> bool {
-    let Some(value) = state.registers.get(usize::from(place.number)).cloned() else {
+    let value = match place.holder {
+        Holder::Register(number) => state.registers.get(usize::from(number)),
+        Holder::Slot(offset) => state.stack.get(&offset).map(|(value, _)| value),
+    };
+    let Some(value) = value.cloned() else {
         return false;
     };
     let low = execution.atoms.zero_extended(&value, 32);

@@ -6,8 +6,10 @@
 //! that counts is the first that no loop precedes: later ones look again whether enough was freed.
 
 use iced_x86::Instruction;
+use petgraph::algo::dominators::simple_fast;
+use petgraph::graph::NodeIndex;
 
-use super::code::EdgeKind;
+use super::code::{EdgeKind, FunctionCode};
 use super::execute::Execution;
 use super::facts::{implies, is_impossible};
 use super::state::{Flags, State};
@@ -27,6 +29,9 @@ pub struct GoalCopy {
     pub over_edge: EdgeKind,
     /// The block that this edge leads to.
     pub over_block: usize,
+    /// The block in which calls are over the limit by `mem_reported`, but perhaps not by `mem_used`;
+    /// none in the called form, whose caller does not see it.
+    pub first_over_block: Option<usize>,
     /// All memory tracked by the allocator.
     pub mem_reported: Value,
     /// `mem_reported - mem_used`.
@@ -69,6 +74,7 @@ pub enum GoalError {
 /// Where the function does not look like an eviction call with an inlined copy.
 pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, GoalError> {
     let mut reported: Vec<Value> = Vec::new();
+    let mut first_over_block = None;
     for block in blocks_before_eviction(execution) {
         let Some(comparison) = comparison_with(execution, block, maxmemory) else {
             continue;
@@ -92,6 +98,7 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, G
                 deciding_block: block,
                 over_edge,
                 over_block,
+                first_over_block,
                 mem_reported,
                 overhead,
                 mem_tofree: mem_used.minus(&comparison.maxmemory),
@@ -99,6 +106,7 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, G
                 maxmemory: comparison.maxmemory,
             });
         }
+        first_over_block = first_over_block.or(Some(over_block));
         reported.push(comparison.value);
     }
     Err(match reported.is_empty() {
@@ -107,22 +115,52 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, G
     })
 }
 
-/// The points where a goal site could be: the deciding branch itself, and every instruction that
-/// all evicting calls pass after it, in order.
+/// The points where a goal site could be, in order: what all evicting calls pass after the deciding
+/// branch, that branch itself, and what they pass before it since they were first found to be over
+/// the limit, from the last to the first.
 pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
+    let mut found = after_decision(execution, goal);
+    let outside_loops = blocks_before_eviction(execution);
+    for index in before_decision(execution.code, goal) {
+        let Some(block) = execution.code.blocks.get(index) else {
+            break;
+        };
+        if !outside_loops.contains(&index) {
+            continue;
+        }
+        let states = execution.states_in(index);
+        let instructions = block.instructions.iter().zip(states).rev();
+        found.extend(instructions.map(|(instruction, state)| Candidate {
+            instruction: *instruction,
+            state,
+            exclusive: false,
+        }));
+    }
+    found
+}
+
+/// The blocks that all evicting calls pass from where they were first found to be over the limit up
+/// to the decision, the last first.
+fn before_decision(code: &FunctionCode, goal: &GoalCopy) -> Vec<usize> {
+    let Some(first) = goal.first_over_block else {
+        return Vec::new();
+    };
+    let dominators = simple_fast(&code.graph(), NodeIndex::new(0));
+    let chain = dominators.dominators(NodeIndex::new(goal.deciding_block));
+    let mut blocks = Vec::new();
+    for block in chain.into_iter().flatten().take(MAX_CHAIN) {
+        blocks.push(block.index());
+        if block.index() == first {
+            return blocks;
+        }
+    }
+    Vec::new()
+}
+
+/// Every instruction that all evicting calls pass after the deciding branch.
+fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
     let mut found = Vec::new();
     let code = execution.code;
-    if let (Some(block), Some(state)) = (
-        code.blocks.get(goal.deciding_block),
-        execution.states_in(goal.deciding_block).iter().rev().nth(1),
-    ) && let Some(last) = block.instructions.last()
-    {
-        found.push(Candidate {
-            instruction: *last,
-            state: state.clone(),
-            exclusive: false,
-        });
-    }
     let mut next = Some(goal.over_block);
     for _ in 0..MAX_CHAIN {
         let Some((index, block)) = next.and_then(|index| Some((index, code.blocks.get(index)?)))

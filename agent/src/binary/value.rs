@@ -297,14 +297,19 @@ impl Atoms {
             .collect()
     }
 
-    /// The global that `value` was loaded from, where it is exactly one 8-byte load.
+    /// The global that `value` was loaded from, where it is exactly one 8-byte load, on each way.
     pub fn as_global(&self, value: &Value) -> Option<u64> {
-        match self.get(value.as_atom()?)? {
+        let options = match self.get(value.as_atom()?)? {
             Atom::Global {
                 address, width: 8, ..
-            } => Some(*address),
-            _ => None,
-        }
+            } => return Some(*address),
+            Atom::Merged { options, .. } => options,
+            _ => return None,
+        };
+        // An atom is made after those it consists of, so the recursion ends.
+        let mut globals = options.iter().map(|option| self.as_global(option));
+        let first = globals.next()??;
+        globals.all(|other| other == Some(first)).then_some(first)
     }
 
     /// The low `bits` bits, zero-extended.
