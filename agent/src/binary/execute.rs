@@ -16,7 +16,7 @@ use petgraph::visit::DfsPostOrder;
 
 use super::code::{Block, EdgeKind, FunctionCode};
 use super::facts;
-use super::state::{CALLER_SAVED, Flags, LoopEffects, RSP, State};
+use super::state::{CALLER_SAVED, Flags, LoopEffects, LoopSlot, RBP, RSP, State};
 use super::value::{Atom, Atoms, Condition, Relation, Value};
 
 /// Where a memory operand points.
@@ -147,11 +147,24 @@ impl<'a> Execution<'a> {
             }
             return;
         }
+        if instruction.mnemonic() == Mnemonic::Lea
+            && let Some(slot) = stack_operand(instruction, 1)
+        {
+            effects.addresses_taken.push(slot);
+        }
         let info = self.info.info(instruction);
-        effects.memory |= info
+        let stores = info
             .used_memory()
             .iter()
             .any(|memory| writes(memory.access()));
+        if stores && instruction.is_stack_instruction() {
+            effects.stack = true;
+        } else if stores {
+            match stack_operand(instruction, 0) {
+                Some(slot) => effects.slots.push(slot),
+                None => effects.memory = true,
+            }
+        }
         for used in info
             .used_registers()
             .iter()
@@ -593,6 +606,19 @@ impl<'a> Execution<'a> {
         }
     }
 
+    /// Offset from the stack pointer at entry of the stack slot that an instruction's memory operand
+    /// names.
+    pub fn stack_operand_offset(
+        &mut self,
+        state: &State,
+        instruction: &Instruction,
+    ) -> Option<i64> {
+        match self.place(state, instruction) {
+            Place::Stack(offset) => Some(offset),
+            _ => None,
+        }
+    }
+
     /// Offset from the stack pointer at entry, where the value is an address on the stack.
     pub fn stack_offset(&mut self, value: &Value) -> Option<i64> {
         let entry = self.atoms.value(Atom::Entry(4));
@@ -605,6 +631,20 @@ impl<'a> Execution<'a> {
             index,
         })
     }
+}
+
+/// The stack slot that an operand names directly, relative to a register.
+fn stack_operand(instruction: &Instruction, operand: u32) -> Option<LoopSlot> {
+    let base = general_register(instruction.memory_base())?;
+    let direct = instruction.op_kind(operand) == OpKind::Memory
+        && matches!(base, RSP | RBP)
+        && instruction.memory_index() == Register::None
+        && instruction.segment_prefix() == Register::None;
+    direct.then(|| LoopSlot {
+        base,
+        displacement: instruction.memory_displacement64().cast_signed(),
+        width: i64::try_from(instruction.memory_size().size()).unwrap_or(i64::MAX),
+    })
 }
 
 /// Whether an access changes what it accesses.

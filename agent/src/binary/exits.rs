@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 use petgraph::algo::dinics;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef as _;
@@ -38,6 +38,8 @@ const SECOND_HIT_WEIGHT: u64 = 12;
 const RESULT_UNKNOWN_WEIGHT: u64 = 24;
 /// How many merges are taken apart, one after the other.
 const MAX_SPLITS: u32 = 3;
+/// In place of an address, for what a stack slot holds of which nothing is known.
+const SLOT_CONTENT: u64 = u64::MAX - 1;
 /// x86-64 number of the stack pointer, as plans write it.
 const RSP_NUMBER: u8 = 4;
 /// The values of `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` (evict.c).
@@ -82,6 +84,7 @@ pub fn find(
         return Err(ExitError::Indirect(*address));
     }
     let evicting = reachable(code, over_block, None);
+    let slots = loaded_slots(execution, &evicting);
     let shared = reachable(code, 0, Some((deciding_block, over_edge)));
     let looping: BTreeSet<usize> = code.loops().into_iter().flatten().collect();
     let before_loop: BTreeSet<usize> = evicting
@@ -108,7 +111,7 @@ pub fn find(
                 let known = !shared
                     && emulation::is_emulated(instruction)
                     && states.get(index).is_some_and(|state| {
-                        result_at(execution, state, (*block, index)).is_some()
+                        result_at(execution, state, (*block, index), &slots).is_some()
                     });
                 let unknown = if known { 0 } else { RESULT_UNKNOWN_WEIGHT };
                 (cost + following * FOLLOWING_CALL_WEIGHT + unknown)
@@ -148,7 +151,8 @@ pub fn find(
             let state = execution.states_in(block).into_iter().nth(index);
             exits.push(Exit {
                 instruction: code.blocks[block].instructions[index],
-                result: state.and_then(|state| result_at(execution, &state, (block, index))),
+                result: state
+                    .and_then(|state| result_at(execution, &state, (block, index), &slots)),
             });
         }
     }
@@ -237,7 +241,12 @@ fn calls_from(code: &FunctionCode, (block, index): Point) -> u64 {
 /// What the function will return from `point` on: always the same, or what a register holds, or one
 /// more (compilers tell the results apart by `result - 1 ≤ 1`), or what a stack slot holds (as
 /// without optimisation).
-fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Option<Operand> {
+fn result_at(
+    execution: &mut Execution<'_>,
+    state: &State,
+    point: Point,
+    slots: &BTreeSet<i64>,
+) -> Option<Operand> {
     let returned = returned_from(execution, state.clone(), point)?;
     if let [only] = returned.as_slice()
         && let Some(result) = only.as_constant().filter(|result| RESULTS.contains(result))
@@ -252,14 +261,14 @@ fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Opti
             plus,
         })
     });
-    let slots = state.stack.iter().filter(|(_, (_, width))| *width == 4);
-    let slots = slots.map(|(offset, _)| Place {
+    let slots_of_results = slots.iter().map(|offset| Place {
         holder: Holder::Slot(*offset),
         plus: 0,
     });
+    let state = with_slots(execution, state, slots);
     let place = registers
-        .chain(slots)
-        .find(|place| holds_result(execution, state, point, *place, MAX_SPLITS))?;
+        .chain(slots_of_results)
+        .find(|place| holds_result(execution, &state, point, *place, MAX_SPLITS))?;
     match place.holder {
         Holder::Register(number) => Some(Operand::Register {
             number,
@@ -275,6 +284,51 @@ fn result_at(execution: &mut Execution<'_>, state: &State, point: Point) -> Opti
             })
         }
     }
+}
+
+/// The 4-byte stack slots, by their offset from the stack pointer at entry, that `blocks` load into
+/// the register that results are returned in.
+fn loaded_slots(execution: &mut Execution<'_>, blocks: &BTreeSet<usize>) -> BTreeSet<i64> {
+    let code = execution.code;
+    let mut slots = BTreeSet::new();
+    for block in blocks {
+        let loads: Vec<usize> = (code.blocks[*block].instructions.iter().enumerate())
+            .filter(|(_, load)| {
+                load.code() == Code::Mov_r32_rm32
+                    && load.op0_register() == Register::EAX
+                    && load.op1_kind() == OpKind::Memory
+            })
+            .map(|(index, _)| index)
+            .collect();
+        if loads.is_empty() {
+            continue;
+        }
+        let states = execution.states_in(*block);
+        for (load, state) in loads.into_iter().filter_map(|index| {
+            Some((
+                code.blocks[*block].instructions.get(index)?,
+                states.get(index)?,
+            ))
+        }) {
+            slots.extend(execution.stack_operand_offset(state, load));
+        }
+    }
+    slots
+}
+
+/// `state` with a value for each of the slots of which nothing is known.
+fn with_slots(execution: &mut Execution<'_>, state: &State, slots: &BTreeSet<i64>) -> State {
+    let mut state = state.clone();
+    for (index, offset) in (0..).zip(slots) {
+        if !state.stack.contains_key(offset) {
+            let value = execution.atoms.value(Atom::Opaque {
+                address: SLOT_CONTENT,
+                index,
+            });
+            state.store_slot(*offset, 4, value);
+        }
+    }
+    state
 }
 
 /// What can hold the result.

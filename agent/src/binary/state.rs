@@ -9,6 +9,8 @@ use super::value::{Atom, Atoms, Condition, Relation, Value};
 
 /// x86-64 number of the stack pointer.
 pub const RSP: usize = 4;
+/// x86-64 number of the frame pointer, where there is one.
+pub const RBP: usize = 5;
 /// x86-64 numbers of the registers that a call may change (System V ABI).
 pub const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// Most facts that are carried along.
@@ -214,6 +216,7 @@ impl State {
     /// Forgets what a loop changes whose head is the block at `address`. Facts are about values, not
     /// about places, so they go on to hold.
     pub fn enter_loop(&mut self, effects: &LoopEffects, address: u64, atoms: &mut Atoms) {
+        let entry = atoms.value(Atom::Entry(4));
         for number in (0..self.registers.len()).filter(|number| *number != RSP) {
             if effects.registers[number] {
                 let index = u32::try_from(number).unwrap_or(u32::MAX);
@@ -222,9 +225,45 @@ impl State {
         }
         self.flags = Flags::Unknown;
         if effects.memory {
-            self.stack.clear();
             self.generation = address;
         }
+        if self.forget_slots_of(effects, &entry).is_none() {
+            self.stack.clear();
+        }
+    }
+
+    /// Forgets the slots that a loop stores to: those it names, and, where it stores elsewhere or
+    /// calls, all from the lowest on whose address is known to anyone. `None` where it cannot be
+    /// told which they are.
+    fn forget_slots_of(&mut self, effects: &LoopEffects, entry: &Value) -> Option<()> {
+        if effects.stack {
+            return None;
+        }
+        let offset = |state: &Self, slot: &LoopSlot| {
+            let base = state.registers.get(slot.base)?.minus(entry).as_constant()?;
+            base.cast_signed().checked_add(slot.displacement)
+        };
+        for slot in &effects.slots {
+            let at = offset(self, slot)?;
+            self.forget_slots(at, slot.width);
+        }
+        for slot in &effects.addresses_taken {
+            let at = offset(self, slot)?;
+            self.escaped = Some(self.escaped.map_or(at, |lowest| lowest.min(at)));
+        }
+        if effects.memory {
+            let registers = self.registers.iter().enumerate();
+            let registers = registers.filter(|(number, _)| !matches!(*number, RSP | RBP));
+            let values = registers
+                .map(|(_, value)| value)
+                .chain(self.stack.values().map(|(value, _)| value));
+            let known = values.filter_map(|value| value.minus(entry).as_constant());
+            let lowest = known.map(u64::cast_signed).chain(self.escaped).min();
+            if let Some(lowest) = lowest {
+                self.stack.retain(|at, _| *at < lowest);
+            }
+        }
+        Some(())
     }
 }
 
@@ -233,8 +272,25 @@ impl State {
 pub struct LoopEffects {
     /// By x86-64 number.
     pub registers: [bool; 16],
-    /// Whether they store or call.
+    /// Whether they call, or store where they do not name a stack slot.
     pub memory: bool,
+    /// Whether they push or pop.
+    pub stack: bool,
+    /// The stack slots that they store to.
+    pub slots: Vec<LoopSlot>,
+    /// The stack slots whose address they take.
+    pub addresses_taken: Vec<LoopSlot>,
+}
+
+/// A stack slot as an instruction names it.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopSlot {
+    /// x86-64 number of the register that it is relative to.
+    pub base: usize,
+    /// Bytes from there.
+    pub displacement: i64,
+    /// Bytes.
+    pub width: i64,
 }
 
 fn merge_values(options: Vec<Value>, address: u64, index: u32, atoms: &mut Atoms) -> Value {
