@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use iced_x86::FlowControl;
 
-use super::arguments;
+use super::callees;
 use super::code::{EdgeKind, FunctionCode};
 use super::execute::Execution;
 use super::goal::{self, GoalCopy};
@@ -77,7 +77,8 @@ fn examine(
     // Most callees are told apart by this alone, before anything is asked about their callees.
     let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
     goal::first_comparison(&mut first_look, maxmemory)?;
-    code.arguments = arguments::of_callees(image, &code);
+    let blocks = 0..code.blocks.len();
+    code.callees = callees::of(image, &code, blocks);
     let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
     let (block, comparison) = goal::first_comparison(&mut execution, maxmemory)?;
     let (over_edge, over_block) = comparison.over?;

@@ -16,7 +16,7 @@ use iced_x86::{
 use petgraph::algo::tarjan_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::arguments::Registers;
+use super::callees::Callee;
 use super::image::Image;
 
 /// Most instructions of one function.
@@ -95,9 +95,9 @@ impl Block {
 pub struct FunctionCode {
     /// The blocks; the entry is the first.
     pub blocks: Vec<Block>,
-    /// Of functions that it calls, the registers that they take arguments in, where that was found
-    /// out; of others, any register may hold an argument.
-    pub arguments: HashMap<u64, Registers>,
+    /// What functions that it calls do with registers, where that was found out; others may take an
+    /// argument in any register, and change all that the ABI lets them change.
+    pub callees: HashMap<u64, Callee>,
     /// Addresses of indirect jumps whose targets are not known.
     pub unresolved_jumps: Vec<u64>,
 }
@@ -379,7 +379,7 @@ impl<'a, 'data> Walk<'a, 'data> {
         }
         FunctionCode {
             blocks,
-            arguments: HashMap::new(),
+            callees: HashMap::new(),
             unresolved_jumps: self.unresolved_jumps,
         }
     }

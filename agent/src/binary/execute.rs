@@ -412,9 +412,9 @@ impl<'a> Execution<'a> {
     fn call(&mut self, state: &mut State, instruction: &Instruction) {
         let callee = (instruction.flow_control() == FlowControl::Call)
             .then(|| instruction.near_branch_target());
-        let arguments = callee.and_then(|callee| self.code.arguments.get(&callee).copied());
+        let known = callee.and_then(|callee| self.code.callees.get(&callee).copied());
         for number in CALLER_SAVED {
-            if arguments.is_some_and(|arguments| arguments & (1 << number) == 0) {
+            if known.is_some_and(|callee| !callee.reads(number)) {
                 continue;
             }
             if let Some(offset) = self.stack_offset(&state.registers[number]) {
@@ -422,6 +422,9 @@ impl<'a> Execution<'a> {
             }
         }
         for number in CALLER_SAVED {
+            if known.is_some_and(|callee| !callee.writes(number)) {
+                continue;
+            }
             let index = u32::try_from(number).unwrap_or(u32::MAX);
             state.registers[number] = self.opaque(instruction, index);
         }

@@ -10,8 +10,8 @@
 //! Deliberately absent, and refused by name: DWARF, executables without any names, counters that an
 //! allocator keeps per thread, and inlined copies that decide in more than one place.
 
-mod arguments;
 mod called;
+mod callees;
 mod code;
 mod emulation;
 mod execute;

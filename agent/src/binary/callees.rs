@@ -1,0 +1,190 @@
+//! Which registers a function takes arguments in, and which it changes.
+//!
+//! A register that a function reads before it writes it is an argument; one that it never reads is
+//! not, whatever a caller left in it. That tells an address that is handed out from one that merely
+//! still lies about. A register that it never writes keeps its value, and within one unit compilers
+//! make use of that (gcc's `-fipa-ra`), whatever the ABI says.
+
+use std::collections::HashMap;
+
+use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
+
+use super::code::FunctionCode;
+use super::execute::{general_register, writes};
+use super::image::Image;
+
+/// How deep calls are followed that pass an argument on; below that everything counts as read.
+const MAX_DEPTH: u32 = 3;
+
+/// Most functions that are looked at for one caller.
+const MAX_FUNCTIONS: usize = 64;
+
+/// A set of registers: bit i for x86-64 number i.
+type Registers = u16;
+
+/// What a function does with registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callee {
+    /// Those that it reads before it writes them.
+    reads: Registers,
+    /// Those that it, or what it calls, writes.
+    writes: Registers,
+}
+
+impl Callee {
+    /// A function of which nothing is known.
+    const UNKNOWN: Self = Self {
+        reads: Registers::MAX,
+        writes: Registers::MAX,
+    };
+
+    /// Whether it may take an argument in a register.
+    pub fn reads(self, number: usize) -> bool {
+        self.reads & (1 << number) != 0
+    }
+
+    /// Whether a register may hold another value after the call.
+    pub fn writes(self, number: usize) -> bool {
+        self.writes & (1 << number) != 0
+    }
+}
+
+/// What is known of each function that `blocks` of `code` call directly.
+pub fn of(
+    image: &Image<'_>,
+    code: &FunctionCode,
+    blocks: impl IntoIterator<Item = usize>,
+) -> HashMap<u64, Callee> {
+    let mut survey = Survey {
+        image,
+        known: HashMap::new(),
+    };
+    blocks
+        .into_iter()
+        .filter_map(|block| code.blocks.get(block))
+        .flat_map(|block| &block.instructions)
+        .filter(|instruction| instruction.flow_control() == FlowControl::Call)
+        .map(|call| call.near_branch_target())
+        .map(|callee| (callee, survey.look_at(callee, MAX_DEPTH)))
+        .collect()
+}
+
+struct Survey<'a, 'data> {
+    image: &'a Image<'data>,
+    known: HashMap<u64, Callee>,
+}
+
+impl Survey<'_, '_> {
+    fn look_at(&mut self, function: u64, depth: u32) -> Callee {
+        if let Some(known) = self.known.get(&function) {
+            return *known;
+        }
+        let Some(depth) = depth.checked_sub(1) else {
+            return Callee::UNKNOWN;
+        };
+        if self.known.len() >= MAX_FUNCTIONS {
+            return Callee::UNKNOWN;
+        }
+        // A function that calls itself is not known while it is looked at.
+        self.known.insert(function, Callee::UNKNOWN);
+        let callee = FunctionCode::decode(self.image, function)
+            .map_or(Callee::UNKNOWN, |code| self.registers_of(&code, depth));
+        self.known.insert(function, callee);
+        callee
+    }
+
+    fn registers_of(&mut self, code: &FunctionCode, depth: u32) -> Callee {
+        let leaves_by_jump = (code.blocks.iter())
+            .any(|block| block.leaves && block.successors.is_empty() && tail_calls(block));
+        if leaves_by_jump || !code.unresolved_jumps.is_empty() {
+            return Callee::UNKNOWN;
+        }
+        Callee {
+            reads: self.read_by(code, depth),
+            writes: self.written_by(code, depth),
+        }
+    }
+
+    fn written_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
+        let mut info = InstructionInfoFactory::new();
+        let mut written = 0;
+        for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
+            written |= match instruction.flow_control() {
+                FlowControl::Call => self.look_at(instruction.near_branch_target(), depth).writes,
+                FlowControl::Next
+                | FlowControl::ConditionalBranch
+                | FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+                | FlowControl::Return => 0,
+                _ => Registers::MAX,
+            };
+            let registers = info.info(instruction).used_registers().iter();
+            for used in registers.filter(|used| writes(used.access())) {
+                if let Some(number) = general_register(used.register()) {
+                    written |= 1 << number;
+                }
+            }
+        }
+        written
+    }
+
+    fn read_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
+        let mut info = InstructionInfoFactory::new();
+        let mut read = 0;
+        // Registers written on every way to a block so far; a block is visited again with fewer.
+        let mut written: HashMap<usize, Registers> = HashMap::new();
+        let mut pending = vec![(0, 0)];
+        while let Some((index, mut gone)) = pending.pop() {
+            match written.get_mut(&index) {
+                // At least as much was written on the ways seen before: nothing new can be read.
+                Some(seen) if *seen & gone == *seen => continue,
+                Some(seen) => {
+                    *seen &= gone;
+                    gone = *seen;
+                }
+                None => {
+                    written.insert(index, gone);
+                }
+            }
+            let Some(block) = code.blocks.get(index) else {
+                continue;
+            };
+            for instruction in &block.instructions {
+                let passed_on = match instruction.flow_control() {
+                    FlowControl::Call => {
+                        self.look_at(instruction.near_branch_target(), depth).reads
+                    }
+                    FlowControl::IndirectCall => Registers::MAX,
+                    _ => 0,
+                };
+                read |= passed_on & !gone;
+                for used in info.info(instruction).used_registers() {
+                    let Some(number) = general_register(used.register()) else {
+                        continue;
+                    };
+                    let reads = !matches!(used.access(), OpAccess::Write | OpAccess::NoMemAccess);
+                    if reads && gone & (1 << number) == 0 {
+                        read |= 1 << number;
+                    }
+                    if used.access() == OpAccess::Write && writes(used.access()) {
+                        gone |= 1 << number;
+                    }
+                }
+            }
+            pending.extend(
+                block
+                    .successors
+                    .iter()
+                    .map(|(successor, _)| (*successor, gone)),
+            );
+        }
+        read
+    }
+}
+
+fn tail_calls(block: &super::code::Block) -> bool {
+    block
+        .instructions
+        .last()
+        .is_some_and(|last| last.flow_control() != FlowControl::Return)
+}
