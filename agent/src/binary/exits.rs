@@ -36,6 +36,8 @@ const MAX_FOLLOWING_CALLS: u64 = 16;
 const SECOND_HIT_WEIGHT: u64 = 12;
 /// What it weighs that the result is not known at an instruction; less than one more site.
 const RESULT_UNKNOWN_WEIGHT: u64 = 24;
+/// At most so many points are asked for the result.
+const MAX_RESULTS: usize = 48;
 /// How many merges are taken apart, one after the other.
 const MAX_SPLITS: u32 = 3;
 /// In place of an address, for what a stack slot holds of which nothing is known.
@@ -93,39 +95,72 @@ pub fn find(
         .filter(|block| !reachable(code, *block, None).is_disjoint(&looping))
         .collect();
 
+    let mut weights: BTreeMap<Point, u64> = BTreeMap::new();
+    for block in &evicting {
+        for (index, instruction) in code.blocks[*block].instructions.iter().enumerate() {
+            let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
+            let following = calls_from(code, (*block, index)).min(MAX_FOLLOWING_CALLS);
+            let weight = match (before_loop.contains(block), shared.contains(block)) {
+                (true, _) => INFINITE,
+                (false, true) => (cost + following * FOLLOWING_CALL_WEIGHT) * SHARED_FACTOR,
+                (false, false) => cost + following * FOLLOWING_CALL_WEIGHT,
+            };
+            weights.insert((*block, index), weight);
+        }
+    }
+    // Whether the result is known is expensive to tell, so at first it counts as known everywhere.
+    // Once it is known or weighed at each site of the least cut, no other cut can cost less.
+    let mut results: BTreeMap<Point, Option<Operand>> = BTreeMap::new();
+    loop {
+        let cut = minimum_cut(code, &weights, over_block)?;
+        let news: Vec<Point> = (cut.iter().copied())
+            .filter(|point| !results.contains_key(point))
+            .collect();
+        if news.is_empty() || results.len() >= MAX_RESULTS {
+            return Ok(cut
+                .into_iter()
+                .map(|(block, index)| Exit {
+                    instruction: code.blocks[block].instructions[index],
+                    result: results.remove(&(block, index)).flatten(),
+                })
+                .collect());
+        }
+        for point in news {
+            let state = execution.states_in(point.0).into_iter().nth(point.1);
+            let result = state.and_then(|state| result_at(execution, &state, point, &slots));
+            if result.is_none()
+                && let Some(weight) = weights.get_mut(&point)
+            {
+                *weight += RESULT_UNKNOWN_WEIGHT;
+            }
+            results.insert(point, result);
+        }
+    }
+}
+
+/// The points that a minimum cut between `from` and the returns consists of, each of which weighs
+/// what `weights` says; of several such cuts the one nearest to the returns.
+fn minimum_cut(
+    code: &FunctionCode,
+    weights: &BTreeMap<Point, u64>,
+    from: usize,
+) -> Result<Vec<Point>, ExitError> {
     let mut network = DiGraph::<(), u64>::new();
     let source = network.add_node(());
     let sink = network.add_node(());
     let mut nodes: BTreeMap<Point, (NodeIndex, NodeIndex)> = BTreeMap::new();
-    for block in &evicting {
-        let states = execution.states_in(*block);
-        for (index, instruction) in code.blocks[*block].instructions.iter().enumerate() {
-            let pair = (network.add_node(()), network.add_node(()));
-            nodes.insert((*block, index), pair);
-            let weight = if before_loop.contains(block) {
-                INFINITE
-            } else {
-                let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
-                let following = calls_from(code, (*block, index)).min(MAX_FOLLOWING_CALLS);
-                let shared = shared.contains(block);
-                let known = !shared
-                    && emulation::is_emulated(instruction)
-                    && states.get(index).is_some_and(|state| {
-                        result_at(execution, state, (*block, index), &slots).is_some()
-                    });
-                let unknown = if known { 0 } else { RESULT_UNKNOWN_WEIGHT };
-                (cost + following * FOLLOWING_CALL_WEIGHT + unknown)
-                    * if shared { SHARED_FACTOR } else { 1 }
-            };
-            network.add_edge(pair.0, pair.1, weight);
-            network.add_edge(pair.1, pair.0, INFINITE);
-        }
+    for (point, weight) in weights {
+        let pair = (network.add_node(()), network.add_node(()));
+        nodes.insert(*point, pair);
+        network.add_edge(pair.0, pair.1, *weight);
+        network.add_edge(pair.1, pair.0, INFINITE);
     }
     let mut leaves = false;
-    for block in &evicting {
+    for (block, index) in weights.keys() {
         let last = code.blocks[*block].instructions.len() - 1;
-        for index in 0..last {
-            connect(&mut network, &nodes, (*block, index), (*block, index + 1));
+        if *index < last {
+            connect(&mut network, &nodes, (*block, *index), (*block, index + 1));
+            continue;
         }
         for (successor, _) in &code.blocks[*block].successors {
             connect(&mut network, &nodes, (*block, last), (*successor, 0));
@@ -138,25 +173,17 @@ pub fn find(
     if !leaves {
         return Err(ExitError::NoReturn);
     }
-    network.add_edge(source, nodes[&(over_block, 0)].0, INFINITE);
-
+    network.add_edge(source, nodes[&(from, 0)].0, INFINITE);
     let (flow, flows) = dinics(&network, source, sink);
     if flow >= INFINITE {
         return Err(ExitError::NoCut);
     }
     let beyond = can_reach_sink(&network, &flows, sink);
-    let mut exits = Vec::new();
-    for ((block, index), (before, after)) in nodes {
-        if !beyond.contains(&before) && beyond.contains(&after) {
-            let state = execution.states_in(block).into_iter().nth(index);
-            exits.push(Exit {
-                instruction: code.blocks[block].instructions[index],
-                result: state
-                    .and_then(|state| result_at(execution, &state, (block, index), &slots)),
-            });
-        }
-    }
-    Ok(exits)
+    Ok(nodes
+        .into_iter()
+        .filter(|(_, (before, after))| !beyond.contains(before) && beyond.contains(after))
+        .map(|(point, _)| point)
+        .collect())
 }
 
 fn connect(
