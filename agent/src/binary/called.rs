@@ -6,7 +6,7 @@
 //! limit" it has stored `mem_reported` and `mem_tofree` in two stack slots of the caller. They hold
 //! nothing of use where it returns 0, so the goal site lies behind the caller's test of the result.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::FlowControl;
 
@@ -79,47 +79,42 @@ fn examine(
     goal::first_comparison(&mut first_look, maxmemory)?;
     let blocks = 0..code.blocks.len();
     code.callees = callees::of(image, &code, blocks);
-    let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
-    let (block, comparison) = goal::first_comparison(&mut execution, maxmemory)?;
-    let (over_edge, over_block) = comparison.over?;
-
-    // Where even mem_reported is within the limit it must return 0.
-    let mut within = Execution::run_from(&code, entry, atoms, Some((block, over_edge)));
-    if !always_returns_zero(&mut within) {
-        return None;
-    }
-    // Beyond, compilers make several ways of it, as an overhead of 0 needs no second comparison: on
-    // each the result must be known, and where it is not 0, both slots.
-    let state = execution.state_along(block, over_edge)?;
-    let returns = paths::to_returns(&mut execution, state, (over_block, 0))?;
+    let mut execution = Execution::run_from(&code, entry.clone(), atoms, None);
+    // On every way to a return the result must be known, and where it is not 0, both slots.
     let mut over_limit = Vec::new();
-    for state in returns {
+    for state in paths::to_returns(&mut execution, entry, (0, 0))? {
         let result = execution.atoms.zero_extended(&state.registers[0], 32);
         if result.as_constant()? != 0 {
-            over_limit.push(state);
+            over_limit.push(stored(&mut execution, &state, top));
         }
     }
-    let mem_reported = comparison.value;
-    let slots: Vec<i64> = over_limit.first()?.stack.keys().copied().collect();
-    let mut slot = |holds: &dyn Fn(&Execution<'_>, &Value) -> bool| {
-        slots.iter().copied().filter(|at| *at >= top).find(|at| {
-            over_limit.iter().all(|state| match state.stack.get(at) {
-                Some((value, 8)) => {
-                    let value = goal::resolve(&mut execution.atoms, value, &state.facts);
-                    holds(&execution, &value)
-                }
-                _ => false,
+    let (first, others) = over_limit.split_first()?;
+    first.iter().find_map(|(reported_slot, mem_reported)| {
+        let same = |slots: &BTreeMap<i64, Value>| slots.get(reported_slot) == Some(mem_reported);
+        let (tofree_slot, _) = first.iter().find(|(slot, _)| {
+            over_limit.iter().all(|slots| {
+                (slots.get(*slot))
+                    .is_some_and(|value| is_goal(&execution, value, mem_reported, maxmemory))
             })
+        })?;
+        others.iter().all(same).then(|| Callee {
+            mem_reported: *reported_slot,
+            mem_tofree: *tofree_slot,
+            counter: members::counter_behind(image, mem_reported, &execution),
         })
-    };
-    let reported_slot = slot(&|_, value| *value == mem_reported)?;
-    let tofree_slot =
-        slot(&|execution, value| is_goal(execution, value, &mem_reported, maxmemory))?;
-    Some(Callee {
-        mem_reported: reported_slot,
-        mem_tofree: tofree_slot,
-        counter: members::counter_behind(image, &mem_reported, &execution),
     })
+}
+
+/// What the slots of 8 bytes from `top` on hold: what the callee has stored for its caller.
+fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i64, Value> {
+    let slots = state.stack.range(top..);
+    slots
+        .filter(|(_, (_, width))| *width == 8)
+        .map(|(slot, (value, _))| {
+            let value = goal::resolve(&mut execution.atoms, value, &state.facts);
+            (*slot, value)
+        })
+        .collect()
 }
 
 /// Whether `value` is `mem_reported - overhead - maxmemory`, for whatever overhead.
@@ -131,22 +126,6 @@ fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxme
         execution.atoms.as_global(&limit) == Some(maxmemory)
             && !overhead.shares_atoms_with(&limit)
             && !overhead.shares_atoms_with(mem_reported)
-    })
-}
-
-fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
-    let code = execution.code;
-    let leaving = (0..code.blocks.len()).filter(|block| code.blocks[*block].leaves);
-    leaving.into_iter().all(|block| {
-        // A block that cannot be reached has no states.
-        execution
-            .states_in(block)
-            .last()
-            .cloned()
-            .is_none_or(|state| {
-                let result = execution.atoms.zero_extended(&state.registers[0], 32);
-                result == Value::constant(0)
-            })
     })
 }
 

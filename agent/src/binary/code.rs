@@ -338,10 +338,10 @@ impl<'a, 'data> Walk<'a, 'data> {
                 }
             };
             match last.flow_control() {
-                FlowControl::ConditionalBranch => {
-                    if self.intact_edge(&last) != Some(EdgeKind::FallThrough) {
-                        add(last.near_branch_target(), EdgeKind::Taken);
-                    }
+                FlowControl::ConditionalBranch
+                    if self.intact_edge(&last) != Some(EdgeKind::FallThrough) =>
+                {
+                    add(last.near_branch_target(), EdgeKind::Taken);
                 }
                 FlowControl::UnconditionalBranch => {
                     if is_tail_call(self.image, self.entry, &last) {

@@ -211,6 +211,7 @@ impl<'a> Execution<'a> {
                 EdgeKind::FallThrough => condition.negated(),
                 _ => condition,
             };
+            let condition = self.atoms.without_truth(condition);
             if self.decide(&end.facts, &condition) == Some(false) {
                 return None;
             }
@@ -395,6 +396,7 @@ impl<'a> Execution<'a> {
             }
             (Mnemonic::Or, Some(left), Some(right)) => Value::constant(left | right),
             (Mnemonic::Xor, Some(left), Some(right)) => Value::constant(left ^ right),
+            (Mnemonic::Test | Mnemonic::And, _, Some(1)) if self.atoms.is_truth(&left) => left,
             (Mnemonic::Or, _, Some(u64::MAX)) => Value::constant(u64::MAX),
             _ => self.opaque(instruction, 0),
         };
@@ -527,14 +529,9 @@ impl<'a> Execution<'a> {
                     8 => value,
                     4 => self.atoms.zero_extended(&value, 32),
                     1 if !is_high_byte(register) => {
-                        let kept = state.registers[number]
-                            .as_constant()
-                            .map(|kept| kept & !0xff);
                         let byte = self.atoms.zero_extended(&value, 8);
-                        match kept {
-                            Some(kept) => byte.offset(kept),
-                            None => self.opaque(instruction, 32),
-                        }
+                        let rest = state.registers[number].clone();
+                        self.atoms.low_byte(byte, rest)
                     }
                     _ => self.opaque(instruction, 32),
                 };

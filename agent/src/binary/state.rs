@@ -120,8 +120,21 @@ impl State {
         }
     }
 
-    /// Adds what a branch implies.
+    /// Adds what a branch implies. What is known to be a number becomes that number, as compilers
+    /// return a value that they have just found to be 0 for 0.
     pub fn assume(&mut self, fact: Condition) {
+        if fact.relation == Relation::Equal
+            && fact.bits == 64
+            && fact.left.as_constant().is_none()
+            && fact.right.as_constant().is_some()
+        {
+            let slots = self.stack.values_mut().map(|(value, _)| value);
+            for value in self.registers.iter_mut().chain(slots) {
+                if *value == fact.left {
+                    value.clone_from(&fact.right);
+                }
+            }
+        }
         if self.facts.len() < MAX_FACTS && !self.facts.contains(&fact) {
             Rc::make_mut(&mut self.facts).push(fact);
         }

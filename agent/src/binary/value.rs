@@ -237,6 +237,13 @@ pub enum Atom {
     },
     /// 1 where the condition holds, else 0.
     Truth(Condition),
+    /// A register of which only the low byte was written.
+    LowByte {
+        /// What was written.
+        byte: Value,
+        /// What the register held.
+        rest: Value,
+    },
     /// One of a few values, by the path taken to a block.
     Merged {
         /// Address of the block.
@@ -337,6 +344,12 @@ impl Atoms {
                 let of = of.clone();
                 return self.zero_extended(&of, bits);
             }
+            if let Atom::LowByte { byte, .. } = atom
+                && bits == 8
+            {
+                let byte = byte.clone();
+                return self.zero_extended(&byte, bits);
+            }
         }
         self.value(Atom::ZeroExtended {
             bits,
@@ -382,6 +395,33 @@ impl Atoms {
         }
     }
 
+    /// Whether `value` is 1 or 0 by whether a condition holds.
+    pub fn is_truth(&self, value: &Value) -> bool {
+        let atom = value.as_atom().and_then(|atom| self.get(atom));
+        matches!(atom, Some(Atom::Truth(_)))
+    }
+
+    /// `rest` with `byte`, whose upper bits are 0, for its low byte.
+    pub fn low_byte(&mut self, byte: Value, rest: Value) -> Value {
+        match rest.as_constant() {
+            Some(rest) => byte.offset(rest & !0xff),
+            None => self.value(Atom::LowByte { byte, rest }),
+        }
+    }
+
+    /// A condition on whether another holds is that other, or its opposite.
+    pub fn without_truth(&self, condition: Condition) -> Condition {
+        let inner = match condition.left.as_atom().and_then(|atom| self.get(atom)) {
+            Some(Atom::Truth(inner)) if condition.right == Value::constant(0) => inner.clone(),
+            _ => return condition,
+        };
+        match condition.relation {
+            Relation::Equal => inner.negated(),
+            Relation::NotEqual => inner,
+            _ => condition,
+        }
+    }
+
     /// `value` with `atom` replaced wherever it occurs, also inside other atoms.
     pub fn substitute(&mut self, value: &Value, atom: AtomId, by: &Value) -> Value {
         let mut result = Value::constant(value.constant);
@@ -422,6 +462,11 @@ impl Atoms {
             Some(Atom::Truth(condition)) => {
                 let condition = self.substitute_condition(&condition, atom, by);
                 self.truth(condition)
+            }
+            Some(Atom::LowByte { byte, rest }) => {
+                let byte = self.substitute(&byte, atom, by);
+                let rest = self.substitute(&rest, atom, by);
+                self.low_byte(byte, rest)
             }
             _ => Value::atom(own),
         }
