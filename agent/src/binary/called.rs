@@ -17,6 +17,7 @@ use super::goal::{self, GoalCopy};
 use super::image::Image;
 use super::members;
 use super::paths;
+use super::plan::Counters;
 use super::state::{Flags, RSP, State};
 use super::value::{Atom, Relation, Value};
 
@@ -25,7 +26,7 @@ pub struct CalledCopy {
     /// The calculation, in the caller's values.
     pub goal: GoalCopy,
     /// The allocator's counter behind `mem_reported`, or why it is not known.
-    pub counter: Result<u64, String>,
+    pub counter: Result<Counters, String>,
 }
 
 /// What a called copy leaves behind.
@@ -34,7 +35,7 @@ struct Callee {
     mem_reported: i64,
     /// Stack slot of `mem_tofree`.
     mem_tofree: i64,
-    counter: Result<u64, String>,
+    counter: Result<Counters, String>,
 }
 
 /// Finds the called copy, and executes the caller again with what is then known.
@@ -118,7 +119,7 @@ fn examine(
     Some(Callee {
         mem_reported: reported_slot,
         mem_tofree: tofree_slot,
-        counter: members::counter_behind(image, &mem_reported, &execution),
+        counter: members::counters_behind(image, &mem_reported, &execution),
     })
 }
 

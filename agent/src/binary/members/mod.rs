@@ -11,7 +11,7 @@ mod evicted_keys;
 mod layouts;
 
 pub use config_table::{ConfigTable, config_table};
-pub use counters::{counter_behind, counter_returned_by};
+pub use counters::{counters_behind, counters_returned_by};
 pub use evicted_keys::incremented_member;
 pub use layouts::{KnownLayout, ServerFacts, known_layout, version};
 
