@@ -58,6 +58,20 @@ fn charge_cpu(ctx: &PerfEventContext, stats: &mut SampleStats, evicting: bool) {
 fn read_members(slot: u32, config: &ServerConfig, stats: &mut SampleStats) {
     // SAFETY: the helper takes nothing and always succeeds.
     let now = unsafe { bpf_ktime_get_ns() };
+    stats.members.used_memory_known = 0;
+    // First, while the verifier has not yet told apart which members are known: it would follow the
+    // loop over the counters for each combination.
+    if config.used_memory.address != 0
+        && let Some(copy) = counters_of_sample(slot)
+    {
+        let Sum { known, is_fault } =
+            counters::sum::<{ COUNTER_WORDS as u32 }>(&config.used_memory, copy);
+        stats.members.used_memory = known.value;
+        stats.members.used_memory_known = known.is_known as u64;
+        if is_fault {
+            stats.faults[Fault::Allocator as usize] += 1;
+        }
+    }
     let mut known = 0_u64;
     for index in 0..MEMBERS {
         if config.members[index] == 0 {
@@ -72,18 +86,6 @@ fn read_members(slot: u32, config: &ServerConfig, stats: &mut SampleStats) {
         }
     }
     stats.members.known = known;
-    stats.members.used_memory_known = 0;
-    if config.used_memory.address != 0
-        && let Some(copy) = counters_of_sample(slot)
-    {
-        let Sum { known, is_fault } =
-            counters::sum::<{ COUNTER_WORDS as u32 }>(&config.used_memory, copy);
-        stats.members.used_memory = known.value;
-        stats.members.used_memory_known = known.is_known as u64;
-        if is_fault {
-            stats.faults[Fault::Allocator as usize] += 1;
-        }
-    }
     stats.members.read_ns = now;
     count_client_buffers(stats, known, now);
 }
