@@ -105,7 +105,7 @@ impl Planner<'_, '_> {
             self.goal_site(&mut execution, goal, maxmemory);
             self.done_sites(&mut execution, goal);
         }
-        self.members(&code, &config, goal.as_ref(), counter);
+        self.members(&mut execution, &config, counter);
     }
 
     fn eviction_function(&mut self) -> Option<FunctionCode> {
@@ -271,9 +271,8 @@ impl Planner<'_, '_> {
 
     fn members(
         &mut self,
-        code: &FunctionCode,
+        execution: &mut Execution<'_>,
         config: &ConfigTable,
-        goal: Option<&GoalCopy>,
         counters: Option<Counters>,
     ) {
         if let Some(counters) = counters {
@@ -293,8 +292,7 @@ impl Planner<'_, '_> {
             return;
         };
         let range = server.address..server.address.saturating_add(server.size);
-        let evicted_keys = goal
-            .and_then(|_| members::incremented_member(code, 0..code.blocks.len(), range.clone()));
+        let evicted_keys = members::incremented_member(execution, range.clone());
         for (member, address) in config {
             let offset = address
                 .checked_sub(server.address)
