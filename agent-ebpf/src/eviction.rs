@@ -10,8 +10,13 @@ use evictscope_ebpf::{
     TermKind, Variable, bounds,
 };
 
+use crate::counters::{self, Sum};
 use crate::evaluate::{Known, copy_registers, read_user, recipe, term};
-use crate::maps::{Hit, hit};
+use crate::maps::{Hit, counters_of_hit, hit};
+
+/// With more counters of the allocator in use than this, `mem_reported` is not tested against them:
+/// an evicting call would pay too much for it.
+const CHECKED_COUNTERS: u32 = 16;
 
 /// A call begins.
 #[inline(always)]
@@ -49,12 +54,17 @@ pub fn try_return(ctx: &RetProbeContext) -> Option<u32> {
 /// A call is over the limit and about to evict.
 #[inline(always)]
 pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
-    let Hit { config, stats, .. } = hit(ctx)?;
+    let Hit {
+        slot,
+        config,
+        stats,
+        ..
+    } = hit(ctx)?;
     begin(stats, ProgramKind::EvictionGoal);
     // SAFETY: the kernel passes the registers of the probed thread.
     copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
     lose_unfinished(stats);
-    if evaluate_goal(config, stats) {
+    if evaluate_goal(slot, config, stats) {
         // Last, so that what this program costs is not part of the duration.
         stats.evicting_since_ns = now();
     }
@@ -70,6 +80,7 @@ pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
         site,
         config,
         stats,
+        ..
     } = hit(ctx)?;
     begin(stats, ProgramKind::EvictionDone);
     if stats.evicting_since_ns != 0 {
@@ -94,7 +105,7 @@ pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
 
 /// Evaluates the recipes into `pending`; `false` where the call turns out to be within the limit.
 #[inline(always)]
-fn evaluate_goal(config: &ServerConfig, stats: &mut EvictionStats) -> bool {
+fn evaluate_goal(slot: u32, config: &ServerConfig, stats: &mut EvictionStats) -> bool {
     let reported = known(config, stats, Variable::MemReported);
     let overhead = known(config, stats, Variable::Overhead);
     let used = known(config, stats, Variable::MemUsed);
@@ -107,7 +118,7 @@ fn evaluate_goal(config: &ServerConfig, stats: &mut EvictionStats) -> bool {
     if reported.is_known && overhead.is_known && overhead.value > reported.value {
         return false;
     }
-    check_allocator(config, stats, reported);
+    check_allocator(slot, config, stats, reported);
     if reported.is_known
         && overhead.is_known
         && used.is_known
@@ -133,18 +144,23 @@ fn evaluate_goal(config: &ServerConfig, stats: &mut EvictionStats) -> bool {
 }
 
 #[inline(always)]
-fn check_allocator(config: &ServerConfig, stats: &mut EvictionStats, reported: Known) {
-    if reported.is_known && config.used_memory.address != 0 {
-        match read_user(config.used_memory.address) {
-            Some(counter) => {
-                let moved = counter.abs_diff(reported.value);
-                check(stats, Check::Allocator, moved <= ALLOCATOR_SLACK);
-                if moved != 0 && moved <= ALLOCATOR_SLACK {
-                    stats.allocator_moved += 1;
-                }
-            }
-            None => stats.faults[Fault::Allocator as usize] += 1,
+fn check_allocator(slot: u32, config: &ServerConfig, stats: &mut EvictionStats, reported: Known) {
+    if !reported.is_known || config.used_memory.address == 0 {
+        return;
+    }
+    let Some(copy) = counters_of_hit(slot) else {
+        return;
+    };
+    let Sum { known, is_fault } = counters::sum::<CHECKED_COUNTERS>(&config.used_memory, copy);
+    if known.is_known {
+        let moved = known.value.abs_diff(reported.value);
+        check(stats, Check::Allocator, moved <= ALLOCATOR_SLACK);
+        if moved != 0 && moved <= ALLOCATOR_SLACK {
+            stats.allocator_moved += 1;
         }
+    }
+    if is_fault {
+        stats.faults[Fault::Allocator as usize] += 1;
     }
 }
 

@@ -12,8 +12,8 @@ mod stats;
 
 pub use histogram::{Bounds, Histogram, bounds};
 pub use recipe::{
-    AllocatorCounter, MAX_DONE_SITES, MAX_TERMS, MEMBERS, Member, Recipe, ServerConfig, Term,
-    TermKind, VARIABLES, Variable,
+    AllocatorCounters, COUNTER_BYTES, MAX_DONE_SITES, MAX_TERMS, MEMBERS, Member, Recipe,
+    ServerConfig, Term, TermKind, VARIABLES, Variable,
 };
 pub use stats::{
     ALLOCATOR_SLACK, Activity, CallStats, Check, EvictionStats, Fault, MemberValues, ProgramKind,

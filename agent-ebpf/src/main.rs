@@ -9,6 +9,7 @@
     reason = "the macros of aya-ebpf make public items without docs"
 )]
 
+mod counters;
 mod evaluate;
 mod eviction;
 mod maps;

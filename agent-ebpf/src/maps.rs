@@ -4,7 +4,9 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cookie};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap};
-use evictscope_ebpf::{Cookie, EvictionStats, MAX_SERVERS, SampleStats, ServerConfig};
+use evictscope_ebpf::{
+    COUNTER_BYTES, Cookie, EvictionStats, MAX_SERVERS, SampleStats, ServerConfig,
+};
 
 /// By slot: what the programs need to know of a server.
 #[map]
@@ -22,8 +24,21 @@ static SAMPLES: Array<SampleStats> = Array::with_max_entries(MAX_SERVERS, 0);
 #[map]
 static SLOTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_SERVERS, 0);
 
+/// How many words an allocator's counters can take up.
+pub const COUNTER_WORDS: usize = COUNTER_BYTES / 8;
+
+/// A copy of an allocator's counters.
+pub type Counters = [u64; COUNTER_WORDS];
+
+/// Scratch space: by slot, one for the uprobe programs and one for the sampling program, which can
+/// interrupt them.
+#[map]
+static COUNTERS: Array<[Counters; 2]> = Array::with_max_entries(MAX_SERVERS, 0);
+
 /// What a uprobe program works on.
 pub struct Hit {
+    /// The server's slot.
+    pub slot: u32,
     /// Which of the plan's sites of its kind was hit.
     pub site: u32,
     /// The server's configuration.
@@ -34,12 +49,32 @@ pub struct Hit {
 
 /// What the sampling program works on.
 pub struct Sample {
+    /// The server's slot.
+    pub slot: u32,
     /// The server's configuration.
     pub config: &'static ServerConfig,
     /// The server's counters.
     pub stats: &'static mut SampleStats,
     /// Whether the main thread is in an evicting call.
     pub evicting: bool,
+}
+
+/// Where the uprobe programs copy the counters of the allocator of a server.
+#[inline(always)]
+pub fn counters_of_hit(slot: u32) -> Option<&'static mut Counters> {
+    // SAFETY: as of a slot's `EvictionStats`: nothing else refers to it while the program runs.
+    COUNTERS
+        .get_ptr_mut(slot)
+        .map(|both| unsafe { &mut (*both)[0] })
+}
+
+/// Where the sampling program copies the counters of the allocator of a server.
+#[inline(always)]
+pub fn counters_of_sample(slot: u32) -> Option<&'static mut Counters> {
+    // SAFETY: one thread is sampled by one event, which does not interrupt itself.
+    COUNTERS
+        .get_ptr_mut(slot)
+        .map(|both| unsafe { &mut (*both)[1] })
 }
 
 /// The slot of the server whose probe was hit; `None` where the process is another than the one
@@ -56,6 +91,7 @@ pub fn hit(ctx: &impl EbpfContext) -> Option<Hit> {
     // this slot while the program runs; the agent only copies it.
     let stats = unsafe { &mut *EVICTIONS.get_ptr_mut(cookie.slot)? };
     Some(Hit {
+        slot: cookie.slot,
         site: cookie.site,
         config,
         stats,
@@ -76,6 +112,7 @@ pub fn sample() -> Option<Sample> {
     let stats = unsafe { &mut *SAMPLES.get_ptr_mut(slot)? };
     let evicting = EVICTIONS.get(slot)?.evicting_since_ns != 0;
     Some(Sample {
+        slot,
         config,
         stats,
         evicting,

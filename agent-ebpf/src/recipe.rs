@@ -125,12 +125,49 @@ pub enum Member {
 /// How many [`Member`]s there are.
 pub const MEMBERS: usize = 8;
 
-/// Where the allocator counts what it gave out (`used_memory` in zmalloc.c).
+/// Most bytes from the beginning of an allocator's first counter to the end of its last.
+pub const COUNTER_BYTES: usize = 2_176;
+
+/// Where the allocator counts what it gave out (`used_memory` in zmalloc.c): the sum of `count`
+/// counters of 8 bytes each, modulo 2^64.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocatorCounter {
+pub struct AllocatorCounters {
     /// Run-time address of the first counter; 0 where it is not known.
     pub address: u64,
+    /// Distance between two counters, in words of 8 bytes.
+    pub stride: u32,
+    /// How many counters there are; all of them lie within [`COUNTER_BYTES`].
+    pub count: u32,
+    /// Run-time address of the number of threads: no more counters than that are in use, the others
+    /// are 0. 0 where there is no such number.
+    pub threads: u64,
+    /// Bytes of the number of threads, 4 or 8.
+    pub threads_width: u64,
+    /// Run-time address of a counter that belongs to the sum where there are more threads than
+    /// counters; 0 where there is none.
+    pub overflow: u64,
+}
+
+impl AllocatorCounters {
+    /// Counters that are not known.
+    pub const UNKNOWN: Self = Self {
+        address: 0,
+        stride: 1,
+        count: 0,
+        threads: 0,
+        threads_width: 8,
+        overflow: 0,
+    };
+
+    /// A single counter.
+    pub const fn one(address: u64) -> Self {
+        Self {
+            address,
+            count: 1,
+            ..Self::UNKNOWN
+        }
+    }
 }
 
 /// The configuration of one slot. All addresses are run-time addresses in the server's process.
@@ -147,8 +184,8 @@ pub struct ServerConfig {
     pub results: [Term; MAX_DONE_SITES],
     /// Run-time address of each [`Member`], each 8 bytes wide; 0 where it is not known.
     pub members: [u64; MEMBERS],
-    /// The allocator's counter.
-    pub used_memory: AllocatorCounter,
+    /// The allocator's counters.
+    pub used_memory: AllocatorCounters,
 }
 
 impl ServerConfig {
@@ -159,6 +196,6 @@ impl ServerConfig {
         recipes: [Recipe::UNKNOWN; VARIABLES.len()],
         results: [Term::ABSENT; MAX_DONE_SITES],
         members: [0; MEMBERS],
-        used_memory: AllocatorCounter { address: 0 },
+        used_memory: AllocatorCounters::UNKNOWN,
     };
 }

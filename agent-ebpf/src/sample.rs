@@ -8,13 +8,15 @@ use evictscope_ebpf::{
     Activity, CLIENT_BUFFERS_INTERVAL_NS, Fault, MEMBERS, Member, SampleStats, ServerConfig, bounds,
 };
 
+use crate::counters::{self, Sum};
 use crate::evaluate::read_user;
-use crate::maps::{Sample, sample};
+use crate::maps::{COUNTER_WORDS, Sample, counters_of_sample, sample};
 
 /// Charges the CPU time since the last sample, and reads the members.
 #[inline(always)]
 pub fn try_sample(ctx: &PerfEventContext) -> Option<u32> {
     let Sample {
+        slot,
         config,
         stats,
         evicting,
@@ -24,7 +26,7 @@ pub fn try_sample(ctx: &PerfEventContext) -> Option<u32> {
     unsafe { core::ptr::write_volatile(&mut stats.begun, begun) };
     stats.hits += 1;
     charge_cpu(ctx, stats, evicting);
-    read_members(config, stats);
+    read_members(slot, config, stats);
     // SAFETY: as above; volatile keeps it after the updates.
     unsafe { core::ptr::write_volatile(&mut stats.finished, begun) };
     Some(0)
@@ -53,9 +55,23 @@ fn charge_cpu(ctx: &PerfEventContext, stats: &mut SampleStats, evicting: bool) {
 }
 
 #[inline(always)]
-fn read_members(config: &ServerConfig, stats: &mut SampleStats) {
+fn read_members(slot: u32, config: &ServerConfig, stats: &mut SampleStats) {
     // SAFETY: the helper takes nothing and always succeeds.
     let now = unsafe { bpf_ktime_get_ns() };
+    stats.members.used_memory_known = 0;
+    // First, while the verifier has not yet told apart which members are known: it would follow the
+    // loop over the counters for each combination.
+    if config.used_memory.address != 0
+        && let Some(copy) = counters_of_sample(slot)
+    {
+        let Sum { known, is_fault } =
+            counters::sum::<{ COUNTER_WORDS as u32 }>(&config.used_memory, copy);
+        stats.members.used_memory = known.value;
+        stats.members.used_memory_known = known.is_known as u64;
+        if is_fault {
+            stats.faults[Fault::Allocator as usize] += 1;
+        }
+    }
     let mut known = 0_u64;
     for index in 0..MEMBERS {
         if config.members[index] == 0 {
@@ -70,16 +86,6 @@ fn read_members(config: &ServerConfig, stats: &mut SampleStats) {
         }
     }
     stats.members.known = known;
-    stats.members.used_memory_known = 0;
-    if config.used_memory.address != 0 {
-        match read_user(config.used_memory.address) {
-            Some(value) => {
-                stats.members.used_memory = value;
-                stats.members.used_memory_known = 1;
-            }
-            None => stats.faults[Fault::Allocator as usize] += 1,
-        }
-    }
     stats.members.read_ns = now;
     count_client_buffers(stats, known, now);
 }

@@ -17,6 +17,7 @@ use super::goal::{self, GoalCopy};
 use super::image::Image;
 use super::members;
 use super::paths;
+use super::plan::Counters;
 use super::state::{Flags, RSP, State};
 use super::value::{Atom, Relation, Value};
 
@@ -25,7 +26,7 @@ pub struct CalledCopy {
     /// The calculation, in the caller's values.
     pub goal: GoalCopy,
     /// The allocator's counter behind `mem_reported`, or why it is not known.
-    pub counter: Result<u64, String>,
+    pub counter: Result<Counters, String>,
 }
 
 /// What a called copy leaves behind.
@@ -34,7 +35,7 @@ struct Callee {
     mem_reported: i64,
     /// Stack slot of `mem_tofree`.
     mem_tofree: i64,
-    counter: Result<u64, String>,
+    counter: Result<Counters, String>,
 }
 
 /// Finds the called copy, and executes the caller again with what is then known.
@@ -79,28 +80,70 @@ fn examine(
     goal::first_comparison(&mut first_look, maxmemory)?;
     let blocks = 0..code.blocks.len();
     code.callees = callees::of(image, &code, blocks);
-    let mut execution = Execution::run_from(&code, entry.clone(), atoms, None);
-    // On every way to a return the result must be known, and where it is not 0, both slots.
+    let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
+    let from_start = all_returns(&mut execution).and_then(|returns| {
+        let over_limit = over_limit(&mut execution, returns, top)?;
+        left_slots(image, &execution, &over_limit, maxmemory)
+    });
+    from_start.or_else(|| {
+        let (block, comparison) = goal::first_comparison(&mut execution, maxmemory)?;
+        let (over_edge, over_block) = comparison.over?;
+        let mut within = Execution::run_from(&code, entry, atoms, Some((block, over_edge)));
+        if !always_returns_zero(&mut within) {
+            return None;
+        }
+        let state = execution.state_along(block, over_edge)?;
+        let returns = paths::to_returns(&mut execution, state, (over_block, 0))?;
+        let over_limit = over_limit(&mut execution, returns, top)?;
+        left_slots(image, &execution, &over_limit, maxmemory)
+    })
+}
+
+/// What is known at each return on every way there from where no loop follows any more; `None` where
+/// ways into a loop and past it meet too late.
+fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
+    let start = paths::behind_loops(execution.code)?;
+    let state = execution.state_at(start)?.clone();
+    paths::to_returns(execution, state, (start, 0))
+}
+
+/// Of the returns with another result than 0, what each leaves in the caller's slots; `None` where a
+/// result is not known.
+fn over_limit(
+    execution: &mut Execution<'_>,
+    returns: Vec<State>,
+    top: i64,
+) -> Option<Vec<BTreeMap<i64, Value>>> {
     let mut over_limit = Vec::new();
-    for state in paths::to_returns(&mut execution, entry, (0, 0))? {
+    for state in returns {
         let result = execution.atoms.zero_extended(&state.registers[0], 32);
         if result.as_constant()? != 0 {
-            over_limit.push(stored(&mut execution, &state, top));
+            over_limit.push(stored(execution, &state, top));
         }
     }
+    Some(over_limit)
+}
+
+/// The two slots that hold `mem_reported` and `mem_tofree` at each of the returns.
+fn left_slots(
+    image: &Image<'_>,
+    execution: &Execution<'_>,
+    over_limit: &[BTreeMap<i64, Value>],
+    maxmemory: u64,
+) -> Option<Callee> {
     let (first, others) = over_limit.split_first()?;
     first.iter().find_map(|(reported_slot, mem_reported)| {
         let same = |slots: &BTreeMap<i64, Value>| slots.get(reported_slot) == Some(mem_reported);
         let (tofree_slot, _) = first.iter().find(|(slot, _)| {
             over_limit.iter().all(|slots| {
                 (slots.get(*slot))
-                    .is_some_and(|value| is_goal(&execution, value, mem_reported, maxmemory))
+                    .is_some_and(|value| is_goal(execution, value, mem_reported, maxmemory))
             })
         })?;
         others.iter().all(same).then(|| Callee {
             mem_reported: *reported_slot,
             mem_tofree: *tofree_slot,
-            counter: members::counter_behind(image, mem_reported, &execution),
+            counter: members::counters_behind(image, mem_reported, execution),
         })
     })
 }
@@ -126,6 +169,22 @@ fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxme
         execution.atoms.as_global(&limit) == Some(maxmemory)
             && !overhead.shares_atoms_with(&limit)
             && !overhead.shares_atoms_with(mem_reported)
+    })
+}
+
+fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
+    let code = execution.code;
+    let leaving = (0..code.blocks.len()).filter(|block| code.blocks[*block].leaves);
+    leaving.into_iter().all(|block| {
+        // A block that cannot be reached has no states.
+        execution
+            .states_in(block)
+            .last()
+            .cloned()
+            .is_none_or(|state| {
+                let result = execution.atoms.zero_extended(&state.registers[0], 32);
+                result == Value::constant(0)
+            })
     })
 }
 

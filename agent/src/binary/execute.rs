@@ -619,6 +619,14 @@ impl<'a> Execution<'a> {
         }
     }
 
+    /// The address of an instruction's memory operand, where it is a global's.
+    pub fn global_operand(&mut self, state: &State, instruction: &Instruction) -> Option<u64> {
+        match self.place(state, instruction) {
+            Place::Global(address) => Some(address),
+            Place::Stack(_) | Place::Unknown => None,
+        }
+    }
+
     /// Offset from the stack pointer at entry, where the value is an address on the stack.
     pub fn stack_offset(&mut self, value: &Value) -> Option<i64> {
         let entry = self.atoms.value(Atom::Entry(4));

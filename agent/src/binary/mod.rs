@@ -19,6 +19,7 @@ mod exits;
 mod facts;
 mod goal;
 mod image;
+mod machine;
 mod members;
 mod paths;
 mod plan;
@@ -31,7 +32,7 @@ mod value;
 mod tests;
 
 pub use image::Image;
-pub use plan::{Confidence, Method, Operand, ProbePlan, Recipe, Site, variable_name};
+pub use plan::{Confidence, Counters, Method, Operand, ProbePlan, Recipe, Site, variable_name};
 #[cfg(test)]
 pub use plan::{DoneSite, Refusal, Sites, Term, VariablePlan};
 pub use planner::{build_id, plan};

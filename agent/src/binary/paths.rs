@@ -1,7 +1,11 @@
 //! The paths from one point of a function to its returns.
 
 use iced_x86::FlowControl;
+use petgraph::algo::dominators::simple_fast;
+use petgraph::algo::{DfsSpace, has_path_connecting};
+use petgraph::graph::NodeIndex;
 
+use super::code::FunctionCode;
 use super::execute::Execution;
 use super::state::State;
 
@@ -10,6 +14,39 @@ const MAX_STEPS: usize = 2_000;
 
 /// An instruction: its block and its index there.
 pub type Point = (usize, usize);
+
+/// The first block that all ways to the returns pass and that no loop can follow: the entry, or, as
+/// allocators that count per thread are added up first, a block behind that loop. `None` where there
+/// is none.
+pub fn behind_loops(code: &FunctionCode) -> Option<usize> {
+    let graph = code.graph();
+    let looping: Vec<NodeIndex> = (code.loops().into_iter().flatten())
+        .map(NodeIndex::new)
+        .collect();
+    let dominators = simple_fast(&graph, NodeIndex::new(0));
+    let mut space = DfsSpace::new(&graph);
+    let mut common: Option<Vec<NodeIndex>> = None;
+    for block in (0..code.blocks.len()).filter(|block| code.blocks[*block].leaves) {
+        let Some(chain) = dominators.dominators(NodeIndex::new(block)) else {
+            continue;
+        };
+        let chain: Vec<NodeIndex> = chain.collect();
+        common = Some(match common {
+            Some(common) => (common.into_iter())
+                .filter(|block| chain.contains(block))
+                .collect(),
+            None => chain,
+        });
+    }
+    // From the returns to the entry.
+    let before_returns = common?;
+    let free = before_returns.into_iter().take_while(|block| {
+        !looping
+            .iter()
+            .any(|inside| has_path_connecting(&graph, *block, *inside, Some(&mut space)))
+    });
+    free.last().map(NodeIndex::index)
+}
 
 /// What is known at each return that can be reached from `point`, where `state` holds, on every path
 /// that is not known to be impossible; `None` where there are too many, or one loops, or one leaves

@@ -188,6 +188,50 @@ pub struct MemberPlan {
     pub offset: Option<u64>,
     /// How it was found.
     pub method: Method,
+    /// Where it is the sum of several counters, which; `address` is that of the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counters>,
+}
+
+/// Counters of an allocator that are added up: one per thread, or only one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Virtual address of the first, as in the ELF file; each has 8 bytes.
+    #[serde(skip)]
+    pub first: u64,
+    /// Distance between two, in bytes.
+    pub stride: u64,
+    /// How many there are.
+    pub most: u64,
+    /// Address of the number of threads: only so many counters are in use, the others are 0. None
+    /// where there is only one counter.
+    pub threads: Option<u64>,
+    /// Bytes of the number of threads, 4 or 8.
+    pub threads_width: u64,
+    /// Address of the counter that all threads share which found no counter of their own.
+    pub overflow: Option<u64>,
+}
+
+impl Counters {
+    /// A single counter.
+    pub const fn one(address: u64) -> Self {
+        Self {
+            first: address,
+            stride: 8,
+            most: 1,
+            threads: None,
+            threads_width: 8,
+            overflow: None,
+        }
+    }
+
+    /// Bytes from the beginning of the first counter to the end of the last.
+    pub const fn bytes(&self) -> u64 {
+        self.most
+            .saturating_sub(1)
+            .saturating_mul(self.stride)
+            .saturating_add(8)
+    }
 }
 
 /// Something that could not be found.

@@ -12,8 +12,8 @@ use super::goal::{self, Candidate, GoalCopy};
 use super::image::{Image, ImageError};
 use super::members::{self, ConfigTable, KnownLayout, ServerFacts};
 use super::plan::{
-    Confidence, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site, Sites,
-    VariablePlan, variable_name,
+    Confidence, Counters, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site,
+    Sites, VariablePlan, variable_name,
 };
 use super::recipe::Reach;
 use super::value::Value;
@@ -105,7 +105,7 @@ impl Planner<'_, '_> {
             self.goal_site(&mut execution, goal, maxmemory);
             self.done_sites(&mut execution, goal);
         }
-        self.members(&code, &config, goal.as_ref(), counter);
+        self.members(&mut execution, &config, counter);
     }
 
     fn eviction_function(&mut self) -> Option<FunctionCode> {
@@ -152,7 +152,7 @@ impl Planner<'_, '_> {
         &mut self,
         execution: &mut Execution<'_>,
         maxmemory: u64,
-    ) -> (Option<GoalCopy>, Option<Result<u64, String>>) {
+    ) -> (Option<GoalCopy>, Option<Result<Counters, String>>) {
         // A called copy comes first where there is one: what is inlined behind it in the same
         // function only looks whether enough was freed.
         if let Some(called) = called::find(self.image, execution, maxmemory) {
@@ -160,7 +160,7 @@ impl Planner<'_, '_> {
         }
         match goal::find(execution, maxmemory) {
             Ok(goal) => {
-                let counter = members::counter_behind(self.image, &goal.mem_reported, execution);
+                let counter = members::counters_behind(self.image, &goal.mem_reported, execution);
                 (Some(goal), Some(counter))
             }
             Err(why) => {
@@ -172,17 +172,18 @@ impl Planner<'_, '_> {
 
     /// The allocator's counter, by the name of the function that returns it and by what the eviction
     /// function uses (`used`); where both answer they must agree.
-    fn allocator_counter(&mut self, used: Option<Result<u64, String>>) -> Option<u64> {
+    fn allocator_counter(&mut self, used: Option<Result<Counters, String>>) -> Option<Counters> {
         let named = self.image.function(ALLOCATOR_FUNCTION).map(|symbol| {
             self.plan.functions.push(Function {
                 name: ALLOCATOR_FUNCTION.to_owned(),
                 address: symbol.address,
             });
-            members::counter_returned_by(self.image, symbol.address)
+            members::counters_returned_by(self.image, symbol.address)
         });
         let why = match (named, used) {
             (Some(Ok(named)), Some(Ok(used))) if named != used => format!(
-                "zmalloc_used_memory() returns the counter at {named:#x}, but the eviction function uses {used:#x}"
+                "zmalloc_used_memory() returns the counter at {:#x}, but the eviction function uses {:#x}",
+                named.first, used.first
             ),
             (_, Some(Ok(counter))) | (Some(Ok(counter)), _) => return Some(counter),
             (Some(Err(why)), _) | (None, Some(Err(why))) => why,
@@ -270,13 +271,15 @@ impl Planner<'_, '_> {
 
     fn members(
         &mut self,
-        code: &FunctionCode,
+        execution: &mut Execution<'_>,
         config: &ConfigTable,
-        goal: Option<&GoalCopy>,
-        counter: Option<u64>,
+        counters: Option<Counters>,
     ) {
-        if let Some(address) = counter {
-            self.push_member("used_memory", address, None, Method::Dataflow);
+        if let Some(counters) = counters {
+            self.push_member("used_memory", counters.first, None, Method::Dataflow);
+            if let Some(member) = self.plan.members.last_mut() {
+                member.counters = Some(counters).filter(|counters| counters.most > 1);
+            }
         }
         let Some(server) = self.image.object("server") else {
             self.refuse(
@@ -289,8 +292,7 @@ impl Planner<'_, '_> {
             return;
         };
         let range = server.address..server.address.saturating_add(server.size);
-        let evicted_keys = goal
-            .and_then(|_| members::incremented_member(code, 0..code.blocks.len(), range.clone()));
+        let evicted_keys = members::incremented_member(execution, range.clone());
         for (member, address) in config {
             let offset = address
                 .checked_sub(server.address)
@@ -373,6 +375,7 @@ impl Planner<'_, '_> {
             address,
             offset,
             method,
+            counters: None,
         });
     }
 

@@ -1,10 +1,10 @@
 //! From a plan, which speaks of the ELF file, to what the programs need of one process.
 
 use evictscope_ebpf as kernel;
-use evictscope_ebpf::{Member, ServerConfig, TermKind, VARIABLES};
+use evictscope_ebpf::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
 
 use super::Target;
-use crate::binary::{Operand, ProbePlan, Recipe, variable_name};
+use crate::binary::{Counters, Operand, ProbePlan, Recipe, variable_name};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
 const MEMBERS: [(Member, &str, u64); kernel::MEMBERS] = [
@@ -47,8 +47,33 @@ pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
         config.members[member as usize] =
             address(name).map_or(0, |address| address.wrapping_add(distance));
     }
-    config.used_memory.address = address("used_memory").unwrap_or(0);
+    let used_memory = plan
+        .members
+        .iter()
+        .find(|member| member.name == "used_memory");
+    if let Some(member) = used_memory {
+        let counters = member.counters.unwrap_or(Counters::one(member.address));
+        config.used_memory = allocator_counters(&counters, target.load_bias);
+    }
     config
+}
+
+fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters {
+    let (Ok(stride), Ok(count)) = (
+        u32::try_from(counters.stride / 8),
+        u32::try_from(counters.most),
+    ) else {
+        return AllocatorCounters::UNKNOWN;
+    };
+    let at = |address: Option<u64>| address.map_or(0, |address| address.wrapping_add(load_bias));
+    AllocatorCounters {
+        address: at(Some(counters.first)),
+        stride,
+        count,
+        threads: at(counters.threads),
+        threads_width: counters.threads_width,
+        overflow: at(counters.overflow),
+    }
 }
 
 fn recipe(planned: &Recipe, load_bias: u64) -> kernel::Recipe {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use evictscope_ebpf::{MemberValues, SampleStats, ServerConfig};
+use evictscope_ebpf::{AllocatorCounters, MemberValues, SampleStats, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::plans::Plans;
@@ -272,12 +272,10 @@ fn read_if_stale(watched: &Watched, samples: &SampleStats, now: Duration) -> Opt
         return None;
     }
     let config = &watched.config;
-    let mut wanted: Vec<u64> = config.members.to_vec();
-    wanted.push(config.used_memory.address);
-    let addresses: Vec<u64> = wanted
-        .iter()
-        .copied()
+    let members = config.members.iter().copied();
+    let addresses: Vec<u64> = members
         .filter(|address| *address != 0)
+        .chain(counter_addresses(&config.used_memory))
         .collect();
     let words = memory::read_words(watched.process.identity.pid, &addresses).ok()?;
     let mut words = words.into_iter();
@@ -295,10 +293,27 @@ fn read_if_stale(watched: &Watched, samples: &SampleStats, now: Duration) -> Opt
         }
     }
     if config.used_memory.address != 0 {
-        values.used_memory = words.next()?;
+        // Threads can free what others allocated, so a counter can be negative.
+        values.used_memory = words.fold(0, u64::wrapping_add);
         values.used_memory_known = 1;
     }
     Some(values)
+}
+
+/// Where the words are that add up to the allocator's counter: those of threads that there are not
+/// are 0.
+fn counter_addresses(counters: &AllocatorCounters) -> impl Iterator<Item = u64> + use<> {
+    let AllocatorCounters {
+        address,
+        stride,
+        count,
+        overflow,
+        ..
+    } = *counters;
+    (0..u64::from(count))
+        .map(move |index| address.wrapping_add(index * 8 * u64::from(stride)))
+        .chain([overflow])
+        .filter(|address| *address != 0)
 }
 
 /// The clock that the programs use (`bpf_ktime_get_ns`).
