@@ -4,18 +4,15 @@
 
 use std::collections::HashMap;
 
-use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X, R_X86_64_RELATIVE};
+use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
-use object::{
-    Endianness, Object as _, ObjectSymbol as _, RelocationFlags, RelocationTarget, SymbolKind,
-};
+use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
 use super::names::Frames;
+use super::relocations;
 
 /// Most symbols that are read of one file.
 const MAX_SYMBOLS: usize = 1_000_000;
-/// Most relocations that are read of one file.
-const MAX_RELOCATIONS: usize = 4_000_000;
 
 /// Why a file is not an executable that can be planned for.
 #[derive(Debug, thiserror::Error)]
@@ -113,10 +110,11 @@ impl<'data> Image<'data> {
             function_names: HashMap::new(),
             frames: Frames::read(&file),
             is_fixed: header.e_type(endian) == ET_EXEC,
-            pointers: relative_pointers(&file),
+            pointers: HashMap::new(),
             build_id: file.build_id()?.map(hexadecimal),
             entry: header.e_entry(endian),
         };
+        image.pointers = relocations::pointers(&file, |address| image.bytes_at(address));
         image.read_symbols(&file);
         Ok(image)
     }
@@ -327,42 +325,6 @@ fn is_clone_of(clone: &str, name: &str) -> bool {
         .strip_prefix(name)
         .and_then(|rest| rest.strip_prefix('.'))
         .is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
-}
-
-/// Where the loader will store which address, before it adds the load bias.
-fn relative_pointers(file: &ElfFile64<'_, Endianness>) -> HashMap<u64, u64> {
-    let Some(relocations) = file.dynamic_relocations() else {
-        return HashMap::new();
-    };
-    relocations
-        .take(MAX_RELOCATIONS)
-        .filter_map(
-            |(at, relocation)| match (relocation.flags(), relocation.target()) {
-                (
-                    RelocationFlags::Elf {
-                        r_type: R_X86_64_RELATIVE,
-                    },
-                    _,
-                ) => Some((at, relocation.addend().cast_unsigned())),
-                (
-                    RelocationFlags::Elf {
-                        r_type: object::elf::R_X86_64_64,
-                    },
-                    RelocationTarget::Symbol(index),
-                ) => {
-                    let symbol = file.dynamic_symbol_table()?;
-                    let symbol = object::ObjectSymbolTable::symbol_by_index(&symbol, index).ok()?;
-                    symbol.is_definition().then(|| {
-                        (
-                            at,
-                            symbol.address().wrapping_add_signed(relocation.addend()),
-                        )
-                    })
-                }
-                _ => None,
-            },
-        )
-        .collect()
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -26,6 +26,7 @@ mod paths;
 mod plan;
 mod planner;
 mod recipe;
+mod relocations;
 mod state;
 mod value;
 

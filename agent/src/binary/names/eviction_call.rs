@@ -43,6 +43,18 @@ pub fn eviction_call(
             );
         }
         (Some(named), None) => named,
+        // Without its bounds, or what else to know it by, only the named function itself can be asked.
+        (Some((name, address)), Some(_))
+            if image.frames().at(address).is_none() || policy.is_none() =>
+        {
+            let places = texts.places_of(TEXT);
+            if !mentions(image, address, |place| places.contains(&place)) {
+                return Err(format!(
+                    "{name} is at {address:#x}, but does not mention the text \"eviction-cycle\""
+                ));
+            }
+            (name, address)
+        }
         (None, Some(mentioned)) => {
             let is_renamed = !image.find_string(SINCE_RENAMED).is_empty();
             (NAMES[usize::from(!is_renamed)], mentioned?)
@@ -66,11 +78,12 @@ pub fn eviction_call(
 
 /// The one function that mentions the text and reads the policy.
 fn by_text(image: &Image<'_>, texts: &Texts, policy: Option<u64>) -> Result<u64, String> {
+    let policy = policy.ok_or(
+        "there is no table of configuration directives with maxmemory-policy, by which the function that mentions the text \"eviction-cycle\" could be recognised",
+    )?;
     let mut functions = texts.functions(image, TEXT);
-    if functions.len() > 1 {
-        functions.truncate(MAX_FUNCTIONS);
-        functions.retain(|function| policy.is_some_and(|policy| reads(image, *function, policy)));
-    }
+    functions.truncate(MAX_FUNCTIONS);
+    functions.retain(|function| reads(image, *function, policy));
     match functions.as_slice() {
         [only] => Ok(*only),
         [] => Err("no function that the unwind tables (.eh_frame) tell of mentions the text \"eviction-cycle\" and reads maxmemory-policy".to_owned()),
@@ -81,15 +94,19 @@ fn by_text(image: &Image<'_>, texts: &Texts, policy: Option<u64>) -> Result<u64,
     }
 }
 
-/// Whether a function reads the 4-byte global at `address`.
+/// Whether a function reads the global at `address`, by whatever register.
 fn reads(image: &Image<'_>, function: u64, address: u64) -> bool {
-    let Ok(code) = FunctionCode::decode(image, function) else {
-        return false;
-    };
-    let by_address = code
-        .blocks
-        .iter()
-        .flat_map(|block| &block.instructions)
-        .any(|instruction| references::mentioned(instruction).any(|found| found == address));
-    by_address || Execution::run(&code).atoms.loads(address)
+    mentions(image, function, |mentioned| mentioned == address)
+        || FunctionCode::decode(image, function)
+            .is_ok_and(|code| Execution::run(&code).atoms.loads(address))
+}
+
+/// Whether an instruction of a function mentions such an address.
+fn mentions(image: &Image<'_>, function: u64, is_meant: impl Fn(u64) -> bool) -> bool {
+    FunctionCode::decode(image, function).is_ok_and(|code| {
+        code.blocks
+            .iter()
+            .flat_map(|block| &block.instructions)
+            .any(|instruction| references::mentioned(instruction).any(&is_meant))
+    })
 }

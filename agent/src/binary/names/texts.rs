@@ -61,20 +61,19 @@ impl Texts {
     /// The functions that mention the text, by address; in place of a part of a function that the
     /// compiler moved elsewhere, the one function that jumps to it.
     pub fn functions(&self, image: &Image<'_>, text: &str) -> Vec<u64> {
-        let mut functions: Vec<u64> = self
+        let (whole, parts): (Vec<Frame>, Vec<Frame>) = self
             .mentioned_in(text)
             .into_iter()
-            .filter_map(|frame| match image.is_function(frame.start) {
-                true => Some(frame.start),
-                false => owner(image, frame),
-            })
-            .collect();
+            .partition(|frame| image.is_function(frame.start));
+        let mut functions: Vec<u64> = whole.iter().map(|frame| frame.start).collect();
+        functions.extend(owners(image, &parts));
         functions.sort_unstable();
         functions.dedup();
         functions
     }
 
-    fn places_of(&self, text: &str) -> &[u64] {
+    /// Where the text is.
+    pub fn places_of(&self, text: &str) -> &[u64] {
         self.places
             .iter()
             .find(|(own, _)| *own == text)
@@ -82,17 +81,22 @@ impl Texts {
     }
 }
 
-/// The one function that jumps to a part.
-fn owner(image: &Image<'_>, part: Frame) -> Option<u64> {
-    let into = part.start..part.end;
-    let mut owners: Vec<u64> = references::find(image, &[into])
-        .into_iter()
-        .map(|reference| reference.frame.start)
-        .filter(|from| *from != part.start)
-        .collect();
-    owners.dedup();
-    match owners.as_slice() {
-        [only] if image.is_function(*only) => Some(*only),
-        _ => None,
-    }
+/// For each part, the one function that jumps to it.
+fn owners(image: &Image<'_>, parts: &[Frame]) -> Vec<u64> {
+    let parts = parts.get(..MAX_PLACES).unwrap_or(parts);
+    let targets: Vec<Range<u64>> = parts.iter().map(|part| part.start..part.end).collect();
+    let jumps = references::find(image, &targets);
+    let owner = |part: &Frame| {
+        let mut from: Vec<u64> = jumps
+            .iter()
+            .filter(|jump| (part.start..part.end).contains(&jump.target) && jump.frame != *part)
+            .map(|jump| jump.frame.start)
+            .collect();
+        from.dedup();
+        match from.as_slice() {
+            [only] if image.is_function(*only) => Some(*only),
+            _ => None,
+        }
+    };
+    parts.iter().filter_map(owner).collect()
 }
