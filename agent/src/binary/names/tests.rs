@@ -10,8 +10,8 @@ use object::{Endianness, elf};
 
 use crate::binary::image::Image;
 use crate::binary::members::{self, ConfigTable};
+use crate::binary::plan;
 use crate::binary::plan::ProbePlan;
-use crate::binary::{plan, planner};
 
 use super::identity::Identity;
 use super::server;
@@ -100,13 +100,15 @@ fn a_plan_needs_no_symbols() {
             assert_eq!(stripped.functions[0], whole.functions[0], "{case}");
             assert_eq!(stripped.sites, whole.sites, "{case}");
             assert_eq!(stripped.variables, whole.variables, "{case}");
-            compared += 1;
-            certain += usize::from(whole.is_certain());
+            if compiler == "gcc" {
+                compared += 1;
+                certain += usize::from(whole.is_certain());
+            }
         }
     }
     // What gcc makes of the called form at both levels that optimise.
     assert!(
-        compared == 0 || certain >= 2 * LINKS.len(),
+        certain >= compared / 2,
         "only {certain} of {compared} plans are certain"
     );
 }
@@ -360,7 +362,7 @@ fn debians_server_is_planned_for_without_any_name() {
     }
 }
 
-/// Whatever the unwind tables say, planning ends, and what it finds is right.
+/// Whatever the unwind tables say, it is the right function or none.
 #[test]
 fn damaged_unwind_tables_do_no_harm() {
     let Ok(data) = std::fs::read("/usr/bin/redis-server") else {
@@ -368,7 +370,13 @@ fn damaged_unwind_tables_do_no_harm() {
         return;
     };
     let data = without_names(&data, false);
-    let whole = plan_of(&data);
+    let eviction_call = |data: &[u8]| {
+        let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
+        let texts = super::find(&mut image);
+        let config = members::config_table(&image).unwrap_or_else(|error| panic!("{error}"));
+        super::eviction_call(&image, &texts, config.get("maxmemory_policy").copied())
+    };
+    let right = eviction_call(&data).unwrap_or_else(|why| panic!("{why}"));
     let file = ElfFile64::<Endianness>::parse(&*data).unwrap_or_else(|error| panic!("{error}"));
     let endian = file.endian();
     let sections = file.elf_section_table();
@@ -376,18 +384,19 @@ fn damaged_unwind_tables_do_no_harm() {
         .section_by_name(endian, b".eh_frame")
         .unwrap_or_else(|| panic!("no .eh_frame"));
     let (offset, size) = section.file_range(endian).unwrap_or_default();
-    let mut lost = 0;
-    for round in 0..24 {
+    let (mut found, mut lost) = (0, 0);
+    for round in 0..48 {
         let mut damaged = data.clone();
-        let place = usize::try_from(offset + size * round / 24).unwrap_or(0);
+        let place = usize::try_from(offset + size * round / 48).unwrap_or(0);
         let with: u8 = [0x00, 0xff, 0x80][usize::try_from(round % 3).unwrap_or(0)];
         damaged[place..place + 64].fill(with);
-        let plan = plan_of(&damaged);
-        match plan.functions.first() {
-            Some(function) => assert_eq!(*function, whole.functions[0]),
-            None => lost += 1,
+        match eviction_call(&damaged) {
+            Ok(function) => {
+                assert_eq!(function, right);
+                found += 1;
+            }
+            Err(_) => lost += 1,
         }
     }
-    assert!(lost > 0, "no damage had any effect");
-    assert_eq!(planner::build_id(&data).ok(), Some(whole.build_id));
+    assert!(found > 0 && lost > 0, "{found} found, {lost} lost");
 }
