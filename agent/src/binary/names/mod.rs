@@ -1,8 +1,8 @@
 //! What the functions are called, and whose they are, where symbols do not say it.
 //!
 //! [`frames`] has the bounds of all functions. [`texts`] tells which of them mention certain texts,
-//! by the [`references`] in their code. From that follow the [`eviction_call`], the functions that
-//! do [`not_return`], and product and version ([`identity`]). [`server`] finds the global without a
+//! by the [`references`] in their code. From that follow the [`eviction_call()`], the functions that
+//! do [`not_return`], and product and version ([`identity()`]). [`server()`] finds the global without a
 //! name. Where a symbol answers too, both must agree.
 
 mod eviction_call;
