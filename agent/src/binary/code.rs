@@ -2,7 +2,8 @@
 //!
 //! Decoding follows the control flow from the entry, so data between the instructions does no
 //! harm and parts that a compiler moved elsewhere (`.cold`) are found. Jumps to the beginning of
-//! another named function are tail calls and leave the graph. `switch` tables are followed where
+//! another function are tail calls and leave the graph; a call behind which the function ends does
+//! not return. `switch` tables are followed where
 //! their address is loaded nearby; an indirect jump whose table is not found makes the graph
 //! incomplete, which is recorded.
 
@@ -287,14 +288,15 @@ impl<'a, 'data> Walk<'a, 'data> {
     }
 
     fn table(&self, entry: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
-        let size = self
+        let frame = self.image.frames().at(self.entry);
+        let named = self
             .image
             .function_name(self.entry)
-            .and_then(|name| self.image.function(name))
-            .map_or(0, |symbol| symbol.size);
-        let end = match size {
-            0 => self.entry.saturating_add(64 << 10),
-            size => self.entry.saturating_add(size),
+            .and_then(|name| self.image.function(name));
+        let end = match (frame, named.map(|symbol| symbol.size)) {
+            (Some(frame), _) => frame.end,
+            (None, Some(size)) if size > 0 => self.entry.saturating_add(size),
+            (None, _) => self.entry.saturating_add(64 << 10),
         };
         let mut targets: Vec<u64> = (0..MAX_TABLE as u64)
             .map_while(entry)
@@ -414,7 +416,7 @@ fn on_stack(instruction: &Instruction) -> bool {
 fn falls_through(image: &Image<'_>, instruction: &Instruction) -> bool {
     match instruction.flow_control() {
         FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::IndirectCall => true,
-        FlowControl::Call => !is_noreturn(image, instruction),
+        FlowControl::Call => !is_noreturn(image, instruction) && !is_last(image, instruction),
         _ => instruction.mnemonic() == Mnemonic::Syscall,
     }
 }
@@ -425,11 +427,14 @@ fn is_noreturn(image: &Image<'_>, call: &Instruction) -> bool {
         .is_some_and(|name| NORETURN.contains(&name))
 }
 
+/// Whether what the unwind tables' entry covers ends behind the instruction.
+fn is_last(image: &Image<'_>, instruction: &Instruction) -> bool {
+    let frame = image.frames().at(instruction.ip());
+    frame.is_some_and(|frame| frame.end == instruction.next_ip())
+}
+
 /// Whether a direct jump goes to the beginning of another function.
 fn is_tail_call(image: &Image<'_>, entry: u64, jump: &Instruction) -> bool {
     let target = jump.near_branch_target();
-    target != entry
-        && image
-            .function_name(target)
-            .is_some_and(|name| !name.contains(".cold"))
+    target != entry && image.is_function(target)
 }

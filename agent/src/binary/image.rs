@@ -1,19 +1,18 @@
-//! What an ELF executable says of itself: segments, names, relocations, build id.
+//! What an ELF executable says of itself: segments, names, unwind tables, relocations, build id.
 //!
 //! Every accessor is bounded by the file; an address that no segment covers is `None`.
 
 use std::collections::HashMap;
 
-use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X, R_X86_64_RELATIVE};
+use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
-use object::{
-    Endianness, Object as _, ObjectSymbol as _, RelocationFlags, RelocationTarget, SymbolKind,
-};
+use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
+
+use super::names::Frames;
+use super::relocations;
 
 /// Most symbols that are read of one file.
 const MAX_SYMBOLS: usize = 1_000_000;
-/// Most relocations that are read of one file.
-const MAX_RELOCATIONS: usize = 4_000_000;
 
 /// Why a file is not an executable that can be planned for.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +63,8 @@ pub struct Image<'data> {
     functions: HashMap<&'data str, Symbol>,
     objects: HashMap<&'data str, Symbol>,
     function_names: HashMap<u64, &'data str>,
+    frames: Frames,
+    is_fixed: bool,
     pointers: HashMap<u64, u64>,
     build_id: Option<String>,
     entry: u64,
@@ -107,10 +108,13 @@ impl<'data> Image<'data> {
             functions: HashMap::new(),
             objects: HashMap::new(),
             function_names: HashMap::new(),
-            pointers: relative_pointers(&file),
+            frames: Frames::read(&file),
+            is_fixed: header.e_type(endian) == ET_EXEC,
+            pointers: HashMap::new(),
             build_id: file.build_id()?.map(hexadecimal),
             entry: header.e_entry(endian),
         };
+        image.pointers = relocations::pointers(&file, |address| image.bytes_at(address));
         image.read_symbols(&file);
         Ok(image)
     }
@@ -156,6 +160,40 @@ impl<'data> Image<'data> {
     /// The name of the function that begins at `address`.
     pub fn function_name(&self, address: u64) -> Option<&'data str> {
         self.function_names.get(&address).copied()
+    }
+
+    /// Calls the function at `address` by a name that was found out.
+    pub fn name_function(&mut self, name: &'static str, address: u64) {
+        let function = Symbol { address, size: 0 };
+        self.functions.entry(name).or_insert(function);
+        self.function_names.entry(address).or_insert(name);
+    }
+
+    /// Whether a function begins at `address`, and not a part of one, as names say, or else the
+    /// unwind tables.
+    pub fn is_function(&self, address: u64) -> bool {
+        match self.function_name(address) {
+            Some(name) => !name.contains(".cold"),
+            None => self.frames.is_entry(address),
+        }
+    }
+
+    /// What the unwind tables say.
+    pub fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    /// Whether the executable is linked to a fixed address, so that code can hold addresses.
+    pub fn is_fixed(&self) -> bool {
+        self.is_fixed
+    }
+
+    /// The executable segments: address and content.
+    pub fn code(&self) -> impl Iterator<Item = (u64, &'data [u8])> + '_ {
+        self.segments
+            .iter()
+            .filter(|segment| segment.executable)
+            .filter_map(|segment| Some((segment.address, self.segment_bytes(segment)?)))
     }
 
     /// The global variable called `name`.
@@ -216,13 +254,13 @@ impl<'data> Image<'data> {
         Some(u64::from_le_bytes(*bytes))
     }
 
-    /// The addresses of all NUL-terminated strings equal to `text`, in data that is not code, also
-    /// where a linker made one the tail of another.
+    /// The addresses of all NUL-terminated strings equal to `text`, also where a linker made one the
+    /// tail of another, or put data between the code.
     pub fn find_string(&self, text: &str) -> Vec<u64> {
         let needle = [text.as_bytes(), b"\0"].concat();
         let finder = memchr::memmem::Finder::new(&needle);
         let mut found = Vec::new();
-        for segment in self.segments.iter().filter(|segment| !segment.executable) {
+        for segment in &self.segments {
             let Some(bytes) = self.segment_bytes(segment) else {
                 continue;
             };
@@ -235,20 +273,11 @@ impl<'data> Image<'data> {
         found
     }
 
-    /// All whole strings in read-only data of the form `a.b.c`, as numbers.
-    pub fn version_strings(&self) -> Vec<[u32; 3]> {
-        let mut found = Vec::new();
-        for segment in self
-            .segments
-            .iter()
-            .filter(|segment| !segment.executable && !segment.writable)
-        {
-            let Some(bytes) = self.segment_bytes(segment) else {
-                continue;
-            };
-            found.extend(bytes.split(|byte| *byte == 0).filter_map(version));
-        }
-        found
+    /// The bytes at `address` up to the next NUL, if that is at most `longest` bytes away.
+    pub fn text_at(&self, address: u64, longest: usize) -> Option<&'data [u8]> {
+        let bytes = self.bytes_at(address)?;
+        let end = memchr::memchr(0, bytes.get(..=longest).unwrap_or(bytes))?;
+        bytes.get(..end)
     }
 
     /// The addresses in writable data that hold a pointer to `target`.
@@ -298,42 +327,6 @@ fn is_clone_of(clone: &str, name: &str) -> bool {
         .is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
 }
 
-/// Where the loader will store which address, before it adds the load bias.
-fn relative_pointers(file: &ElfFile64<'_, Endianness>) -> HashMap<u64, u64> {
-    let Some(relocations) = file.dynamic_relocations() else {
-        return HashMap::new();
-    };
-    relocations
-        .take(MAX_RELOCATIONS)
-        .filter_map(
-            |(at, relocation)| match (relocation.flags(), relocation.target()) {
-                (
-                    RelocationFlags::Elf {
-                        r_type: R_X86_64_RELATIVE,
-                    },
-                    _,
-                ) => Some((at, relocation.addend().cast_unsigned())),
-                (
-                    RelocationFlags::Elf {
-                        r_type: object::elf::R_X86_64_64,
-                    },
-                    RelocationTarget::Symbol(index),
-                ) => {
-                    let symbol = file.dynamic_symbol_table()?;
-                    let symbol = object::ObjectSymbolTable::symbol_by_index(&symbol, index).ok()?;
-                    symbol.is_definition().then(|| {
-                        (
-                            at,
-                            symbol.address().wrapping_add_signed(relocation.addend()),
-                        )
-                    })
-                }
-                _ => None,
-            },
-        )
-        .collect()
-}
-
 fn hexadecimal(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -341,14 +334,4 @@ fn hexadecimal(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
-}
-
-fn version(bytes: &[u8]) -> Option<[u32; 3]> {
-    if bytes.len() > 11 {
-        return None;
-    }
-    let text = std::str::from_utf8(bytes).ok()?;
-    let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
-    let version = [parts.next()??, parts.next()??, parts.next()??];
-    parts.next().is_none().then_some(version)
 }

@@ -1,14 +1,15 @@
 //! From the bytes of an executable to a [`ProbePlan`]. Pure: bytes in, plan out, no I/O.
 //!
-//! The way through it: [`image`] (what the ELF file says) → [`code`] (one function, decoded, as a
+//! The way through it: [`image`] (what the ELF file says) → [`names`] (which function is which, also
+//! without symbols) → [`code`] (one function, decoded, as a
 //! control-flow graph) → [`execute`] (what every register holds at every instruction, as
 //! [`value`]s in a [`state`]) → [`goal`] (where the eviction goal is computed, inlined) or [`called`]
 //! (by a call) → [`recipe`] (how to recover each variable) and [`exits`] (where an evicting call
 //! ends) → [`ProbePlan`]. [`members`] finds the members of `server`, [`emulation`] knows which
 //! instructions are cheap to probe; [`planner`] joins them all.
 //!
-//! Deliberately absent, and refused by name: DWARF, executables without any names, counters that an
-//! allocator keeps per thread, and inlined copies that decide in more than one place.
+//! Deliberately absent, and refused by name: DWARF, counters that an allocator keeps per thread, and
+//! inlined copies that decide in more than one place.
 
 mod called;
 mod callees;
@@ -21,10 +22,12 @@ mod goal;
 mod image;
 mod machine;
 mod members;
+mod names;
 mod paths;
 mod plan;
 mod planner;
 mod recipe;
+mod relocations;
 mod state;
 mod value;
 

@@ -11,6 +11,7 @@ use super::exits::{self, Exit};
 use super::goal::{self, Candidate, GoalCopy};
 use super::image::{Image, ImageError};
 use super::members::{self, ConfigTable, KnownLayout, ServerFacts};
+use super::names::{self, Identity, Server, Texts};
 use super::plan::{
     Confidence, Counters, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site,
     Sites, VariablePlan, variable_name,
@@ -18,8 +19,6 @@ use super::plan::{
 use super::recipe::Reach;
 use super::value::Value;
 
-/// Names of the eviction call, newest first.
-const EVICTION_FUNCTIONS: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 /// Names of what `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 
@@ -40,9 +39,11 @@ pub fn build_id(data: &[u8]) -> Result<Option<String>, ImageError> {
 ///
 /// Where `data` is not an x86-64 ELF executable.
 pub fn plan(data: &[u8]) -> Result<ProbePlan, ImageError> {
-    let image = Image::parse(data)?;
+    let mut image = Image::parse(data)?;
+    let texts = names::find(&mut image);
     let mut planner = Planner {
         image: &image,
+        texts: &texts,
         plan: ProbePlan {
             build_id: image.build_id().map(str::to_owned),
             product: None,
@@ -69,12 +70,18 @@ pub fn plan(data: &[u8]) -> Result<ProbePlan, ImageError> {
 
 struct Planner<'a, 'data> {
     image: &'a Image<'data>,
+    texts: &'a Texts,
     plan: ProbePlan,
 }
 
 impl Planner<'_, '_> {
     fn run(&mut self) {
-        let Some(code) = self.eviction_function() else {
+        let config = members::config_table(self.image);
+        let policy = config
+            .as_ref()
+            .ok()
+            .and_then(|config| config.get("maxmemory_policy"));
+        let Some(code) = self.eviction_function(policy.copied()) else {
             return;
         };
         self.plan.sites.entry = self.entry_site(&code);
@@ -84,7 +91,7 @@ impl Planner<'_, '_> {
                 "no instruction that every call executes before the stack pointer moves",
             );
         }
-        let config = match members::config_table(self.image) {
+        let config = match config {
             Ok(config) => config,
             Err(why) => {
                 self.refuse("maxmemory", &why);
@@ -108,22 +115,13 @@ impl Planner<'_, '_> {
         self.members(&mut execution, &config, counter);
     }
 
-    fn eviction_function(&mut self) -> Option<FunctionCode> {
-        let found = EVICTION_FUNCTIONS
-            .iter()
-            .find_map(|name| Some((*name, self.image.function(name)?)));
-        let Some((name, symbol)) = found else {
-            self.refuse(
-                "eviction_call",
-                "no function called performEvictions or freeMemoryIfNeeded: not a Redis server, or its symbols were removed",
-            );
-            return None;
-        };
-        self.plan.functions.push(Function {
-            name: name.to_owned(),
-            address: symbol.address,
-        });
-        FunctionCode::decode(self.image, symbol.address)
+    fn eviction_function(&mut self, policy: Option<u64>) -> Option<FunctionCode> {
+        let function = names::eviction_call(self.image, self.texts, policy)
+            .map_err(|why| self.refuse("eviction_call", &why))
+            .ok()?;
+        let address = function.address;
+        self.plan.functions.push(function);
+        FunctionCode::decode(self.image, address)
             .map_err(|error| self.refuse("eviction_call", &error.to_string()))
             .ok()
     }
@@ -281,22 +279,34 @@ impl Planner<'_, '_> {
                 member.counters = Some(counters).filter(|counters| counters.most > 1);
             }
         }
-        let Some(server) = self.image.object("server") else {
-            self.refuse(
-                "server",
-                "no global variable called server: its symbols were removed",
-            );
-            if let Some(maxmemory) = config.get("maxmemory") {
-                self.push_member("maxmemory", *maxmemory, None, Method::ConfigTable);
+        let identity = names::identity(self.image, self.texts);
+        self.plan.product = identity.product.map(str::to_owned);
+        self.plan.version.clone_from(&identity.version);
+        let mut evicted_keys_in = |range| members::incremented_member(execution, range);
+        let server = match self.image.object("server") {
+            Some(symbol) => Ok(Server {
+                address: symbol.address,
+                size: symbol.size,
+                is_exact: true,
+            }),
+            None => names::server(self.image, config, &identity, &mut evicted_keys_in),
+        };
+        let server = match server {
+            Ok(server) => server,
+            Err(why) => {
+                for (member, address) in config {
+                    self.push_member(member, *address, None, Method::ConfigTable);
+                }
+                self.refuse("server", &why);
+                return;
             }
-            return;
         };
         let range = server.address..server.address.saturating_add(server.size);
-        let evicted_keys = members::incremented_member(execution, range.clone());
+        let evicted_keys = evicted_keys_in(range.clone());
         for (member, address) in config {
             let offset = address
                 .checked_sub(server.address)
-                .filter(|_| range.contains(address));
+                .filter(|_| server.is_exact && range.contains(address));
             self.push_member(member, *address, offset, Method::ConfigTable);
         }
         let facts = ServerFacts {
@@ -306,7 +316,7 @@ impl Planner<'_, '_> {
             evicted_keys,
         };
         match members::known_layout(&facts) {
-            Ok(known) => self.known_members(server.address, &known, evicted_keys),
+            Ok(known) => self.known_members(&server, &known, evicted_keys, &identity),
             Err(why) => {
                 if let Some(address) = evicted_keys {
                     self.push_member(
@@ -329,7 +339,13 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn known_members(&mut self, server: u64, known: &KnownLayout, evicted_keys: Option<u64>) {
+    fn known_members(
+        &mut self,
+        server: &Server,
+        known: &KnownLayout,
+        evicted_keys: Option<u64>,
+        identity: &Identity,
+    ) {
         let method = match evicted_keys {
             Some(_) => Method::Dataflow,
             None => Method::KnownLayout,
@@ -353,14 +369,28 @@ impl Planner<'_, '_> {
                 Method::KnownLayout,
             ),
         ] {
-            self.push_member(member, server.wrapping_add(offset), Some(offset), method);
+            self.push_member(
+                member,
+                server.address.wrapping_add(offset),
+                server.is_exact.then_some(offset),
+                method,
+            );
         }
-        let (product, series) = known.product_and_series();
-        self.plan.version = series
-            .as_deref()
-            .and_then(|series| members::version(self.image, series))
-            .or(series);
-        self.plan.product = product;
+        match (identity.product, &identity.version) {
+            (Some(product), Some(version)) if !known.fits(product, version) => {
+                self.plan.product = None;
+                self.plan.version = None;
+                let why = format!(
+                    "the executable says that it is {product} {version}, but its struct redisServer is that of {}",
+                    known.releases.join(", ")
+                );
+                self.refuse("version", &why);
+            }
+            (Some(product), None) => {
+                self.plan.version = known.series(product).map(str::to_owned);
+            }
+            _ => {}
+        }
     }
 
     fn push_member(

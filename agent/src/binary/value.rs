@@ -319,6 +319,13 @@ impl Atoms {
         globals.all(|other| other == Some(first)).then_some(first)
     }
 
+    /// Whether anything was loaded from the global at `address`.
+    pub fn loads(&self, address: u64) -> bool {
+        self.atoms
+            .iter()
+            .any(|atom| matches!(atom, Atom::Global { address: own, .. } if *own == address))
+    }
+
     /// The low `bits` bits, zero-extended.
     pub fn zero_extended(&mut self, value: &Value, bits: u8) -> Value {
         if bits >= 64 {

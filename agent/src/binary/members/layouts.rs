@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::ConfigTable;
-use crate::binary::image::Image;
 
 /// `struct redisServer` of 27 releases: offsets of members, and `sizeof`, in bytes.
 const LAYOUTS: &str = include_str!("server-layouts.json");
@@ -59,16 +58,24 @@ pub struct ServerFacts<'a> {
     pub evicted_keys: Option<u64>,
 }
 
+/// The known layouts, by release, such as `redis 7.0.15`.
+///
+/// # Errors
+///
+/// Where the table is broken, in words.
+pub fn layouts() -> Result<BTreeMap<String, Layout>, String> {
+    serde_json::from_str(LAYOUTS)
+        .map_err(|error| format!("the table of layouts is broken: {error}"))
+}
+
 /// The one known layout that agrees with every fact.
 ///
 /// # Errors
 ///
 /// Why there is none, in words.
 pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, String> {
-    let layouts: BTreeMap<String, Layout> = serde_json::from_str(LAYOUTS)
-        .map_err(|error| format!("the table of layouts is broken: {error}"))?;
     let mut matching: Vec<KnownLayout> = Vec::new();
-    for (release, layout) in layouts
+    for (release, layout) in layouts()?
         .into_iter()
         .filter(|(_, layout)| agrees(layout, facts))
     {
@@ -107,29 +114,25 @@ fn agrees(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
 }
 
 impl KnownLayout {
-    /// Product and version series that the releases have in common, such as `redis` and `7.0`.
-    pub fn product_and_series(&self) -> (Option<String>, Option<String>) {
-        let common = |part: fn(&str) -> Option<&str>| {
-            let mut parts = self.releases.iter().map(|release| part(release));
-            let first = parts.next()??;
-            parts
-                .all(|other| other == Some(first))
-                .then(|| first.to_owned())
-        };
-        (
-            common(|release| release.split(' ').next()),
-            common(|release| {
-                let version = release.split(' ').nth(1)?;
-                version.rsplit_once('.').map(|(series, _)| series)
-            }),
-        )
+    /// The series that the releases have in common, such as `7.0`, where all are of `product`.
+    pub fn series(&self, product: &str) -> Option<&str> {
+        let mut series = self.releases.iter().map(|release| series(product, release));
+        let first = series.next()??;
+        series.all(|other| other == Some(first)).then_some(first)
+    }
+
+    /// Whether the layout can be that of `version` of `product`: it is that of a release of the
+    /// same series, or no layout of that series is known.
+    pub fn fits(&self, product: &str, version: &str) -> bool {
+        let wanted = version.rsplit_once('.').map(|(series, _)| series);
+        let is_of_series = |release: &String| series(product, release) == wanted;
+        self.releases.iter().any(is_of_series)
+            || !layouts().is_ok_and(|all| all.keys().any(is_of_series))
     }
 }
 
-/// The version of the executable: `REDIS_VERSION` is the highest of its strings of that form, as
-/// the command table only names older ones. Only one of the known series counts.
-pub fn version(image: &Image<'_>, series: &str) -> Option<String> {
-    let highest = image.version_strings().into_iter().max()?;
-    let [major, minor, patch] = highest;
-    (series == format!("{major}.{minor}")).then(|| format!("{major}.{minor}.{patch}"))
+/// The series of a release such as `redis 7.0.15`, if it is one of `product`.
+fn series<'a>(product: &str, release: &'a str) -> Option<&'a str> {
+    let version = release.strip_prefix(product)?.strip_prefix(' ')?;
+    version.rsplit_once('.').map(|(series, _)| series)
 }

@@ -13,7 +13,7 @@ mod layouts;
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{counters_behind, counters_returned_by};
 pub use evicted_keys::incremented_member;
-pub use layouts::{KnownLayout, ServerFacts, known_layout, version};
+pub use layouts::{KnownLayout, Layout, ServerFacts, known_layout, layouts};
 
 /// The one address of which there may be several mentions; none where there are different ones.
 fn only(mut found: Vec<u64>) -> Option<u64> {

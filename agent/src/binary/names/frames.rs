@@ -1,0 +1,159 @@
+//! Where functions begin and end, by the unwind tables (`.eh_frame`), which `strip` leaves in place.
+//!
+//! A table entry covers a function, or a part of one that the compiler moved elsewhere (`.cold`).
+//! Such a part is entered by a jump, mostly with the frame of its function already set up; so where
+//! the first row does not find the caller's frame right above the return address, it is no function.
+
+use std::collections::HashMap;
+
+use gimli::{
+    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, EhFrame, EhFrameHdr,
+    EhFrameOffset, LittleEndian, Reader, UnwindSection as _, X86_64,
+};
+use object::elf::PT_GNU_EH_FRAME;
+use object::read::elf::{ElfFile64, ProgramHeader as _};
+use object::{Endianness, Object as _, ObjectSection as _};
+
+/// Most entries that are read of one file.
+const MAX_FRAMES: usize = 500_000;
+/// Largest common entry that is looked into, bytes: each is read once for every entry of its own.
+const MAX_COMMON_ENTRY: usize = 256;
+/// Where the caller's frame begins when a function is entered: above the return address.
+const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
+
+/// What one table entry covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Virtual address of the first byte.
+    pub start: u64,
+    /// Virtual address behind the last byte.
+    pub end: u64,
+    /// Whether it can be the beginning of a function.
+    pub is_entry: bool,
+}
+
+/// The table entries of an executable, by address; none where it has no unwind tables.
+#[derive(Debug, Default)]
+pub struct Frames {
+    sorted: Vec<Frame>,
+}
+
+impl Frames {
+    /// Reads the tables by their section, else by their segment. Entries behind a broken one are
+    /// not read.
+    pub fn read(file: &ElfFile64<'_, Endianness>) -> Self {
+        let mut bases = BaseAddresses::default();
+        if let Some(text) = file.section_by_name(".text") {
+            bases = bases.set_text(text.address());
+        }
+        let Some((address, data)) = by_section(file).or_else(|| by_segment(file)) else {
+            return Self::default();
+        };
+        let mut sorted = entries(data, &bases.set_eh_frame(address));
+        sorted.sort_unstable_by_key(|frame| (frame.start, frame.end));
+        Self { sorted }
+    }
+
+    /// The entry that covers `address`.
+    pub fn at(&self, address: u64) -> Option<Frame> {
+        let behind = self.sorted.partition_point(|frame| frame.start <= address);
+        let frame = self.sorted.get(behind.checked_sub(1)?)?;
+        (address < frame.end).then_some(*frame)
+    }
+
+    /// Whether a function can begin at `address`.
+    pub fn is_entry(&self, address: u64) -> bool {
+        self.at(address)
+            .is_some_and(|frame| frame.start == address && frame.is_entry)
+    }
+}
+
+/// Address and content of `.eh_frame`.
+fn by_section<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data [u8])> {
+    let section = file.section_by_name(".eh_frame")?;
+    Some((section.address(), section.data().ok()?))
+}
+
+/// Address and content of `.eh_frame`, where section headers were removed: what the header in the
+/// segment for it points to. The table ends itself.
+fn by_segment<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data [u8])> {
+    let endian = file.endian();
+    let headers = file.elf_program_headers();
+    let header = headers
+        .iter()
+        .find(|header| header.p_type(endian) == PT_GNU_EH_FRAME)?;
+    let address = header.p_vaddr(endian);
+    let bases = BaseAddresses::default().set_eh_frame_hdr(address);
+    let content = header.data(endian, file.data()).ok()?;
+    let parsed = EhFrameHdr::new(content, LittleEndian)
+        .parse(&bases, 8)
+        .ok()?;
+    let address = parsed.eh_frame_ptr().direct().ok()?;
+    headers.iter().find_map(|segment| {
+        let distance = address.checked_sub(segment.p_vaddr(endian))?;
+        let skip = usize::try_from(distance).ok()?;
+        let is_loaded = segment.p_type(endian) == object::elf::PT_LOAD;
+        let content = segment.data(endian, file.data()).ok()?;
+        Some((address, content.get(skip..).filter(|_| is_loaded)?))
+    })
+}
+
+fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
+    let section = EhFrame::new(data, LittleEndian);
+    let mut found = Vec::new();
+    // Where the caller's frame begins by a common entry alone.
+    let mut common = HashMap::new();
+    let mut entries = section.entries(bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let parsed = partial.parse(|section, bases, offset: EhFrameOffset| {
+            let entry = section.cie_from_offset(bases, offset)?;
+            match entry.entry_len() <= MAX_COMMON_ENTRY {
+                true => Ok(entry),
+                false => Err(gimli::Error::OffsetOutOfBounds(0)),
+            }
+        });
+        let Ok(entry) = parsed else { continue };
+        let shared = *common
+            .entry(entry.cie().offset())
+            .or_insert_with(|| first_row(entry.cie().instructions(&section, bases), None));
+        let first = first_row(entry.instructions(&section, bases), shared);
+        found.push(Frame {
+            start: entry.initial_address(),
+            end: entry.end_address(),
+            is_entry: first == Some(AT_ENTRY),
+        });
+        if found.len() >= MAX_FRAMES {
+            break;
+        }
+    }
+    found
+}
+
+/// The register and distance that say where the caller's frame is in the first row, if `before`
+/// says it ahead of the instructions.
+fn first_row<R: Reader>(
+    mut instructions: CallFrameInstructionIter<'_, R>,
+    before: Option<(gimli::Register, u64)>,
+) -> Option<(gimli::Register, u64)> {
+    let mut rule = before;
+    while let Ok(Some(instruction)) = instructions.next() {
+        match instruction {
+            CallFrameInstruction::DefCfa { register, offset } => rule = Some((register, offset)),
+            CallFrameInstruction::DefCfaRegister { register } => {
+                rule = rule.map(|(_, offset)| (register, offset));
+            }
+            CallFrameInstruction::DefCfaOffset { offset } => {
+                rule = rule.map(|(register, _)| (register, offset));
+            }
+            CallFrameInstruction::DefCfaSf { .. }
+            | CallFrameInstruction::DefCfaOffsetSf { .. }
+            | CallFrameInstruction::DefCfaExpression { .. } => rule = None,
+            CallFrameInstruction::AdvanceLoc { .. } | CallFrameInstruction::SetLoc { .. } => break,
+            _ => {}
+        }
+    }
+    rule
+}

@@ -1,0 +1,37 @@
+//! What the functions are called, and whose they are, where symbols do not say it.
+//!
+//! [`frames`] has the bounds of all functions. [`texts`] tells which of them mention certain texts,
+//! by the [`references`] in their code. From that follow the [`eviction_call()`], the functions that
+//! do [`not_return`], and product and version ([`identity()`]). [`server()`] finds the global without a
+//! name. Where a symbol answers too, both must agree.
+
+mod eviction_call;
+mod frames;
+mod identity;
+mod not_return;
+mod references;
+mod server;
+mod texts;
+
+#[cfg(test)]
+mod tests;
+
+use super::image::Image;
+
+pub use eviction_call::eviction_call;
+pub use frames::Frames;
+pub use identity::{Identity, identity};
+pub use server::{Server, server};
+pub use texts::Texts;
+
+/// Names the functions that the texts name and no symbol does, and returns the texts.
+pub fn find(image: &mut Image<'_>) -> Texts {
+    let needed = [
+        &[eviction_call::TEXT][..],
+        &not_return::TEXTS,
+        &identity::TEXTS,
+    ];
+    let texts = Texts::find(image, &needed.concat());
+    not_return::name_functions(image, &texts);
+    texts
+}
