@@ -8,8 +8,8 @@
 //! ends) → [`ProbePlan`]. [`members`] finds the members of `server`, [`emulation`] knows which
 //! instructions are cheap to probe; [`planner`] joins them all.
 //!
-//! Deliberately absent, and refused by name: DWARF, counters that an allocator keeps per thread, and
-//! inlined copies that decide in more than one place.
+//! Deliberately absent, and refused by name: DWARF, and inlined copies that decide in more than one
+//! place.
 
 mod called;
 mod callees;
