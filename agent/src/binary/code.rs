@@ -248,11 +248,13 @@ impl<'a, 'data> Walk<'a, 'data> {
             )
         };
         let comparison = before.next().filter(|last| compares(last))?;
-        let with_canary = is_canary(comparison)
-            || (on_stack(comparison)
-                && before
-                    .take(CANARY_DISTANCE)
-                    .any(|load| load.mnemonic() == Mnemonic::Mov && is_canary(load)));
+        let loads: Vec<_> = before
+            .take(CANARY_DISTANCE)
+            .filter(|load| load.mnemonic() == Mnemonic::Mov)
+            .collect();
+        let with_slot = on_stack(comparison) || loads.iter().any(|load| on_stack(load));
+        let with_canary =
+            is_canary(comparison) || (with_slot && loads.iter().any(|load| is_canary(load)));
         with_canary.then_some(edge)
     }
 
