@@ -258,7 +258,11 @@ impl<'a> Execution<'a> {
     }
 
     fn state_at_end(&mut self, block: usize) -> Option<State> {
-        self.states_in(block).pop()
+        let mut state = self.state_at(block).cloned()?;
+        for instruction in &self.code.blocks.get(block)?.instructions {
+            self.step(&mut state, instruction);
+        }
+        Some(state)
     }
 
     /// The state at the beginning of the block that an edge leads to, coming along that edge only.

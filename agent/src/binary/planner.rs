@@ -10,7 +10,7 @@ use super::execute::Execution;
 use super::exits::{self, Exit};
 use super::goal::{self, Candidate, GoalCopy};
 use super::image::{Image, ImageError};
-use super::members::{self, ConfigTable, KnownLayout, ServerFacts};
+use super::members::{self, ConfigTable, KnownLayout, NoLayout, ServerFacts};
 use super::names::{self, Identity, Server, Texts};
 use super::plan::{
     Confidence, Counters, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site,
@@ -282,14 +282,15 @@ impl Planner<'_, '_> {
         let identity = names::identity(self.image, self.texts);
         self.plan.product = identity.product.map(str::to_owned);
         self.plan.version.clone_from(&identity.version);
-        let mut evicted_keys_in = |range| members::incremented_member(execution, range);
         let server = match self.image.object("server") {
             Some(symbol) => Ok(Server {
                 address: symbol.address,
                 size: symbol.size,
                 is_exact: true,
             }),
-            None => names::server(self.image, config, &identity, &mut evicted_keys_in),
+            None => names::server(self.image, config, &identity, &mut |range| {
+                members::incremented_member(execution, range)
+            }),
         };
         let server = match server {
             Ok(server) => server,
@@ -302,80 +303,53 @@ impl Planner<'_, '_> {
             }
         };
         let range = server.address..server.address.saturating_add(server.size);
-        let evicted_keys = evicted_keys_in(range.clone());
         for (member, address) in config {
             let offset = address
                 .checked_sub(server.address)
                 .filter(|_| server.is_exact && range.contains(address));
             self.push_member(member, *address, offset, Method::ConfigTable);
         }
+        let flow = match members::by_data_flow(self.image, execution, range) {
+            Ok(flow) => flow,
+            Err(why) => return self.refuse_counters(&why),
+        };
         let facts = ServerFacts {
             address: server.address,
             size: server.size,
             config,
-            evicted_keys,
+            flow: &flow,
         };
-        match members::known_layout(&facts) {
-            Ok(known) => self.known_members(&server, &known, evicted_keys, &identity),
-            Err(why) => {
-                if let Some(address) = evicted_keys {
-                    self.push_member(
-                        "stat_evictedkeys",
-                        address,
-                        Some(address - server.address),
-                        Method::Dataflow,
-                    );
-                } else {
-                    self.refuse("stat_evictedkeys", &why);
+        let known = match members::known_layout(&facts) {
+            Ok(known) => Ok(known),
+            Err(NoLayout::NotOne(why)) => Err(why),
+            Err(NoLayout::Contradicted(why)) => return self.refuse_counters(&why),
+        };
+        for (index, member) in members::COUNTERS.into_iter().enumerate() {
+            let (offset, method) = match (flow.get(member), &known) {
+                (Some(address), _) => (address.wrapping_sub(server.address), Method::Dataflow),
+                (None, Ok(known)) => (known.layout.counters()[index], Method::KnownLayout),
+                (None, Err(why)) => {
+                    self.refuse(member, why);
+                    continue;
                 }
-                for member in [
-                    "stat_numcommands",
-                    "stat_expiredkeys",
-                    "stat_clients_type_memory",
-                ] {
-                    self.refuse(member, &why);
-                }
-            }
+            };
+            let address = server.address.wrapping_add(offset);
+            let offset = server.is_exact.then_some(offset);
+            self.push_member(member, address, offset, method);
+        }
+        if let Ok(known) = known {
+            self.check_version(&known, &identity);
         }
     }
 
-    fn known_members(
-        &mut self,
-        server: &Server,
-        known: &KnownLayout,
-        evicted_keys: Option<u64>,
-        identity: &Identity,
-    ) {
-        let method = match evicted_keys {
-            Some(_) => Method::Dataflow,
-            None => Method::KnownLayout,
-        };
-        let layout = &known.layout;
-        for (member, offset, method) in [
-            (
-                "stat_numcommands",
-                layout.stat_numcommands,
-                Method::KnownLayout,
-            ),
-            ("stat_evictedkeys", layout.stat_evictedkeys, method),
-            (
-                "stat_expiredkeys",
-                layout.stat_expiredkeys,
-                Method::KnownLayout,
-            ),
-            (
-                "stat_clients_type_memory",
-                layout.stat_clients_type_memory,
-                Method::KnownLayout,
-            ),
-        ] {
-            self.push_member(
-                member,
-                server.address.wrapping_add(offset),
-                server.is_exact.then_some(offset),
-                method,
-            );
+    fn refuse_counters(&mut self, why: &str) {
+        for member in members::COUNTERS {
+            self.refuse(member, why);
         }
+    }
+
+    /// What the executable says of itself must fit its layout.
+    fn check_version(&mut self, known: &KnownLayout, identity: &Identity) {
         match (identity.product, &identity.version) {
             (Some(product), Some(version)) if !known.fits(product, version) => {
                 self.plan.product = None;

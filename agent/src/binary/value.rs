@@ -326,6 +326,17 @@ impl Atoms {
             .any(|atom| matches!(atom, Atom::Global { address: own, .. } if *own == address))
     }
 
+    /// The globals that `value` is the sum of, where it is a sum of 8-byte loads.
+    pub fn as_sum_of_globals(&self, value: &Value) -> Option<Vec<u64>> {
+        let summands = value.summands.iter().map(|(atom, coefficient)| {
+            let global = self.as_global(&Value::atom(*atom))?;
+            (*coefficient == 1).then_some(global)
+        });
+        summands
+            .collect::<Option<_>>()
+            .filter(|_| value.constant == 0)
+    }
+
     /// The low `bits` bits, zero-extended.
     pub fn zero_extended(&mut self, value: &Value, bits: u8) -> Value {
         if bits >= 64 {

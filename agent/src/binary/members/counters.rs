@@ -201,3 +201,6 @@ fn loaded(outcome: &Outcome, threads: Load) -> Vec<u64> {
         .map(|load| load.address)
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

