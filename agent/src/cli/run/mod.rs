@@ -16,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 use super::Selection;
 use crate::export;
 use crate::host::Scanner;
-use crate::telemetry::ProbeMode;
+use crate::telemetry::OverheadBudget;
 use watcher::Watcher;
 
 /// Run the daemon: find servers, attach, and serve /metrics
@@ -30,6 +30,10 @@ pub struct Arguments {
     /// Which eviction calls to probe
     #[arg(long, value_enum, default_value_t = RequestedMode::Auto)]
     probe_mode: RequestedMode,
+    /// In probe mode auto: the share of a server's main thread up to which every call is probed,
+    /// such as 1% or 0.01. Probes on evicting calls stay whatever they cost
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    overhead_budget: OverheadBudget,
     #[command(flatten)]
     selection: Selection,
 }
@@ -37,22 +41,14 @@ pub struct Arguments {
 /// The probe mode as the user asks for it.
 #[derive(Clone, Copy, ValueEnum)]
 enum RequestedMode {
-    /// The cheapest (at present the same as evicting-only)
+    /// Each server for itself: evicting-only at first and under load, every-call while that costs
+    /// less than --overhead-budget
     Auto,
     /// Count and time every call, no-op or not: costs every command that a server executes about a
     /// microsecond
     EveryCall,
     /// Only calls that evict: a server below its limit pays nothing
     EvictingOnly,
-}
-
-impl RequestedMode {
-    fn mode(self) -> ProbeMode {
-        match self {
-            Self::EveryCall => ProbeMode::EveryCall,
-            Self::Auto | Self::EvictingOnly => ProbeMode::EvictingOnly,
-        }
-    }
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -83,7 +79,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         probes,
         costs,
         scanner,
-        arguments.probe_mode.mode(),
+        arguments.probe_mode,
+        arguments.overhead_budget,
         shared.clone(),
     );
     // A thread of its own, as attaching and detaching block.

@@ -11,12 +11,16 @@ use std::time::{Duration, Instant};
 use evictscope_ebpf::{AllocatorCounters, MemberValues, SampleStats, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::super::cost::probed_sites;
+use super::RequestedMode;
 use super::plans::Plans;
-use crate::binary::{ProbePlan, Site};
+use crate::binary::ProbePlan;
 use crate::export::{ExportedServer, Shared};
 use crate::host::{Identity, Scan, Scanner, ServerProcess, labels, memory};
 use crate::probes::{Attachment, Probes, Target, server_config};
-use crate::telemetry::{HitCosts, Overhead, ProbeMode, ServerState, SingleStepped, Snapshot};
+use crate::telemetry::{
+    AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ServerState, Snapshot, Withdrawal,
+};
 
 /// How often the host is searched for servers; one that starts is to be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -33,7 +37,8 @@ pub struct Watcher {
     probes: Probes,
     costs: HitCosts,
     scanner: Scanner,
-    mode: ProbeMode,
+    mode: RequestedMode,
+    budget: OverheadBudget,
     shared: Shared,
     plans: Plans,
     watched: HashMap<Identity, Watched>,
@@ -46,7 +51,13 @@ struct Watched {
     process: ServerProcess,
     plan: Arc<ProbePlan>,
     config: ServerConfig,
+    load_bias: u64,
     attachment: Attachment,
+    /// The mode that it is in.
+    mode: ProbeMode,
+    /// What chooses the mode; none where the user has chosen, or there is no choice.
+    auto: Option<AutoMode>,
+    withdrawn: Option<Withdrawal>,
     state: ServerState,
     overhead: Overhead,
 }
@@ -63,7 +74,8 @@ impl Watcher {
         probes: Probes,
         costs: HitCosts,
         scanner: Scanner,
-        mode: ProbeMode,
+        mode: RequestedMode,
+        budget: OverheadBudget,
         shared: Shared,
     ) -> Self {
         Self {
@@ -71,6 +83,7 @@ impl Watcher {
             costs,
             scanner,
             mode,
+            budget,
             shared,
             plans: Plans::default(),
             watched: HashMap::new(),
@@ -157,9 +170,18 @@ impl Watcher {
                     server = name,
                     version = watched.plan.version,
                     probes = watched.attachment.probes(),
-                    mode = %self.mode,
+                    mode = %watched.mode,
                     "attached"
                 );
+                if watched.auto.is_some() && !watched.plan.counts_commands() {
+                    tracing::info!(
+                        pid,
+                        server = name,
+                        "stays in evicting-only mode: its counter of commands was not found, so \
+                         what every-call mode would cost is not known; --probe-mode every-call \
+                         chooses it all the same"
+                    );
+                }
                 for refusal in &watched.plan.refusals {
                     tracing::warn!(
                         pid,
@@ -193,40 +215,53 @@ impl Watcher {
             anyhow::bail!("{}", refusal.why);
         }
         let pid = process.identity.pid;
+        let load_bias = memory::load_bias(pid, plan.entry_point)?;
         let target = Target {
             pid,
             exe: &process.exe_proc_path,
-            load_bias: memory::load_bias(pid, plan.entry_point)?,
+            load_bias,
         };
-        let attachment = self.probes.attach(target, &plan, self.mode)?;
-        let overhead = Overhead::new(self.costs, single_stepped(&plan));
+        // Where no-op calls cannot be counted, every-call mode would only cost.
+        let mode = match (self.mode, plan.sites.every_call()) {
+            (RequestedMode::EveryCall, Some(_)) => ProbeMode::EveryCall,
+            _ => ProbeMode::EvictingOnly,
+        };
+        let auto = match (self.mode, plan.sites.every_call()) {
+            (RequestedMode::Auto, Some(_)) => Some(AutoMode::new(self.budget)),
+            _ => None,
+        };
         Ok(Watched {
+            attachment: self.probes.attach(target, &plan, mode)?,
             config: server_config(target, &plan),
-            attachment,
+            overhead: Overhead::new(self.costs, probed_sites(&plan)),
             plan,
+            load_bias,
             process,
+            mode,
+            auto,
+            withdrawn: None,
             state: ServerState::new(),
-            overhead,
         })
     }
 
     fn read_servers(&mut self) {
         for watched in self.watched.values_mut() {
-            match self.probes.read(&watched.attachment) {
-                Ok((evictions, samples)) => {
-                    let now = monotonic();
-                    let idle_members = read_if_stale(watched, &samples, now);
-                    watched.state.apply(&Snapshot {
-                        evictions,
-                        samples,
-                        idle_members,
-                    });
-                    watched.overhead.update(now, &watched.state);
-                }
+            let (evictions, samples) = match self.probes.read(&watched.attachment) {
+                Ok(read) => read,
                 Err(error) => {
                     tracing::warn!(pid = watched.process.identity.pid, "{error}");
+                    continue;
                 }
-            }
+            };
+            let now = monotonic();
+            let idle_members = read_if_stale(watched, &samples, now);
+            watched.state.apply(&Snapshot {
+                evictions,
+                samples,
+                idle_members,
+            });
+            withdraw_if_wrong(&mut self.probes, watched);
+            follow_cost(&mut self.probes, watched, now);
         }
     }
 
@@ -245,8 +280,8 @@ impl Watcher {
                 pid: watched.process.identity.pid,
                 exe: watched.process.exe.clone(),
                 plan: watched.plan.clone(),
-                mode: self.mode,
-                noop_counted: self.mode == ProbeMode::EveryCall,
+                mode: watched.mode,
+                withdrawn: watched.withdrawn.map(|withdrawal| withdrawal.broken),
                 overhead_ratio: watched.overhead.ratio(),
                 state: watched.state.clone(),
             });
@@ -254,13 +289,67 @@ impl Watcher {
     }
 }
 
-/// Which of a plan's sites the kernel single-steps.
-fn single_stepped(plan: &ProbePlan) -> SingleStepped {
-    let stepped = |site: &Option<Site>| site.as_ref().is_some_and(|site| !site.emulated);
-    SingleStepped {
-        entry: stepped(&plan.sites.entry),
-        goal: stepped(&plan.sites.goal),
-        done: plan.sites.done.iter().any(|done| !done.site.emulated),
+/// Withdraws the plan of a server that does what its plan says it cannot, for the life of the
+/// process.
+fn withdraw_if_wrong(probes: &mut Probes, watched: &mut Watched) {
+    if watched.withdrawn.is_some() {
+        return;
+    }
+    let Some(withdrawal) = Withdrawal::due(&watched.state) else {
+        return;
+    };
+    watched.withdrawn = Some(withdrawal);
+    watched.auto = None;
+    watched.mode = ProbeMode::EvictingOnly;
+    probes.withdraw(&mut watched.attachment);
+    let pid = watched.process.identity.pid;
+    tracing::error!(
+        pid,
+        server = watched.process.name,
+        exe = %watched.process.exe.display(),
+        build_id = watched.plan.build_id.as_deref().unwrap_or("none"),
+        check = %withdrawal.broken,
+        "the probe plan is wrong for this server and was withdrawn: {}, at {} of {} evicting calls. \
+         What rests on the plan is no longer exported; please report this with the output of \
+         `evictscope inspect {pid} --json`",
+        withdrawal.broken.meaning(),
+        withdrawal.failed,
+        withdrawal.tested,
+    );
+}
+
+/// Takes in what the probes cost, and changes the mode where that asks for it.
+fn follow_cost(probes: &mut Probes, watched: &mut Watched, now: Duration) {
+    let Some(cost) = watched.overhead.update(now, &watched.state) else {
+        return;
+    };
+    let Some(auto) = &mut watched.auto else {
+        return;
+    };
+    let mode = auto.decide(now, cost);
+    if mode == watched.mode {
+        return;
+    }
+    let target = Target {
+        pid: watched.process.identity.pid,
+        exe: &watched.process.exe_proc_path,
+        load_bias: watched.load_bias,
+    };
+    match probes.set_mode(&mut watched.attachment, target, &watched.plan, mode) {
+        Ok(()) => {
+            tracing::info!(
+                pid = target.pid,
+                server = watched.process.name,
+                %mode,
+                cost = format!("{:.2} %", cost.ratio * 100.0),
+                "probe mode follows what the probes cost"
+            );
+            watched.mode = mode;
+        }
+        Err(error) => {
+            tracing::warn!(pid = target.pid, "stays in {} mode: {error}", watched.mode);
+            auto.leave(now);
+        }
     }
 }
 
