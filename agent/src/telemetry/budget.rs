@@ -77,8 +77,13 @@ impl AutoMode {
         }
     }
 
-    /// The mode to be in after an interval that ended at `at` (monotonic time).
-    pub fn decide(&mut self, at: Duration, cost: IntervalCost) -> ProbeMode {
+    /// The mode to be in.
+    pub fn mode(&self) -> ProbeMode {
+        self.mode
+    }
+
+    /// Decides on the mode after an interval that ended at `at` (monotonic time).
+    pub fn decide(&mut self, at: Duration, cost: IntervalCost) {
         match self.mode {
             ProbeMode::EveryCall if cost.ratio > self.budget.0 => self.leave(at),
             ProbeMode::EveryCall => {}
@@ -91,7 +96,6 @@ impl AutoMode {
                 }
             }
         }
-        self.mode
     }
 
     /// Leaves every-call mode, also where it could not be entered.
@@ -153,7 +157,8 @@ mod tests {
                     },
                     every_call_ratio: every_call,
                 };
-                let mode = self.auto.decide(Duration::from_secs(self.second), cost);
+                self.auto.decide(Duration::from_secs(self.second), cost);
+                let mode = self.auto.mode();
                 if mode != self.mode {
                     self.changes.push((self.second, mode));
                 }

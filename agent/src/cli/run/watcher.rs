@@ -3,7 +3,7 @@
 //! It runs in a thread of its own: looking at processes, planning, attaching and reading maps all
 //! block. What it learns goes to the exporter through [`Shared`]; nothing comes back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -41,6 +41,9 @@ pub struct Watcher {
     budget: OverheadBudget,
     shared: Shared,
     plans: Plans,
+    /// Servers to attach to, one in each turn of the loop: attaching takes up to a second, and the
+    /// others are to be read meanwhile.
+    pending: VecDeque<ServerProcess>,
     watched: HashMap<Identity, Watched>,
     failed: HashMap<Identity, Failure>,
     hidden: HashSet<u32>,
@@ -86,6 +89,7 @@ impl Watcher {
             budget,
             shared,
             plans: Plans::default(),
+            pending: VecDeque::new(),
             watched: HashMap::new(),
             failed: HashMap::new(),
             hidden: HashSet::new(),
@@ -95,15 +99,26 @@ impl Watcher {
     /// Watches until told to stop, then detaches from every server.
     pub fn watch(mut self, stop: &Receiver<()>) {
         let mut next_scan = Instant::now();
+        let mut is_ready = false;
         loop {
             let begun = Instant::now();
             if begun >= next_scan {
                 self.look_for_servers();
                 next_scan = begun + SCAN_INTERVAL;
             }
+            if let Some(process) = self.pending.pop_front() {
+                self.add(process);
+            }
             self.read_servers();
-            self.publish();
-            let rest = SNAPSHOT_INTERVAL.saturating_sub(begun.elapsed());
+            self.change_modes();
+            is_ready |= self.pending.is_empty();
+            if is_ready {
+                self.publish();
+            }
+            let rest = match self.pending.is_empty() {
+                true => SNAPSHOT_INTERVAL.saturating_sub(begun.elapsed()),
+                false => Duration::ZERO,
+            };
             match stop.recv_timeout(rest) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
@@ -131,13 +146,12 @@ impl Watcher {
         }
         self.hidden
             .retain(|pid| scan.hidden.iter().any(|server| server.pid == *pid));
-        for process in scan.servers {
-            let known = self.watched.contains_key(&process.identity);
+        let is_due = |process: &ServerProcess| {
             let tried = self.failed.get(&process.identity);
-            if !known && tried.is_none_or(|failure| failure.at.elapsed() >= RETRY_INTERVAL) {
-                self.add(process);
-            }
-        }
+            !self.watched.contains_key(&process.identity)
+                && tried.is_none_or(|failure| failure.at.elapsed() >= RETRY_INTERVAL)
+        };
+        self.pending = scan.servers.into_iter().filter(is_due).collect();
     }
 
     fn drop_ended(&mut self, scan: &Scan) {
@@ -261,7 +275,24 @@ impl Watcher {
                 idle_members,
             });
             withdraw_if_wrong(&mut self.probes, watched);
-            follow_cost(&mut self.probes, watched, now);
+            let cost = watched.overhead.update(now, &watched.state);
+            if let (Some(auto), Some(cost)) = (&mut watched.auto, cost) {
+                auto.decide(now, cost);
+            }
+        }
+    }
+
+    /// Brings servers into the mode that was decided on. Attaching blocks, so that is done for one
+    /// of them at a time.
+    fn change_modes(&mut self) {
+        for watched in self.watched.values_mut() {
+            let wanted = watched.auto.as_ref().map_or(watched.mode, AutoMode::mode);
+            if wanted != watched.mode {
+                change_mode(&mut self.probes, watched, wanted);
+                if wanted == ProbeMode::EveryCall {
+                    break;
+                }
+            }
         }
     }
 
@@ -318,18 +349,7 @@ fn withdraw_if_wrong(probes: &mut Probes, watched: &mut Watched) {
     );
 }
 
-/// Takes in what the probes cost, and changes the mode where that asks for it.
-fn follow_cost(probes: &mut Probes, watched: &mut Watched, now: Duration) {
-    let Some(cost) = watched.overhead.update(now, &watched.state) else {
-        return;
-    };
-    let Some(auto) = &mut watched.auto else {
-        return;
-    };
-    let mode = auto.decide(now, cost);
-    if mode == watched.mode {
-        return;
-    }
+fn change_mode(probes: &mut Probes, watched: &mut Watched, mode: ProbeMode) {
     let target = Target {
         pid: watched.process.identity.pid,
         exe: &watched.process.exe_proc_path,
@@ -341,14 +361,15 @@ fn follow_cost(probes: &mut Probes, watched: &mut Watched, now: Duration) {
                 pid = target.pid,
                 server = watched.process.name,
                 %mode,
-                cost = format!("{:.2} %", cost.ratio * 100.0),
-                "probe mode follows what the probes cost"
+                "the probe mode follows what the probes cost"
             );
             watched.mode = mode;
         }
         Err(error) => {
             tracing::warn!(pid = target.pid, "stays in {} mode: {error}", watched.mode);
-            auto.leave(now);
+            if let Some(auto) = &mut watched.auto {
+                auto.leave(monotonic());
+            }
         }
     }
 }
