@@ -84,7 +84,8 @@ impl HitCosts {
             .iter()
             .chain(inside)
             .map(|program| self.hit_ns(*program, sites))
-            .sum()
+            // The sum of nothing would be -0.
+            .fold(0.0, std::ops::Add::add)
     }
 }
 

@@ -25,7 +25,7 @@ use watcher::Watcher;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address and port to serve HTTP on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9739")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9739", value_parser = parse_address)]
     listen: SocketAddr,
     /// Which eviction calls to probe
     #[arg(long, value_enum, default_value_t = RequestedMode::Auto)]
@@ -36,6 +36,12 @@ pub struct Arguments {
     overhead_budget: OverheadBudget,
     #[command(flatten)]
     selection: Selection,
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| {
+        "not an IP address with a port: write 127.0.0.1:9739, or 0.0.0.0:9739 to be reached from other hosts"
+    })
 }
 
 /// The probe mode as the user asks for it.

@@ -111,7 +111,14 @@ impl Watcher {
             }
             self.read_servers();
             self.change_modes();
-            is_ready |= self.pending.is_empty();
+            if !is_ready && self.pending.is_empty() {
+                is_ready = true;
+                if self.watched.is_empty() {
+                    tracing::info!(
+                        "no server is watched now; those that start later will be found"
+                    );
+                }
+            }
             if is_ready {
                 self.publish();
             }
