@@ -7,7 +7,9 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use evictscope_ebpf::{Cookie, Member, Recipe, ServerConfig, Term, TermKind, Variable};
+use evictscope_ebpf::{
+    AllocatorCounters, Cookie, Member, Recipe, ServerConfig, Term, TermKind, Variable,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::kernel::Shared;
@@ -163,7 +165,7 @@ fn calibration_config(pid: u32) -> ServerConfig {
         ..Term::ABSENT
     };
     config.members[Member::Maxmemory as usize] = &raw const MAXMEMORY as u64;
-    config.used_memory.address = &raw const USED_MEMORY as u64;
+    config.used_memory = AllocatorCounters::one(&raw const USED_MEMORY as u64);
     config
 }
 
