@@ -2,6 +2,9 @@
 //!
 //! What an evicting call reports is kept aside at the goal site and counted when the call ends, so
 //! that at any moment as many durations, results and goals are counted as calls.
+//!
+//! The first call that fails a check is the last that is looked at: it is not counted, nor is any
+//! after it, so that no wrong number leaves the kernel before the agent has withdrawn the plan.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
@@ -38,7 +41,7 @@ pub fn try_return(ctx: &RetProbeContext) -> Option<u32> {
     let result = result_kind(ctx.ret::<u64>() as u32);
     if stats.evicting_since_ns != 0 {
         end_evicting(stats, ended, result);
-    } else if stats.entered_ns != 0 {
+    } else if stats.entered_ns != 0 && !has_failed(stats) {
         let duration = ended.saturating_sub(stats.entered_ns);
         stats
             .noop
@@ -61,6 +64,10 @@ pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
         ..
     } = hit(ctx)?;
     begin(stats, ProgramKind::EvictionGoal);
+    if has_failed(stats) {
+        finish(stats);
+        return Some(0);
+    }
     // SAFETY: the kernel passes the registers of the probed thread.
     copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
     lose_unfinished(stats);
@@ -103,7 +110,8 @@ pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
     Some(0)
 }
 
-/// Evaluates the recipes into `pending`; `false` where the call turns out to be within the limit.
+/// Evaluates the recipes into `pending`; `false` where the call turns out to be within the limit, or
+/// fails a check: then neither it nor any later one is counted, in any way.
 #[inline(always)]
 fn evaluate_goal(slot: u32, config: &ServerConfig, stats: &mut EvictionStats) -> bool {
     let reported = known(config, stats, Variable::MemReported);
@@ -135,6 +143,9 @@ fn evaluate_goal(slot: u32, config: &ServerConfig, stats: &mut EvictionStats) ->
             Some(member) => check(stats, Check::Maxmemory, member == maxmemory.value),
             None => stats.faults[Fault::Member as usize] += 1,
         }
+    }
+    if has_failed(stats) {
+        return false;
     }
     keep(stats, Variable::MemReported, reported);
     keep(stats, Variable::Overhead, overhead);
@@ -170,6 +181,14 @@ fn check(stats: &mut EvictionStats, check: Check, right: bool) {
     if !right {
         stats.check_failures[check as usize] += 1;
     }
+}
+
+/// Whether an evicting call has failed a check: then the plan does not fit this server, and until
+/// the agent has withdrawn it nothing more is counted.
+#[inline(always)]
+fn has_failed(stats: &EvictionStats) -> bool {
+    let [allocator, arithmetic, maxmemory] = stats.check_failures;
+    allocator | arithmetic | maxmemory != 0
 }
 
 #[inline(always)]

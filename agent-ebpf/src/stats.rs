@@ -38,7 +38,8 @@ pub enum Fault {
     LostExit = 3,
 }
 
-/// Invariants that are tested at each evicting call.
+/// Invariants that are tested at each evicting call, before its values are counted. After the first
+/// failure of any of them nothing more is counted: the plan does not fit this server.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
@@ -125,7 +126,7 @@ pub struct EvictionStats {
     pub faults: [u64; 4],
     /// Tests made, by [`Check`].
     pub checks: [u64; 3],
-    /// Tests that failed, by [`Check`].
+    /// Tests that failed, by [`Check`]; where one is not 0, no call is counted any more.
     pub check_failures: [u64; 3],
     /// Evicting calls at which the allocator's counter was not exactly `mem_reported` any more, but
     /// within [`ALLOCATOR_SLACK`] of it.

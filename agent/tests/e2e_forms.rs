@@ -7,13 +7,13 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use support::agent::Agent;
+use support::program::Program;
 use support::scrape::Scrape;
 
 /// Compilers, forms, levels and flags; each combination is one variant.
@@ -96,60 +96,6 @@ impl Variant {
                 Ok(Some(program))
             }
         }
-    }
-}
-
-/// The running program.
-struct Program {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(path: &Path) -> anyhow::Result<Self> {
-        let mut child = Command::new(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let input = child.stdin.take().context("no stdin")?;
-        let output = BufReader::new(child.stdout.take().context("no stdout")?);
-        let mut program = Self {
-            child,
-            input,
-            output,
-        };
-        program.line()?;
-        Ok(program)
-    }
-
-    fn line(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(line)
-    }
-
-    /// The name that the agent gives it.
-    fn server(&self) -> String {
-        format!("pid-{}", self.child.id())
-    }
-
-    /// Lets it make its calls: calls, sums of mem_reported, overhead and mem_tofree, the three
-    /// results, evicted keys.
-    fn numbers(&mut self) -> anyhow::Result<Vec<f64>> {
-        self.input.write_all(b"\n")?;
-        let line = self.line()?;
-        line.split_whitespace()
-            .map(|word| Ok(word.parse()?))
-            .collect()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X};
+use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
@@ -14,18 +14,31 @@ use super::relocations;
 /// Most symbols that are read of one file.
 const MAX_SYMBOLS: usize = 1_000_000;
 
+/// What a 64-bit ELF file begins with: the magic number, and the class.
+const ELF64_MAGIC: [u8; 5] = [ELFMAG[0], ELFMAG[1], ELFMAG[2], ELFMAG[3], ELFCLASS64];
+
 /// Why a file is not an executable that can be planned for.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// Not ELF, or cut off, or inconsistent.
-    #[error("not a readable 64-bit ELF file")]
-    Elf(#[from] object::Error),
+    /// No ELF file at all, or one of another class.
+    #[error("not a 64-bit ELF file: name a redis-server executable")]
+    NotElf,
+    /// Cut off, or inconsistent.
+    #[error("the ELF file is damaged, or a part of it is missing: copy or install it again")]
+    Damaged,
     /// Another machine or kind of file.
     #[error("{0}; evictscope plans for x86-64 executables only")]
     Kind(&'static str),
     /// No loadable segment can be executed.
     #[error("the file has no executable segment")]
     NoCode,
+}
+
+/// What the parser has to say concerns those who write executables, not those who name one.
+impl From<object::Error> for ImageError {
+    fn from(_: object::Error) -> Self {
+        Self::Damaged
+    }
 }
 
 /// A loadable segment.
@@ -77,6 +90,9 @@ impl<'data> Image<'data> {
     ///
     /// Where it is not an ELF executable (or position-independent executable) for x86-64.
     pub fn parse(data: &'data [u8]) -> Result<Self, ImageError> {
+        if !data.starts_with(&ELF64_MAGIC) {
+            return Err(ImageError::NotElf);
+        }
         let file = ElfFile64::<Endianness>::parse(data)?;
         let endian = file.endian();
         let header = file.elf_header();

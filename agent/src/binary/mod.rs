@@ -35,7 +35,9 @@ mod value;
 mod tests;
 
 pub use image::Image;
-pub use plan::{Confidence, Counters, Method, Operand, ProbePlan, Recipe, Site, variable_name};
+pub use plan::{
+    Confidence, Counters, Method, Operand, ProbePlan, Recipe, Site, Sites, variable_name,
+};
 #[cfg(test)]
-pub use plan::{DoneSite, Refusal, Sites, Term, VariablePlan};
+pub use plan::{DoneSite, Refusal, Term, VariablePlan};
 pub use planner::{build_id, plan};

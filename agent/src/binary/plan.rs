@@ -36,6 +36,13 @@ impl ProbePlan {
             .filter(|variable| variable.name != "maxmemory")
             .all(|variable| variable.confidence == Confidence::Certain)
     }
+
+    /// Whether the server's counter of commands can be read.
+    pub fn counts_commands(&self) -> bool {
+        self.members
+            .iter()
+            .any(|member| member.name == "stat_numcommands")
+    }
 }
 
 /// What a variable is called, in Redis's source, in plans and in metrics.
@@ -67,6 +74,21 @@ pub struct Sites {
     pub goal: Option<Site>,
     /// Each evicting call passes exactly one of these on its way out.
     pub done: Vec<DoneSite>,
+}
+
+impl Sites {
+    /// The goal site and the done sites, where evicting calls can be probed: one without the others
+    /// is of no use.
+    pub fn evicting(&self) -> Option<(&Site, &[DoneSite])> {
+        let goal = self.goal.as_ref()?;
+        (!self.done.is_empty()).then_some((goal, &self.done))
+    }
+
+    /// The entry, where every call can be probed: unless evicting calls can be told from them, no-op
+    /// calls cannot be counted.
+    pub fn every_call(&self) -> Option<&Site> {
+        self.evicting().and(self.entry.as_ref())
+    }
 }
 
 /// One probe site.

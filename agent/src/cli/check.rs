@@ -50,8 +50,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut report = Report { failures: 0 };
     architecture(&mut report);
     kernel(&mut report);
-    capability(&mut report);
-    programs(&mut report);
+    if capability(&mut report) {
+        programs(&mut report);
+    } else {
+        report.note("BPF", "not tried without that capability");
+    }
     servers(&mut report, Scanner::new(arguments.selection.process_match));
     Ok(match report.failures {
         0 => {
@@ -99,16 +102,24 @@ fn kernel(report: &mut Report) {
     }
 }
 
-fn capability(report: &mut Report) {
+/// Whether it is worth trying to attach probes.
+fn capability(report: &mut Report) -> bool {
     match capabilities(None) {
         Ok(sets) if sets.effective.contains(CapabilitySet::SYS_ADMIN) => {
             report.ok("capabilities", "CAP_SYS_ADMIN");
+            true
         }
-        Ok(_) => report.fail(
-            "capabilities",
-            "CAP_SYS_ADMIN is missing, without which the kernel attaches no uprobes; run as root: sudo evictscope check",
-        ),
-        Err(error) => report.note("capabilities", &format!("cannot be read: {error}")),
+        Ok(_) => {
+            report.fail(
+                "capabilities",
+                "CAP_SYS_ADMIN is missing, without which the kernel attaches no uprobes; run as root: sudo evictscope check",
+            );
+            false
+        }
+        Err(error) => {
+            report.note("capabilities", &format!("cannot be read: {error}"));
+            true
+        }
     }
 }
 

@@ -6,15 +6,19 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::process::geteuid;
 use serde::Serialize;
 
+use super::cost::{self, Prediction, Source};
 use crate::binary::{self, Confidence, Method, ProbePlan, Site};
 use crate::host::Executable;
+use crate::telemetry::HitCosts;
 
 /// Show the probe plan of one server or executable: what would be attached where, how each value
 /// is found, and what could not be
 ///
-/// Exit code 0 when all four goal variables are certain, 1 when not.
+/// Exit code 0 when all four goal variables are certain, 1 when not. docs/INSPECT.md describes the
+/// JSON.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server, or path of an executable
@@ -23,6 +27,16 @@ pub struct Arguments {
     /// Print the plan as JSON
     #[arg(long)]
     json: bool,
+    /// Predict what the probes would cost at so many eviction calls a second: with maxmemory set,
+    /// each command makes one. What a hit costs is measured on this program, which needs root
+    #[arg(long, value_name = "CALLS/S", value_parser = parse_rate)]
+    rate: Option<f64>,
+}
+
+fn parse_rate(text: &str) -> Result<f64, &'static str> {
+    let rate = text.parse().ok();
+    rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0)
+        .ok_or("not a number of calls a second: write 50000, for example")
 }
 
 /// What `--json` prints: the plan, and of what.
@@ -32,6 +46,7 @@ struct Report<'a> {
     planning_seconds: f64,
     #[serde(flatten)]
     plan: &'a ProbePlan,
+    cost: Option<Prediction>,
 }
 
 /// Plans and prints.
@@ -46,24 +61,37 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let plan =
         binary::plan(&data).with_context(|| format!("cannot plan for {}", shown.display()))?;
     let took = begun.elapsed();
+    let cost = arguments.rate.map(|rate| predict(&plan, rate));
     let mut out = std::io::stdout().lock();
     let printed = if arguments.json {
         let report = Report {
             path: &shown,
             planning_seconds: took.as_secs_f64(),
             plan: &plan,
+            cost,
         };
         let text =
             serde_json::to_string_pretty(&report).context("cannot write the plan as JSON")?;
         writeln!(out, "{text}")
     } else {
-        write!(out, "{}", text(&shown, &plan, took))
+        let cost = cost.as_ref().map(ToString::to_string);
+        let text = text(&shown, &plan, took);
+        write!(out, "{text}{}", cost.unwrap_or_default())
     };
     ignore_closed_pipe(printed)?;
     Ok(match plan.is_certain() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// What the probes of a plan would cost: by what a hit costs here, where that can be measured.
+fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
+    let (costs, source) = match super::load_probes() {
+        Ok((_, costs)) => (costs, Source::Measured),
+        Err(_) => (HitCosts::DOCUMENTED, Source::Documented),
+    };
+    cost::predict(plan, costs, source, calls_per_second)
 }
 
 /// What to open, and what to call it.
@@ -74,6 +102,10 @@ fn locate(target: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
     let shown = std::fs::read_link(&link).with_context(|| {
         match Path::new(&format!("/proc/{pid}")).exists() {
+            true if geteuid().is_root() => format!(
+                "cannot look at the executable of process {pid}, not even as root: it is a kernel \
+                 thread, or the system protects it"
+            ),
             true => format!("cannot look at the executable of process {pid}: run as root"),
             false => format!("there is no process {pid}; for a file of that name say ./{pid}"),
         }
@@ -99,9 +131,21 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
         ),
         format!("build id    {}", plan.build_id.as_deref().unwrap_or("none")),
         format!("planned in  {:.1} ms", took.as_secs_f64() * 1e3),
-        String::new(),
-        "functions".to_owned(),
     ];
+    let mut refusals = vec![String::new(), "refusals".to_owned()];
+    if plan.refusals.is_empty() {
+        refusals.push("  none".to_owned());
+    }
+    for refusal in &plan.refusals {
+        refusals.push(format!("  {}: {}", refusal.what, refusal.why));
+    }
+    if plan.functions.is_empty() {
+        // Nothing was found; then every table is empty.
+        refusals.push(String::new());
+        lines.append(&mut refusals);
+        return lines.join("\n");
+    }
+    lines.extend([String::new(), "functions".to_owned()]);
     for function in &plan.functions {
         lines.push(format!("  {:#12x}  {}", function.address, function.name));
     }
@@ -173,13 +217,7 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
             method(member.method)
         ));
     }
-    lines.extend([String::new(), "refusals".to_owned()]);
-    if plan.refusals.is_empty() {
-        lines.push("  none".to_owned());
-    }
-    for refusal in &plan.refusals {
-        lines.push(format!("  {}: {}", refusal.what, refusal.why));
-    }
+    lines.append(&mut refusals);
     lines.push(String::new());
     lines.join("\n")
 }

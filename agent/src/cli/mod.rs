@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand. Exit codes: 0 ok, 1 failure, 2 usage.
 
 mod check;
+mod cost;
 mod inspect;
 mod run;
 

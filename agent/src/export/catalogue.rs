@@ -16,7 +16,7 @@ struct Family {
     series: fn(&ExportedServer) -> Vec<Metric>,
 }
 
-const FAMILIES: [Family; 25] = [
+const FAMILIES: [Family; 26] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         kind: MetricType::HISTOGRAM,
@@ -28,7 +28,7 @@ const FAMILIES: [Family; 25] = [
         name: "evictscope_eviction_calls_total",
         kind: MetricType::COUNTER,
         help: "Eviction calls that have ended. Those of kind noop found memory within maxmemory; they \
-               are only counted while the probe mode is every-call.",
+               are only counted, and only have a series, while the probe mode is every-call.",
         series: series::calls,
     },
     Family {
@@ -128,7 +128,8 @@ const FAMILIES: [Family; 25] = [
     Family {
         name: "evictscope_probe_mode",
         kind: MetricType::GAUGE,
-        help: "1 for the probe mode that the server is in, 0 for the others.",
+        help: "1 for the probe mode that the server is in, 0 for the others. With --probe-mode auto \
+               it follows what the probes cost.",
         series: series::mode,
     },
     Family {
@@ -159,6 +160,14 @@ const FAMILIES: [Family; 25] = [
         series: series::refusals,
     },
     Family {
+        name: "evictscope_plan_withdrawn",
+        kind: MetricType::GAUGE,
+        help: "1 for the reason for which the probe plan was found wrong at run time and withdrawn \
+               for the life of the process, 0 for the others. What rests on the plan is no longer \
+               exported.",
+        series: series::withdrawn,
+    },
+    Family {
         name: "evictscope_goal_checks_total",
         kind: MetricType::COUNTER,
         help: "Invariants tested at evicting calls: mem_reported is the allocator's counter \
@@ -169,8 +178,8 @@ const FAMILIES: [Family; 25] = [
     Family {
         name: "evictscope_goal_check_failures_total",
         kind: MetricType::COUNTER,
-        help: "Tests of evictscope_goal_checks_total that failed: the numbers of this server are not \
-               to be trusted.",
+        help: "Tests of evictscope_goal_checks_total that failed. At the first one counting stops, and \
+               the plan is withdrawn.",
         series: series::check_failures,
     },
     Family {
@@ -225,7 +234,9 @@ mod tests {
     use prometheus::process_collector::ProcessCollector;
 
     use super::{FAMILIES, families};
+    use crate::export::ExportedServer;
     use crate::export::fixture::{busy_server, new_server, partial_server};
+    use crate::telemetry::{BrokenInvariant, ProbeMode};
 
     #[test]
     fn the_text_of_made_up_servers() -> prometheus::Result<()> {
@@ -269,6 +280,76 @@ mod tests {
         ] {
             assert!(!text.contains(absent), "{absent}");
         }
+        Ok(())
+    }
+
+    fn text_of(server: ExportedServer) -> prometheus::Result<String> {
+        TextEncoder::new().encode_to_string(&families(&[server]))
+    }
+
+    #[test]
+    fn nothing_that_rests_on_a_withdrawn_plan_is_exported() -> prometheus::Result<()> {
+        for (broken, gone) in [
+            (BrokenInvariant::Allocator, &["used_memory_bytes"][..]),
+            (BrokenInvariant::Arithmetic, &[]),
+            (
+                BrokenInvariant::Maxmemory,
+                &[
+                    "maxmemory_bytes",
+                    "client_buffers",
+                    "commands_processed",
+                    "evicted_keys",
+                    "expired_keys",
+                ],
+            ),
+            (BrokenInvariant::LostExit, &[]),
+        ] {
+            let before = text_of(busy_server())?;
+            let after = text_of(ExportedServer {
+                withdrawn: Some(broken),
+                ..busy_server()
+            })?;
+            let always = [
+                "eviction_call",
+                "mem_",
+                "main_thread_cpu",
+                "allocator_moves",
+            ];
+            for name in always.iter().chain(gone) {
+                let series =
+                    format!("\nevictscope_{name}").replace("_allocator", "_goal_allocator");
+                assert!(before.contains(&series), "{name}: the test tests nothing");
+                assert!(!after.contains(&series), "{broken}: {name}");
+            }
+            for series in [
+                format!("plan_withdrawn{{server=\"6379\",reason=\"{broken}\"}} 1"),
+                "probe_plan_info{server=\"6379\",variable=\"mem_used\",method=\"none\"} 1"
+                    .to_owned(),
+                "probe_mode{server=\"6379\",mode=\"every-call\"} 0".to_owned(),
+                "goal_checks_total{server=\"6379\",check=\"maxmemory\"} 2".to_owned(),
+            ] {
+                assert!(
+                    after.contains(&format!("\nevictscope_{series}\n")),
+                    "{broken}: {series}"
+                );
+            }
+        }
+        let sound = text_of(busy_server())?;
+        let reasons = sound
+            .lines()
+            .filter(|line| line.starts_with("evictscope_plan_withdrawn{"));
+        assert_eq!(reasons.filter(|line| line.ends_with(" 0")).count(), 4);
+        Ok(())
+    }
+
+    #[test]
+    fn no_op_calls_have_no_series_while_they_are_not_counted() -> prometheus::Result<()> {
+        assert!(text_of(busy_server())?.contains("kind=\"noop\""));
+        let shed = text_of(ExportedServer {
+            mode: ProbeMode::EvictingOnly,
+            ..busy_server()
+        })?;
+        assert!(!shed.contains("kind=\"noop\""), "{shed}");
         Ok(())
     }
 

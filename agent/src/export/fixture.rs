@@ -87,7 +87,7 @@ pub fn new_server() -> ExportedServer {
         exe: PathBuf::from("/usr/bin/redis-check-rdb"),
         plan: Arc::new(plan()),
         mode: ProbeMode::EvictingOnly,
-        noop_counted: false,
+        withdrawn: None,
         overhead_ratio: None,
         state: ServerState::new(),
     }
@@ -140,7 +140,6 @@ pub fn busy_server() -> ExportedServer {
     samples.client_buffers_peak = 400_000;
     let mut server = new_server();
     server.mode = ProbeMode::EveryCall;
-    server.noop_counted = true;
     server.state.apply(&snapshot);
     server
 }

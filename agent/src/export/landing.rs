@@ -72,7 +72,12 @@ fn row(server: &ExportedServer) -> Markup {
                 (plan.product.as_deref().unwrap_or("unknown")) " "
                 (plan.version.as_deref().unwrap_or(""))
             }
-            td { (server.mode) }
+            td {
+                @match server.withdrawn {
+                    Some(broken) => { "withdrawn: " (broken.meaning()) },
+                    None => (server.mode),
+                }
+            }
             td {
                 @if plan.refusals.is_empty() {
                     "nothing"

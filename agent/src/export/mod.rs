@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::binary::ProbePlan;
-use crate::telemetry::{ProbeMode, ServerState};
+use crate::telemetry::{BrokenInvariant, ProbeMode, ServerState};
 
 pub use catalogue::families;
 pub use http::{bind, serve};
@@ -38,9 +38,8 @@ pub struct ExportedServer {
     pub plan: Arc<ProbePlan>,
     /// The probe mode that it is in now.
     pub mode: ProbeMode,
-    /// Whether it has been in every-call mode since it was found, so that there are counts of no-op
-    /// calls.
-    pub noop_counted: bool,
+    /// Why its plan was withdrawn, where it was: then nothing that rests on the plan is exported.
+    pub withdrawn: Option<BrokenInvariant>,
     /// What the probes cost, as a share of the main thread, in the last second.
     pub overhead_ratio: Option<f64>,
     /// What was counted since it was found.

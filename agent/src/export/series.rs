@@ -9,21 +9,35 @@ use prometheus::proto::Metric;
 
 use super::ExportedServer;
 use super::proto::{Unit, counter, gauge, histogram};
-use crate::binary::{Method, variable_name};
-use crate::telemetry::{CallTotals, Members, ProbeMode};
+use crate::binary::{Method, Sites, variable_name};
+use crate::telemetry::{BrokenInvariant, CallTotals, Members, ProbeMode};
 
 /// The kinds of eviction calls that are counted for this server. Without a goal site, evicting
-/// calls cannot be told from no-op calls; without done sites, their ends are not seen.
+/// calls cannot be told from no-op calls; without done sites, their ends are not seen. No-op calls
+/// that are not counted at present have no series: one that stood still would say that there are
+/// none.
 fn call_kinds(server: &ExportedServer) -> Vec<(&'static str, &CallTotals)> {
-    let sites = &server.plan.sites;
-    if sites.goal.is_none() || sites.done.is_empty() {
+    let Some(sites) = trusted_sites(server) else {
         return Vec::new();
+    };
+    let mut kinds = Vec::new();
+    if sites.evicting().is_some() {
+        kinds.push(("evicting", &server.state.evicting));
     }
-    let mut kinds = vec![("evicting", &server.state.evicting)];
-    if server.noop_counted && sites.entry.is_some() {
+    if server.mode == ProbeMode::EveryCall && sites.every_call().is_some() {
         kinds.push(("noop", &server.state.noop));
     }
     kinds
+}
+
+/// The sites of the plan, unless it was withdrawn.
+fn trusted_sites(server: &ExportedServer) -> Option<&Sites> {
+    server.withdrawn.is_none().then_some(&server.plan.sites)
+}
+
+/// Whether the plan has a goal site to make checks at.
+fn has_goal(server: &ExportedServer) -> bool {
+    server.plan.sites.evicting().is_some()
 }
 
 pub(super) fn call_durations(server: &ExportedServer) -> Vec<Metric> {
@@ -52,7 +66,7 @@ pub(super) fn calls(server: &ExportedServer) -> Vec<Metric> {
 /// The histogram of a goal variable, where the plan knows it.
 pub(super) fn variable(server: &ExportedServer, variable: Variable) -> Vec<Metric> {
     let name = variable_name(variable);
-    let is_known = server.plan.sites.goal.is_some()
+    let is_known = trusted_sites(server).is_some_and(|sites| sites.evicting().is_some())
         && (server.plan.variables.iter()).any(|plan| plan.name == name && plan.recipe.is_some());
     server
         .state
@@ -65,12 +79,14 @@ pub(super) fn variable(server: &ExportedServer, variable: Variable) -> Vec<Metri
 
 pub(super) fn client_buffer_samples(server: &ExportedServer) -> Vec<Metric> {
     let totals = server.state.client_buffers();
+    let totals = totals.filter(|_| trusts_server_members(server));
     let metric = totals.map(|totals| histogram(server, &[], totals, Unit::Bytes));
     metric.into_iter().collect()
 }
 
 pub(super) fn client_buffers(server: &ExportedServer) -> Vec<Metric> {
-    let Some(buffers) = server.state.members().and_then(Members::client_buffers) else {
+    let buffers = server.state.members().and_then(Members::client_buffers);
+    let Some(buffers) = buffers.filter(|_| trusts_server_members(server)) else {
         return Vec::new();
     };
     [
@@ -85,6 +101,7 @@ pub(super) fn client_buffers(server: &ExportedServer) -> Vec<Metric> {
 
 pub(super) fn client_buffers_peak(server: &ExportedServer) -> Vec<Metric> {
     let peak = server.state.client_buffers_peak();
+    let peak = peak.filter(|_| trusts_server_members(server));
     peak.map(|bytes| gauge(server, &[], bytes as f64))
         .into_iter()
         .collect()
@@ -92,6 +109,8 @@ pub(super) fn client_buffers_peak(server: &ExportedServer) -> Vec<Metric> {
 
 pub(super) fn used_memory(server: &ExportedServer) -> Vec<Metric> {
     let bytes = server.state.members().and_then(Members::used_memory);
+    // It, or what it was compared with, is not what the plan takes it for.
+    let bytes = bytes.filter(|_| server.withdrawn != Some(BrokenInvariant::Allocator));
     bytes
         .map(|bytes| gauge(server, &[], bytes as f64))
         .into_iter()
@@ -116,10 +135,23 @@ pub(super) fn mirrored(server: &ExportedServer, of: Member) -> Vec<Metric> {
 }
 
 fn member(server: &ExportedServer, member: Member) -> Option<u64> {
-    server.state.members()?.get(member)
+    let members = server.state.members();
+    members
+        .filter(|_| trusts_server_members(server))?
+        .get(member)
 }
 
+/// Whether the members of `server` are where the plan says. All of them rest on the address of
+/// `maxmemory`: the layout was recognised by it.
+fn trusts_server_members(server: &ExportedServer) -> bool {
+    server.withdrawn != Some(BrokenInvariant::Maxmemory)
+}
+
+/// CPU time by activity; of a plan that was withdrawn, evicting calls cannot be told from the rest.
 pub(super) fn main_thread_cpu(server: &ExportedServer) -> Vec<Metric> {
+    if server.withdrawn.is_some() {
+        return Vec::new();
+    }
     [("eviction", Activity::Eviction), ("other", Activity::Other)]
         .into_iter()
         .filter_map(|(name, activity)| {
@@ -146,7 +178,8 @@ pub(super) fn plan_info(server: &ExportedServer) -> Vec<Metric> {
     let method = |variable: Variable| {
         let name = variable_name(variable);
         let plan = server.plan.variables.iter().find(|plan| plan.name == name);
-        let method = plan.map_or(Method::None, |plan| plan.method);
+        let method = plan.filter(|_| server.withdrawn.is_none());
+        let method = method.map_or(Method::None, |plan| plan.method);
         let method = match method {
             Method::Dataflow => "dataflow",
             Method::ConfigTable => "config_table",
@@ -158,13 +191,27 @@ pub(super) fn plan_info(server: &ExportedServer) -> Vec<Metric> {
     VARIABLES.map(method).into()
 }
 
+/// The probe mode; none is on where the plan was withdrawn.
 pub(super) fn mode(server: &ExportedServer) -> Vec<Metric> {
     ProbeMode::ALL
         .map(|mode| {
-            let is_on = f64::from(u8::from(mode == server.mode));
-            gauge(server, &[("mode", &mode.to_string())], is_on)
+            let is_on = mode == server.mode && server.withdrawn.is_none();
+            gauge(server, &[("mode", &mode.to_string())], zero_or_one(is_on))
         })
         .into()
+}
+
+pub(super) fn withdrawn(server: &ExportedServer) -> Vec<Metric> {
+    BrokenInvariant::ALL
+        .map(|broken| {
+            let is_reason = zero_or_one(server.withdrawn == Some(broken));
+            gauge(server, &[("reason", &broken.to_string())], is_reason)
+        })
+        .into()
+}
+
+fn zero_or_one(is_one: bool) -> f64 {
+    f64::from(u8::from(is_one))
 }
 
 pub(super) fn overhead_ratio(server: &ExportedServer) -> Vec<Metric> {
@@ -219,7 +266,7 @@ pub(super) fn check_failures(server: &ExportedServer) -> Vec<Metric> {
 }
 
 pub(super) fn allocator_moves(server: &ExportedServer) -> Vec<Metric> {
-    if server.plan.sites.goal.is_none() {
+    if !has_goal(server) || server.withdrawn.is_some() {
         return Vec::new();
     }
     let moves = server.state.allocator_moved();
@@ -228,7 +275,7 @@ pub(super) fn allocator_moves(server: &ExportedServer) -> Vec<Metric> {
 
 /// One series for each check, where the plan has a goal site to make them at.
 fn checks_by(server: &ExportedServer, count: impl Fn(Check) -> u64) -> Vec<Metric> {
-    if server.plan.sites.goal.is_none() {
+    if !has_goal(server) {
         return Vec::new();
     }
     [

@@ -20,9 +20,18 @@ pub enum ExecutableError {
         /// The file.
         path: PathBuf,
     },
-    /// The process has ended, or there is no such file.
+    /// The process has ended.
     #[error("{} is not there: has the process ended?", path.display())]
     Gone {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no such file.
+    #[error(
+        "there is no file {}: name a redis-server executable, or the process id of a server that runs",
+        path.display()
+    )]
+    Missing {
         /// The file.
         path: PathBuf,
     },
@@ -117,7 +126,8 @@ fn error(path: &Path, source: io::Error) -> ExecutableError {
     let path = path.to_owned();
     match source.kind() {
         io::ErrorKind::PermissionDenied => ExecutableError::Denied { path },
-        io::ErrorKind::NotFound => ExecutableError::Gone { path },
+        io::ErrorKind::NotFound if path.starts_with("/proc") => ExecutableError::Gone { path },
+        io::ErrorKind::NotFound => ExecutableError::Missing { path },
         _ => ExecutableError::Io { path, source },
     }
 }
@@ -143,7 +153,7 @@ mod tests {
         let open = |path: &Path| Executable::open(path).map(|executable| executable.id());
         let missing = open(&directory.path().join("missing"));
         assert!(
-            matches!(missing, Err(ExecutableError::Gone { .. })),
+            matches!(missing, Err(ExecutableError::Missing { .. })),
             "{missing:?}"
         );
         let not_a_file = open(directory.path());

@@ -2,17 +2,18 @@
 //!
 //! The functions are called with and without the probe, a few thousand times, and the difference is
 //! the cost of a hit: trap, program and return. Programs do all they do for a server, as they get a
-//! configuration with recipes of registers.
+//! configuration with recipes and members of the agent's own memory.
 
 use std::hint::black_box;
-use std::num::NonZeroU32;
-use std::time::Instant;
+use std::path::Path;
 
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
-use evictscope_ebpf::{Cookie, Recipe, ServerConfig, Term, TermKind, VARIABLES};
+use evictscope_ebpf::{
+    AllocatorCounters, Cookie, Member, Recipe, ServerConfig, Term, TermKind, Variable,
+};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::kernel::Shared;
-use super::{Attachment, ProbeError, Probes, uprobe};
+use super::{Attachment, ProbeError, Probes};
 use crate::telemetry::HitCosts;
 
 /// Calls that are timed together.
@@ -96,15 +97,12 @@ impl Probes {
     ) -> Result<f64, ProbeError> {
         self.reclaim_slots();
         let slot = self.free.pop().ok_or(ProbeError::Object("free slot"))?;
-        let mut attachment = Attachment {
-            slot,
-            pid: std::process::id(),
-            uprobes: Vec::new(),
-            sampler: None,
-        };
+        let mut attachment = Attachment::new(slot, std::process::id());
         let attached = self.attach_to_self(&mut attachment, programs);
         let cost = attached.map(|()| time(functions));
         self.detach(attachment);
+        // The next measurement is of the same functions.
+        self.finish();
         cost
     }
 
@@ -117,57 +115,78 @@ impl Probes {
         self.configs
             .set(attachment.slot, Shared(calibration_config(pid)), 0)?;
         for (name, file_offset) in programs {
-            let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
             let cookie = Cookie {
                 slot: attachment.slot,
                 site: 0,
             };
-            let point = UProbeAttachPoint {
-                location: UProbeAttachLocation::AbsoluteOffset(*file_offset),
-                cookie: Some(cookie.encode()),
-            };
-            let program = uprobe(&mut self.ebpf, name)?;
-            let id = program
-                .attach(point, "/proc/self/exe", UProbeScope::OneProcess(scope))
-                .map_err(|source| ProbeError::attach(name, pid, source))?;
-            let link = program.take_link(id).map_err(ProbeError::program)?;
-            attachment.uprobes.push(link);
+            let own = Path::new("/proc/self/exe");
+            let link = self.attach_uprobe(name, pid, own, *file_offset, cookie)?;
+            attachment.evicting.push(link);
         }
         Ok(())
     }
 }
 
-/// Recipes as a server's are: sums of registers. `maxmemory` is left out, so that every call counts
-/// as an evicting one.
+/// What a server's memory holds: 1 KiB over its limit.
+static MAXMEMORY: u64 = 64 << 20;
+static USED_MEMORY: u64 = MAXMEMORY + OVER_LIMIT;
+const OVER_LIMIT: u64 = 1 << 10;
+
+/// Recipes as a server's are, with all that is read and tested there: each call is an evicting one
+/// that passes every check.
 fn calibration_config(pid: u32) -> ServerConfig {
-    let register = Term {
+    let memory = |of: &'static u64| Term {
+        kind: TermKind::Absolute as u8,
+        displacement: (&raw const *of as u64).cast_signed(),
+        ..Term::ABSENT
+    };
+    let constant = |value: u64| Term {
+        kind: TermKind::Constant as u8,
+        displacement: value.cast_signed(),
+        ..Term::ABSENT
+    };
+    let mut config = ServerConfig {
+        tgid: pid,
+        ..ServerConfig::OFF
+    };
+    for (variable, term) in [
+        (Variable::MemReported, memory(&USED_MEMORY)),
+        (Variable::Overhead, constant(0)),
+        (Variable::MemUsed, memory(&USED_MEMORY)),
+        (Variable::MemTofree, constant(OVER_LIMIT)),
+        (Variable::Maxmemory, memory(&MAXMEMORY)),
+    ] {
+        config.recipes[variable as usize] = Recipe {
+            terms: [term, Term::ABSENT, Term::ABSENT],
+        };
+    }
+    config.results[0] = Term {
         kind: TermKind::Register as u8,
         ..Term::ABSENT
     };
-    let recipe = Recipe {
-        terms: [register, register, Term::ABSENT],
-    };
-    let mut recipes = [recipe; VARIABLES.len()];
-    recipes[evictscope_ebpf::Variable::Maxmemory as usize] = Recipe::UNKNOWN;
-    ServerConfig {
-        tgid: pid,
-        recipes,
-        ..ServerConfig::OFF
-    }
+    config.members[Member::Maxmemory as usize] = &raw const MAXMEMORY as u64;
+    config.used_memory = AllocatorCounters::one(&raw const USED_MEMORY as u64);
+    config
+}
+
+/// CPU time of this thread, nanoseconds: what other processes take of the CPU is no cost of a hit.
+fn own_time_ns() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// Nanoseconds of one call of each of `functions`: the median of a few rounds.
 fn time(functions: &[Function]) -> f64 {
     let mut rounds: Vec<f64> = (0..ROUNDS)
         .map(|_| {
-            let begun = Instant::now();
+            let begun = own_time_ns();
             for _ in 0..CALLS {
                 for function in functions {
                     // SAFETY: the functions above take nothing, and only touch rax.
                     unsafe { black_box(*function)() };
                 }
             }
-            begun.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+            (own_time_ns() - begun) / f64::from(CALLS)
         })
         .collect();
     rounds.sort_by(f64::total_cmp);

@@ -6,7 +6,7 @@
 //! an [`Attachment`] detaches; so does the end of the agent, however it ends, as the kernel then
 //! closes the file descriptors.
 //!
-//! Deliberately absent: choosing the probe mode by the measured cost.
+//! Deliberately absent: choosing the probe mode, which `telemetry` does.
 
 mod calibration;
 mod config;
@@ -16,6 +16,7 @@ mod kernel;
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
@@ -37,6 +38,11 @@ use kernel::Shared;
 
 /// How often a copy that was torn by an update is tried again.
 const MAX_TORN_COPIES: usize = 16;
+
+/// How long [`Probes::finish`] waits; the agent as a whole is to end within 2 s of a signal.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it looks.
+const FINISH_POLL: Duration = Duration::from_millis(10);
 
 /// A running process to attach to.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +71,13 @@ pub struct Probes {
 pub struct Attachment {
     slot: u32,
     pid: u32,
-    uprobes: Vec<UProbeLink>,
+    /// The return and entry probes, in the order in which they have to come off.
+    per_call: Vec<UProbeLink>,
+    /// The goal and done probes.
+    evicting: Vec<UProbeLink>,
     sampler: Option<PerfEventLink>,
+    /// Probes that are being taken off while the others stay.
+    leaving: Vec<JoinHandle<()>>,
 }
 
 /// A slot whose probes are being taken off. The kernel takes a tenth to a quarter of a second for
@@ -77,9 +88,28 @@ struct Detaching {
 }
 
 impl Attachment {
+    fn new(slot: u32, pid: u32) -> Self {
+        Self {
+            slot,
+            pid,
+            per_call: Vec::new(),
+            evicting: Vec::new(),
+            sampler: None,
+            leaving: Vec::new(),
+        }
+    }
+
     /// How many probes sit in the server's code.
     pub fn probes(&self) -> usize {
-        self.uprobes.len()
+        self.per_call.len() + self.evicting.len()
+    }
+
+    /// Takes probes off in the background.
+    fn take_off(&mut self, links: Vec<UProbeLink>) {
+        self.leaving.retain(|thread| !thread.is_finished());
+        if !links.is_empty() {
+            self.leaving.push(std::thread::spawn(move || drop(links)));
+        }
     }
 }
 
@@ -138,12 +168,7 @@ impl Probes {
             .free
             .pop()
             .ok_or(ProbeError::TooManyServers(MAX_SERVERS))?;
-        let mut attachment = Attachment {
-            slot,
-            pid: target.pid,
-            uprobes: Vec::new(),
-            sampler: None,
-        };
+        let mut attachment = Attachment::new(slot, target.pid);
         match self.fill(&mut attachment, target, plan, mode) {
             Ok(()) => Ok(attachment),
             Err(error) => {
@@ -168,17 +193,16 @@ impl Probes {
             .set(slot, Shared(server_config(target, plan)), 0)?;
         self.slots.insert(target.pid, slot, 0)?;
 
-        // What ends a call before what begins it, so that none is begun that cannot end.
-        for (index, done) in (0..).zip(&plan.sites.done) {
-            self.uprobe(attachment, "eviction_done", target, &done.site, index)?;
+        if let Some((goal, done)) = plan.sites.evicting() {
+            // What ends a call before what begins it, so that none is begun that cannot end.
+            for (index, done) in (0..).zip(done) {
+                let link = self.uprobe(slot, "eviction_done", target, &done.site, index)?;
+                attachment.evicting.push(link);
+            }
+            let link = self.uprobe(slot, "eviction_goal", target, goal, 0)?;
+            attachment.evicting.push(link);
         }
-        if let (Some(goal), false) = (&plan.sites.goal, plan.sites.done.is_empty()) {
-            self.uprobe(attachment, "eviction_goal", target, goal, 0)?;
-        }
-        if let (Some(entry), ProbeMode::EveryCall) = (&plan.sites.entry, mode) {
-            self.uprobe(attachment, "eviction_return", target, entry, 0)?;
-            self.uprobe(attachment, "eviction_enter", target, entry, 0)?;
-        }
+        self.set_mode(attachment, target, plan, mode)?;
         let sampler = perf_event(&mut self.ebpf)?;
         let id = sampler
             .attach(
@@ -195,33 +219,78 @@ impl Probes {
         Ok(())
     }
 
-    fn uprobe(
+    /// Changes which calls of a server are probed. What comes off does so in the background.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses to attach; the server is then in evicting-only mode.
+    pub fn set_mode(
         &mut self,
         attachment: &mut Attachment,
+        target: Target<'_>,
+        plan: &ProbePlan,
+        mode: ProbeMode,
+    ) -> Result<(), ProbeError> {
+        let links = std::mem::take(&mut attachment.per_call);
+        match (mode, plan.sites.every_call()) {
+            (ProbeMode::EveryCall, Some(entry)) if links.is_empty() => {
+                // The return probe comes last and goes first: so each return that it sees is of a
+                // call whose entry was seen, and no duration begins at a call long ago.
+                let slot = attachment.slot;
+                let enter = self.uprobe(slot, "eviction_enter", target, entry, 0)?;
+                match self.uprobe(slot, "eviction_return", target, entry, 0) {
+                    Ok(back) => attachment.per_call.extend([back, enter]),
+                    Err(error) => {
+                        attachment.take_off(vec![enter]);
+                        return Err(error);
+                    }
+                }
+            }
+            (ProbeMode::EveryCall, _) => attachment.per_call = links,
+            (ProbeMode::EvictingOnly, _) => attachment.take_off(links),
+        }
+        Ok(())
+    }
+
+    /// Takes all probes out of a server's code, in the background; its members are read on.
+    pub fn withdraw(&mut self, attachment: &mut Attachment) {
+        let mut links = std::mem::take(&mut attachment.evicting);
+        // The goal probe, which is last, comes off first.
+        links.reverse();
+        links.append(&mut attachment.per_call);
+        attachment.take_off(links);
+    }
+
+    fn uprobe(
+        &mut self,
+        slot: u32,
         name: &'static str,
         target: Target<'_>,
         site: &Site,
         index: u32,
-    ) -> Result<(), ProbeError> {
-        let pid = NonZeroU32::new(target.pid).ok_or(ProbeError::Gone(target.pid))?;
+    ) -> Result<UProbeLink, ProbeError> {
+        let cookie = Cookie { slot, site: index };
+        self.attach_uprobe(name, target.pid, target.exe, site.file_offset, cookie)
+    }
+
+    fn attach_uprobe(
+        &mut self,
+        name: &'static str,
+        pid: u32,
+        exe: &Path,
+        file_offset: u64,
+        cookie: Cookie,
+    ) -> Result<UProbeLink, ProbeError> {
+        let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
         let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(site.file_offset),
-            cookie: Some(
-                Cookie {
-                    slot: attachment.slot,
-                    site: index,
-                }
-                .encode(),
-            ),
+            location: UProbeAttachLocation::AbsoluteOffset(file_offset),
+            cookie: Some(cookie.encode()),
         };
         let program = uprobe(&mut self.ebpf, name)?;
         let id = program
-            .attach(point, target.exe, UProbeScope::OneProcess(pid))
-            .map_err(|source| ProbeError::attach(name, target.pid, source))?;
-        attachment
-            .uprobes
-            .push(program.take_link(id).map_err(ProbeError::program)?);
-        Ok(())
+            .attach(point, exe, UProbeScope::OneProcess(scope))
+            .map_err(|source| ProbeError::attach(name, pid, source))?;
+        program.take_link(id).map_err(ProbeError::program)
     }
 
     /// Detaches the probes of one server. From now on they count nothing; the kernel takes them off
@@ -230,28 +299,42 @@ impl Probes {
         let Attachment {
             slot,
             pid,
-            uprobes,
+            per_call,
+            evicting,
             sampler,
+            leaving,
         } = attachment;
         let switched_off = self.configs.set(slot, Shared(ServerConfig::OFF), 0);
         let removed = self.slots.remove(&pid);
         if let Err(error) = switched_off.and(removed) {
             tracing::debug!(pid, slot, %error, "slot was not cleared");
         }
-        let thread = std::thread::spawn(move || drop((sampler, uprobes)));
+        let thread = std::thread::spawn(move || {
+            drop((sampler, per_call, evicting));
+            for thread in leaving {
+                // It does nothing but drop.
+                let _ = thread.join();
+            }
+        });
         self.detaching.push(Detaching { slot, thread });
     }
 
-    /// Waits until every detached probe is off.
+    /// Waits until every detached probe is off, but not for long: with many servers that takes the
+    /// kernel many seconds, and it goes on when the agent ends.
     pub fn finish(&mut self) {
-        for detaching in self.detaching.drain(..) {
-            if detaching.thread.join().is_err() {
-                tracing::warn!(
-                    slot = detaching.slot,
-                    "the thread that detaches probes panicked"
-                );
+        let begun = Instant::now();
+        loop {
+            self.reclaim_slots();
+            if self.detaching.is_empty() || begun.elapsed() >= PATIENCE {
+                break;
             }
-            self.free.push(detaching.slot);
+            std::thread::sleep(FINISH_POLL);
+        }
+        if !self.detaching.is_empty() {
+            tracing::debug!(
+                servers = self.detaching.len(),
+                "the kernel still takes probes off"
+            );
         }
     }
 

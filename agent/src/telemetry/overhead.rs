@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use evictscope_ebpf::ProgramKind;
+use evictscope_ebpf::{Member, ProgramKind};
 
-use super::ServerState;
+use super::{ProbeMode, ServerState};
 
 /// How long the hits are counted of which the ratio is made.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What hits cost on this machine, nanoseconds of the traced thread's time.
+/// What hits cost on a machine, nanoseconds of the traced thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HitCosts {
     /// A hit of the entry probe, on an instruction that the kernel emulates.
@@ -22,93 +22,192 @@ pub struct HitCosts {
     pub single_step_ns: f64,
 }
 
-/// Which of a server's sites the kernel single-steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SingleStepped {
-    /// The entry.
-    pub entry: bool,
-    /// The goal site.
-    pub goal: bool,
-    /// Any of the done sites.
-    pub done: bool,
+/// What the kernel does with the instruction under a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepping {
+    /// It emulates it.
+    Emulated,
+    /// It executes a copy of it elsewhere, with two more traps.
+    SingleStepped,
 }
 
-/// What the probes of one server cost, as a share of its main thread.
+/// Which sites a server's plan has, and what the kernel does there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbedSites {
+    /// The entry, with the return probe.
+    pub entry: Option<Stepping>,
+    /// The goal site.
+    pub goal: Option<Stepping>,
+    /// The done sites: single-stepped where one of them is.
+    pub done: Option<Stepping>,
+}
+
+impl HitCosts {
+    /// Upper ends of what was measured on a 2-core virtual machine with Linux 6.18 (docs/INSPECT.md):
+    /// for predictions where nothing can be measured.
+    pub const DOCUMENTED: Self = Self {
+        enter_ns: 870.0,
+        return_ns: 460.0,
+        goal_and_done_ns: 2_000.0,
+        single_step_ns: 7_200.0,
+    };
+
+    /// What one hit of a program costs; 0 where the plan has no such site.
+    fn hit_ns(&self, program: ProgramKind, sites: ProbedSites) -> f64 {
+        let (site, emulated) = match program {
+            ProgramKind::EvictionEnter => (sites.entry, self.enter_ns),
+            // On the same instruction as the entry probe, which has paid for it.
+            ProgramKind::EvictionReturn => {
+                (sites.entry.map(|_| Stepping::Emulated), self.return_ns)
+            }
+            ProgramKind::EvictionGoal => (sites.goal, self.goal_and_done_ns / 2.0),
+            ProgramKind::EvictionDone => (sites.done, self.goal_and_done_ns / 2.0),
+        };
+        match site {
+            None => 0.0,
+            Some(Stepping::Emulated) => emulated,
+            Some(Stepping::SingleStepped) => emulated + self.single_step_ns,
+        }
+    }
+
+    /// What the probes of a mode add to one eviction call.
+    pub fn call_ns(&self, sites: ProbedSites, mode: ProbeMode, evicting: bool) -> f64 {
+        let around = match mode {
+            ProbeMode::EveryCall => &[ProgramKind::EvictionEnter, ProgramKind::EvictionReturn][..],
+            ProbeMode::EvictingOnly => &[],
+        };
+        let inside = match evicting {
+            true => &[ProgramKind::EvictionGoal, ProgramKind::EvictionDone][..],
+            false => &[],
+        };
+        around
+            .iter()
+            .chain(inside)
+            .map(|program| self.hit_ns(*program, sites))
+            // The sum of nothing would be -0.
+            .fold(0.0, std::ops::Add::add)
+    }
+}
+
+/// What the probes cost in one interval, as shares of the main thread's wall time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IntervalCost {
+    /// The probes that were attached.
+    pub ratio: f64,
+    /// What every-call mode would have cost in the same interval; `None` where it is not known how
+    /// many eviction calls the server made.
+    pub every_call_ratio: Option<f64>,
+}
+
+/// Where the counters stood when an interval began.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Duration,
+    hits: [u64; 4],
+    /// The server's counter of commands, and when it was read, nanoseconds.
+    commands: Option<(u64, u64)>,
+}
+
+impl Mark {
+    fn hits_since(&self, begun: Self, program: ProgramKind) -> u64 {
+        self.hits[program as usize].saturating_sub(begun.hits[program as usize])
+    }
+}
+
+/// What the probes of one server cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Overhead {
     costs: HitCosts,
-    stepped: SingleStepped,
-    /// When the interval began, and what all hits had cost until then, nanoseconds.
-    since: Option<(Duration, f64)>,
-    ratio: Option<f64>,
+    sites: ProbedSites,
+    begun: Option<Mark>,
+    last: Option<IntervalCost>,
 }
 
 impl Overhead {
     /// Of a server whose probes have not been hit yet.
-    pub fn new(costs: HitCosts, stepped: SingleStepped) -> Self {
+    pub fn new(costs: HitCosts, sites: ProbedSites) -> Self {
         Self {
             costs,
-            stepped,
-            since: None,
-            ratio: None,
+            sites,
+            begun: None,
+            last: None,
         }
     }
 
-    /// Takes in what was counted until `at` (monotonic time).
-    pub fn update(&mut self, at: Duration, state: &ServerState) {
-        let total = self.total_ns(state);
-        match self.since {
-            Some((begun, before)) if at >= begun + INTERVAL => {
-                let elapsed = (at - begun).as_secs_f64() * 1e9;
-                self.ratio = Some((total - before) / elapsed);
-                self.since = Some((at, total));
-            }
-            Some(_) => {}
-            None => self.since = Some((at, total)),
+    /// Takes in what was counted until `at` (monotonic time); what the interval cost, where one has
+    /// ended.
+    pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<IntervalCost> {
+        let now = Mark {
+            at,
+            hits: PROGRAMS.map(|program| state.hits(program)),
+            commands: state.members().and_then(|members| {
+                Some((members.get(Member::CommandsProcessed)?, members.read_ns()))
+            }),
+        };
+        let Some(begun) = self.begun else {
+            self.begun = Some(now);
+            return None;
+        };
+        if at < begun.at + INTERVAL {
+            return None;
         }
+        self.begun = Some(now);
+        self.last = Some(self.cost(begun, now));
+        self.last
     }
 
     /// Probe cost as a share of the main thread's wall time in the last full second; `None` in the
     /// first. What `main_thread_sample` costs is not in it: it could not be measured.
     pub fn ratio(&self) -> Option<f64> {
-        self.ratio
+        self.last.map(|last| last.ratio)
     }
 
-    fn total_ns(&self, state: &ServerState) -> f64 {
-        let HitCosts {
-            enter_ns,
-            return_ns,
-            goal_and_done_ns,
-            single_step_ns,
-        } = self.costs;
-        let step = |stepped: bool| if stepped { single_step_ns } else { 0.0 };
-        [
-            (
-                ProgramKind::EvictionEnter,
-                enter_ns + step(self.stepped.entry),
-            ),
-            (ProgramKind::EvictionReturn, return_ns),
-            (
-                ProgramKind::EvictionGoal,
-                goal_and_done_ns / 2.0 + step(self.stepped.goal),
-            ),
-            (
-                ProgramKind::EvictionDone,
-                goal_and_done_ns / 2.0 + step(self.stepped.done),
-            ),
-        ]
-        .into_iter()
-        .map(|(program, cost)| state.hits(program) as f64 * cost)
-        .sum()
+    fn cost(&self, begun: Mark, now: Mark) -> IntervalCost {
+        let elapsed_ns = (now.at - begun.at).as_secs_f64() * 1e9;
+        let share = |program: ProgramKind| {
+            let hits = now.hits_since(begun, program);
+            hits as f64 * self.costs.hit_ns(program, self.sites) / elapsed_ns
+        };
+        let evicting = share(ProgramKind::EvictionGoal) + share(ProgramKind::EvictionDone);
+        let around = share(ProgramKind::EvictionEnter) + share(ProgramKind::EvictionReturn);
+        // Each command makes one eviction call at most, so this is never too low but for commands
+        // that were rejected: they make a call, and are not counted.
+        let calls_per_ns = commands_per_ns(begun, now).map(|commands| {
+            let goals = now.hits_since(begun, ProgramKind::EvictionGoal);
+            commands.max(goals as f64 / elapsed_ns)
+        });
+        let call_ns = self.costs.call_ns(self.sites, ProbeMode::EveryCall, false);
+        IntervalCost {
+            ratio: evicting + around,
+            every_call_ratio: calls_per_ns.map(|calls| evicting + calls * call_ns),
+        }
     }
 }
+
+/// How many commands the server executed in a nanosecond; `None` where that cannot be known, as when
+/// its counter was reset.
+fn commands_per_ns(begun: Mark, now: Mark) -> Option<f64> {
+    let ((before, before_ns), (after, after_ns)) = (begun.commands?, now.commands?);
+    let elapsed_ns = after_ns.checked_sub(before_ns).filter(|ns| *ns > 0)?;
+    Some(after.checked_sub(before)? as f64 / elapsed_ns as f64)
+}
+
+/// The uprobe programs, in the order of their indices.
+const PROGRAMS: [ProgramKind; 4] = [
+    ProgramKind::EvictionEnter,
+    ProgramKind::EvictionReturn,
+    ProgramKind::EvictionGoal,
+    ProgramKind::EvictionDone,
+];
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{HitCosts, Overhead, SingleStepped};
-    use crate::telemetry::{ServerState, fixture};
+    use evictscope_ebpf::{Member, MemberValues};
+
+    use super::{HitCosts, IntervalCost, Overhead, ProbedSites, Stepping};
+    use crate::telemetry::{ProbeMode, ServerState, fixture};
 
     const COSTS: HitCosts = HitCosts {
         enter_ns: 700.0,
@@ -116,33 +215,82 @@ mod tests {
         goal_and_done_ns: 2_000.0,
         single_step_ns: 6_000.0,
     };
+    const EMULATED: ProbedSites = ProbedSites {
+        entry: Some(Stepping::Emulated),
+        goal: Some(Stepping::Emulated),
+        done: Some(Stepping::Emulated),
+    };
+    const STEPPED_ENTRY: ProbedSites = ProbedSites {
+        entry: Some(Stepping::SingleStepped),
+        ..EMULATED
+    };
 
-    fn ratio_after_hits(hits: [u64; 4], stepped: SingleStepped) -> Option<f64> {
-        let mut overhead = Overhead::new(COSTS, stepped);
+    /// Two seconds in which the probes were hit so often and so many commands were executed.
+    fn cost(hits: [u64; 4], commands: [u64; 2], sites: ProbedSites) -> Option<IntervalCost> {
+        let mut overhead = Overhead::new(COSTS, sites);
         let mut state = ServerState::new();
-        overhead.update(Duration::from_secs(10), &state);
-        assert_eq!(overhead.ratio(), None);
         let mut snapshot = fixture::empty_snapshot();
-        snapshot.evictions.hits = hits;
-        state.apply(&snapshot);
-        overhead.update(Duration::from_secs(12), &state);
-        overhead.ratio()
+        let mut read = |second: u64, hits, commands| {
+            snapshot.evictions.hits = hits;
+            let mut members = MemberValues {
+                read_ns: second * 1_000_000_000,
+                known: 1 << Member::CommandsProcessed as usize,
+                ..fixture::UNREAD
+            };
+            members.values[Member::CommandsProcessed as usize] = commands;
+            snapshot.samples.members = members;
+            state.apply(&snapshot);
+            let cost = overhead.update(Duration::from_secs(second), &state);
+            assert_eq!(overhead.ratio(), cost.map(|cost| cost.ratio));
+            cost
+        };
+        assert_eq!(read(10, [0; 4], commands[0]), None);
+        read(12, hits, commands[1])
     }
 
     #[test]
     fn the_ratio_is_cost_by_time() {
         // 1,000 calls at 700 + 500 ns, 100 of them evicting at 2,000 ns more, in 2 s.
-        let ratio = ratio_after_hits([1_000, 1_000, 100, 100], SingleStepped::default());
-        assert_eq!(ratio, Some(1_400_000.0 / 2e9));
+        let cost = cost([1_000, 1_000, 100, 100], [0, 1_000], EMULATED);
+        assert_eq!(
+            cost.map(|cost| (cost.ratio * 2e9).round()),
+            Some(1_400_000.0)
+        );
     }
 
     #[test]
     fn a_single_stepped_site_costs_more() {
-        let stepped = SingleStepped {
-            entry: true,
-            ..SingleStepped::default()
+        let cost = cost([1_000, 0, 0, 0], [0, 1_000], STEPPED_ENTRY);
+        assert_eq!(
+            cost.map(|cost| (cost.ratio * 2e9).round()),
+            Some(6_700_000.0)
+        );
+    }
+
+    #[test]
+    fn every_call_mode_is_predicted_from_the_commands() {
+        let predicted = |hits, commands, sites| {
+            let ratio = cost(hits, commands, sites)?.every_call_ratio?;
+            Some((ratio * 2e9).round())
         };
-        let ratio = ratio_after_hits([1_000, 0, 0, 0], stepped);
-        assert_eq!(ratio, Some(6_700_000.0 / 2e9));
+        // 500 commands, 100 of which evict.
+        let hits = [0, 0, 100, 100];
+        assert_eq!(predicted(hits, [7, 507], EMULATED), Some(800_000.0));
+        assert_eq!(predicted(hits, [7, 507], STEPPED_ENTRY), Some(3_800_000.0));
+        // More calls than commands: those that were rejected are not counted.
+        assert_eq!(predicted(hits, [7, 7], EMULATED), Some(320_000.0));
+        // CONFIG RESETSTAT.
+        assert_eq!(predicted(hits, [507, 7], EMULATED), None);
+    }
+
+    #[test]
+    fn a_call_costs_what_its_probes_cost() {
+        let call = |mode, evicting| COSTS.call_ns(STEPPED_ENTRY, mode, evicting);
+        assert_eq!(call(ProbeMode::EvictingOnly, false), 0.0);
+        assert_eq!(call(ProbeMode::EvictingOnly, true), 2_000.0);
+        assert_eq!(call(ProbeMode::EveryCall, false), 7_200.0);
+        assert_eq!(call(ProbeMode::EveryCall, true), 9_200.0);
+        let nothing = ProbedSites::default();
+        assert_eq!(COSTS.call_ns(nothing, ProbeMode::EveryCall, true), 0.0);
     }
 }

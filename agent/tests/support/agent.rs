@@ -32,11 +32,17 @@ pub fn evictscope_as_nobody() -> Command {
 impl Agent {
     /// Starts `evictscope run` with `options` and waits until it is ready.
     pub fn start(options: &[&str]) -> anyhow::Result<Self> {
+        Self::start_logging(options, Stdio::inherit())
+    }
+
+    /// The same, with its log going to `log`.
+    pub fn start_logging(options: &[&str], log: impl Into<Stdio>) -> anyhow::Result<Self> {
         let port = free_port()?;
         let child = evictscope()
             .args(["run", "--listen", &format!("127.0.0.1:{port}")])
             .args(options)
             .stdout(Stdio::null())
+            .stderr(log)
             .spawn()
             .context("cannot start evictscope")?;
         let mut agent = Self { child, port };

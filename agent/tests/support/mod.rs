@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod agent;
+pub mod program;
 pub mod redis;
 pub mod scrape;
 

@@ -16,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 use super::Selection;
 use crate::export;
 use crate::host::Scanner;
-use crate::telemetry::ProbeMode;
+use crate::telemetry::OverheadBudget;
 use watcher::Watcher;
 
 /// Run the daemon: find servers, attach, and serve /metrics
@@ -25,34 +25,36 @@ use watcher::Watcher;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address and port to serve HTTP on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9739")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9739", value_parser = parse_address)]
     listen: SocketAddr,
     /// Which eviction calls to probe
     #[arg(long, value_enum, default_value_t = RequestedMode::Auto)]
     probe_mode: RequestedMode,
+    /// In probe mode auto: the share of a server's main thread up to which every call is probed,
+    /// such as 1% or 0.01. Probes on evicting calls stay whatever they cost
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    overhead_budget: OverheadBudget,
     #[command(flatten)]
     selection: Selection,
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| {
+        "not an IP address with a port: write 127.0.0.1:9739, or 0.0.0.0:9739 to be reached from other hosts"
+    })
 }
 
 /// The probe mode as the user asks for it.
 #[derive(Clone, Copy, ValueEnum)]
 enum RequestedMode {
-    /// The cheapest (at present the same as evicting-only)
+    /// Each server for itself: evicting-only at first and under load, every-call while that costs
+    /// less than --overhead-budget
     Auto,
     /// Count and time every call, no-op or not: costs every command that a server executes about a
     /// microsecond
     EveryCall,
     /// Only calls that evict: a server below its limit pays nothing
     EvictingOnly,
-}
-
-impl RequestedMode {
-    fn mode(self) -> ProbeMode {
-        match self {
-            Self::EveryCall => ProbeMode::EveryCall,
-            Self::Auto | Self::EvictingOnly => ProbeMode::EvictingOnly,
-        }
-    }
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -83,7 +85,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         probes,
         costs,
         scanner,
-        arguments.probe_mode.mode(),
+        arguments.probe_mode,
+        arguments.overhead_budget,
         shared.clone(),
     );
     // A thread of its own, as attaching and detaching block.

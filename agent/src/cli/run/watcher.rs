@@ -3,7 +3,7 @@
 //! It runs in a thread of its own: looking at processes, planning, attaching and reading maps all
 //! block. What it learns goes to the exporter through [`Shared`]; nothing comes back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -11,12 +11,16 @@ use std::time::{Duration, Instant};
 use evictscope_ebpf::{AllocatorCounters, MemberValues, SampleStats, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::super::cost::probed_sites;
+use super::RequestedMode;
 use super::plans::Plans;
-use crate::binary::{ProbePlan, Site};
+use crate::binary::ProbePlan;
 use crate::export::{ExportedServer, Shared};
 use crate::host::{Identity, Scan, Scanner, ServerProcess, labels, memory};
 use crate::probes::{Attachment, Probes, Target, server_config};
-use crate::telemetry::{HitCosts, Overhead, ProbeMode, ServerState, SingleStepped, Snapshot};
+use crate::telemetry::{
+    AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ServerState, Snapshot, Withdrawal,
+};
 
 /// How often the host is searched for servers; one that starts is to be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -33,9 +37,13 @@ pub struct Watcher {
     probes: Probes,
     costs: HitCosts,
     scanner: Scanner,
-    mode: ProbeMode,
+    mode: RequestedMode,
+    budget: OverheadBudget,
     shared: Shared,
     plans: Plans,
+    /// Servers to attach to, one in each turn of the loop: attaching takes up to a second, and the
+    /// others are to be read meanwhile.
+    pending: VecDeque<ServerProcess>,
     watched: HashMap<Identity, Watched>,
     failed: HashMap<Identity, Failure>,
     hidden: HashSet<u32>,
@@ -46,7 +54,13 @@ struct Watched {
     process: ServerProcess,
     plan: Arc<ProbePlan>,
     config: ServerConfig,
+    load_bias: u64,
     attachment: Attachment,
+    /// The mode that it is in.
+    mode: ProbeMode,
+    /// What chooses the mode; none where the user has chosen, or there is no choice.
+    auto: Option<AutoMode>,
+    withdrawn: Option<Withdrawal>,
     state: ServerState,
     overhead: Overhead,
 }
@@ -63,7 +77,8 @@ impl Watcher {
         probes: Probes,
         costs: HitCosts,
         scanner: Scanner,
-        mode: ProbeMode,
+        mode: RequestedMode,
+        budget: OverheadBudget,
         shared: Shared,
     ) -> Self {
         Self {
@@ -71,8 +86,10 @@ impl Watcher {
             costs,
             scanner,
             mode,
+            budget,
             shared,
             plans: Plans::default(),
+            pending: VecDeque::new(),
             watched: HashMap::new(),
             failed: HashMap::new(),
             hidden: HashSet::new(),
@@ -82,15 +99,33 @@ impl Watcher {
     /// Watches until told to stop, then detaches from every server.
     pub fn watch(mut self, stop: &Receiver<()>) {
         let mut next_scan = Instant::now();
+        let mut is_ready = false;
         loop {
             let begun = Instant::now();
             if begun >= next_scan {
                 self.look_for_servers();
                 next_scan = begun + SCAN_INTERVAL;
             }
+            if let Some(process) = self.pending.pop_front() {
+                self.add(process);
+            }
             self.read_servers();
-            self.publish();
-            let rest = SNAPSHOT_INTERVAL.saturating_sub(begun.elapsed());
+            self.change_modes();
+            if !is_ready && self.pending.is_empty() {
+                is_ready = true;
+                if self.watched.is_empty() {
+                    tracing::info!(
+                        "no server is watched now; those that start later will be found"
+                    );
+                }
+            }
+            if is_ready {
+                self.publish();
+            }
+            let rest = match self.pending.is_empty() {
+                true => SNAPSHOT_INTERVAL.saturating_sub(begun.elapsed()),
+                false => Duration::ZERO,
+            };
             match stop.recv_timeout(rest) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
@@ -118,13 +153,12 @@ impl Watcher {
         }
         self.hidden
             .retain(|pid| scan.hidden.iter().any(|server| server.pid == *pid));
-        for process in scan.servers {
-            let known = self.watched.contains_key(&process.identity);
+        let is_due = |process: &ServerProcess| {
             let tried = self.failed.get(&process.identity);
-            if !known && tried.is_none_or(|failure| failure.at.elapsed() >= RETRY_INTERVAL) {
-                self.add(process);
-            }
-        }
+            !self.watched.contains_key(&process.identity)
+                && tried.is_none_or(|failure| failure.at.elapsed() >= RETRY_INTERVAL)
+        };
+        self.pending = scan.servers.into_iter().filter(is_due).collect();
     }
 
     fn drop_ended(&mut self, scan: &Scan) {
@@ -157,9 +191,18 @@ impl Watcher {
                     server = name,
                     version = watched.plan.version,
                     probes = watched.attachment.probes(),
-                    mode = %self.mode,
+                    mode = %watched.mode,
                     "attached"
                 );
+                if watched.auto.is_some() && !watched.plan.counts_commands() {
+                    tracing::info!(
+                        pid,
+                        server = name,
+                        "stays in evicting-only mode: its counter of commands was not found, so \
+                         what every-call mode would cost is not known; --probe-mode every-call \
+                         chooses it all the same"
+                    );
+                }
                 for refusal in &watched.plan.refusals {
                     tracing::warn!(
                         pid,
@@ -193,38 +236,68 @@ impl Watcher {
             anyhow::bail!("{}", refusal.why);
         }
         let pid = process.identity.pid;
+        let load_bias = memory::load_bias(pid, plan.entry_point)?;
         let target = Target {
             pid,
             exe: &process.exe_proc_path,
-            load_bias: memory::load_bias(pid, plan.entry_point)?,
+            load_bias,
         };
-        let attachment = self.probes.attach(target, &plan, self.mode)?;
-        let overhead = Overhead::new(self.costs, single_stepped(&plan));
+        // Where no-op calls cannot be counted, every-call mode would only cost.
+        let mode = match (self.mode, plan.sites.every_call()) {
+            (RequestedMode::EveryCall, Some(_)) => ProbeMode::EveryCall,
+            _ => ProbeMode::EvictingOnly,
+        };
+        let auto = match (self.mode, plan.sites.every_call()) {
+            (RequestedMode::Auto, Some(_)) => Some(AutoMode::new(self.budget)),
+            _ => None,
+        };
         Ok(Watched {
+            attachment: self.probes.attach(target, &plan, mode)?,
             config: server_config(target, &plan),
-            attachment,
+            overhead: Overhead::new(self.costs, probed_sites(&plan)),
             plan,
+            load_bias,
             process,
+            mode,
+            auto,
+            withdrawn: None,
             state: ServerState::new(),
-            overhead,
         })
     }
 
     fn read_servers(&mut self) {
         for watched in self.watched.values_mut() {
-            match self.probes.read(&watched.attachment) {
-                Ok((evictions, samples)) => {
-                    let now = monotonic();
-                    let idle_members = read_if_stale(watched, &samples, now);
-                    watched.state.apply(&Snapshot {
-                        evictions,
-                        samples,
-                        idle_members,
-                    });
-                    watched.overhead.update(now, &watched.state);
-                }
+            let (evictions, samples) = match self.probes.read(&watched.attachment) {
+                Ok(read) => read,
                 Err(error) => {
                     tracing::warn!(pid = watched.process.identity.pid, "{error}");
+                    continue;
+                }
+            };
+            let now = monotonic();
+            let idle_members = read_if_stale(watched, &samples, now);
+            watched.state.apply(&Snapshot {
+                evictions,
+                samples,
+                idle_members,
+            });
+            withdraw_if_wrong(&mut self.probes, watched);
+            let cost = watched.overhead.update(now, &watched.state);
+            if let (Some(auto), Some(cost)) = (&mut watched.auto, cost) {
+                auto.decide(now, cost);
+            }
+        }
+    }
+
+    /// Brings servers into the mode that was decided on. Attaching blocks, so that is done for one
+    /// of them at a time.
+    fn change_modes(&mut self) {
+        for watched in self.watched.values_mut() {
+            let wanted = watched.auto.as_ref().map_or(watched.mode, AutoMode::mode);
+            if wanted != watched.mode {
+                change_mode(&mut self.probes, watched, wanted);
+                if wanted == ProbeMode::EveryCall {
+                    break;
                 }
             }
         }
@@ -245,8 +318,8 @@ impl Watcher {
                 pid: watched.process.identity.pid,
                 exe: watched.process.exe.clone(),
                 plan: watched.plan.clone(),
-                mode: self.mode,
-                noop_counted: self.mode == ProbeMode::EveryCall,
+                mode: watched.mode,
+                withdrawn: watched.withdrawn.map(|withdrawal| withdrawal.broken),
                 overhead_ratio: watched.overhead.ratio(),
                 state: watched.state.clone(),
             });
@@ -254,13 +327,57 @@ impl Watcher {
     }
 }
 
-/// Which of a plan's sites the kernel single-steps.
-fn single_stepped(plan: &ProbePlan) -> SingleStepped {
-    let stepped = |site: &Option<Site>| site.as_ref().is_some_and(|site| !site.emulated);
-    SingleStepped {
-        entry: stepped(&plan.sites.entry),
-        goal: stepped(&plan.sites.goal),
-        done: plan.sites.done.iter().any(|done| !done.site.emulated),
+/// Withdraws the plan of a server that does what its plan says it cannot, for the life of the
+/// process.
+fn withdraw_if_wrong(probes: &mut Probes, watched: &mut Watched) {
+    if watched.withdrawn.is_some() {
+        return;
+    }
+    let Some(withdrawal) = Withdrawal::due(&watched.state) else {
+        return;
+    };
+    watched.withdrawn = Some(withdrawal);
+    watched.auto = None;
+    watched.mode = ProbeMode::EvictingOnly;
+    probes.withdraw(&mut watched.attachment);
+    let pid = watched.process.identity.pid;
+    tracing::error!(
+        pid,
+        server = watched.process.name,
+        exe = %watched.process.exe.display(),
+        build_id = watched.plan.build_id.as_deref().unwrap_or("none"),
+        check = %withdrawal.broken,
+        "the probe plan is wrong for this server and was withdrawn: {}, at {} of {} evicting calls. \
+         What rests on the plan is no longer exported; please report this with the output of \
+         `evictscope inspect {pid} --json`",
+        withdrawal.broken.meaning(),
+        withdrawal.failed,
+        withdrawal.tested,
+    );
+}
+
+fn change_mode(probes: &mut Probes, watched: &mut Watched, mode: ProbeMode) {
+    let target = Target {
+        pid: watched.process.identity.pid,
+        exe: &watched.process.exe_proc_path,
+        load_bias: watched.load_bias,
+    };
+    match probes.set_mode(&mut watched.attachment, target, &watched.plan, mode) {
+        Ok(()) => {
+            tracing::info!(
+                pid = target.pid,
+                server = watched.process.name,
+                %mode,
+                "the probe mode follows what the probes cost"
+            );
+            watched.mode = mode;
+        }
+        Err(error) => {
+            tracing::warn!(pid = target.pid, "stays in {} mode: {error}", watched.mode);
+            if let Some(auto) = &mut watched.auto {
+                auto.leave(monotonic());
+            }
+        }
     }
 }
 

@@ -1,0 +1,160 @@
+//! What the probes of a plan cost a server, predicted before anything is attached.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::binary::{ProbePlan, Site};
+use crate::telemetry::{HitCosts, ProbeMode, ProbedSites, Stepping};
+
+/// Which sites of a plan would be probed, and what the kernel does there.
+pub fn probed_sites(plan: &ProbePlan) -> ProbedSites {
+    let stepping = |emulated: bool| match emulated {
+        true => Stepping::Emulated,
+        false => Stepping::SingleStepped,
+    };
+    let of = |site: &Site| stepping(site.emulated);
+    let evicting = plan.sites.evicting();
+    ProbedSites {
+        entry: plan.sites.every_call().map(of),
+        goal: evicting.map(|(goal, _)| of(goal)),
+        done: evicting.map(|(_, done)| stepping(done.iter().all(|done| done.site.emulated))),
+    }
+}
+
+/// Where the costs of a hit come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// They were measured on this machine just now.
+    Measured,
+    /// They could not be measured here: upper ends of what was measured on another machine.
+    Documented,
+}
+
+/// What the probes would cost at a rate of eviction calls.
+#[derive(Debug, Serialize)]
+pub struct Prediction {
+    /// Where the costs of a hit come from.
+    pub source: Source,
+    /// Eviction calls a second.
+    pub calls_per_second: f64,
+    /// Each probe mode.
+    pub modes: Vec<ModeCost>,
+}
+
+/// What one probe mode would cost.
+#[derive(Debug, Serialize)]
+pub struct ModeCost {
+    /// `every-call` or `evicting-only`.
+    pub mode: String,
+    /// Nanoseconds added to a no-op call.
+    pub noop_call_ns: f64,
+    /// Nanoseconds added to an evicting call.
+    pub evicting_call_ns: f64,
+    /// Share of the main thread where all calls are no-op calls; 1 is all of one core.
+    pub ratio_if_none_evicts: f64,
+    /// Share of the main thread where all calls evict.
+    pub ratio_if_all_evict: f64,
+}
+
+/// Predicts what each mode would cost a server that runs `plan`.
+pub fn predict(
+    plan: &ProbePlan,
+    costs: HitCosts,
+    source: Source,
+    calls_per_second: f64,
+) -> Prediction {
+    let sites = probed_sites(plan);
+    let modes = ProbeMode::ALL.map(|mode| {
+        let noop_call_ns = costs.call_ns(sites, mode, false);
+        let evicting_call_ns = costs.call_ns(sites, mode, true);
+        ModeCost {
+            mode: mode.to_string(),
+            noop_call_ns,
+            evicting_call_ns,
+            ratio_if_none_evicts: noop_call_ns * calls_per_second / 1e9,
+            ratio_if_all_evict: evicting_call_ns * calls_per_second / 1e9,
+        }
+    });
+    Prediction {
+        source,
+        calls_per_second,
+        modes: modes.into(),
+    }
+}
+
+impl fmt::Display for Prediction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match self.source {
+            Source::Measured => "measured on this machine",
+            Source::Documented => {
+                "documented, not measured here, as that needs what `evictscope check` checks"
+            }
+        };
+        writeln!(
+            f,
+            "\ncost at {} eviction calls/s ({source})",
+            self.calls_per_second
+        )?;
+        writeln!(
+            f,
+            "  mode           ns a no-op call  ns an evicting call  share of the main thread, where no call evicts … all do"
+        )?;
+        for mode in &self.modes {
+            writeln!(
+                f,
+                "  {:<13}  {:>15.0}  {:>19.0}  {:.2} % … {:.2} %",
+                mode.mode,
+                mode.noop_call_ns,
+                mode.evicting_call_ns,
+                mode.ratio_if_none_evicts * 100.0,
+                mode.ratio_if_all_evict * 100.0,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Source, predict};
+    use crate::binary;
+    use crate::telemetry::HitCosts;
+
+    #[test]
+    fn a_healthy_server_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
+        let Ok(data) = std::fs::read("/usr/bin/redis-server") else {
+            println!("skipped: /usr/bin/redis-server is not installed");
+            return Ok(());
+        };
+        let plan = binary::plan(&data)?;
+        let costs = HitCosts {
+            enter_ns: 700.0,
+            return_ns: 500.0,
+            goal_and_done_ns: 2_000.0,
+            single_step_ns: 6_000.0,
+        };
+        let prediction = predict(&plan, costs, Source::Measured, 50_000.0);
+        let [every_call, evicting_only] = &prediction.modes[..] else {
+            panic!("{prediction:?}");
+        };
+        assert_eq!(every_call.mode, "every-call");
+        assert_eq!(
+            (every_call.noop_call_ns * 50_000.0) / 1e9,
+            every_call.ratio_if_none_evicts
+        );
+        assert_eq!(
+            (every_call.noop_call_ns, every_call.evicting_call_ns),
+            (1_200.0, 3_200.0)
+        );
+        assert_eq!(evicting_only.ratio_if_none_evicts, 0.0);
+        assert_eq!(evicting_only.ratio_if_all_evict, 0.1);
+        let text = prediction.to_string();
+        assert!(
+            text.contains("measured on this machine") && text.contains("6.00 % … 16.00 %"),
+            "{text}"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Whether what a server does agrees with its probe plan.
+//!
+//! The kernel tests the invariants at every evicting call, and stops counting at the first failure;
+//! here is decided whether the plan is withdrawn. Deliberately absent: comparing sampled values,
+//! since `used_memory` of a sample is the very counter that the kernel compares with at each call.
+
+use std::fmt;
+
+use evictscope_ebpf::{Check, Fault, ProgramKind};
+
+use super::ServerState;
+
+/// The share of evicting calls whose end may be missed, as one in so many. Calls whose end is not
+/// seen are not counted, so that beyond this the counts are wrong by more than one would notice. A
+/// call inside of another call (a module that runs a command when a key is evicted) loses an end even
+/// where the plan is right, but few servers do that.
+const LOST_EXITS_ONE_IN: u64 = 100;
+/// As many ends have to be missed before the share means anything.
+const LEAST_LOST_EXITS: u64 = 10;
+
+/// What a server does that its plan says it cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrokenInvariant {
+    /// `mem_reported` is not the allocator's counter.
+    Allocator,
+    /// The goal variables do not add up.
+    Arithmetic,
+    /// `maxmemory` is not the `server` member.
+    Maxmemory,
+    /// Evicting calls end elsewhere than at the done sites.
+    LostExit,
+}
+
+impl BrokenInvariant {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 4] = [
+        Self::Allocator,
+        Self::Arithmetic,
+        Self::Maxmemory,
+        Self::LostExit,
+    ];
+
+    /// What that means, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Allocator => "mem_reported is not what the allocator counts",
+            Self::Arithmetic => "the goal variables do not add up",
+            Self::Maxmemory => "maxmemory in the calculation is not the configured one",
+            Self::LostExit => "evicting calls were not seen to end",
+        }
+    }
+}
+
+/// The spelling of the label `reason`.
+impl fmt::Display for BrokenInvariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allocator => "allocator",
+            Self::Arithmetic => "arithmetic",
+            Self::Maxmemory => "maxmemory",
+            Self::LostExit => "lost_exit",
+        })
+    }
+}
+
+/// Why a plan is withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withdrawal {
+    /// What was broken.
+    pub broken: BrokenInvariant,
+    /// At how many evicting calls.
+    pub failed: u64,
+    /// Of how many at which it was tested.
+    pub tested: u64,
+}
+
+impl Withdrawal {
+    /// Whether the plan of a server has to be withdrawn by now, and why.
+    pub fn due(state: &ServerState) -> Option<Self> {
+        let failed_check = [
+            (BrokenInvariant::Allocator, Check::Allocator),
+            (BrokenInvariant::Arithmetic, Check::Arithmetic),
+            (BrokenInvariant::Maxmemory, Check::Maxmemory),
+        ]
+        .into_iter()
+        .find_map(|(broken, check)| {
+            let (tested, failed) = state.checks(check);
+            (failed > 0).then_some(Self {
+                broken,
+                failed,
+                tested,
+            })
+        });
+        failed_check.or_else(|| {
+            let failed = state.faults(Fault::LostExit);
+            let tested = state.hits(ProgramKind::EvictionGoal);
+            (failed >= LEAST_LOST_EXITS && failed > tested / LOST_EXITS_ONE_IN).then_some(Self {
+                broken: BrokenInvariant::LostExit,
+                failed,
+                tested,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_ebpf::{Check, Fault, ProgramKind};
+
+    use super::{BrokenInvariant, Withdrawal};
+    use crate::telemetry::{ServerState, fixture::empty_snapshot};
+
+    fn due(checks: [u64; 3], failures: [u64; 3], lost: u64, goals: u64) -> Option<Withdrawal> {
+        let mut snapshot = empty_snapshot();
+        snapshot.evictions.checks = checks;
+        snapshot.evictions.check_failures = failures;
+        snapshot.evictions.faults[Fault::LostExit as usize] = lost;
+        snapshot.evictions.hits[ProgramKind::EvictionGoal as usize] = goals;
+        let mut state = ServerState::new();
+        state.apply(&snapshot);
+        Withdrawal::due(&state)
+    }
+
+    #[test]
+    fn one_failed_check_is_enough() {
+        assert_eq!(due([900, 900, 900], [0; 3], 0, 900), None);
+        for (check, broken) in [
+            (Check::Allocator, BrokenInvariant::Allocator),
+            (Check::Arithmetic, BrokenInvariant::Arithmetic),
+            (Check::Maxmemory, BrokenInvariant::Maxmemory),
+        ] {
+            let mut failures = [0; 3];
+            failures[check as usize] = 1;
+            let expected = Withdrawal {
+                broken,
+                failed: 1,
+                tested: 900,
+            };
+            assert_eq!(due([900; 3], failures, 0, 900), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_lost_end_now_and_then_is_no_reason() {
+        assert_eq!(due([0; 3], [0; 3], 9, 20), None, "too few to tell");
+        assert_eq!(due([0; 3], [0; 3], 10, 1_000), None, "one in a hundred");
+        let withdrawal = due([0; 3], [0; 3], 11, 1_000);
+        assert_eq!(
+            withdrawal.map(|withdrawal| withdrawal.broken),
+            Some(BrokenInvariant::LostExit)
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! End to end: probe mode `auto` follows what the probes cost a server.
+//!
+//! Needs root and BPF: `cargo xtask test` runs these where they can run.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use support::agent::Agent;
+use support::redis::Redis;
+use support::within;
+
+/// The share of the main thread that every-call mode may cost.
+const BUDGET: &str = "1%";
+/// More than this many commands a second cost more than that, by far.
+const BUSY: f64 = 100_000.0;
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn every_call_mode_comes_when_it_is_cheap_and_goes_when_it_is_not() -> anyhow::Result<()> {
+    // Far below its limit, so that it never evicts.
+    let redis = Redis::start(&["--maxmemory", "1gb"])?;
+    let agent = Agent::start(&["--overhead-budget", BUDGET])?;
+    let name = redis.name();
+    let server = [("server", name.as_str())];
+    let noop = [("server", name.as_str()), ("kind", "noop")];
+    let entered = [("server", name.as_str()), ("probe", "eviction_enter")];
+    let is_in = |mode: &str| {
+        let labels = [("server", name.as_str()), ("mode", mode)];
+        let is_in = agent.scrape()?.sum("evictscope_probe_mode", &labels)? == 1.0;
+        anyhow::Ok(is_in.then_some(()))
+    };
+    agent.wait_for(&name, Duration::from_secs(3))?;
+    ensure!(
+        is_in("evicting-only")?.is_some(),
+        "it does not begin in evicting-only mode"
+    );
+
+    // An idle server comes to every-call mode, and then its commands are counted.
+    let (_, took) = within(Duration::from_secs(15), "every-call mode", || {
+        is_in("every-call")
+    })?;
+    println!("every-call mode of an idle server after {took:?}");
+    ensure!(
+        took > Duration::from_secs(5),
+        "every-call mode at once, after {took:?}"
+    );
+    let before = agent
+        .settled()?
+        .sum("evictscope_eviction_calls_total", &noop)?;
+    for _ in 0..20 {
+        redis.cli(&["ping"])?;
+    }
+    let counted = agent
+        .settled()?
+        .sum("evictscope_eviction_calls_total", &noop)?
+        - before;
+    ensure!(counted >= 20.0, "{counted} no-op calls for 20 commands");
+
+    // Under load it is shed, and the counter that stands still goes.
+    let mut load = redis
+        .benchmark(&["-t", "set", "-P", "16", "-n", "100000000"])
+        .spawn()?;
+    let begun = Instant::now();
+    let shed = within(Duration::from_secs(4), "evicting-only mode", || {
+        is_in("evicting-only")
+    });
+    let commands = agent
+        .scrape()?
+        .sum("evictscope_commands_processed_total", &server)?;
+    println!("shed {:?} after the load began", begun.elapsed());
+    let under_load = busy(&agent, &server, &entered);
+    load.kill()?;
+    load.wait()?;
+    shed?;
+    let (rate, hits, ratio) = under_load?;
+    println!("{commands} commands until it was shed, then {rate} a second, probe cost {ratio}");
+    ensure!(
+        rate > BUSY,
+        "not the load that was meant: {rate} commands/s"
+    );
+    ensure!(hits == 0.0, "{hits} hits of a probe that was shed");
+    ensure!(ratio < 0.01, "probes cost {ratio}, and none is hit");
+    ensure!(
+        agent
+            .scrape()?
+            .sum("evictscope_eviction_calls_total", &noop)
+            .is_err(),
+        "no-op calls that are not counted are exported"
+    );
+
+    // It comes back, but not at once.
+    let (_, took) = within(Duration::from_secs(30), "every-call mode again", || {
+        is_in("every-call")
+    })?;
+    println!("every-call mode again {took:?} after the load ended");
+    ensure!(
+        took > Duration::from_secs(15),
+        "it came back after {took:?}"
+    );
+    ensure!(
+        agent
+            .scrape()?
+            .sum("evictscope_eviction_calls_total", &noop)?
+            >= before + counted,
+        "the counter of no-op calls went back"
+    );
+    Ok(())
+}
+
+/// Commands a second, hits of the entry probe and the overhead ratio, in two seconds under load,
+/// once the probes that were shed are off.
+fn busy(
+    agent: &Agent,
+    server: &[(&str, &str)],
+    entered: &[(&str, &str)],
+) -> anyhow::Result<(f64, f64, f64)> {
+    std::thread::sleep(Duration::from_secs(2));
+    let before = agent.scrape()?;
+    let begun = Instant::now();
+    std::thread::sleep(Duration::from_secs(2));
+    let after = agent.scrape()?;
+    let grown =
+        |metric: &str, labels| anyhow::Ok(after.sum(metric, labels)? - before.sum(metric, labels)?);
+    let rate =
+        grown("evictscope_commands_processed_total", server)? / begun.elapsed().as_secs_f64();
+    let hits = grown("evictscope_probe_hits_total", entered)?;
+    Ok((rate, hits, after.sum("evictscope_overhead_ratio", server)?))
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_that_is_busy_from_the_start_never_pays() -> anyhow::Result<()> {
+    let redis = Redis::start(&["--maxmemory", "1gb"])?;
+    let mut load = redis
+        .benchmark(&["-t", "set", "-P", "16", "-n", "100000000"])
+        .spawn()?;
+    let watched = (|| {
+        let agent = Agent::start(&[])?;
+        let name = redis.name();
+        agent.wait_for(&name, Duration::from_secs(3))?;
+        std::thread::sleep(Duration::from_secs(13));
+        let entered = [("server", name.as_str()), ("probe", "eviction_enter")];
+        agent.scrape()?.sum("evictscope_probe_hits_total", &entered)
+    })();
+    load.kill()?;
+    load.wait()?;
+    let hits = watched?;
+    ensure!(hits == 0.0, "{hits} hits of the entry probe");
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! End to end: a server that does what its plan says it cannot.
+//!
+//! `fixtures/evict.c` is compiled so that from its second round of calls on it breaks an invariant
+//! that its code, and so its plan, promises. The plan has to be withdrawn within a second, and no
+//! number that rests on it may stay on /metrics.
+//!
+//! Needs root and BPF: `cargo xtask test` runs these where they can run.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use support::agent::Agent;
+use support::program::Program;
+use support::within;
+
+/// Series that rest on the plan.
+const RESTING_ON_THE_PLAN: [&str; 8] = [
+    "evictscope_eviction_call_duration_seconds",
+    "evictscope_eviction_calls_total",
+    "evictscope_mem_tofree_bytes",
+    "evictscope_mem_reported_bytes",
+    "evictscope_mem_used_bytes",
+    "evictscope_mem_overhead_bytes",
+    "evictscope_main_thread_cpu_seconds_total",
+    "evictscope_goal_allocator_moves_total",
+];
+
+/// Compiles the program so that it breaks an invariant, or none.
+fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result<PathBuf> {
+    let program = directory.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let status = Command::new("gcc")
+        .args(["-O2", "-rdynamic", "-DFORM=__attribute__((noinline))"])
+        .args(breaks.map(|breaks| format!("-D{breaks}")))
+        .arg("-o")
+        .args([&program, &source])
+        .status()
+        .context("cannot run gcc")?;
+    ensure!(status.success(), "gcc: {status}");
+    Ok(program)
+}
+
+/// Whether any series of a family says something about a server.
+fn is_exported(text: &str, family: &str, server: &str) -> bool {
+    let label = format!("server=\"{server}\"");
+    text.lines()
+        .any(|line| line.starts_with(family) && line.contains(&label))
+}
+
+/// A program that breaks an invariant, and the `reason` for which its plan is withdrawn then.
+fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut broken = Program::start(&compile(directory.path(), "evict-1", Some(breaks))?)?;
+    let mut sound = Program::start(&compile(directory.path(), "evict-2", None)?)?;
+    let log = directory.path().join("log");
+    let options = [
+        "--process-match",
+        "^evict-[12]$",
+        "--probe-mode",
+        "every-call",
+    ];
+    let agent = Agent::start_logging(&options, std::fs::File::create(&log)?)?;
+    let (name, sound_name) = (broken.server(), sound.server());
+    let server = [("server", name.as_str())];
+    let of_sound = [("server", sound_name.as_str())];
+    let evicting = |name| [("server", name), ("kind", "evicting")];
+    for name in [&name, &sound_name] {
+        agent.wait_for(name, Duration::from_secs(5))?;
+    }
+
+    // As long as it keeps its promises, its numbers are right.
+    let calls = broken.numbers()?[0];
+    sound.numbers()?;
+    let before = agent.settled()?;
+    let counted = before.sum("evictscope_eviction_calls_total", &evicting(&name))?;
+    ensure!(counted == calls, "{counted} calls, the program: {calls}");
+    ensure!(
+        before.sum("evictscope_plan_withdrawn", &server)? == 0.0,
+        "withdrawn too soon"
+    );
+    let text = agent.get("/metrics")?;
+    for family in RESTING_ON_THE_PLAN {
+        ensure!(
+            is_exported(&text, family, &name),
+            "{family} was never there"
+        );
+    }
+
+    let begun = Instant::now();
+    broken.numbers()?;
+    let reasons = [("server", name.as_str()), ("reason", reason)];
+    within(Duration::from_secs(1), "the plan is withdrawn", || {
+        let is_withdrawn = agent.scrape()?.sum("evictscope_plan_withdrawn", &reasons)? == 1.0;
+        Ok(is_withdrawn.then_some(()))
+    })?;
+    let took = begun.elapsed();
+    println!("{breaks}: withdrawn {took:?} after the first wrong call at most");
+    ensure!(took < Duration::from_secs(1), "withdrawn after {took:?}");
+    let text = agent.get("/metrics")?;
+    for family in RESTING_ON_THE_PLAN {
+        ensure!(
+            !is_exported(&text, family, &name),
+            "{family} is still there"
+        );
+    }
+    let after = agent.scrape()?;
+    let by_method = [("server", name.as_str()), ("method", "none")];
+    ensure!(
+        after.sum("evictscope_probe_plan_info", &by_method)? == 5.0,
+        "variables without a method"
+    );
+    ensure!(
+        after.sum("evictscope_probe_mode", &server)? == 0.0,
+        "a probe mode without probes"
+    );
+    ensure!(
+        after.sum("evictscope_maxmemory_bytes", &server).is_ok(),
+        "the limit went, too"
+    );
+
+    // The log says so once, with all that is needed for a report.
+    let said = std::fs::read_to_string(&log)?;
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("withdrawn"))
+        .collect();
+    let [line] = lines[..] else {
+        anyhow::bail!("not one line about it: {said}");
+    };
+    let pid = name.trim_start_matches("pid-");
+    let exe = directory.path().join("evict-1").display().to_string();
+    let inspect = format!("evictscope inspect {pid} --json");
+    for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &inspect] {
+        ensure!(line.contains(part), "{part} is not in {line}");
+    }
+
+    if reason != "lost_exit" {
+        // It stopped at the first call that was wrong.
+        let check = [("server", name.as_str()), ("check", reason)];
+        let made = after.sum("evictscope_goal_checks_total", &check)?;
+        let failed = after.sum("evictscope_goal_check_failures_total", &check)?;
+        ensure!(
+            (made, failed) == (calls + 1.0, 1.0),
+            "{failed} of {made} failed, {calls} were right"
+        );
+    }
+
+    // Its probes come off, and it stays withdrawn.
+    let hits = || {
+        agent.settled()?.sum(
+            "evictscope_probe_hits_total",
+            &[("server", name.as_str()), ("probe", "eviction_goal")],
+        )
+    };
+    within(Duration::from_secs(5), "the probes are off", || {
+        let before = hits()?;
+        broken.numbers()?;
+        Ok((hits()? == before).then_some(()))
+    })?;
+    ensure!(
+        agent.scrape()?.sum("evictscope_plan_withdrawn", &reasons)? == 1.0,
+        "it came back"
+    );
+
+    // The other server of the same code goes on.
+    let calls = sound.numbers()?[0];
+    let scrape = agent.settled()?;
+    let counted = scrape.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
+    ensure!(
+        counted == calls,
+        "{counted} calls, the sound program: {calls}"
+    );
+    ensure!(
+        scrape.sum("evictscope_plan_withdrawn", &of_sound)? == 0.0,
+        "the sound one, too"
+    );
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_counter_that_is_not_mem_reported_withdraws_the_plan() -> anyhow::Result<()> {
+    withdrawn("ALLOCATES", "allocator")
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn evicting_calls_that_end_elsewhere_withdraw_the_plan() -> anyhow::Result<()> {
+    withdrawn("JUMPS", "lost_exit")
+}

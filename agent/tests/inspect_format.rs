@@ -1,0 +1,169 @@
+//! docs/INSPECT.md against what `inspect --json` prints: the same fields, each of the type that is
+//! documented, in the documentation's table, in its example, and in a real report.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use support::agent::{evictscope, evictscope_as_nobody};
+
+/// Name and types of every field; `[]` stands for each element of a list.
+type Fields = BTreeMap<String, Vec<String>>;
+
+fn documentation() -> anyhow::Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/INSPECT.md");
+    Ok(std::fs::read_to_string(path)?)
+}
+
+/// The fields of the documentation's tables: name and type are the first two cells.
+fn documented(text: &str) -> Fields {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|row| {
+            let (name, rest) = row.split_once("` | ")?;
+            let types = rest.split(" | ").next()?.split(" or ");
+            Some((name.to_owned(), types.map(str::to_owned).collect()))
+        })
+        .collect()
+}
+
+/// Adds the fields of `value`, which is called `name`, with the types that they have there.
+fn collect(name: &str, value: &Value, fields: &mut Fields) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    };
+    if !name.is_empty() {
+        let kinds = fields.entry(name.to_owned()).or_default();
+        if !kinds.iter().any(|known| known == kind) {
+            kinds.push(kind.to_owned());
+        }
+    }
+    match value {
+        Value::Array(elements) => {
+            for element in elements {
+                collect(&format!("{name}[]"), element, fields);
+            }
+        }
+        Value::Object(members) => {
+            for (key, member) in members {
+                let dot = if name.is_empty() { "" } else { "." };
+                collect(&format!("{name}{dot}{key}"), member, fields);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Every field is documented with the type that it has, and every documented field that `value` can
+/// have is there.
+fn agree(documented: &Fields, value: &Value, what: &str) -> anyhow::Result<()> {
+    let mut found = Fields::new();
+    collect("", value, &mut found);
+    for (name, kinds) in found.iter().filter(|(name, _)| !name.ends_with("[]")) {
+        let allowed = documented
+            .get(name)
+            .with_context(|| format!("{what}: {name} is not documented"))?;
+        for kind in kinds {
+            ensure!(
+                allowed.contains(kind),
+                "{what}: {name} is {kind}, documented as {allowed:?}"
+            );
+        }
+    }
+    for name in documented.keys() {
+        // What is in an object that is null, or in a list that is empty, cannot be there.
+        let parent = name.rsplit_once('.').map_or("", |(parent, _)| parent);
+        let has_parent = parent.is_empty()
+            || found
+                .get(parent)
+                .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"));
+        ensure!(
+            !has_parent || found.contains_key(name),
+            "{what}: {name} is not there"
+        );
+    }
+    Ok(())
+}
+
+fn report(target: &Path) -> anyhow::Result<(Value, Option<i32>)> {
+    let mut command = match nix::unistd::geteuid().is_root() {
+        true => evictscope_as_nobody(),
+        false => evictscope(),
+    };
+    let output = command
+        .args(["inspect", "--json", "--rate", "50000"])
+        .arg(target)
+        .output()?;
+    let value = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    Ok((value, output.status.code()))
+}
+
+#[test]
+fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
+    let text = documentation()?;
+    let documented = documented(&text);
+    let example = text
+        .split("```json\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let example: Value = serde_json::from_str(example.context("no example")?)?;
+    agree(&documented, &example, "the example")?;
+
+    let server = Path::new("/usr/bin/redis-server");
+    if !server.is_file() {
+        eprintln!("skipped: there is no {}", server.display());
+        return Ok(());
+    }
+    let (report, code) = report(server)?;
+    ensure!(code == Some(0), "exit code {code:?}");
+    agree(&documented, &report, "the report")?;
+    // Without privileges nothing is measured.
+    ensure!(
+        report["cost"]["source"] == "documented",
+        "{}",
+        report["cost"]
+    );
+    let names = |list: &Value| -> Vec<String> {
+        let elements = list.as_array().into_iter().flatten();
+        elements
+            .filter_map(|each| Some(each["name"].as_str()?.to_owned()))
+            .collect()
+    };
+    ensure!(
+        names(&report["variables"])
+            == [
+                "mem_reported",
+                "overhead",
+                "mem_used",
+                "mem_tofree",
+                "maxmemory"
+            ],
+        "{}",
+        report["variables"]
+    );
+    Ok(())
+}
+
+#[test]
+fn what_was_not_found_is_null_or_refused() -> anyhow::Result<()> {
+    let documented = documented(&documentation()?);
+    let (report, code) = report(Path::new("/bin/sh"))?;
+    ensure!(code == Some(1), "exit code {code:?}");
+    agree(&documented, &report, "the report")?;
+    ensure!(
+        report["refusals"][0]["what"] == "eviction_call",
+        "{}",
+        report["refusals"]
+    );
+    ensure!(report["sites"]["goal"].is_null(), "{}", report["sites"]);
+    Ok(())
+}
