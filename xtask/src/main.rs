@@ -40,8 +40,9 @@ enum Task {
     Build,
     /// Set up, build, and watch a throw-away redis-server evict for about 20 seconds (needs root)
     Demo,
-    /// Set up, build, and measure what the probes cost a healthy redis-server (needs root)
-    Bench(bench::Arguments),
+    /// Set up, build, and measure what watching a redis-server costs it (needs root)
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Set up, then run every check and every test
     Test,
 }
@@ -57,11 +58,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    match arguments.task {
+    match &arguments.task {
         Task::Setup => setup::run(setup::Voice::Full)?,
         Task::Build => build::run()?,
         Task::Demo => demo::run()?,
-        Task::Bench(arguments) => bench::run(arguments)?,
+        Task::Bench(bench) => bench::run(bench)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)
