@@ -1,7 +1,7 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
 //! One file per task (`setup`, `build`, `demo`, `bench`, `test`), and one per topic that tasks share.
-//! Everything the tasks need on the machine is named in `compiler`, `linker` and `debian`.
+//! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
 
 mod agent;
 mod bench;
@@ -15,6 +15,7 @@ mod owned;
 mod process;
 mod redis;
 mod scrape;
+mod servers;
 mod setup;
 mod test;
 mod workspace;
