@@ -1,6 +1,6 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `bench`, `test`), and one per topic that tasks share.
+//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `test`), and one per topic that tasks share.
 //! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
 
 mod agent;
@@ -9,6 +9,7 @@ mod build;
 mod compiler;
 mod debian;
 mod demo;
+mod fuzz;
 mod histogram;
 mod linker;
 mod owned;
@@ -44,6 +45,8 @@ enum Task {
     /// Set up, build, and measure what watching a redis-server costs it (needs root)
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Damage executables and plan for them, with libFuzzer
+    Fuzz(fuzz::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -64,6 +67,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Build => build::run()?,
         Task::Demo => demo::run()?,
         Task::Bench(bench) => bench::run(bench)?,
+        Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)
