@@ -35,8 +35,9 @@ const FORMS: [&str; 2] = [
 const SCRIPT_BYTES: u32 = 512;
 /// What planning may take, and what the damaged file and the instrumentation take besides, MiB.
 const MEMORY: u32 = 256 + 128;
-/// A single plan may not take longer, in seconds.
-const TIMEOUT: u32 = 5;
+/// A single plan may not take longer, in seconds: four times the limit, as the instrumentation slows
+/// it down, and the machine has other things to do.
+const TIMEOUT: u32 = 20;
 
 /// How long to fuzz.
 #[derive(Clone, Copy, clap::Args)]

@@ -51,6 +51,17 @@ pub fn run() -> Result<ExitCode> {
     report.step("tests, BPF programs", || {
         cargo(&["test", "--package", EBPF, "--lib"])
     });
+    // Its bounds are those of the release build.
+    report.step("tests of untrusted files", || {
+        cargo(&[
+            "test",
+            "--release",
+            "--package",
+            "evictscope",
+            "--test",
+            "untrusted",
+        ])
+    });
     report.step("fuzzing for a minute", || match fuzz::missing() {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => fuzz::run(fuzz::Arguments::MINUTE).map(|()| Outcome::Passed),

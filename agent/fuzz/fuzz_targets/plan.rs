@@ -11,13 +11,9 @@ mod binary;
 mod mutation;
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use mutation::Base;
-
-/// How long planning may take, in the agent's release build.
-const LIMIT: Duration = Duration::from_secs(5);
 
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let Some(folder) = std::env::var_os("EVICTSCOPE_FUZZ_BASES") else {
@@ -42,11 +38,5 @@ fuzz_target!(|input: &[u8]| {
         Some(base) => base.damaged(rest),
         None => rest.to_vec(),
     };
-    let begun = Instant::now();
     let _ = binary::plan(&file);
-    assert!(
-        begun.elapsed() < LIMIT,
-        "planning took {:?}",
-        begun.elapsed()
-    );
 });
