@@ -129,9 +129,11 @@ fn regions(data: &[u8]) -> Option<Vec<Range<usize>>> {
     let endian = file.endian();
     let header = file.elf_header();
     // The file's header with the program headers behind it, and the section headers.
-    let mut regions = vec![0..64 + 56 * usize::from(header.e_phnum(endian))];
     let sections = usize::try_from(header.e_shoff(endian)).ok()?;
-    regions.push(sections..sections + 64 * usize::from(header.e_shnum(endian)));
+    let mut regions = vec![
+        0..64 + 56 * usize::from(header.e_phnum(endian)),
+        sections..sections + 64 * usize::from(header.e_shnum(endian)),
+    ];
     for section in TABLES.iter().filter_map(|name| file.section_by_name(name)) {
         if let Some((start, size)) = section.file_range() {
             let start = usize::try_from(start).ok()?;
