@@ -1,7 +1,7 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `bench`, `test`), and one per topic that tasks share.
-//! Everything the tasks need on the machine is named in `compiler`, `linker` and `debian`.
+//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `test`), and one per topic that tasks share.
+//! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
 
 mod agent;
 mod bench;
@@ -9,12 +9,14 @@ mod build;
 mod compiler;
 mod debian;
 mod demo;
+mod fuzz;
 mod histogram;
 mod linker;
 mod owned;
 mod process;
 mod redis;
 mod scrape;
+mod servers;
 mod setup;
 mod test;
 mod workspace;
@@ -40,8 +42,11 @@ enum Task {
     Build,
     /// Set up, build, and watch a throw-away redis-server evict for about 20 seconds (needs root)
     Demo,
-    /// Set up, build, and measure what the probes cost a healthy redis-server (needs root)
-    Bench(bench::Arguments),
+    /// Set up, build, and measure what watching a redis-server costs it (needs root)
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Damage executables and plan for them, with libFuzzer
+    Fuzz(fuzz::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -57,11 +62,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    match arguments.task {
+    match &arguments.task {
         Task::Setup => setup::run(setup::Voice::Full)?,
         Task::Build => build::run()?,
         Task::Demo => demo::run()?,
-        Task::Bench(arguments) => bench::run(arguments)?,
+        Task::Bench(bench) => bench::run(bench)?,
+        Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

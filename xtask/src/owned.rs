@@ -45,11 +45,16 @@ impl Owned {
 
     /// Asks it to end, waits, and kills it if it does not.
     pub fn stop(&mut self) {
+        self.stop_with(Signal::TERM);
+    }
+
+    /// The same with another signal, for a program that sums up on Ctrl-C only.
+    pub fn stop_with(&mut self, signal: Signal) {
         if self.ended().is_some() {
             return;
         }
         // It is not reaped before `ended` says so: its pid cannot be another's.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = kill_process(Pid::from_child(&self.child), signal);
         let asked = Instant::now();
         while asked.elapsed() < GRACE {
             if self.ended().is_some() {

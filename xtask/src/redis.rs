@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::Path,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -69,16 +70,22 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with this `maxmemory` that evicts by allkeys-lru, and waits until it listens.
+    /// Starts the `redis-server` on `PATH` with this `maxmemory`, evicting by allkeys-lru, and waits
+    /// until it listens.
     pub fn start(maxmemory: &str) -> Result<Self> {
+        Self::start_program(Path::new("redis-server"), maxmemory)
+    }
+
+    /// The same with another program.
+    pub fn start_program(program: &Path, maxmemory: &str) -> Result<Self> {
         let directory = tempfile::Builder::new()
-            .prefix("evictscope-demo-")
+            .prefix("evictscope-server-")
             .tempdir()
             .context("cannot make a temporary directory")?;
         let port = free_port()?;
         let log = File::create(directory.path().join("redis.log"))
             .context("cannot make the log file of redis-server")?;
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program);
         command
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args([
@@ -181,15 +188,14 @@ impl Load {
     }
 }
 
-/// Pipelined `SET`s of 100 bytes to random ones of 100,000 keys, from 20 connections: how many a
+/// Pipelined `SET`s of 100 bytes to random ones of `keys` keys, from 20 connections: how many a
 /// second the server answered.
-pub fn measure_sets(server: &Server, requests: u32) -> Result<f64> {
+pub fn measure_sets(server: &Server, keys: u32, requests: u32) -> Result<f64> {
     let mut command = Command::new("redis-benchmark");
     command
         .args(["-h", "127.0.0.1", "-p", &server.port().to_string(), "--csv"])
-        .args([
-            "-t", "set", "-d", "100", "-r", "100000", "-c", "20", "-P", "16",
-        ])
+        .args(["-t", "set", "-d", "100", "-c", "20", "-P", "16"])
+        .args(["-r", &keys.to_string()])
         .args(["-n", &requests.to_string()]);
     let output = command.output().context("cannot run redis-benchmark")?;
     let text = String::from_utf8_lossy(&output.stdout);

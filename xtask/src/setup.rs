@@ -12,7 +12,7 @@ use crate::{
     compiler::{self, Compiler},
     debian,
     linker::{self, Linker},
-    process, redis,
+    process, redis, servers,
 };
 
 /// The LLVM of Debian 12's [`compiler::DEBIAN_PACKAGES`]: what bpf-linker must be built on once
@@ -22,7 +22,7 @@ const DEBIAN_LLVM: u64 = 22;
 /// How much to say.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Voice {
-    /// Everything that was found.
+    /// Everything that was found; and the servers that only the tests need are got, too.
     Full,
     /// Only what is missing and what is done about it.
     Quiet,
@@ -41,6 +41,7 @@ pub fn run(voice: Voice) -> Result<()> {
     }
     survey.verdict()?;
     if voice == Voice::Full {
+        servers::provide()?;
         println!("everything is there");
     }
     Ok(())

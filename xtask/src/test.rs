@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    process,
+    fuzz, process,
     setup::{self, Voice},
     workspace,
 };
@@ -50,6 +50,21 @@ pub fn run() -> Result<ExitCode> {
     });
     report.step("tests, BPF programs", || {
         cargo(&["test", "--package", EBPF, "--lib"])
+    });
+    // Its bounds are those of the release build.
+    report.step("tests of untrusted files", || {
+        cargo(&[
+            "test",
+            "--release",
+            "--package",
+            "evictscope",
+            "--test",
+            "untrusted",
+        ])
+    });
+    report.step("fuzzing for a minute", || match fuzz::missing() {
+        Some(reason) => Ok(Outcome::Skipped(reason)),
+        None => fuzz::run(fuzz::Arguments::MINUTE).map(|()| Outcome::Passed),
     });
     report.step("end-to-end tests", end_to_end);
     Ok(report.close())

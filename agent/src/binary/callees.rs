@@ -149,6 +149,7 @@ impl Survey<'_, '_> {
             let Some(block) = code.blocks.get(index) else {
                 continue;
             };
+            self.image.budget.spend(4 * block.instructions.len() as u64);
             for instruction in &block.instructions {
                 let passed_on = match instruction.flow_control() {
                     FlowControl::Call => {

@@ -14,9 +14,10 @@ use iced_x86::{
     Register,
 };
 
-use petgraph::algo::tarjan_scc;
+use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 
+use super::budget::Budget;
 use super::callees::Callee;
 use super::image::Image;
 
@@ -27,6 +28,12 @@ const MAX_TABLE: usize = 512;
 /// How many instructions before an indirect jump its table may be loaded.
 const TABLE_DISTANCE: usize = 64;
 
+/// What looking for a `switch` table takes.
+const STEPS_TO_FOLLOW: u64 = 256;
+/// What one target of a `switch` takes, as edge of the function's graph.
+const BYTES_OF_TARGET: usize = 128;
+/// What decoding one instruction and finding its place takes.
+const STEPS_TO_DECODE: u64 = 8;
 /// How many instructions before its comparison the canary is loaded.
 const CANARY_DISTANCE: usize = 2;
 
@@ -101,6 +108,8 @@ pub struct FunctionCode {
     pub callees: HashMap<u64, Callee>,
     /// Addresses of indirect jumps whose targets are not known.
     pub unresolved_jumps: Vec<u64>,
+    /// What the plan for the file may take.
+    pub budget: Budget,
 }
 
 impl FunctionCode {
@@ -117,6 +126,7 @@ impl FunctionCode {
 
     /// The blocks as nodes, in their order, and the ways between them as edges.
     pub fn graph(&self) -> DiGraph<(), ()> {
+        self.budget.spend(self.blocks.len() as u64);
         let mut graph = DiGraph::new();
         let nodes: Vec<_> = self.blocks.iter().map(|_| graph.add_node(())).collect();
         for (index, block) in self.blocks.iter().enumerate() {
@@ -130,7 +140,7 @@ impl FunctionCode {
     /// The loops: sets of blocks from each of which each other can be reached.
     pub fn loops(&self) -> Vec<Vec<usize>> {
         let graph = self.graph();
-        tarjan_scc(&graph)
+        kosaraju_scc(&graph)
             .into_iter()
             .filter(|component| match component.as_slice() {
                 [only] => graph.contains_edge(*only, *only),
@@ -186,7 +196,9 @@ impl<'a, 'data> Walk<'a, 'data> {
             if instruction.is_invalid() {
                 return Err(CodeError::NotCode(instruction.ip()));
             }
-            if self.instructions.len() >= MAX_INSTRUCTIONS {
+            if self.instructions.len() >= MAX_INSTRUCTIONS
+                || !self.image.budget.spend(STEPS_TO_DECODE)
+            {
                 return Err(CodeError::TooLarge);
             }
             self.instructions.insert(instruction.ip(), instruction);
@@ -222,6 +234,8 @@ impl<'a, 'data> Walk<'a, 'data> {
             }
             FlowControl::IndirectBranch => {
                 let targets = self.switch_targets(instruction);
+                self.image.budget.spend(STEPS_TO_FOLLOW);
+                self.image.budget.keep(BYTES_OF_TARGET * targets.len());
                 if targets.is_empty() {
                     self.unresolved_jumps.push(instruction.ip());
                 }
@@ -385,6 +399,7 @@ impl<'a, 'data> Walk<'a, 'data> {
             blocks,
             callees: HashMap::new(),
             unresolved_jumps: self.unresolved_jumps,
+            budget: self.image.budget.clone(),
         }
     }
 }

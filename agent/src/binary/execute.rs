@@ -19,6 +19,11 @@ use super::facts;
 use super::state::{CALLER_SAVED, Flags, LoopEffects, LoopSlot, RBP, RSP, State};
 use super::value::{Atom, Atoms, Condition, Relation, Value};
 
+/// What executing one instruction takes.
+const STEPS_OF_ONE: u64 = 2;
+/// Most bytes that the states in one block may take.
+const MAX_STATES_BYTES: usize = 32 << 20;
+
 /// Where a memory operand points.
 enum Place {
     /// A stack slot, by its offset from the stack pointer at entry.
@@ -51,7 +56,7 @@ pub struct Execution<'a> {
 impl<'a> Execution<'a> {
     /// Executes `code` from its entry.
     pub fn run(code: &'a FunctionCode) -> Self {
-        let mut atoms = Atoms::default();
+        let mut atoms = Atoms::new(code.budget.clone());
         let entry = State::at_entry(&mut atoms);
         Self::run_from(code, entry, atoms, None)
     }
@@ -93,6 +98,10 @@ impl<'a> Execution<'a> {
         }
         for index in order {
             let state = self.merge_into(index, &position, entry);
+            let bytes = state.as_ref().map_or(0, State::bytes);
+            if !self.code.budget.keep(bytes) {
+                return;
+            }
             self.entry_states[index] = state;
         }
     }
@@ -202,6 +211,7 @@ impl<'a> Execution<'a> {
     /// What is known behind an edge out of a block at whose end `end` holds; `None` where that rules
     /// the edge out.
     pub fn along_edge(&mut self, end: &State, block: &Block, kind: EdgeKind) -> Option<State> {
+        self.code.budget.scan(end.bytes());
         let mut state = end.clone();
         let last = block.instructions.last()?;
         if last.is_jcc_short_or_near()
@@ -244,12 +254,19 @@ impl<'a> Execution<'a> {
             return Vec::new();
         };
         let mut states = Vec::new();
+        let mut bytes = 0;
         for instruction in self
             .code
             .blocks
             .get(block)
             .map_or(&[][..], |block| &block.instructions)
         {
+            bytes += state.bytes();
+            self.code.budget.scan(state.bytes());
+            if bytes > MAX_STATES_BYTES {
+                self.code.budget.exhaust();
+                break;
+            }
             states.push(state.clone());
             self.step(&mut state, instruction);
         }
@@ -274,6 +291,9 @@ impl<'a> Execution<'a> {
 
     /// Executes one instruction.
     pub fn step(&mut self, state: &mut State, instruction: &Instruction) {
+        if !self.code.budget.spend(STEPS_OF_ONE) {
+            return;
+        }
         match instruction.mnemonic() {
             Mnemonic::Mov => {
                 let value = self.read(state, instruction, 1);

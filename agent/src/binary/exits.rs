@@ -38,6 +38,10 @@ const SECOND_HIT_WEIGHT: u64 = 12;
 const RESULT_UNKNOWN_WEIGHT: u64 = 24;
 /// At most so many points are asked for the result.
 const MAX_RESULTS: usize = 48;
+/// Most instructions between which a cut is looked for; an eviction function has some hundred.
+const MAX_POINTS: usize = 8_000;
+/// What one of them takes.
+const STEPS_OF_CUT: u64 = 32;
 /// How many merges are taken apart, one after the other.
 const MAX_SPLITS: u32 = 3;
 /// In place of an address, for what a stack slot holds of which nothing is known.
@@ -145,6 +149,10 @@ fn minimum_cut(
     weights: &BTreeMap<Point, u64>,
     from: usize,
 ) -> Result<Vec<Point>, ExitError> {
+    if weights.len() > MAX_POINTS || !code.budget.spend(STEPS_OF_CUT * weights.len() as u64) {
+        code.budget.exhaust();
+        return Err(ExitError::NoCut);
+    }
     let mut network = DiGraph::<(), u64>::new();
     let source = network.add_node(());
     let sink = network.add_node(());
@@ -233,6 +241,9 @@ fn reachable(
     let mut seen = BTreeSet::from([from]);
     let mut pending = vec![from];
     while let Some(block) = pending.pop() {
+        if !code.budget.spend(1) {
+            break;
+        }
         for (successor, kind) in &code.blocks[block].successors {
             if except != Some((block, *kind)) && seen.insert(*successor) {
                 pending.push(*successor);

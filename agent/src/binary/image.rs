@@ -11,8 +11,15 @@ use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 use super::names::Frames;
 use super::relocations;
 
-/// Most symbols that are read of one file.
-const MAX_SYMBOLS: usize = 1_000_000;
+use super::bounds;
+use super::budget::Budget;
+
+/// Most symbols that are read of one file; a server has ten thousand.
+const MAX_SYMBOLS: usize = 300_000;
+/// Longest build id, in bytes; linkers make 8 to 20.
+const MAX_BUILD_ID: usize = 64;
+/// Most mentions of one text or address that are looked at.
+const MAX_MENTIONS: usize = 1_000;
 
 /// What a 64-bit ELF file begins with: the magic number, and the class.
 const ELF64_MAGIC: [u8; 5] = [ELFMAG[0], ELFMAG[1], ELFMAG[2], ELFMAG[3], ELFCLASS64];
@@ -29,6 +36,12 @@ pub enum ImageError {
     /// Another machine or kind of file.
     #[error("{0}; evictscope plans for x86-64 executables only")]
     Kind(&'static str),
+    /// Its segments or sections go on behind its end.
+    #[error("the file is cut off: parts that it declares are not there")]
+    CutOff,
+    /// Something that no linker makes.
+    #[error("the file has {0}: it is damaged, or made to do harm")]
+    Unreasonable(&'static str),
     /// No loadable segment can be executed.
     #[error("the file has no executable segment")]
     NoCode,
@@ -81,6 +94,8 @@ pub struct Image<'data> {
     pointers: HashMap<u64, u64>,
     build_id: Option<String>,
     entry: u64,
+    /// What the plan for this file may take.
+    pub budget: Budget,
 }
 
 impl<'data> Image<'data> {
@@ -93,6 +108,8 @@ impl<'data> Image<'data> {
         if !data.starts_with(&ELF64_MAGIC) {
             return Err(ImageError::NotElf);
         }
+        bounds::check(data)?;
+        let budget = Budget::default();
         let file = ElfFile64::<Endianness>::parse(data)?;
         let endian = file.endian();
         let header = file.elf_header();
@@ -127,8 +144,12 @@ impl<'data> Image<'data> {
             frames: Frames::read(&file),
             is_fixed: header.e_type(endian) == ET_EXEC,
             pointers: HashMap::new(),
-            build_id: file.build_id()?.map(hexadecimal),
+            build_id: file
+                .build_id()?
+                .filter(|id| id.len() <= MAX_BUILD_ID)
+                .map(hexadecimal),
             entry: header.e_entry(endian),
+            budget,
         };
         image.pointers = relocations::pointers(&file, |address| image.bytes_at(address));
         image.read_symbols(&file);
@@ -142,6 +163,9 @@ impl<'data> Image<'data> {
             .take(MAX_SYMBOLS);
         for symbol in symbols.filter(|symbol| symbol.is_definition()) {
             let Ok(name) = symbol.name() else { continue };
+            if !self.budget.scan(name.len()) {
+                return;
+            }
             // A versioned name (`server@@Base`) is the same name.
             let name = name.split('@').next().unwrap_or(name);
             let entry = Symbol {
@@ -280,10 +304,12 @@ impl<'data> Image<'data> {
             let Some(bytes) = self.segment_bytes(segment) else {
                 continue;
             };
+            self.budget.scan(bytes.len());
             found.extend(
                 finder
                     .find_iter(bytes)
-                    .map(|at| segment.address + at as u64),
+                    .map(|at| segment.address + at as u64)
+                    .take(MAX_MENTIONS),
             );
         }
         found
@@ -298,16 +324,23 @@ impl<'data> Image<'data> {
 
     /// The addresses in writable data that hold a pointer to `target`.
     pub fn pointers_to(&self, target: u64) -> Vec<u64> {
+        if !self.budget.scan(16 * self.pointers.len()) {
+            return Vec::new();
+        }
         let mut found: Vec<u64> = self
             .pointers
             .iter()
             .filter(|(_, pointer)| **pointer == target)
             .map(|(at, _)| *at)
+            .take(MAX_MENTIONS)
             .collect();
         for segment in self.segments.iter().filter(|segment| segment.writable) {
             let Some(bytes) = self.segment_bytes(segment) else {
                 continue;
             };
+            if !self.budget.scan(4 * bytes.len()) {
+                break;
+            }
             let first = segment.address.next_multiple_of(8);
             let skip = usize::try_from(first - segment.address).unwrap_or(usize::MAX);
             let (words, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<8>();
@@ -318,7 +351,8 @@ impl<'data> Image<'data> {
                     .filter(|(word, at)| {
                         u64::from_le_bytes(**word) == target && !self.pointers.contains_key(at)
                     })
-                    .map(|(_, at)| at),
+                    .map(|(_, at)| at)
+                    .take(MAX_MENTIONS),
             );
         }
         found.sort_unstable();

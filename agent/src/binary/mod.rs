@@ -11,6 +11,8 @@
 //! Deliberately absent, and refused by name: DWARF, and inlined copies that decide in more than one
 //! place.
 
+mod bounds;
+mod budget;
 mod called;
 mod callees;
 mod code;

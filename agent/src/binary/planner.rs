@@ -44,28 +44,34 @@ pub fn plan(data: &[u8]) -> Result<ProbePlan, ImageError> {
     let mut planner = Planner {
         image: &image,
         texts: &texts,
-        plan: ProbePlan {
-            build_id: image.build_id().map(str::to_owned),
-            product: None,
-            version: None,
-            entry_point: image.entry(),
-            functions: Vec::new(),
-            sites: Sites::default(),
-            variables: VARIABLES
-                .iter()
-                .map(|variable| VariablePlan {
-                    name: variable_name(*variable),
-                    recipe: None,
-                    method: Method::None,
-                    confidence: Confidence::None,
-                })
-                .collect(),
-            members: Vec::new(),
-            refusals: Vec::new(),
-        },
+        plan: empty(&image),
     };
     planner.run();
+    planner.drop_if_spent();
     Ok(planner.plan)
+}
+
+/// A plan that says nothing yet.
+fn empty(image: &Image<'_>) -> ProbePlan {
+    ProbePlan {
+        build_id: image.build_id().map(str::to_owned),
+        product: None,
+        version: None,
+        entry_point: image.entry(),
+        functions: Vec::new(),
+        sites: Sites::default(),
+        variables: VARIABLES
+            .iter()
+            .map(|variable| VariablePlan {
+                name: variable_name(*variable),
+                recipe: None,
+                method: Method::None,
+                confidence: Confidence::None,
+            })
+            .collect(),
+        members: Vec::new(),
+        refusals: Vec::new(),
+    }
 }
 
 struct Planner<'a, 'data> {
@@ -113,6 +119,17 @@ impl Planner<'_, '_> {
             self.done_sites(&mut execution, goal);
         }
         self.members(&mut execution, &config, counter);
+    }
+
+    /// Where the budget ran out, what was found by then may be wrong, so nothing of it stays.
+    fn drop_if_spent(&mut self) {
+        if self.image.budget.is_spent() {
+            self.plan = empty(self.image);
+            self.refuse(
+                "plan",
+                "it would take longer, or more memory, than for any server: made to do harm, or no server",
+            );
+        }
     }
 
     fn eviction_function(&mut self, policy: Option<u64>) -> Option<FunctionCode> {

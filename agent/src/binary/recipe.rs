@@ -1,6 +1,7 @@
 //! From what is known at one point to recipes: which sum of registers, stack slots and globals is
 //! a given value.
 
+use super::budget::Budget;
 use super::execute::Execution;
 use super::goal::resolve;
 use super::plan::{Operand, Recipe, Term};
@@ -19,6 +20,7 @@ struct Place {
 /// The places at one point from which values can be recovered, cheapest first.
 pub struct Reach {
     places: Vec<Place>,
+    budget: Budget,
 }
 
 impl Reach {
@@ -59,7 +61,10 @@ impl Reach {
                 add(execution, operand, value);
             }
         }
-        Self { places }
+        Self {
+            places,
+            budget: execution.code.budget.clone(),
+        }
     }
 
     /// Adds a global variable that holds `value`, as the last resort.
@@ -86,6 +91,9 @@ impl Reach {
 
     fn sum(&self, wanted: &Value, length: usize, from: usize) -> Option<Vec<Term>> {
         for (index, place) in self.places.iter().enumerate().skip(from) {
+            if !self.budget.spend(2) {
+                return None;
+            }
             for negative in [false, true] {
                 let rest = wanted.plus(&place.value, if negative { 1 } else { u64::MAX });
                 let term = Term {

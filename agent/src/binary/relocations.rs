@@ -10,8 +10,8 @@ use object::elf::{
 use object::pod::slice_from_bytes;
 use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Sym as _};
 
-/// Most relocations that are read of one file.
-const MAX_RELOCATIONS: usize = 4_000_000;
+/// Most relocations that are read of one file; a server has some ten thousand.
+const MAX_RELOCATIONS: usize = 500_000;
 
 /// Where the loader will store which address, before it adds the load bias. `bytes_at` gives the
 /// bytes from an address to the end of its segment.

@@ -120,6 +120,12 @@ impl State {
         }
     }
 
+    /// About how much memory it takes, without the facts, which states share.
+    pub fn bytes(&self) -> usize {
+        let values = (self.registers.iter()).chain(self.stack.values().map(|(value, _)| value));
+        size_of::<Self>() + values.map(Value::bytes).sum::<usize>()
+    }
+
     /// Adds what a branch implies. What is known to be a number becomes that number, as compilers
     /// return a value that they have just found to be 0 for 0.
     pub fn assume(&mut self, fact: Condition) {

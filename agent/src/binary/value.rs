@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 
-/// Most atoms of one analysis; past that every new atom is the same opaque one.
-const MAX_ATOMS: usize = 200_000;
+use super::budget::Budget;
+
 /// Most summands of one value; a longer sum becomes opaque.
 const MAX_SUMMANDS: usize = 8;
 
@@ -107,6 +107,11 @@ impl Value {
             constant: self.constant.wrapping_add(constant),
             summands: self.summands.clone(),
         }
+    }
+
+    /// About how much memory it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.summands.len() * size_of::<(AtomId, u64)>()
     }
 
     /// Whether the sum is short enough to be kept.
@@ -254,14 +259,61 @@ pub enum Atom {
     },
 }
 
+impl Atom {
+    /// About how much memory it takes.
+    fn bytes(&self) -> usize {
+        let inside = match self {
+            Self::Merged { options, .. } => options.iter().map(Value::bytes).sum(),
+            Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
+            Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
+            Self::Truth(condition) => condition.left.bytes() + condition.right.bytes(),
+            Self::Select {
+                condition,
+                then,
+                otherwise,
+            } => [&condition.left, &condition.right, then, otherwise]
+                .map(Value::bytes)
+                .iter()
+                .sum(),
+            Self::Entry(_) | Self::Opaque { .. } | Self::Global { .. } | Self::Call { .. } => 0,
+        };
+        size_of::<Self>() + inside
+    }
+}
+
 /// All atoms of one analysis, each once.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Atoms {
     atoms: Vec<Atom>,
     ids: HashMap<Atom, AtomId>,
+    /// What the plan for the file may take.
+    pub budget: Budget,
+}
+
+impl Clone for Atoms {
+    fn clone(&self) -> Self {
+        let bytes = self.atoms.iter().map(|atom| 2 * atom.bytes()).sum();
+        self.budget.spend(self.atoms.len() as u64);
+        if !self.budget.keep(bytes) {
+            return Self::new(self.budget.clone());
+        }
+        Self {
+            atoms: self.atoms.clone(),
+            ids: self.ids.clone(),
+            budget: self.budget.clone(),
+        }
+    }
 }
 
 impl Atoms {
+    /// None yet.
+    pub fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            ..Self::default()
+        }
+    }
+
     /// The value that consists of one atom.
     pub fn value(&mut self, atom: Atom) -> Value {
         Value::atom(self.intern(atom))
@@ -271,14 +323,12 @@ impl Atoms {
         if let Some(id) = self.ids.get(&atom) {
             return *id;
         }
-        let atom = if self.atoms.len() < MAX_ATOMS {
-            atom
-        } else {
-            Atom::Opaque {
-                address: u64::MAX,
-                index: 0,
-            }
-        };
+        // Without memory for it, it is taken for another one: the plan will be dropped.
+        if !self.budget.keep(2 * atom.bytes())
+            && let Some(last) = self.atoms.len().checked_sub(1)
+        {
+            return AtomId(u32::try_from(last).unwrap_or(u32::MAX));
+        }
         let id = AtomId(u32::try_from(self.atoms.len()).unwrap_or(u32::MAX));
         self.atoms.push(atom.clone());
         self.ids.insert(atom, id);
@@ -314,9 +364,14 @@ impl Atoms {
             _ => return None,
         };
         // An atom is made after those it consists of, so the recursion ends.
+        if !self.budget.enter() {
+            return None;
+        }
         let mut globals = options.iter().map(|option| self.as_global(option));
-        let first = globals.next()??;
-        globals.all(|other| other == Some(first)).then_some(first)
+        let first = globals.next().flatten();
+        let agree = globals.all(|other| other == first);
+        self.budget.leave();
+        first.filter(|_| agree)
     }
 
     /// Whether anything was loaded from the global at `address`.
@@ -360,7 +415,12 @@ impl Atoms {
                 && *inner >= bits
             {
                 let of = of.clone();
-                return self.zero_extended(&of, bits);
+                if !self.budget.enter() {
+                    return value.clone();
+                }
+                let extended = self.zero_extended(&of, bits);
+                self.budget.leave();
+                return extended;
             }
             if let Atom::LowByte { byte, .. } = atom
                 && bits == 8
@@ -442,6 +502,7 @@ impl Atoms {
 
     /// `value` with `atom` replaced wherever it occurs, also inside other atoms.
     pub fn substitute(&mut self, value: &Value, atom: AtomId, by: &Value) -> Value {
+        self.budget.spend(1 + value.summands.len() as u64);
         let mut result = Value::constant(value.constant);
         for (own, coefficient) in &value.summands {
             let replaced = self.substitute_atom(*own, atom, by);
@@ -455,9 +516,15 @@ impl Atoms {
             return by.clone();
         }
         // An atom is made after those it consists of, so the recursion ends.
-        if own < atom {
+        if own < atom || !self.budget.enter() {
             return Value::atom(own);
         }
+        let replaced = self.substitute_inside(own, atom, by);
+        self.budget.leave();
+        replaced
+    }
+
+    fn substitute_inside(&mut self, own: AtomId, atom: AtomId, by: &Value) -> Value {
         match self.get(own).cloned() {
             Some(Atom::ZeroExtended { bits, of }) => {
                 let of = self.substitute(&of, atom, by);

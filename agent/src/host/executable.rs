@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The largest executable that is read. A redis-server with all of its debug information is a
-/// tenth of that.
-const MAX_BYTES: u64 = 256 << 20;
+/// The largest executable that is read: half of the memory that planning for it may take. A
+/// redis-server with all of its debug information is a fifth of that.
+const MAX_BYTES: u64 = 128 << 20;
 
 /// Why an executable could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -107,9 +107,10 @@ impl Executable {
         self.id
     }
 
-    /// All bytes of the file, 256 MiB at most.
+    /// All bytes of the file, 128 MiB at most.
     pub fn read(self) -> Result<Vec<u8>, ExecutableError> {
-        let mut bytes = Vec::new();
+        // At once: a buffer that grows takes up to thrice the memory while it moves.
+        let mut bytes = Vec::with_capacity(usize::try_from(self.id.bytes).unwrap_or(0));
         // One more than allowed, to notice a file that has grown since it was opened.
         self.file
             .take(MAX_BYTES + 1)

@@ -4,9 +4,11 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod agent;
+pub mod dwarf;
 pub mod program;
 pub mod redis;
 pub mod scrape;
+pub mod servers;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};

@@ -1,0 +1,156 @@
+//! Damage to executables, from a script of bytes: what a fuzzer varies is the script.
+//!
+//! A server is megabytes, of which the plan rests on a few kilobytes. The script says what to change
+//! there: in the functions that are analysed, in the tables that they are found by, and in the
+//! file's headers.
+
+use std::ops::Range;
+
+use object::read::elf::{ElfFile64, FileHeader as _};
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _};
+
+/// The functions that a plan rests on.
+const FUNCTIONS: [&str; 5] = [
+    "performEvictions",
+    "freeMemoryIfNeeded",
+    "getMaxmemoryState",
+    "zmalloc_used_memory",
+    "freeMemoryGetNotCountedMemory",
+];
+/// Sections that are read as tables.
+const TABLES: [&str; 11] = [
+    ".note.gnu.build-id",
+    ".dynsym",
+    ".dynstr",
+    ".symtab",
+    ".strtab",
+    ".rela.dyn",
+    ".dynamic",
+    ".data",
+    ".data.rel.ro",
+    ".debug_info",
+    ".debug_abbrev",
+];
+/// Of these tables, as much as this many bytes from their beginning.
+const TABLE_BYTES: usize = 4096;
+/// Bytes of the script for one change.
+const RECORD: usize = 8;
+/// What comes close to overflow, or is the offset of nothing.
+const INTERESTING: [u64; 8] = [
+    0,
+    1,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    0x7fff_ffff_ffff_ffff,
+    0x8000_0000_0000_0000,
+    u64::MAX,
+];
+
+/// An executable, and where it is worth damaging.
+pub struct Base {
+    data: Vec<u8>,
+    regions: Vec<Range<usize>>,
+}
+
+impl Base {
+    /// Finds the places in an executable; without any, all of it is one.
+    pub fn new(data: Vec<u8>) -> Self {
+        let mut regions = regions(&data).unwrap_or_default();
+        regions.retain(|region| region.start < region.end && region.end <= data.len());
+        if regions.is_empty() {
+            regions.push(0..data.len());
+        }
+        Self { data, regions }
+    }
+
+    /// The executable with the changes that `script` asks for, 8 bytes each: what, in which region,
+    /// where in it, and to what.
+    pub fn damaged(&self, script: &[u8]) -> Vec<u8> {
+        let mut data = self.data.clone();
+        for record in script.as_chunks::<RECORD>().0 {
+            let [what, region, at_low, at_high, value @ ..] = *record;
+            let Some(region) = self.regions.get(usize::from(region) % self.regions.len()) else {
+                continue;
+            };
+            let place = usize::from(u16::from_le_bytes([at_low, at_high]));
+            let at = region.start + place % region.len().max(1);
+            self.change(&mut data, what, at, region, value);
+        }
+        data
+    }
+
+    fn change(
+        &self,
+        data: &mut Vec<u8>,
+        what: u8,
+        at: usize,
+        region: &Range<usize>,
+        value: [u8; 4],
+    ) {
+        let number = u32::from_le_bytes(value);
+        let mut put = |bytes: &[u8]| {
+            for (target, byte) in data.iter_mut().skip(at).zip(bytes) {
+                *target = *byte;
+            }
+        };
+        match what % 8 {
+            0 => put(&value[..1]),
+            1 => put(&value),
+            2 => put(&INTERESTING[usize::from(value[0] % 8)].to_le_bytes()),
+            3 => put(&[0x90; 16][..usize::from(value[0] % 16)]),
+            // A piece of the same region, such as other instructions of the same function.
+            4 => {
+                let from = region.start
+                    + usize::from(u16::from_le_bytes([value[0], value[1]])) % region.len().max(1);
+                let to = (from + 1 + usize::from(value[2] % 32)).min(region.end);
+                put(self.data.get(from..to).unwrap_or_default());
+            }
+            5 => {
+                if let Some(byte) = data.get_mut(at) {
+                    *byte ^= 1 << (value[0] % 8);
+                }
+            }
+            6 => {
+                if let Some(byte) = data.get_mut(at) {
+                    *byte = byte.wrapping_add(value[0]);
+                }
+            }
+            // Seldom, as little is left to look at: the rest of the file is gone.
+            _ if number.is_multiple_of(16) => data.truncate(at),
+            _ => put(&value[..2]),
+        }
+    }
+}
+
+/// The places in a file that a plan depends on.
+fn regions(data: &[u8]) -> Option<Vec<Range<usize>>> {
+    let file = ElfFile64::<Endianness>::parse(data).ok()?;
+    let endian = file.endian();
+    let header = file.elf_header();
+    // The file's header with the program headers behind it, and the section headers.
+    let sections = usize::try_from(header.e_shoff(endian)).ok()?;
+    let mut regions = vec![
+        0..64 + 56 * usize::from(header.e_phnum(endian)),
+        sections..sections + 64 * usize::from(header.e_shnum(endian)),
+    ];
+    for section in TABLES.iter().filter_map(|name| file.section_by_name(name)) {
+        if let Some((start, size)) = section.file_range() {
+            let start = usize::try_from(start).ok()?;
+            let size = usize::try_from(size).ok()?.min(TABLE_BYTES);
+            regions.push(start..start + size);
+        }
+    }
+    let symbols = file.symbols().chain(file.dynamic_symbols());
+    for symbol in symbols.filter(|symbol| symbol.name().is_ok_and(|name| FUNCTIONS.contains(&name)))
+    {
+        let section = file.section_by_index(symbol.section_index()?).ok()?;
+        let (offset, _) = section.file_range()?;
+        let start =
+            usize::try_from(symbol.address().checked_sub(section.address())? + offset).ok()?;
+        let function = start..start + usize::try_from(symbol.size()).ok()?;
+        // Most of the damage belongs here.
+        regions.extend(std::iter::repeat_n(function, 4));
+    }
+    Some(regions)
+}

@@ -1,0 +1,102 @@
+//! How much work and memory the plan for one file may take.
+//!
+//! Executables are not trusted: one can be made for which the analysis would not end, or not fit.
+//! As `binary` has no clock, it counts what it does, in steps of about a tenth of a microsecond. What
+//! runs out of them stops where it is, with whatever it has by then, which may be wrong: so a plan
+//! whose budget ran out is dropped as a whole, whatever it says.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Steps for one file. Planning for a server takes some hundred thousand.
+const MAX_STEPS: u64 = 12_000_000;
+/// Bytes that the analysis of one file may keep. A server takes a few million.
+const MAX_BYTES: u64 = 64 << 20;
+/// How deep an analysis may go into values that are made of values.
+const MAX_DEPTH: u32 = 256;
+
+/// What is left for one file; its clones share it.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    left: Rc<Left>,
+}
+
+#[derive(Debug)]
+struct Left {
+    steps: Cell<u64>,
+    bytes: Cell<u64>,
+    depth: Cell<u32>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            left: Rc::new(Left {
+                steps: Cell::new(MAX_STEPS),
+                bytes: Cell::new(MAX_BYTES),
+                depth: Cell::new(MAX_DEPTH),
+            }),
+        }
+    }
+}
+
+impl Budget {
+    /// Takes some steps; whether there were as many.
+    pub fn spend(&self, steps: u64) -> bool {
+        match self.left.steps.get().checked_sub(steps) {
+            Some(left) => {
+                self.left.steps.set(left);
+                !self.is_spent()
+            }
+            None => {
+                self.exhaust();
+                false
+            }
+        }
+    }
+
+    /// Takes steps for looking through so many bytes; whether there were as many.
+    pub fn scan(&self, bytes: usize) -> bool {
+        self.spend(1 + bytes as u64 / 256)
+    }
+
+    /// Takes memory that is kept; whether there was as much.
+    pub fn keep(&self, bytes: usize) -> bool {
+        match self.left.bytes.get().checked_sub(bytes as u64) {
+            Some(left) => {
+                self.left.bytes.set(left);
+                !self.is_spent()
+            }
+            None => {
+                self.exhaust();
+                false
+            }
+        }
+    }
+
+    /// Goes one level deeper, if that is not too deep; then [`Self::leave`] must follow.
+    pub fn enter(&self) -> bool {
+        let depth = self.left.depth.get().checked_sub(1);
+        let Some(depth) = depth.filter(|_| self.spend(1)) else {
+            self.exhaust();
+            return false;
+        };
+        self.left.depth.set(depth);
+        true
+    }
+
+    /// Comes back from one level deeper.
+    pub fn leave(&self) {
+        self.left.depth.set(self.left.depth.get() + 1);
+    }
+
+    /// Whether it ran out, so that nothing found since can be trusted.
+    pub fn is_spent(&self) -> bool {
+        self.left.steps.get() == 0
+    }
+
+    /// Ends it: something was found that is too large.
+    pub fn exhaust(&self) {
+        self.left.steps.set(0);
+    }
+}

@@ -1,0 +1,136 @@
+//! The sides that are compared: who watches the server while it is measured.
+
+use std::{path::Path, thread, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    rivals::{self, Rival},
+    target::Target,
+};
+use crate::{agent::Agent, redis::Server};
+
+/// How long the agent takes at most to read what happened.
+const SETTLE: Duration = Duration::from_millis(800);
+/// The share of the commands of which a call must have been counted. Each command makes one; a
+/// few calls may fall between attaching and the first command, and before the last reading.
+const COUNTED: f64 = 0.99;
+
+/// Who watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Nobody.
+    Bare,
+    /// evictscope, in a probe mode.
+    Evictscope(&'static str),
+    /// Another tool.
+    Rival(Rival),
+}
+
+impl Side {
+    /// All of them. What is compared with comes first.
+    pub const ALL: [Self; 5] = [
+        Self::Bare,
+        Self::EVICTING_ONLY,
+        Self::EVERY_CALL,
+        Self::FUNCLATENCY,
+        Self::Rival(Rival::Bpftrace),
+    ];
+    /// Only evicting calls are probed.
+    pub const EVICTING_ONLY: Self = Self::Evictscope("evicting-only");
+    /// All eviction calls are probed.
+    pub const EVERY_CALL: Self = Self::Evictscope("every-call");
+    /// What the targets are about.
+    pub const FUNCLATENCY: Self = Self::Rival(Rival::Funclatency);
+
+    /// For the tables.
+    pub fn name(self) -> String {
+        match self {
+            Self::Bare => "bare".to_owned(),
+            Self::Evictscope(mode) => format!("evictscope {mode}"),
+            Self::Rival(Rival::Funclatency) => "funclatency".to_owned(),
+            Self::Rival(Rival::Bpftrace) => "bpftrace".to_owned(),
+        }
+    }
+
+    /// Begins to watch the server.
+    pub fn watch(self, agent: &Path, server: &Server, target: &Target) -> Result<Watch> {
+        Ok(match self {
+            Self::Bare => Watch::Nobody,
+            Self::Evictscope(mode) => {
+                let mut agent = Agent::start(agent, &["--probe-mode", mode])?;
+                agent.wait_for(server, || false)?;
+                Watch::Evictscope { agent, mode }
+            }
+            Self::Rival(rival) => Watch::Rival(rivals::Watching::start(rival, server, target)?),
+        })
+    }
+}
+
+/// Somebody who watches, until it is finished or dropped.
+pub enum Watch {
+    /// Nobody does.
+    Nobody,
+    /// The agent.
+    Evictscope {
+        /// It.
+        agent: Agent,
+        /// Its probe mode.
+        mode: &'static str,
+    },
+    /// Another tool.
+    Rival(rivals::Watching),
+}
+
+/// What was counted by the one who watched.
+#[derive(Clone, Copy, Default)]
+pub struct Counted {
+    /// Eviction calls of any kind, where all are counted.
+    pub calls: Option<f64>,
+    /// Evicting calls, where they are told apart.
+    pub evicting: Option<f64>,
+}
+
+impl Watch {
+    /// Ends it, and makes sure that it did watch while the server answered `commands` commands.
+    pub fn finish(self, server: &Server, commands: u32) -> Result<Counted> {
+        let counted = match self {
+            Self::Nobody => Counted::default(),
+            Self::Rival(watching) => Counted {
+                calls: Some(watching.finish()?),
+                evicting: None,
+            },
+            Self::Evictscope { mut agent, mode } => {
+                thread::sleep(SETTLE);
+                let reading = agent.read(server)?;
+                let in_mode = reading.sum("evictscope_probe_mode", &[("mode", mode)]);
+                ensure!(
+                    in_mode == Some(1.0),
+                    "evictscope is not in the probe mode {mode} it was started in"
+                );
+                let calls = |kind| {
+                    reading
+                        .sum("evictscope_eviction_calls_total", &[("kind", kind)])
+                        .context("evictscope counts no eviction calls: is its plan refused?")
+                };
+                let evicting = calls("evicting")?;
+                let all = match mode {
+                    "every-call" => Some(evicting + calls("noop")?),
+                    _ => None,
+                };
+                Counted {
+                    calls: all,
+                    evicting: Some(evicting),
+                }
+            }
+        };
+        if let Some(calls) = counted.calls {
+            ensure!(
+                calls >= COUNTED * f64::from(commands),
+                "only {calls} calls were counted of {commands} commands: the probes were not \
+                 attached all the time"
+            );
+        }
+        Ok(counted)
+    }
+}
