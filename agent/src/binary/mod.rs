@@ -5,7 +5,8 @@
 //! control-flow graph) → [`execute`] (what every register holds at every instruction, as
 //! [`value`]s in a [`state`]) → [`goal`] (where the eviction goal is computed, inlined) or [`called`]
 //! (by a call) → [`recipe`] (how to recover each variable) and [`exits`] (where an evicting call
-//! ends) → [`ProbePlan`]. [`members`] finds the members of `server`, [`emulation`] knows which
+//! ends) → [`ProbePlan`]. [`members`] finds the members of `server` and, with [`machine`], the
+//! allocator's counters, [`emulation`] knows which
 //! instructions are cheap to probe; [`planner`] joins them all.
 //!
 //! Deliberately absent, and refused by name: DWARF, and inlined copies that decide in more than one

@@ -1,9 +1,9 @@
-//! The members of `struct redisServer server`, and the allocator's counter.
+//! The members of `struct redisServer server`, and the allocator's counters.
 //!
-//! Three sources, each cross-checked with the others: the static table of configuration directives
-//! (`standardConfig` entries in config.c), which gives addresses; the data flow of the eviction
-//! function; and the table of known layouts, which counts only where everything else that is known
-//! agrees with exactly one layout.
+//! Three sources, in this order of trust, each cross-checked with the others: the static table of
+//! configuration directives (`standardConfig` entries in config.c), which gives addresses; the data
+//! flow, of what the eviction loop counts and of what INFO and MEMORY STATS print; and the table of
+//! known layouts, which counts only where everything else that is known agrees with it.
 
 mod client_memory;
 mod config_table;

@@ -263,7 +263,7 @@ fn the_layout_says_where_server_begins() {
 
 #[test]
 fn layouts_that_differ_in_what_is_read_are_refused() {
-    // The four directives lie alike in 6.0.1 and 6.0.6, but the statistics do not.
+    // The four directives lie alike in 6.0.0 and 6.0.4 to 6.0.6, but the statistics do not.
     let Some(data) = with_layout("redis 6.0.6") else {
         return;
     };
@@ -271,7 +271,7 @@ fn layouts_that_differ_in_what_is_read_are_refused() {
     assert!(
         found
             .as_ref()
-            .is_err_and(|why| why.contains("redis 6.0.1 and redis 6.0.6")),
+            .is_err_and(|why| why.contains("redis 6.0.0 and redis 6.0.4")),
         "{found:?}"
     );
     // The eviction function or the version tells them apart.
@@ -287,7 +287,8 @@ fn layouts_that_differ_only_in_what_lies_before_give_no_offsets() {
     let Some(data) = with_layout("redis 6.0.14") else {
         return;
     };
-    let found = server_of(&data, &redis("6.0.13"), |_| None);
+    // A release whose layout is not known.
+    let found = server_of(&data, &redis("6.0.99"), |_| None);
     assert!(matches!(found, Ok((_, false))), "{found:?}");
     assert_eq!(server_of(&data, &redis("6.0.14"), |_| None), Ok((0, true)));
 }
@@ -356,7 +357,14 @@ fn debians_server_is_planned_for_without_any_name() {
         assert_eq!(plan.functions[0], whole.functions[0]);
         assert_eq!(plan.sites, whole.sites);
         assert_eq!(plan.variables, whole.variables);
-        assert_eq!(plan.members, whole.members);
+        let places = |plan: &ProbePlan| -> Vec<_> {
+            let members = plan.members.iter();
+            members
+                .map(|member| (member.name, member.address, member.offset, member.counters))
+                .collect()
+        };
+        // Without names fewer methods find them.
+        assert_eq!(places(&plan), places(&whole));
         assert_eq!(plan.version, whole.version);
         assert_eq!(plan.refusals, []);
     }
