@@ -9,6 +9,9 @@ use super::units::{Entry, EntryId, Units};
 const SERVER: &str = "server";
 const COUNTER: &str = "used_memory";
 
+/// Most of each that are looked at further; there is one of each in a server, and perhaps a clone.
+const MAX_FOUND: usize = 64;
+
 /// A variable with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Global {
@@ -127,7 +130,8 @@ impl Globals {
         let Some(of) = units.type_of(id.unit, entry) else {
             return;
         };
-        if !list.iter().any(|known| known.address == address) {
+        let is_new = !list.iter().any(|known| known.address == address);
+        if is_new && list.len() < MAX_FOUND {
             list.push(Global { address, of });
         }
     }
@@ -142,7 +146,7 @@ impl Globals {
         let has_code = [constants::DW_AT_low_pc, constants::DW_AT_ranges]
             .iter()
             .any(|attribute| entry.attr(*attribute).is_some());
-        if !has_code {
+        if !has_code || self.functions.len() >= MAX_FOUND {
             return;
         }
         let name = units.name(id.unit, entry);

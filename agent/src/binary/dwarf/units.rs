@@ -24,6 +24,12 @@ const MAX_STEPS: u64 = 60_000_000;
 const MAX_ORIGINS: usize = 8;
 /// Most address ranges of one entry.
 const MAX_RANGES: usize = 4_096;
+/// Most bytes of all abbreviation tables; they are kept parsed. A redis-server has 200 kB.
+const MAX_ABBREVIATIONS: usize = 4 << 20;
+/// Longest name that is looked at; longer ones are none that is looked for.
+const MAX_NAME: usize = 64;
+/// How many bytes of text in an entry weigh as much as an attribute.
+const BYTES_PER_STEP: usize = 64;
 
 /// A debugging information entry.
 pub type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
@@ -53,6 +59,9 @@ impl<'a> Units<'a> {
     ///
     /// Where there are too many.
     pub fn read(dwarf: Dwarf<Reader<'a>>) -> Result<Self, DwarfError> {
+        if dwarf.debug_abbrev.reader().len() > MAX_ABBREVIATIONS {
+            return Err(DwarfError::TooLarge);
+        }
         let mut headers = Vec::new();
         let mut found = dwarf.units();
         // A header that cannot be read ends the list.
@@ -146,7 +155,16 @@ impl<'a> Units<'a> {
     /// An entry, where there is one at `id`.
     pub fn entry(&self, id: EntryId) -> Option<Entry<'a>> {
         let entry = self.units.get(id.unit)?.entry(id.offset).ok()?;
-        self.count(entry.attrs().len()).ok()?;
+        // An entry that many refer to is read again for each, with the text in it.
+        let text = entry
+            .attrs()
+            .iter()
+            .map(|attribute| match attribute.value() {
+                AttributeValue::String(text) => text.len() / BYTES_PER_STEP,
+                _ => 0,
+            });
+        let text: usize = text.sum();
+        self.count(entry.attrs().len() + text).ok()?;
         Some(entry)
     }
 
@@ -212,14 +230,36 @@ impl<'a> Units<'a> {
         let (mut unit, mut entry) = (unit, entry.clone());
         for _ in 0..MAX_ORIGINS {
             if let Some(name) = entry.attr_value(constants::DW_AT_name) {
-                let name = self.dwarf.attr_string(self.units.get(unit)?, name).ok()?;
-                return std::str::from_utf8(name.slice()).ok();
+                return self.text(self.units.get(unit)?, name);
             }
             let origin = self.origin(unit, &entry)?;
             entry = self.entry(origin)?;
             unit = origin.unit;
         }
         None
+    }
+
+    /// A name, without looking for its end further than any name goes.
+    fn text(&self, unit: &Unit<Reader<'a>>, value: AttributeValue<Reader<'a>>) -> Option<&'a str> {
+        let (section, offset) = match value {
+            AttributeValue::String(text) => {
+                let text = text.slice();
+                return (text.len() <= MAX_NAME).then(|| std::str::from_utf8(text).ok())?;
+            }
+            AttributeValue::DebugStrRef(offset) => (self.dwarf.debug_str.reader(), offset.0),
+            AttributeValue::DebugLineStrRef(offset) => {
+                (self.dwarf.debug_line_str.reader(), offset.0)
+            }
+            AttributeValue::DebugStrOffsetsIndex(index) => {
+                let offset = self.dwarf.string_offset(unit, index).ok()?;
+                (self.dwarf.debug_str.reader(), offset.0)
+            }
+            _ => return None,
+        };
+        let bytes = section.slice().get(offset..)?;
+        let bytes = bytes.get(..MAX_NAME).unwrap_or(bytes);
+        let end = memchr::memchr(0, bytes)?;
+        std::str::from_utf8(bytes.get(..end)?).ok()
     }
 
     /// What an entry says of its type, itself or through the entry it is an instance of.

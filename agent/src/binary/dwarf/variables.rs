@@ -16,6 +16,8 @@ use super::units::{Entry, EntryId, Units};
 const CALCULATION: &str = "getMaxmemoryState";
 /// How deep blocks and inlined functions stand in each other.
 const MAX_NESTING: usize = 128;
+/// Most copies of the calculation, and most goal variables in a scope.
+const MAX_COPIES: usize = 64;
 /// Most entries of one location list.
 const MAX_LOCATIONS: usize = 4_096;
 
@@ -88,7 +90,7 @@ pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError>
             (None, _) => Scope::Function,
             (Some(scope), constants::DW_TAG_lexical_block) => scope,
             (Some(Scope::Function), constants::DW_TAG_inlined_subroutine)
-                if units.name(id.unit, entry) == Some(CALCULATION) =>
+                if copies.len() < MAX_COPIES && units.name(id.unit, entry) == Some(CALCULATION) =>
             {
                 copies.push(Copy {
                     called_at: (
@@ -100,13 +102,14 @@ pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError>
                 });
                 Scope::Copy(copies.len() - 1)
             }
-            (Some(Scope::Function), constants::DW_TAG_variable) => {
+            (Some(Scope::Function), constants::DW_TAG_variable) if found.own.len() < MAX_COPIES => {
                 let found = &mut found.own;
                 found.extend(variable(units, id.unit, entry, &own_ranges, frame.as_ref()));
                 Scope::Other
             }
             (Some(Scope::Copy(index)), constants::DW_TAG_variable) => {
-                if let Some(copy) = copies.get_mut(index) {
+                let copy = copies.get_mut(index);
+                if let Some(copy) = copy.filter(|copy| copy.variables.len() < MAX_COPIES) {
                     let found = variable(units, id.unit, entry, &copy.ranges, frame.as_ref());
                     copy.variables.extend(found);
                 }
