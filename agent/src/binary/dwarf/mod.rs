@@ -2,13 +2,15 @@
 //! planning, independent of the data flow.
 //!
 //! [`sections`] → [`units`] → [`globals`] (one pass over what stands directly in the units) →
-//! [`server`] (members, by offset) and [`variables`] (the goal variables, by [`location`]).
+//! [`server`] (members, by offset) and [`variables`] (the goal variables, by [`location`]). Entries
+//! say much only through others: [`references`].
 //!
 //! Deliberately absent: line numbers, type units (`-fdebug-types-section`), split DWARF (`.dwo`) and
 //! supplementary files (`.gnu_debugaltlink`): what only those would tell is not known.
 
 mod globals;
 mod location;
+mod references;
 mod sections;
 mod server;
 mod units;

@@ -1,4 +1,4 @@
-//! The units of `.debug_info`, and how their entries refer to each other.
+//! The units of `.debug_info` and their entries.
 //!
 //! What gimli offers to make a unit also reads its line number program, and an abbreviation table
 //! again for each unit that names it. Here neither is read twice, so the work grows with the size of
@@ -20,14 +20,10 @@ use super::sections::Reader;
 const MAX_UNITS: usize = 100_000;
 /// Most entries and attributes that are looked at, in all. A redis-server has about 2 million.
 const MAX_STEPS: u64 = 60_000_000;
-/// How many references are followed from one entry to the one that has its name.
-const MAX_ORIGINS: usize = 8;
 /// Most address ranges of one entry.
 const MAX_RANGES: usize = 4_096;
 /// Most bytes of all abbreviation tables; they are kept parsed. A redis-server has 200 kB.
 const MAX_ABBREVIATIONS: usize = 4 << 20;
-/// Longest name that is looked at; longer ones are none that is looked for.
-const MAX_NAME: usize = 64;
 /// How many bytes of text in an entry weigh as much as an attribute.
 const BYTES_PER_STEP: usize = 64;
 
@@ -206,81 +202,6 @@ impl<'a> Units<'a> {
             }
         }
         Ok(())
-    }
-
-    /// The entry that an attribute of an entry in `unit` refers to, there or in another unit.
-    pub fn reference(&self, unit: usize, value: AttributeValue<Reader<'a>>) -> Option<EntryId> {
-        match value {
-            AttributeValue::UnitRef(offset) => Some(EntryId { unit, offset }),
-            AttributeValue::DebugInfoRef(offset) => {
-                let after = self
-                    .units
-                    .partition_point(|unit| unit.header.offset().0 <= offset.0);
-                let unit = after.checked_sub(1)?;
-                let header = &self.units.get(unit)?.header;
-                let offset = offset.to_unit_offset(header)?;
-                Some(EntryId { unit, offset })
-            }
-            _ => None,
-        }
-    }
-
-    /// The name of an entry, its own or that of the entry it is an instance of.
-    pub fn name(&self, unit: usize, entry: &Entry<'a>) -> Option<&'a str> {
-        let (mut unit, mut entry) = (unit, entry.clone());
-        for _ in 0..MAX_ORIGINS {
-            if let Some(name) = entry.attr_value(constants::DW_AT_name) {
-                return self.text(self.units.get(unit)?, name);
-            }
-            let origin = self.origin(unit, &entry)?;
-            entry = self.entry(origin)?;
-            unit = origin.unit;
-        }
-        None
-    }
-
-    /// A name, without looking for its end further than any name goes.
-    fn text(&self, unit: &Unit<Reader<'a>>, value: AttributeValue<Reader<'a>>) -> Option<&'a str> {
-        let (section, offset) = match value {
-            AttributeValue::String(text) => {
-                let text = text.slice();
-                return (text.len() <= MAX_NAME).then(|| std::str::from_utf8(text).ok())?;
-            }
-            AttributeValue::DebugStrRef(offset) => (self.dwarf.debug_str.reader(), offset.0),
-            AttributeValue::DebugLineStrRef(offset) => {
-                (self.dwarf.debug_line_str.reader(), offset.0)
-            }
-            AttributeValue::DebugStrOffsetsIndex(index) => {
-                let offset = self.dwarf.string_offset(unit, index).ok()?;
-                (self.dwarf.debug_str.reader(), offset.0)
-            }
-            _ => return None,
-        };
-        let bytes = section.slice().get(offset..)?;
-        let bytes = bytes.get(..MAX_NAME).unwrap_or(bytes);
-        let end = memchr::memchr(0, bytes)?;
-        std::str::from_utf8(bytes.get(..end)?).ok()
-    }
-
-    /// What an entry says of its type, itself or through the entry it is an instance of.
-    pub fn type_of(&self, unit: usize, entry: &Entry<'a>) -> Option<EntryId> {
-        let (mut unit, mut entry) = (unit, entry.clone());
-        for _ in 0..MAX_ORIGINS {
-            if let Some(of) = entry.attr_value(constants::DW_AT_type) {
-                return self.reference(unit, of);
-            }
-            let origin = self.origin(unit, &entry)?;
-            entry = self.entry(origin)?;
-            unit = origin.unit;
-        }
-        None
-    }
-
-    fn origin(&self, unit: usize, entry: &Entry<'a>) -> Option<EntryId> {
-        let origin = entry
-            .attr_value(constants::DW_AT_abstract_origin)
-            .or_else(|| entry.attr_value(constants::DW_AT_specification))?;
-        self.reference(unit, origin)
     }
 
     /// The code that belongs to an entry.
