@@ -25,7 +25,7 @@ const MAX_RANGES: usize = 4_096;
 /// Most bytes of all abbreviation tables; they are kept parsed. A redis-server has 200 kB.
 const MAX_ABBREVIATIONS: usize = 4 << 20;
 /// How many bytes of text in an entry weigh as much as an attribute.
-const BYTES_PER_STEP: usize = 64;
+const BYTES_PER_STEP: usize = 16;
 
 /// A debugging information entry.
 pub type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
