@@ -16,6 +16,9 @@ use super::plan::{MemberPlan, Method, ProbePlan, VariablePlan, variable_name};
 use super::state::State;
 use super::value::{Atom, Value};
 
+/// What the allocator's counter is called, in plans and in Redis.
+const COUNTER: &str = "used_memory";
+
 /// What DWARF has to say about a variable that the data flow found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -218,16 +221,12 @@ pub fn of_members(plan: &mut ProbePlan, debug: &DebugInfo) {
             (*name, address, Some(*offset))
         }));
     }
-    // The counter is only confirmed: allocators may count in more places than the one of that name.
-    let counter = plan.members.iter().any(|member| {
-        member.name == "used_memory" && member.counters.is_none_or(|counters| counters.most == 1)
-    });
-    known.extend(
-        debug
-            .counter
-            .filter(|_| counter)
-            .map(|address| ("used_memory", address, None)),
-    );
+    // The counter is only confirmed, where it is one: allocators may count in more places than the
+    // one of that name.
+    let is_one = |own: &MemberPlan| own.name == COUNTER && own.counters.is_none();
+    if plan.members.iter().any(is_one) {
+        known.extend(debug.counter.map(|address| (COUNTER, address, None)));
+    }
     for (name, address, offset) in known {
         let Some(at) = plan.members.iter().position(|member| member.name == name) else {
             plan.refusals.retain(|refusal| refusal.what != name);
