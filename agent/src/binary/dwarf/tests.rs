@@ -240,6 +240,7 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
         .replace("mem_reported", "placeholder")
         .replace("mem_tofree", "mem_reported")
         .replace("placeholder", "mem_tofree");
+    assert_ne!(swapped, SOURCE);
     for (form, level, names) in [
         (CALLED, "-O2", &["mem_reported", "mem_tofree"][..]),
         // Here DWARF has no place for what it calls mem_tofree where the goal is known.
@@ -281,7 +282,11 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
 #[test]
 fn members_of_another_build_are_refused_by_name() {
     let workshop = Workshop::new();
-    let larger = SOURCE.replace("long between[20];", "long between[21];");
+    let larger = SOURCE.replace(
+        "unsigned int maxclients;",
+        "long more; unsigned int maxclients;",
+    );
+    assert_ne!(larger, SOURCE);
     if workshop.compile("gcc", SOURCE, CALLED, &["-O2"]).is_none() {
         return;
     }
