@@ -38,5 +38,5 @@ fuzz_target!(|input: &[u8]| {
         Some(base) => base.damaged(rest),
         None => rest.to_vec(),
     };
-    let _ = binary::plan(&file);
+    let _ = binary::plan(&file, None);
 });

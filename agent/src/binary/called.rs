@@ -13,7 +13,7 @@ use iced_x86::FlowControl;
 use super::callees;
 use super::code::{EdgeKind, FunctionCode};
 use super::execute::Execution;
-use super::goal::{self, GoalCopy};
+use super::goal::{self, Form, GoalCopy};
 use super::image::Image;
 use super::members;
 use super::paths;
@@ -218,6 +218,7 @@ fn in_caller(
     let (deciding_block, over_edge, over_block) = test_of_result(execution, site)?;
     Some(CalledCopy {
         goal: GoalCopy {
+            form: Form::Called,
             deciding_block,
             over_edge,
             over_block,

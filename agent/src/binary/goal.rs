@@ -20,9 +20,20 @@ const MAX_RESOLUTIONS: usize = 8;
 /// Most blocks between the deciding branch and a goal site.
 const MAX_CHAIN: usize = 16;
 
+/// How the eviction function comes to its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By an inlined copy of `getMaxmemoryState()`.
+    Inlined,
+    /// By a call of it.
+    Called,
+}
+
 /// The copy of the calculation that sets the goal.
 #[derive(Debug)]
 pub struct GoalCopy {
+    /// Whether it is inlined.
+    pub form: Form,
     /// The block whose last instruction decides whether memory is over the limit.
     pub deciding_block: usize,
     /// The edge it takes where it is.
@@ -95,6 +106,7 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, G
         });
         if let Some((mem_reported, overhead)) = source {
             return Ok(GoalCopy {
+                form: Form::Inlined,
                 deciding_block: block,
                 over_edge,
                 over_block,
@@ -158,7 +170,7 @@ fn before_decision(code: &FunctionCode, goal: &GoalCopy) -> Vec<usize> {
 }
 
 /// Every instruction that all evicting calls pass after the deciding branch.
-fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
+pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
     let mut found = Vec::new();
     let code = execution.code;
     let mut next = Some(goal.over_block);

@@ -156,6 +156,17 @@ impl<'data> Image<'data> {
         Ok(image)
     }
 
+    /// Adds the names that the executable's debug file has, whose whole content is `debug`; the
+    /// executable's own go before.
+    ///
+    /// # Errors
+    ///
+    /// Where it is no ELF file.
+    pub fn add_symbols_of(&mut self, debug: &'data [u8]) -> Result<(), ImageError> {
+        self.read_symbols(&ElfFile64::parse(debug)?);
+        Ok(())
+    }
+
     fn read_symbols(&mut self, file: &ElfFile64<'data, Endianness>) {
         let symbols = file
             .symbols()
@@ -377,7 +388,8 @@ fn is_clone_of(clone: &str, name: &str) -> bool {
         .is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// Lower-case hexadecimal.
+pub fn hexadecimal(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.

@@ -9,14 +9,19 @@
 //! allocator's counters, [`emulation`] knows which
 //! instructions are cheap to probe; [`planner`] joins them all.
 //!
-//! Deliberately absent, and refused by name: DWARF, and inlined copies that decide in more than one
-//! place.
+//! Where there is debug information, [`dwarf`] reads what it says of the same things, and [`agreement`]
+//! compares the two; [`debug_names`] tells which separate file belongs to an executable.
+//!
+//! Deliberately absent, and refused by name: inlined copies that decide in more than one place.
 
+mod agreement;
 mod bounds;
 mod budget;
 mod called;
 mod callees;
 mod code;
+mod debug_names;
+mod dwarf;
 mod emulation;
 mod execute;
 mod exits;
@@ -37,6 +42,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub use debug_names::DebugFileNames;
 pub use image::Image;
 pub use plan::{
     Confidence, Counters, Method, Operand, ProbePlan, Recipe, Site, Sites, variable_name,

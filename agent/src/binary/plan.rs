@@ -29,6 +29,14 @@ pub struct ProbePlan {
 }
 
 impl ProbePlan {
+    /// Adds something that could not be found.
+    pub fn refuse(&mut self, what: &str, why: &str) {
+        self.refusals.push(Refusal {
+            what: what.to_owned(),
+            why: why.to_owned(),
+        });
+    }
+
     /// Whether all four goal variables are certain.
     pub fn is_certain(&self) -> bool {
         self.variables
@@ -127,18 +135,44 @@ pub struct VariablePlan {
     pub confidence: Confidence,
 }
 
+impl VariablePlan {
+    /// Makes it one that is not known.
+    pub fn withdraw(&mut self) {
+        self.recipe = None;
+        self.method = Method::None;
+        self.confidence = Confidence::None;
+    }
+}
+
 /// How an item was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
+    /// Debug information only.
+    Dwarf,
     /// Symbolic execution of the machine code.
     Dataflow,
+    /// Debug information, and one of the other methods, which agree.
+    Both,
     /// The static table of configuration directives.
     ConfigTable,
     /// The table of known layouts of `struct redisServer`.
     KnownLayout,
     /// Not found.
     None,
+}
+
+impl std::fmt::Display for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Dwarf => "DWARF",
+            Self::Dataflow => "data flow",
+            Self::Both => "both",
+            Self::ConfigTable => "configuration table",
+            Self::KnownLayout => "known layout",
+            Self::None => "none",
+        })
+    }
 }
 
 /// How far an item can be trusted.
@@ -274,11 +308,16 @@ const NAMES_4: [&str; 16] = [
     "r13d", "r14d", "r15d",
 ];
 
+/// What a register of 8 bytes is called, by its x86-64 number.
+pub fn register_name(number: u8) -> &'static str {
+    NAMES_8.get(usize::from(number)).copied().unwrap_or("?")
+}
+
 impl std::fmt::Display for Operand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = |number: u8, width: u8| {
-            let names = if width == 4 { &NAMES_4 } else { &NAMES_8 };
-            names.get(usize::from(number)).copied().unwrap_or("?")
+        let name = |number: u8, width: u8| match width {
+            4 => NAMES_4.get(usize::from(number)).copied().unwrap_or("?"),
+            _ => register_name(number),
         };
         match self {
             Self::Register {

@@ -3,8 +3,10 @@
 use evictscope_ebpf::VARIABLES;
 use iced_x86::{Formatter as _, GasFormatter, Instruction};
 
+use super::agreement::{self, Verdict};
 use super::called;
 use super::code::FunctionCode;
+use super::dwarf::{self, DebugInfo};
 use super::emulation;
 use super::execute::Execution;
 use super::exits::{self, Exit};
@@ -13,8 +15,8 @@ use super::image::{Image, ImageError};
 use super::members::{self, ConfigTable, KnownLayout, NoLayout, ServerFacts};
 use super::names::{self, Identity, Server, Texts};
 use super::plan::{
-    Confidence, Counters, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Refusal, Site,
-    Sites, VariablePlan, variable_name,
+    Confidence, Counters, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Site, Sites,
+    VariablePlan, variable_name,
 };
 use super::recipe::Reach;
 use super::value::Value;
@@ -31,22 +33,28 @@ pub fn build_id(data: &[u8]) -> Result<Option<String>, ImageError> {
     Ok(Image::parse(data)?.build_id().map(str::to_owned))
 }
 
-/// Plans the probes of the executable whose whole content is `data`.
+/// Plans the probes of the executable whose whole content is `data`, with the help of the debug
+/// information in it, or else in the file whose whole content is `debug`: the one that belongs to
+/// this very executable ([`DebugFileNames`](super::DebugFileNames) tells).
 ///
 /// What cannot be found is refused by name in the plan itself.
 ///
 /// # Errors
 ///
 /// Where `data` is not an x86-64 ELF executable.
-pub fn plan(data: &[u8]) -> Result<ProbePlan, ImageError> {
+pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ImageError> {
     let mut image = Image::parse(data)?;
+    if let Some(debug) = debug {
+        image.add_symbols_of(debug)?;
+    }
     let texts = names::find(&mut image);
     let mut planner = Planner {
         image: &image,
         texts: &texts,
+        debug: DebugInfo::default(),
         plan: empty(&image),
     };
-    planner.run();
+    planner.run(data, debug);
     planner.drop_if_spent();
     Ok(planner.plan)
 }
@@ -77,17 +85,18 @@ fn empty(image: &Image<'_>) -> ProbePlan {
 struct Planner<'a, 'data> {
     image: &'a Image<'data>,
     texts: &'a Texts,
+    debug: DebugInfo,
     plan: ProbePlan,
 }
 
 impl Planner<'_, '_> {
-    fn run(&mut self) {
+    fn run(&mut self, data: &[u8], debug: Option<&[u8]>) {
         let config = members::config_table(self.image);
         let policy = config
             .as_ref()
             .ok()
             .and_then(|config| config.get("maxmemory_policy"));
-        let Some(code) = self.eviction_function(policy.copied()) else {
+        let Some(code) = self.eviction_function(policy.copied(), data, debug) else {
             return;
         };
         self.plan.sites.entry = self.entry_site(&code);
@@ -117,8 +126,10 @@ impl Planner<'_, '_> {
         if let Some(goal) = &goal {
             self.goal_site(&mut execution, goal, maxmemory);
             self.done_sites(&mut execution, goal);
+            self.compare_variables(&mut execution, goal);
         }
         self.members(&mut execution, &config, counter);
+        agreement::of_members(&mut self.plan, &self.debug);
     }
 
     /// Where the budget ran out, what was found by then may be wrong, so nothing of it stays.
@@ -132,11 +143,48 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn eviction_function(&mut self, policy: Option<u64>) -> Option<FunctionCode> {
+    /// Reads what DWARF says, in the executable or else in its debug file.
+    fn read_debug_info(&mut self, data: &[u8], debug: Option<&[u8]>, address: u64) {
+        for data in std::iter::once(data).chain(debug) {
+            let eviction = dwarf::Asked {
+                names: &names::EVICTION_CALLS,
+                entry: Some(address),
+            };
+            match dwarf::read(data, eviction) {
+                Ok(Some(info)) => {
+                    self.debug = info;
+                    return;
+                }
+                Ok(None) => {}
+                Err(why) => self.refuse("dwarf", &why.to_string()),
+            }
+        }
+    }
+
+    /// The eviction function; where DWARF has it too, both must agree.
+    fn eviction_function(
+        &mut self,
+        policy: Option<u64>,
+        data: &[u8],
+        debug: Option<&[u8]>,
+    ) -> Option<FunctionCode> {
         let function = names::eviction_call(self.image, self.texts, policy)
             .map_err(|why| self.refuse("eviction_call", &why))
             .ok()?;
         let address = function.address;
+        self.read_debug_info(data, debug, address);
+        if let Some(other) = self.debug.eviction_function
+            && other.address != address
+        {
+            self.refuse(
+                "eviction_call",
+                &format!(
+                    "{} is at {address:#x}, but DWARF has {} at {:#x}: debug information of another build",
+                    function.name, other.name, other.address
+                ),
+            );
+            return None;
+        }
         self.plan.functions.push(function);
         FunctionCode::decode(self.image, address)
             .map_err(|error| self.refuse("eviction_call", &error.to_string()))
@@ -250,6 +298,26 @@ impl Planner<'_, '_> {
                     variable.confidence = Confidence::Certain;
                 }
                 variable.recipe.clone_from(&recipe);
+            }
+        }
+    }
+
+    /// Compares what the data flow found with what DWARF says, and refuses what differs.
+    fn compare_variables(&mut self, execution: &mut Execution<'_>, goal: &GoalCopy) {
+        for (index, variable) in VARIABLES.into_iter().enumerate() {
+            let Some(plan) = self.plan.variables.get_mut(index) else {
+                continue;
+            };
+            if plan.recipe.is_none() {
+                continue;
+            }
+            match agreement::of_variable(execution, goal, variable, &self.debug) {
+                Verdict::Same => plan.method = Method::Both,
+                Verdict::Silent => {}
+                Verdict::Different(why) => {
+                    plan.withdraw();
+                    self.refuse(variable_name(variable), &why);
+                }
             }
         }
     }
@@ -401,10 +469,7 @@ impl Planner<'_, '_> {
     }
 
     fn refuse(&mut self, what: &str, why: &str) {
-        self.plan.refusals.push(Refusal {
-            what: what.to_owned(),
-            why: why.to_owned(),
-        });
+        self.plan.refuse(what, why);
     }
 
     fn site(&self, instruction: &Instruction) -> Option<Site> {

@@ -6,6 +6,7 @@ use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::Selection;
+use super::debug_files::DebugFiles;
 use crate::binary;
 use crate::host::{Executable, Scanner, ServerProcess};
 
@@ -173,7 +174,9 @@ fn servers(report: &mut Report, mut scanner: Scanner) {
 /// What can be seen of one server, in words.
 fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
     let data = Executable::open(&server.exe_proc_path)?.read()?;
-    let plan = binary::plan(&data)?;
+    let debug = DebugFiles::default();
+    let debug = debug.find_for_process(&data, &server.exe, server.identity.pid)?;
+    let plan = binary::plan(&data, debug.data())?;
     let product = plan.product.as_deref().unwrap_or("unknown product");
     let version = plan.version.as_deref().unwrap_or("of unknown version");
     let seen = match plan.refusals.as_slice() {

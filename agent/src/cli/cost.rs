@@ -128,7 +128,7 @@ mod tests {
             println!("skipped: /usr/bin/redis-server is not installed");
             return Ok(());
         };
-        let plan = binary::plan(&data)?;
+        let plan = binary::plan(&data, None)?;
         let costs = HitCosts {
             enter_ns: 700.0,
             return_ns: 500.0,

@@ -10,7 +10,8 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::cost::{self, Prediction, Source};
-use crate::binary::{self, Confidence, Method, ProbePlan, Site};
+use super::debug_files::DebugFiles;
+use crate::binary::{self, Confidence, ProbePlan, Site};
 use crate::host::Executable;
 use crate::telemetry::HitCosts;
 
@@ -31,6 +32,8 @@ pub struct Arguments {
     /// each command makes one. What a hit costs is measured on this program, which needs root
     #[arg(long, value_name = "CALLS/S", value_parser = parse_rate)]
     rate: Option<f64>,
+    #[command(flatten)]
+    debug_files: DebugFiles,
 }
 
 fn parse_rate(text: &str) -> Result<f64, &'static str> {
@@ -43,6 +46,7 @@ fn parse_rate(text: &str) -> Result<f64, &'static str> {
 #[derive(Serialize)]
 struct Report<'a> {
     path: &'a Path,
+    debug_file: Option<&'a Path>,
     planning_seconds: f64,
     #[serde(flatten)]
     plan: &'a ProbePlan,
@@ -55,17 +59,28 @@ struct Report<'a> {
 ///
 /// Where there is no such process or file, or it is no executable.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let (path, shown) = locate(&arguments.target)?;
+    let Target {
+        path,
+        shown,
+        exe,
+        root,
+    } = locate(&arguments.target)?;
     let data = Executable::open(&path)?.read()?;
+    let debug = arguments.debug_files.find(&data, &exe, &root)?;
+    for ignored in &debug.ignored {
+        eprintln!("debug file ignored: {ignored}");
+    }
+    let debug_file = debug.found.as_ref().map(|file| file.path.as_path());
     let begun = Instant::now();
-    let plan =
-        binary::plan(&data).with_context(|| format!("cannot plan for {}", shown.display()))?;
+    let plan = binary::plan(&data, debug.data())
+        .with_context(|| format!("cannot plan for {}", shown.display()))?;
     let took = begun.elapsed();
     let cost = arguments.rate.map(|rate| predict(&plan, rate));
     let mut out = std::io::stdout().lock();
     let printed = if arguments.json {
         let report = Report {
             path: &shown,
+            debug_file,
             planning_seconds: took.as_secs_f64(),
             plan: &plan,
             cost,
@@ -75,7 +90,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         writeln!(out, "{text}")
     } else {
         let cost = cost.as_ref().map(ToString::to_string);
-        let text = text(&shown, &plan, took);
+        let text = text(&shown, debug_file, &plan, took);
         write!(out, "{text}{}", cost.unwrap_or_default())
     };
     ignore_closed_pipe(printed)?;
@@ -94,10 +109,28 @@ fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
     cost::predict(plan, costs, source, calls_per_second)
 }
 
-/// What to open, and what to call it.
-fn locate(target: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
+/// An executable to look at.
+struct Target {
+    /// What to open.
+    path: PathBuf,
+    /// What to call it.
+    shown: PathBuf,
+    /// Its path below `root`.
+    exe: PathBuf,
+    /// The root directory that its debug files are looked for from.
+    root: PathBuf,
+}
+
+fn locate(target: &str) -> anyhow::Result<Target> {
     let Ok(pid) = target.parse::<u32>() else {
-        return Ok((PathBuf::from(target), PathBuf::from(target)));
+        let path = PathBuf::from(target);
+        return Ok(Target {
+            // Its debug file lies by the file, not by a link to it.
+            exe: path.canonicalize().unwrap_or_else(|_| path.clone()),
+            shown: path.clone(),
+            path,
+            root: PathBuf::from("/"),
+        });
     };
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
     let shown = std::fs::read_link(&link).with_context(|| {
@@ -110,7 +143,12 @@ fn locate(target: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
             false => format!("there is no process {pid}; for a file of that name say ./{pid}"),
         }
     })?;
-    Ok((link, shown))
+    Ok(Target {
+        path: link,
+        exe: shown.clone(),
+        shown,
+        root: PathBuf::from(format!("/proc/{pid}/root")),
+    })
 }
 
 /// A reader that has seen enough (`| head`) is no failure.
@@ -121,7 +159,7 @@ fn ignore_closed_pipe(printed: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
+fn text(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, took: Duration) -> String {
     let mut lines = vec![
         format!("executable  {}", path.display()),
         format!(
@@ -132,6 +170,7 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
         format!("build id    {}", plan.build_id.as_deref().unwrap_or("none")),
         format!("planned in  {:.1} ms", took.as_secs_f64() * 1e3),
     ];
+    lines.extend(debug_file.map(|path| format!("debug file  {}", path.display())));
     let mut refusals = vec![String::new(), "refusals".to_owned()];
     if plan.refusals.is_empty() {
         refusals.push("  none".to_owned());
@@ -191,7 +230,7 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
             .recipe
             .as_ref()
             .map_or_else(|| "-".to_owned(), ToString::to_string);
-        let method = method(variable.method);
+        let method = variable.method;
         let doubt = if variable.confidence == Confidence::Certain {
             ""
         } else {
@@ -212,21 +251,10 @@ fn text(path: &Path, plan: &ProbePlan, took: Duration) -> String {
             .map_or_else(|| "-".to_owned(), |offset| offset.to_string());
         lines.push(format!(
             "  {:<25} {:#11x}  {offset:>7}  {}",
-            member.name,
-            member.address,
-            method(member.method)
+            member.name, member.address, member.method
         ));
     }
     lines.append(&mut refusals);
     lines.push(String::new());
     lines.join("\n")
-}
-
-fn method(method: Method) -> &'static str {
-    match method {
-        Method::Dataflow => "data flow",
-        Method::ConfigTable => "configuration table",
-        Method::KnownLayout => "known layout",
-        Method::None => "none",
-    }
 }

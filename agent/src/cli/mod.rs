@@ -2,6 +2,7 @@
 
 mod check;
 mod cost;
+mod debug_files;
 mod inspect;
 mod run;
 

@@ -181,7 +181,9 @@ pub(super) fn plan_info(server: &ExportedServer) -> Vec<Metric> {
         let method = plan.filter(|_| server.withdrawn.is_none());
         let method = method.map_or(Method::None, |plan| plan.method);
         let method = match method {
+            Method::Dwarf => "dwarf",
             Method::Dataflow => "dataflow",
+            Method::Both => "both",
             Method::ConfigTable => "config_table",
             Method::KnownLayout => "known_layout",
             Method::None => "none",

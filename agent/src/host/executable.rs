@@ -84,8 +84,15 @@ impl Executable {
             // Opening a named pipe would wait for its writer.
             .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
             .open(path)
-            .map_err(|source| error(path, source))?;
-        let metadata = file.metadata().map_err(|source| error(path, source))?;
+            .map_err(|source| ExecutableError::of(path, source))?;
+        Self::from_file(file, path)
+    }
+
+    /// Takes a file that was opened as `path`.
+    pub fn from_file(file: File, path: &Path) -> Result<Self, ExecutableError> {
+        let metadata = file
+            .metadata()
+            .map_err(|source| ExecutableError::of(path, source))?;
         let path = path.to_owned();
         if !metadata.is_file() {
             return Err(ExecutableError::NotAFile { path });
@@ -115,7 +122,7 @@ impl Executable {
         self.file
             .take(MAX_BYTES + 1)
             .read_to_end(&mut bytes)
-            .map_err(|source| error(&self.path, source))?;
+            .map_err(|source| ExecutableError::of(&self.path, source))?;
         if bytes.len() as u64 > MAX_BYTES {
             return Err(ExecutableError::TooLarge { path: self.path });
         }
@@ -123,13 +130,16 @@ impl Executable {
     }
 }
 
-fn error(path: &Path, source: io::Error) -> ExecutableError {
-    let path = path.to_owned();
-    match source.kind() {
-        io::ErrorKind::PermissionDenied => ExecutableError::Denied { path },
-        io::ErrorKind::NotFound if path.starts_with("/proc") => ExecutableError::Gone { path },
-        io::ErrorKind::NotFound => ExecutableError::Missing { path },
-        _ => ExecutableError::Io { path, source },
+impl ExecutableError {
+    /// What the kernel said of the file at `path`.
+    pub fn of(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied { path },
+            io::ErrorKind::NotFound if path.starts_with("/proc") => Self::Gone { path },
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Missing { path },
+            _ => Self::Io { path, source },
+        }
     }
 }
 

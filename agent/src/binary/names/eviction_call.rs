@@ -10,7 +10,7 @@ use super::references;
 use super::texts::Texts;
 
 /// Its names, newest first.
-const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
+pub const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 /// What it calls its duration.
 pub const TEXT: &str = "eviction-cycle";
 /// A directive that Redis has had since the function was renamed.

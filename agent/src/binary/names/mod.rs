@@ -18,7 +18,7 @@ mod tests;
 
 use super::image::Image;
 
-pub use eviction_call::eviction_call;
+pub use eviction_call::{NAMES as EVICTION_CALLS, eviction_call};
 pub use frames::Frames;
 pub use identity::{Identity, identity};
 pub use server::{Server, server};

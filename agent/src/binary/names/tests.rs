@@ -57,7 +57,7 @@ fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<Vec<u8>> {
 }
 
 fn plan_of(data: &[u8]) -> ProbePlan {
-    plan(data).unwrap_or_else(|error| panic!("no plan: {error}"))
+    plan(data, None).unwrap_or_else(|error| panic!("no plan: {error}"))
 }
 
 /// Why there is no eviction call.

@@ -14,9 +14,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::Selection;
+use super::debug_files::DebugFiles;
 use crate::export;
 use crate::host::Scanner;
 use crate::telemetry::OverheadBudget;
+use plans::Plans;
 use watcher::Watcher;
 
 /// Run the daemon: find servers, attach, and serve /metrics
@@ -36,6 +38,8 @@ pub struct Arguments {
     overhead_budget: OverheadBudget,
     #[command(flatten)]
     selection: Selection,
+    #[command(flatten)]
+    debug_files: DebugFiles,
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
@@ -87,6 +91,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         scanner,
         arguments.probe_mode,
         arguments.overhead_budget,
+        Plans::new(arguments.debug_files),
         shared.clone(),
     );
     // A thread of its own, as attaching and detaching block.

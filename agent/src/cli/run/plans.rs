@@ -1,27 +1,35 @@
 //! The probe plans made so far: one for each build, as planning reads a whole executable.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::binary::{self, ProbePlan};
-use crate::host::{Executable, ExecutableId};
+use crate::cli::debug_files::DebugFiles;
+use crate::host::{Executable, ExecutableId, ServerProcess};
 
 /// The probe plans made so far.
-#[derive(Default)]
 pub struct Plans {
+    debug_files: DebugFiles,
     by_file: HashMap<ExecutableId, Arc<ProbePlan>>,
 }
 
 impl Plans {
-    /// The plan of the executable at `path`; a copy of a file that was planned for already, as
+    /// None yet; `debug_files` says where debug files are.
+    pub fn new(debug_files: DebugFiles) -> Self {
+        Self {
+            debug_files,
+            by_file: HashMap::new(),
+        }
+    }
+
+    /// The plan of the executable of `process`; a copy of a file that was planned for already, as
     /// containers have them, shares its plan.
     ///
     /// # Errors
     ///
     /// Where the file cannot be read, or is no executable.
-    pub fn plan(&mut self, path: &Path) -> anyhow::Result<Arc<ProbePlan>> {
-        let executable = Executable::open(path)?;
+    pub fn plan(&mut self, process: &ServerProcess) -> anyhow::Result<Arc<ProbePlan>> {
+        let executable = Executable::open(&process.exe_proc_path)?;
         let id = executable.id();
         if let Some(plan) = self.by_file.get(&id) {
             return Ok(plan.clone());
@@ -35,10 +43,22 @@ impl Plans {
             .cloned();
         let plan = match known {
             Some(plan) => plan,
-            None => Arc::new(binary::plan(&data)?),
+            None => Arc::new(self.make(process, &data)?),
         };
         self.by_file.insert(id, plan.clone());
         Ok(plan)
+    }
+
+    fn make(&self, process: &ServerProcess, data: &[u8]) -> anyhow::Result<ProbePlan> {
+        let pid = process.identity.pid;
+        let debug = self.debug_files.find_for_process(data, &process.exe, pid)?;
+        for ignored in &debug.ignored {
+            tracing::warn!(pid, "debug file ignored: {ignored}");
+        }
+        if let Some(file) = &debug.found {
+            tracing::info!(pid, "debug information from {}", file.path.display());
+        }
+        Ok(binary::plan(data, debug.data())?)
     }
 
     /// Forgets the plans that no server uses any more.

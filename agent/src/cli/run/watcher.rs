@@ -79,6 +79,7 @@ impl Watcher {
         scanner: Scanner,
         mode: RequestedMode,
         budget: OverheadBudget,
+        plans: Plans,
         shared: Shared,
     ) -> Self {
         Self {
@@ -88,7 +89,7 @@ impl Watcher {
             mode,
             budget,
             shared,
-            plans: Plans::default(),
+            plans,
             pending: VecDeque::new(),
             watched: HashMap::new(),
             failed: HashMap::new(),
@@ -231,7 +232,7 @@ impl Watcher {
     }
 
     fn attach(&mut self, process: ServerProcess) -> anyhow::Result<Watched> {
-        let plan = self.plans.plan(&process.exe_proc_path)?;
+        let plan = self.plans.plan(&process)?;
         if let ([], Some(refusal)) = (plan.functions.as_slice(), plan.refusals.first()) {
             anyhow::bail!("{}", refusal.why);
         }

@@ -1,0 +1,191 @@
+//! One pass over what stands directly in the units: global variables and functions.
+
+use gimli::{AttributeValue, Operation, constants};
+
+use super::DwarfError;
+use super::units::{Entry, EntryId, Units};
+
+/// The variables that are looked for.
+const SERVER: &str = "server";
+const COUNTER: &str = "used_memory";
+
+/// Most of each that are looked at further; there is one of each in a server, and perhaps a clone.
+const MAX_FOUND: usize = 64;
+
+/// A variable with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Global {
+    /// Its virtual address.
+    pub address: u64,
+    /// Its type.
+    pub of: EntryId,
+}
+
+/// A function with code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name in the source, of the names that were asked for.
+    pub name: &'static str,
+    /// Virtual address of its first instruction.
+    pub address: u64,
+    /// Its entry.
+    pub id: EntryId,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Globals {
+    /// Variables called `server`.
+    pub servers: Vec<Global>,
+    /// Variables called `used_memory`.
+    pub counters: Vec<Global>,
+    /// Functions of the names that were asked for, and their clones.
+    pub functions: Vec<Function>,
+}
+
+/// The function that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// What it may be called, the best first.
+    pub names: &'a [&'static str],
+    /// Its address, where that is known from elsewhere.
+    pub entry: Option<u64>,
+}
+
+impl Globals {
+    /// Looks through all units. A unit that cannot be read
+    /// to its end is left where it cannot.
+    ///
+    /// # Errors
+    ///
+    /// Where there are too many entries.
+    pub fn find(units: &Units<'_>, asked: Asked<'_>) -> Result<Self, DwarfError> {
+        let mut found = Self::default();
+        for index in 0..units.units.len() {
+            found.look_through(units, index, asked)?;
+        }
+        Ok(found)
+    }
+
+    fn look_through(
+        &mut self,
+        units: &Units<'_>,
+        index: usize,
+        asked: Asked<'_>,
+    ) -> Result<(), DwarfError> {
+        let Some(unit) = units.units.get(index) else {
+            return Ok(());
+        };
+        let Ok(mut entries) = unit.entries_raw(None) else {
+            return Ok(());
+        };
+        let mut entry = Entry::null();
+        while !entries.is_empty() {
+            let (depth, offset) = (entries.next_depth(), entries.next_offset());
+            let mut ahead = entries.clone();
+            let Ok(abbreviation) = ahead.read_abbreviation() else {
+                return Ok(());
+            };
+            let Some(abbreviation) = abbreviation else {
+                entries = ahead;
+                continue;
+            };
+            units.count(abbreviation.attributes().len())?;
+            let tag = abbreviation.tag();
+            let wanted = matches!(
+                tag,
+                constants::DW_TAG_variable | constants::DW_TAG_subprogram
+            );
+            if depth != 1 || !wanted {
+                if ahead.skip_attributes(abbreviation.attributes()).is_err() {
+                    return Ok(());
+                }
+                entries = ahead;
+                continue;
+            }
+            if entries.read_entry(&mut entry).is_err() {
+                return Ok(());
+            }
+            let id = EntryId {
+                unit: index,
+                offset,
+            };
+            match tag {
+                constants::DW_TAG_variable => self.variable(units, id, &entry),
+                _ => self.function(units, id, &entry, asked),
+            }
+        }
+        Ok(())
+    }
+
+    fn variable<'a>(&mut self, units: &Units<'a>, id: EntryId, entry: &Entry<'a>) {
+        let Some(address) = static_address(units, id.unit, entry) else {
+            return;
+        };
+        let list = match units.name(id.unit, entry) {
+            Some(SERVER) => &mut self.servers,
+            Some(COUNTER) => &mut self.counters,
+            _ => return,
+        };
+        let Some(of) = units.type_of(id.unit, entry) else {
+            return;
+        };
+        let is_new = !list.iter().any(|known| known.address == address);
+        if is_new && list.len() < MAX_FOUND {
+            list.push(Global { address, of });
+        }
+    }
+
+    fn function<'a>(
+        &mut self,
+        units: &Units<'a>,
+        id: EntryId,
+        entry: &Entry<'a>,
+        asked: Asked<'_>,
+    ) {
+        let has_code = [constants::DW_AT_low_pc, constants::DW_AT_ranges]
+            .iter()
+            .any(|attribute| entry.attr(*attribute).is_some());
+        if !has_code || self.functions.len() >= MAX_FOUND {
+            return;
+        }
+        let name = units.name(id.unit, entry);
+        let Some(name) = asked.names.iter().find(|wanted| name == Some(**wanted)) else {
+            return;
+        };
+        let ranges = units.ranges(id.unit, entry);
+        let mut begins = ranges.iter().map(|range| range.begin);
+        // Unless it is known better, the first range is the one with the entry; what was moved away
+        // as unlikely comes later.
+        let known = begins.clone().find(|begin| Some(*begin) == asked.entry);
+        if let Some(address) = known.or_else(|| begins.next()) {
+            self.functions.push(Function { name, address, id });
+        }
+    }
+}
+
+/// The fixed address of a variable.
+fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Option<u64> {
+    let unit = units.units.get(unit)?;
+    let expression = entry
+        .attr_value(constants::DW_AT_location)?
+        .exprloc_value()?;
+    let mut bytes = expression.0;
+    let operation = Operation::parse(&mut bytes, unit.encoding()).ok()?;
+    if !bytes.is_empty() {
+        return None;
+    }
+    match operation {
+        Operation::Address { address } => Some(address),
+        Operation::AddressIndex { index } => units.dwarf.address(unit, index).ok(),
+        _ => None,
+    }
+}
+
+/// The number in an attribute, which must be one that is no address.
+pub fn number(entry: &Entry<'_>, attribute: gimli::DwAt) -> Option<u64> {
+    match entry.attr_value(attribute)? {
+        AttributeValue::Sdata(value) => u64::try_from(value).ok(),
+        value => value.udata_value(),
+    }
+}

@@ -1,0 +1,111 @@
+//! What DWARF says of the eviction function, its variables, and `server`: the second method of probe
+//! planning, independent of the data flow.
+//!
+//! [`sections`] → [`units`] → [`globals`] (one pass over what stands directly in the units) →
+//! [`server`] (members, by offset) and [`variables`] (the goal variables, by [`location`]). Entries
+//! say much only through others: [`references`].
+//!
+//! Deliberately absent: line numbers, type units (`-fdebug-types-section`), split DWARF (`.dwo`) and
+//! supplementary files (`.gnu_debugaltlink`): what only those would tell is not known.
+
+mod globals;
+mod location;
+mod references;
+mod sections;
+mod server;
+mod units;
+mod variables;
+
+use globals::Globals;
+use sections::Sections;
+use units::Units;
+
+pub use globals::Asked;
+pub use location::{Base, Location, Sum};
+pub use server::Server;
+pub use variables::{GoalVariables, VariableLocations};
+
+/// Why debug information cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DwarfError {
+    /// Cut off or inconsistent.
+    #[error("the debug information cannot be read")]
+    Elf(#[from] object::Error),
+    /// Neither zlib nor zstd, or damaged.
+    #[error("a section of the debug information cannot be decompressed")]
+    Compression,
+    /// More than any server has.
+    #[error("there is more debug information than any server has")]
+    TooLarge,
+}
+
+/// A function, as DWARF has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedFunction {
+    /// Its name in the source.
+    pub name: &'static str,
+    /// Virtual address.
+    pub address: u64,
+}
+
+/// What DWARF says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DebugInfo {
+    /// The eviction function; none where there are several that it could be.
+    pub eviction_function: Option<NamedFunction>,
+    /// Its goal variables.
+    pub variables: GoalVariables,
+    /// The global `server`.
+    pub server: Option<Server>,
+    /// Address of the allocator's counter, where it is one number.
+    pub counter: Option<u64>,
+}
+
+/// Reads the debug information in the ELF file whose whole content is `data`; `None` where it has
+/// none. `eviction` says which function is the eviction function.
+///
+/// # Errors
+///
+/// Where the sections cannot be read, or are larger than any server's. What is wrong inside them
+/// only makes less known.
+pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, DwarfError> {
+    let Some(sections) = Sections::read(data)? else {
+        return Ok(None);
+    };
+    let units = Units::read(sections.dwarf())?;
+    let globals = Globals::find(&units, eviction)?;
+    let candidates = |name: &str| {
+        let named = globals.functions.iter().filter(move |own| own.name == name);
+        let mut found: Vec<_> = named.copied().collect();
+        if let Some(at) = found
+            .iter()
+            .position(|own| Some(own.address) == eviction.entry)
+        {
+            found = vec![found.swap_remove(at)];
+        }
+        found
+    };
+    let function = eviction
+        .names
+        .iter()
+        .map(|name| candidates(name))
+        .find(|found| !found.is_empty())
+        .filter(|found| found.len() == 1)
+        .and_then(|found| found.into_iter().next());
+    let variables = match function {
+        Some(function) => variables::find(&units, function.id)?,
+        None => GoalVariables::default(),
+    };
+    Ok(Some(DebugInfo {
+        eviction_function: function.map(|function| NamedFunction {
+            name: function.name,
+            address: function.address,
+        }),
+        variables,
+        server: server::server(&units, &globals),
+        counter: server::counter(&units, &globals),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

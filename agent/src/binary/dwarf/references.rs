@@ -1,0 +1,89 @@
+//! What an entry says through others: its name and type, where it is an instance of an entry that
+//! stands elsewhere, also in another unit (as link-time optimisation leaves them).
+
+use gimli::{AttributeValue, Section as _, Unit, constants};
+
+use super::sections::Reader;
+use super::units::{Entry, EntryId, Units};
+
+/// How many references are followed from one entry to the one that has its name.
+const MAX_ORIGINS: usize = 8;
+/// Longest name that is looked at; longer ones are none that is looked for.
+const MAX_NAME: usize = 64;
+
+impl<'a> Units<'a> {
+    /// The entry that an attribute of an entry in `unit` refers to, there or in another unit.
+    pub fn reference(&self, unit: usize, value: AttributeValue<Reader<'a>>) -> Option<EntryId> {
+        match value {
+            AttributeValue::UnitRef(offset) => Some(EntryId { unit, offset }),
+            AttributeValue::DebugInfoRef(offset) => {
+                let after = self
+                    .units
+                    .partition_point(|unit| unit.header.offset().0 <= offset.0);
+                let unit = after.checked_sub(1)?;
+                let header = &self.units.get(unit)?.header;
+                let offset = offset.to_unit_offset(header)?;
+                Some(EntryId { unit, offset })
+            }
+            _ => None,
+        }
+    }
+
+    /// The name of an entry, its own or that of the entry it is an instance of.
+    pub fn name(&self, unit: usize, entry: &Entry<'a>) -> Option<&'a str> {
+        let (mut unit, mut entry) = (unit, entry.clone());
+        for _ in 0..MAX_ORIGINS {
+            if let Some(name) = entry.attr_value(constants::DW_AT_name) {
+                return self.text(self.units.get(unit)?, name);
+            }
+            let origin = self.origin(unit, &entry)?;
+            entry = self.entry(origin)?;
+            unit = origin.unit;
+        }
+        None
+    }
+
+    /// A name, without looking for its end further than any name goes.
+    fn text(&self, unit: &Unit<Reader<'a>>, value: AttributeValue<Reader<'a>>) -> Option<&'a str> {
+        let (section, offset) = match value {
+            AttributeValue::String(text) => {
+                let text = text.slice();
+                return (text.len() <= MAX_NAME).then(|| std::str::from_utf8(text).ok())?;
+            }
+            AttributeValue::DebugStrRef(offset) => (self.dwarf.debug_str.reader(), offset.0),
+            AttributeValue::DebugLineStrRef(offset) => {
+                (self.dwarf.debug_line_str.reader(), offset.0)
+            }
+            AttributeValue::DebugStrOffsetsIndex(index) => {
+                let offset = self.dwarf.string_offset(unit, index).ok()?;
+                (self.dwarf.debug_str.reader(), offset.0)
+            }
+            _ => return None,
+        };
+        let bytes = section.slice().get(offset..)?;
+        let bytes = bytes.get(..MAX_NAME).unwrap_or(bytes);
+        let end = memchr::memchr(0, bytes)?;
+        std::str::from_utf8(bytes.get(..end)?).ok()
+    }
+
+    /// What an entry says of its type, itself or through the entry it is an instance of.
+    pub fn type_of(&self, unit: usize, entry: &Entry<'a>) -> Option<EntryId> {
+        let (mut unit, mut entry) = (unit, entry.clone());
+        for _ in 0..MAX_ORIGINS {
+            if let Some(of) = entry.attr_value(constants::DW_AT_type) {
+                return self.reference(unit, of);
+            }
+            let origin = self.origin(unit, &entry)?;
+            entry = self.entry(origin)?;
+            unit = origin.unit;
+        }
+        None
+    }
+
+    fn origin(&self, unit: usize, entry: &Entry<'a>) -> Option<EntryId> {
+        let origin = entry
+            .attr_value(constants::DW_AT_abstract_origin)
+            .or_else(|| entry.attr_value(constants::DW_AT_specification))?;
+        self.reference(unit, origin)
+    }
+}

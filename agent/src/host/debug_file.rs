@@ -1,0 +1,241 @@
+//! The separate file with an executable's debug information.
+//!
+//! Looked for as debuggers do: by build id below a directory of debug files, and by the name in
+//! `.gnu_debuglink` beside the executable, in `.debug/` there, and below that directory. A process in
+//! a container has files of its own: they are looked up as that process would, from its root
+//! directory and without leaving it.
+
+use std::fs::File;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+
+use super::executable::{Executable, ExecutableError};
+
+/// Where distributions put debug files.
+const DEFAULT_DIRECTORY: &str = "/usr/lib/debug";
+
+/// By what a debug file is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The executable, as the process with this root directory names it.
+    pub exe: &'a Path,
+    /// The root directory: `/`, or `/proc/PID/root`.
+    pub root: &'a Path,
+    /// The executable's build id, lower-case hexadecimal.
+    pub build_id: Option<&'a str>,
+    /// The file name in its `.gnu_debuglink`.
+    pub link: Option<&'a str>,
+}
+
+/// A debug file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DebugFile {
+    /// Where it is, as this host sees it.
+    pub path: PathBuf,
+    /// All its bytes, 256 MiB at most.
+    pub data: Vec<u8>,
+}
+
+/// What a search came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// The first file that was accepted.
+    pub found: Option<DebugFile>,
+    /// Files that were there but were not it, each with the reason.
+    pub ignored: Vec<String>,
+}
+
+impl Search {
+    /// The bytes of the file that was found.
+    pub fn data(&self) -> Option<&[u8]> {
+        self.found.as_ref().map(|file| file.data.as_slice())
+    }
+}
+
+/// Looks in `directories` of this host, in order, then where the process would find it; `accept` says
+/// of a file's content why it is not the one. Blocks.
+pub fn find_debug_file(
+    directories: &[PathBuf],
+    wanted: Wanted<'_>,
+    accept: impl Fn(&[u8]) -> Result<(), String>,
+) -> Search {
+    let mut search = Search::default();
+    for (root, path) in candidates(directories, wanted) {
+        let seen = root.join(path.strip_prefix("/").unwrap_or(&path));
+        let read = open_in(root, &path)
+            .and_then(|file| Executable::from_file(file, &seen))
+            .and_then(Executable::read);
+        let refused = match read {
+            Ok(data) => match accept(&data) {
+                Ok(()) => {
+                    search.found = Some(DebugFile { path: seen, data });
+                    return search;
+                }
+                Err(why) => format!("{}: {why}", seen.display()),
+            },
+            Err(ExecutableError::Gone { .. } | ExecutableError::Missing { .. }) => continue,
+            Err(error) => error.to_string(),
+        };
+        if !search.ignored.contains(&refused) {
+            search.ignored.push(refused);
+        }
+    }
+    search
+}
+
+/// The files to try: each a root directory and an absolute path below it.
+fn candidates<'a>(directories: &[PathBuf], wanted: Wanted<'a>) -> Vec<(&'a Path, PathBuf)> {
+    let host = Path::new("/");
+    let default = Path::new(DEFAULT_DIRECTORY);
+    let mut found = Vec::new();
+    let mut below = |root: &'a Path, directory: &Path| {
+        found.extend(by_build_id(directory, wanted.build_id).map(|path| (root, path)));
+        found.extend(by_link(directory, &wanted).map(|path| (root, path)));
+    };
+    for directory in directories {
+        // One that cannot be made absolute is not there.
+        if let Ok(directory) = std::path::absolute(directory) {
+            below(host, &directory);
+        }
+    }
+    below(wanted.root, default);
+    if wanted.root != host {
+        below(host, default);
+    }
+    if let (Some(link), Some(beside)) = (wanted.link.and_then(file_name), wanted.exe.parent()) {
+        found.push((wanted.root, beside.join(link)));
+        found.push((wanted.root, beside.join(".debug").join(link)));
+    }
+    // The executable may be called like its debug file.
+    found.retain(|(_, path)| path != wanted.exe);
+    found
+}
+
+fn by_build_id(directory: &Path, build_id: Option<&str>) -> Option<PathBuf> {
+    let (first, rest) = build_id?.split_at_checked(2)?;
+    let name = format!("{rest}.debug");
+    Some(directory.join(".build-id").join(first).join(name))
+}
+
+fn by_link(directory: &Path, wanted: &Wanted<'_>) -> Option<PathBuf> {
+    let link = file_name(wanted.link?)?;
+    let beside = wanted.exe.parent()?.strip_prefix("/").ok()?;
+    Some(directory.join(beside).join(link))
+}
+
+/// `name`, where it is that of a file and leads nowhere else.
+fn file_name(name: &str) -> Option<&str> {
+    let mut components = Path::new(name).components();
+    match (components.next(), components.next()) {
+        (Some(Component::Normal(only)), None) if only == name => Some(name),
+        _ => None,
+    }
+}
+
+/// Opens a file as a process whose root directory is `root` would: its symbolic links lead to files
+/// below it.
+fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError> {
+    let error = |errno: rustix::io::Errno| ExecutableError::of(path, errno.into());
+    let directory = openat(
+        CWD,
+        root,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(error)?;
+    let file = openat2(
+        directory,
+        path,
+        // Opening a named pipe would wait for its writer.
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+    )
+    .map_err(error)?;
+    Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::{Wanted, find_debug_file};
+
+    const BUILD_ID: &str = "ab0123";
+
+    fn write(path: &Path, content: &str) -> anyhow::Result<()> {
+        let directory = path.parent().unwrap_or(path);
+        std::fs::create_dir_all(directory)?;
+        std::fs::write(path, content)?;
+        Ok(())
+    }
+
+    fn is_right(data: &[u8]) -> Result<(), String> {
+        match data == b"right" {
+            true => Ok(()),
+            false => Err("wrong".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_debug_file_is_found_in_each_of_its_places_and_in_order() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let given = tempfile::tempdir()?;
+        let wanted = Wanted {
+            exe: Path::new("/opt/redis/redis-server"),
+            root: root.path(),
+            build_id: Some(BUILD_ID),
+            link: Some("redis.debug"),
+        };
+        // From the last place that is looked at to the first.
+        let places = [
+            root.path().join("opt/redis/.debug/redis.debug"),
+            root.path().join("opt/redis/redis.debug"),
+            root.path().join("usr/lib/debug/opt/redis/redis.debug"),
+            root.path().join("usr/lib/debug/.build-id/ab/0123.debug"),
+            given.path().join("opt/redis/redis.debug"),
+            given.path().join(".build-id/ab/0123.debug"),
+        ];
+        let directories = [given.path().to_owned()];
+        let search = || find_debug_file(&directories, wanted, is_right);
+        assert_eq!(search().found, None);
+        for place in &places {
+            write(place, "right")?;
+            let found = search().found.map(|file| file.path);
+            assert_eq!(found.as_ref(), Some(place));
+        }
+        // What is in the way is said, and the next one taken.
+        write(&places[5], "another build")?;
+        let search = search();
+        assert_eq!(search.ignored.len(), 1, "{:?}", search.ignored);
+        assert!(search.ignored[0].ends_with("0123.debug: wrong"));
+        assert_eq!(search.found.map(|file| file.path), Some(places[4].clone()));
+        Ok(())
+    }
+
+    #[test]
+    fn links_of_a_container_do_not_lead_out_of_it() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let outside = tempfile::tempdir()?;
+        write(&outside.path().join("secret"), "right")?;
+        let by_id = root.path().join("usr/lib/debug/.build-id/ab");
+        std::fs::create_dir_all(&by_id)?;
+        symlink(outside.path().join("secret"), by_id.join("0123.debug"))?;
+        let wanted = Wanted {
+            exe: Path::new("/redis-server"),
+            root: root.path(),
+            build_id: Some(BUILD_ID),
+            link: Some("../../secret"),
+        };
+        assert_eq!(find_debug_file(&[], wanted, is_right).found, None);
+
+        // One that stays inside is followed, though it is absolute.
+        write(&root.path().join("secret"), "right")?;
+        std::fs::remove_file(by_id.join("0123.debug"))?;
+        symlink("/secret", by_id.join("0123.debug"))?;
+        assert!(find_debug_file(&[], wanted, is_right).found.is_some());
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! The command line and separate debug files. Needs no root; without a compiler there is nothing to
+//! test, which is said.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, ensure};
+use support::agent::evictscope;
+
+/// A stripped program, its debug file, and the path below a directory of debug files where that
+/// belongs.
+struct Stripped {
+    program: PathBuf,
+    debug: Vec<u8>,
+    place: PathBuf,
+}
+
+/// Compiles the program with the structure of Redis; `None` where a tool is missing.
+fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let source = source.to_str().context("a path that is no text")?;
+    let whole = format!("whole{level}");
+    for command in [
+        &[
+            "gcc",
+            "-g",
+            "-w",
+            level,
+            "-DFORM=__attribute__((noinline))",
+            "-o",
+            &whole,
+            source,
+        ][..],
+        &["objcopy", "--only-keep-debug", &whole, "debug"],
+        &["strip", "--strip-all", "-o", "program", &whole],
+    ] {
+        let [tool, arguments @ ..] = command else {
+            continue;
+        };
+        let done = Command::new(tool)
+            .args(arguments)
+            .current_dir(directory)
+            .status();
+        match done {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                println!("skipped: {tool} is not installed");
+                return Ok(None);
+            }
+            done => ensure!(done?.success(), "{command:?}"),
+        }
+    }
+    let program = directory.join("program");
+    let plan = json(
+        &evictscope()
+            .args(["inspect", "--json"])
+            .arg(&program)
+            .output()?,
+    )?;
+    let build_id = plan["build_id"].as_str().context("no build id")?;
+    let (first, rest) = build_id.split_at(2);
+    Ok(Some(Stripped {
+        program,
+        debug: std::fs::read(directory.join("debug"))?,
+        place: PathBuf::from(format!(".build-id/{first}/{rest}.debug")),
+    }))
+}
+
+fn json(output: &Output) -> anyhow::Result<serde_json::Value> {
+    serde_json::from_slice(&output.stdout).context("what inspect printed is no JSON")
+}
+
+#[test]
+fn inspect_finds_the_debug_file_and_ignores_that_of_another_build() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let other = tempfile::tempdir()?;
+    let store = directory.path().join("store");
+    let (Some(own), Some(other)) = (
+        stripped(directory.path(), "-O2")?,
+        stripped(other.path(), "-O1")?,
+    ) else {
+        return Ok(());
+    };
+    let file = store.join(&own.place);
+    std::fs::create_dir_all(file.parent().context("no parent")?)?;
+    std::fs::write(&file, &own.debug)?;
+    let inspect = || {
+        evictscope()
+            .args(["inspect", "--json", "--debug-dir"])
+            .arg(&store)
+            .arg(&own.program)
+            .output()
+    };
+    let output = inspect()?;
+    ensure!(output.status.code() == Some(0), "{}", output.status);
+    let plan = json(&output)?;
+    ensure!(plan["debug_file"].as_str() == file.to_str(), "{plan}");
+    for variable in plan["variables"].as_array().context("no variables")? {
+        ensure!(variable["method"] == "both", "{variable}");
+    }
+
+    std::fs::write(&file, &other.debug)?;
+    let output = inspect()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(said.contains("debug file ignored"), "{said}");
+    ensure!(said.contains("its build id is"), "{said}");
+    let plan = json(&output)?;
+    ensure!(plan["debug_file"].is_null(), "{plan}");
+    for variable in plan["variables"].as_array().context("no variables")? {
+        ensure!(variable["method"] != "both", "{variable}");
+    }
+    Ok(())
+}
