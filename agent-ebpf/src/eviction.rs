@@ -9,8 +9,8 @@
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_ebpf::{
-    ALLOCATOR_SLACK, Check, EvictionStats, Fault, Member, ProgramKind, ResultKind, ServerConfig,
-    TermKind, Variable, bounds,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, ProgramKind,
+    ResultKind, ServerConfig, TermKind, Variable, bounds,
 };
 
 use crate::counters::{self, Sum};
@@ -126,7 +126,7 @@ fn evaluate_goal(slot: u32, config: &ServerConfig, stats: &mut EvictionStats) ->
     if reported.is_known && overhead.is_known && overhead.value > reported.value {
         return false;
     }
-    check_allocator(slot, config, stats, reported);
+    let is_near = check_allocator(slot, config, stats, reported);
     if reported.is_known
         && overhead.is_known
         && used.is_known
@@ -144,7 +144,7 @@ fn evaluate_goal(slot: u32, config: &ServerConfig, stats: &mut EvictionStats) ->
             None => stats.faults[Fault::Member as usize] += 1,
         }
     }
-    if has_failed(stats) {
+    if !is_near || has_failed(stats) {
         return false;
     }
     keep(stats, Variable::MemReported, reported);
@@ -154,25 +154,37 @@ fn evaluate_goal(slot: u32, config: &ServerConfig, stats: &mut EvictionStats) ->
     true
 }
 
+/// Compares with the allocator's counter; `false` where that says that the call must not be counted.
 #[inline(always)]
-fn check_allocator(slot: u32, config: &ServerConfig, stats: &mut EvictionStats, reported: Known) {
+fn check_allocator(
+    slot: u32,
+    config: &ServerConfig,
+    stats: &mut EvictionStats,
+    reported: Known,
+) -> bool {
     if !reported.is_known || config.used_memory.address == 0 {
-        return;
+        return true;
     }
     let Some(copy) = counters_of_hit(slot) else {
-        return;
+        return true;
     };
     let Sum { known, is_fault } = counters::sum::<CHECKED_COUNTERS>(&config.used_memory, copy);
-    if known.is_known {
-        let moved = known.value.abs_diff(reported.value);
-        check(stats, Check::Allocator, moved <= ALLOCATOR_SLACK);
-        if moved != 0 && moved <= ALLOCATOR_SLACK {
-            stats.allocator_moved += 1;
-        }
-    }
     if is_fault {
         stats.faults[Fault::Allocator as usize] += 1;
     }
+    if !known.is_known {
+        return true;
+    }
+    let moved = known.value.abs_diff(reported.value);
+    stats.allocator_moved += (moved != 0) as u64;
+    let is_near = moved <= ALLOCATOR_SLACK;
+    stats.allocator_far = if is_near { 0 } else { stats.allocator_far + 1 };
+    check(
+        stats,
+        Check::Allocator,
+        stats.allocator_far < ALLOCATOR_STREAK,
+    );
+    is_near
 }
 
 #[inline(always)]

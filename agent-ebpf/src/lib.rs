@@ -16,8 +16,8 @@ pub use recipe::{
     ServerConfig, Term, TermKind, VARIABLES, Variable,
 };
 pub use stats::{
-    ALLOCATOR_SLACK, Activity, CallStats, Check, EvictionStats, Fault, MemberValues, ProgramKind,
-    ResultKind, SampleStats,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Activity, CallStats, Check, EvictionStats, Fault,
+    MemberValues, ProgramKind, ResultKind, SampleStats,
 };
 
 /// How many servers one agent can watch at the same time: the number of slots in every map.

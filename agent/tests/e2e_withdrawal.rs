@@ -139,12 +139,14 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     }
 
     if reason != "lost_exit" {
-        // It stopped at the first call that was wrong.
+        // It stopped at the first call that was wrong; of the allocator's counter, at the fourth in a
+        // row, as another thread may move that now and then.
+        let wrong = if reason == "allocator" { 4.0 } else { 1.0 };
         let check = [("server", name.as_str()), ("check", reason)];
         let made = after.sum("evictscope_goal_checks_total", &check)?;
         let failed = after.sum("evictscope_goal_check_failures_total", &check)?;
         ensure!(
-            (made, failed) == (calls + 1.0, 1.0),
+            (made, failed) == (calls + wrong, 1.0),
             "{failed} of {made} failed, {calls} were right"
         );
     }

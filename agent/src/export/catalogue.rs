@@ -185,8 +185,9 @@ const FAMILIES: [Family; 26] = [
     Family {
         name: "evictscope_goal_allocator_moves_total",
         kind: MetricType::COUNTER,
-        help: "Evicting calls at which the allocator's counter was not exactly mem_reported, but \
-               within 1 MiB of it: other threads of the server allocate and free meanwhile.",
+        help: "Evicting calls at which the allocator's counter was not exactly mem_reported: other \
+               threads of the server allocate and free meanwhile. Where it was off by more than \
+               1 MiB, the call is not counted.",
         series: series::allocator_moves,
     },
 ];

@@ -38,6 +38,7 @@ pub fn empty_snapshot() -> Snapshot {
             checks: [0; 3],
             check_failures: [0; 3],
             allocator_moved: 0,
+            allocator_far: 0,
             registers: [0; 16],
             begun: 0,
         },
