@@ -241,7 +241,7 @@ fn reachable(
     let mut seen = BTreeSet::from([from]);
     let mut pending = vec![from];
     while let Some(block) = pending.pop() {
-        if !code.budget.spend(1) {
+        if !code.budget.spend(2) {
             break;
         }
         for (successor, kind) in &code.blocks[block].successors {

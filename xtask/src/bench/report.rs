@@ -267,7 +267,8 @@ pub fn print_targets(summaries: &[Summary], target: &Target) {
             target.function
         );
     }
-    for side in [Side::EVICTING_ONLY, Side::EVERY_CALL] {
+    let modes = (Side::ALL.into_iter()).filter(|side| matches!(side, Side::Evictscope(_)));
+    for side in modes {
         let per_call = row("evicting", side)
             .and_then(|row| row.per_evicting_call.as_ref())
             .map_or(f64::NAN, |(added, _)| added.median);

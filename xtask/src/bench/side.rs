@@ -16,6 +16,11 @@ const SETTLE: Duration = Duration::from_millis(800);
 /// few calls may fall between attaching and the first command, and before the last reading.
 const COUNTED: f64 = 0.99;
 
+/// The probe mode in which all calls are counted.
+const EVERY_CALL: &str = "every-call";
+/// The probe mode that changes between the others, by what they cost.
+const AUTO: &str = "auto";
+
 /// Who watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -29,17 +34,18 @@ pub enum Side {
 
 impl Side {
     /// All of them. What is compared with comes first.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Bare,
         Self::EVICTING_ONLY,
         Self::EVERY_CALL,
+        Self::Evictscope(AUTO),
         Self::FUNCLATENCY,
         Self::Rival(Rival::Bpftrace),
     ];
     /// Only evicting calls are probed.
     pub const EVICTING_ONLY: Self = Self::Evictscope("evicting-only");
     /// All eviction calls are probed.
-    pub const EVERY_CALL: Self = Self::Evictscope("every-call");
+    pub const EVERY_CALL: Self = Self::Evictscope(EVERY_CALL);
     /// What the targets are about.
     pub const FUNCLATENCY: Self = Self::Rival(Rival::Funclatency);
 
@@ -105,7 +111,7 @@ impl Watch {
                 let reading = agent.read(server)?;
                 let in_mode = reading.sum("evictscope_probe_mode", &[("mode", mode)]);
                 ensure!(
-                    in_mode == Some(1.0),
+                    mode == AUTO || in_mode == Some(1.0),
                     "evictscope is not in the probe mode {mode} it was started in"
                 );
                 let calls = |kind| {
@@ -115,7 +121,7 @@ impl Watch {
                 };
                 let evicting = calls("evicting")?;
                 let all = match mode {
-                    "every-call" => Some(evicting + calls("noop")?),
+                    EVERY_CALL => Some(evicting + calls("noop")?),
                     _ => None,
                 };
                 Counted {
