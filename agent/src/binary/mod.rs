@@ -49,4 +49,4 @@ pub use plan::{
 };
 #[cfg(test)]
 pub use plan::{DoneSite, Refusal, Term, VariablePlan};
-pub use planner::{build_id, plan};
+pub use planner::plan;

@@ -24,15 +24,6 @@ use super::value::Value;
 /// Names of what `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 
-/// The GNU build id of the executable whose whole content is `data`, lower-case hexadecimal.
-///
-/// # Errors
-///
-/// Where `data` is not an x86-64 ELF executable.
-pub fn build_id(data: &[u8]) -> Result<Option<String>, ImageError> {
-    Ok(Image::parse(data)?.build_id().map(str::to_owned))
-}
-
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
 /// information in it, or else in the file whose whole content is `debug`: the one that belongs to
 /// this very executable ([`DebugFileNames`](super::DebugFileNames) tells).

@@ -1,6 +1,7 @@
 //! The probe plans made so far: one for each build, as planning reads a whole executable.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use crate::binary::{self, ProbePlan};
@@ -10,7 +11,16 @@ use crate::host::{Executable, ExecutableId, ServerProcess};
 /// The probe plans made so far.
 pub struct Plans {
     debug_files: DebugFiles,
-    by_file: HashMap<ExecutableId, Arc<ProbePlan>>,
+    by_file: HashMap<ExecutableId, Made>,
+    hasher: RandomState,
+}
+
+/// A plan, and of what.
+struct Made {
+    plan: Arc<ProbePlan>,
+    /// Hash of the executable's content. Its build id would not do: anybody can forge that, and so
+    /// give another server's plan to theirs, or theirs to another. The hash has a random key.
+    content: u64,
 }
 
 impl Plans {
@@ -19,6 +29,7 @@ impl Plans {
         Self {
             debug_files,
             by_file: HashMap::new(),
+            hasher: RandomState::new(),
         }
     }
 
@@ -31,21 +42,21 @@ impl Plans {
     pub fn plan(&mut self, process: &ServerProcess) -> anyhow::Result<Arc<ProbePlan>> {
         let executable = Executable::open(&process.exe_proc_path)?;
         let id = executable.id();
-        if let Some(plan) = self.by_file.get(&id) {
-            return Ok(plan.clone());
+        if let Some(made) = self.by_file.get(&id) {
+            return Ok(made.plan.clone());
         }
         let data = executable.read()?;
-        let build_id = binary::build_id(&data)?;
-        let known = self
-            .by_file
-            .values()
-            .find(|plan| build_id.is_some() && plan.build_id == build_id)
-            .cloned();
+        let content = self.hasher.hash_one(&data);
+        let known = self.by_file.values().find(|made| made.content == content);
         let plan = match known {
-            Some(plan) => plan,
+            Some(made) => made.plan.clone(),
             None => Arc::new(self.make(process, &data)?),
         };
-        self.by_file.insert(id, plan.clone());
+        let made = Made {
+            plan: plan.clone(),
+            content,
+        };
+        self.by_file.insert(id, made);
         Ok(plan)
     }
 
@@ -63,7 +74,9 @@ impl Plans {
 
     /// Forgets the plans that no server uses any more.
     pub fn forget_unused(&mut self) {
-        let plans: Vec<Arc<ProbePlan>> = self.by_file.values().cloned().collect();
+        let plans: Vec<Arc<ProbePlan>> = (self.by_file.values())
+            .map(|made| made.plan.clone())
+            .collect();
         let held_here = |plan: &Arc<ProbePlan>| {
             plans
                 .iter()
@@ -72,6 +85,6 @@ impl Plans {
         };
         // Each plan is held once by the list, and once by each file that has it.
         self.by_file
-            .retain(|_, plan| Arc::strong_count(plan) > 2 * held_here(plan));
+            .retain(|_, made| Arc::strong_count(&made.plan) > 2 * held_here(&made.plan));
     }
 }
