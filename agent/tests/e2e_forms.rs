@@ -23,7 +23,7 @@ const FORMS: [(&str, &str); 2] = [
     ("inlined", "__attribute__((always_inline))inline static"),
 ];
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
-const FLAGS: [(&str, &[&str]); 5] = [
+const FLAGS: [(&str, &[&str]); 6] = [
     ("plain", &["-rdynamic"]),
     (
         "hardened",
@@ -36,7 +36,9 @@ const FLAGS: [(&str, &[&str]); 5] = [
             "-Wl,-z,relro,-z,now",
         ],
     ),
-    ("static", &["-static"]),
+    // Without a single name, where the addresses are fixed and where they are not.
+    ("static", &["-static", "-s"]),
+    ("static-pie", &["-static-pie", "-fPIE", "-s"]),
     ("no-pie", &["-rdynamic", "-no-pie", "-fno-pie"]),
     (
         "one-unit",

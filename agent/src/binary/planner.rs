@@ -241,7 +241,8 @@ impl Planner<'_, '_> {
             ),
             (_, Some(Ok(counter))) | (Some(Ok(counter)), _) => return Some(counter),
             (Some(Err(why)), _) | (None, Some(Err(why))) => why,
-            (None, None) => "no function called zmalloc_used_memory".to_owned(),
+            (None, None) => "no function called zmalloc_used_memory, and without the goal nothing else leads to its counter"
+                .to_owned(),
         };
         self.refuse("used_memory", &why);
         None
