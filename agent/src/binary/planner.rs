@@ -375,8 +375,7 @@ impl Planner<'_, '_> {
                 for (member, address) in config {
                     self.push_member(member, *address, None, Method::ConfigTable);
                 }
-                self.refuse("server", &why);
-                return;
+                return self.refuse_counters(&why);
             }
         };
         let range = server.address..server.address.saturating_add(server.size);
