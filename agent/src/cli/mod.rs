@@ -6,14 +6,13 @@ mod debug_files;
 mod inspect;
 mod run;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use crate::binary::Image;
-use crate::host::{DEFAULT_PATTERN, Executable, Matcher, MatcherError, memory};
+use crate::host::{DEFAULT_PATTERN, Matcher, MatcherError, memory};
 use crate::probes::Probes;
 use crate::telemetry::HitCosts;
 
@@ -70,7 +69,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
 /// What the kernel does not allow, and what to do about it.
 fn load_probes() -> anyhow::Result<(Probes, HitCosts)> {
     let mut probes = Probes::load()?;
-    let own = Executable::open(Path::new("/proc/self/exe"))?.read()?;
+    // However large it is: an unoptimised build is larger than what is read of others.
+    let own = std::fs::read("/proc/self/exe").context("cannot read evictscope's own executable")?;
     let own = Image::parse(&own).context("cannot read evictscope's own executable")?;
     let load_bias = memory::load_bias(std::process::id(), own.entry())?;
     let costs = probes.calibrate(|address| own.file_offset(address.checked_sub(load_bias)?))?;
