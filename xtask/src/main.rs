@@ -10,6 +10,7 @@ mod compiler;
 mod debian;
 mod demo;
 mod histogram;
+mod lab;
 mod linker;
 mod owned;
 mod process;
@@ -42,6 +43,8 @@ enum Task {
     Demo,
     /// Set up, build, and measure what the probes cost a healthy redis-server (needs root)
     Bench(bench::Arguments),
+    /// Make the eviction-burst cycle happen on a throw-away redis-server, and record it
+    Lab(lab::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -62,6 +65,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Build => build::run()?,
         Task::Demo => demo::run()?,
         Task::Bench(arguments) => bench::run(arguments)?,
+        Task::Lab(arguments) => lab::run(arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -71,8 +71,13 @@ pub struct Server {
 impl Server {
     /// Starts a server with this `maxmemory` that evicts by allkeys-lru, and waits until it listens.
     pub fn start(maxmemory: &str) -> Result<Self> {
+        Self::start_with(maxmemory, &[])
+    }
+
+    /// As [`Self::start`], with further options of redis-server.
+    pub fn start_with(maxmemory: &str, options: &[&str]) -> Result<Self> {
         let directory = tempfile::Builder::new()
-            .prefix("evictscope-demo-")
+            .prefix("evictscope-xtask-")
             .tempdir()
             .context("cannot make a temporary directory")?;
         let port = free_port()?;
@@ -97,6 +102,7 @@ impl Server {
                 "--dir",
             ])
             .arg(directory.path())
+            .args(options)
             .stdout(log.try_clone()?)
             .stderr(log);
         let mut server = Self {

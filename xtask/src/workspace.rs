@@ -20,15 +20,17 @@ pub fn cargo() -> Command {
     command
 }
 
-/// The agent's release binary: there once `build` has run.
-pub fn agent_binary() -> Result<PathBuf> {
+/// Where cargo puts what it builds.
+pub fn target_directory() -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .current_dir(root())
         .no_deps()
         .exec()
         .context("cannot ask cargo for the target directory")?;
-    Ok(metadata
-        .target_directory
-        .join("release/evictscope")
-        .into_std_path_buf())
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
+/// The agent's release binary: there once `build` has run.
+pub fn agent_binary() -> Result<PathBuf> {
+    Ok(target_directory()?.join("release/evictscope"))
 }

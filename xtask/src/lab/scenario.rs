@@ -1,0 +1,156 @@
+//! What each scenario asks of the server, and why just that.
+
+use serde::Serialize;
+
+use super::{stall::Stall, workload::Mix};
+
+/// What to make happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scenario {
+    /// The three-phase cycle, several times over
+    Burst,
+    /// A slow main thread without evictions: queueing alone swells the client buffers
+    Stall,
+    /// Evictions all the time, calmly
+    Steady,
+    /// Below the limit: no evictions
+    Healthy,
+    /// `burst` without and with a remedy
+    Remedy,
+}
+
+/// A remedy of the article against the cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Remedy {
+    /// Keys live so briefly that memory stays below the limit
+    Ttl,
+    /// The limit is above what the keys and the clients need
+    Maxmemory,
+    /// An eviction call may take less time (maxmemory-eviction-tenacity 0)
+    Tenacity,
+    /// A third fewer requests
+    Rate,
+}
+
+/// All that can differ between two runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parameters {
+    /// Clients.
+    pub connections: usize,
+    /// Requests under way on one connection, at most.
+    pub most_under_way: usize,
+    /// The server's limit, in bytes.
+    pub maxmemory: u64,
+    /// The server's `maxmemory-eviction-tenacity`: how long an eviction call may take.
+    pub tenacity: u32,
+    /// What is asked.
+    pub mix: Mix,
+    /// Requests due, as a share of what the server can answer below its limit.
+    pub share_of_capacity: f64,
+    /// What the load begins with: used memory, under load, in bytes.
+    pub filled: u64,
+    /// The main thread made slow.
+    pub stall: Option<Stall>,
+}
+
+const MIB: u64 = 1024 * 1024;
+
+/// Three thousand clients, as in the article's incident many. Half of the requests write new keys of
+/// 200 bytes, the other half read 200 of them at once.
+const BURST: Parameters = Parameters {
+    connections: 3000,
+    most_under_way: 5,
+    maxmemory: 325 * MIB,
+    tenacity: 10,
+    mix: Mix {
+        set_share: 0.5,
+        value_bytes: 200,
+        keys_per_read: 200,
+        read_window: 300_000,
+        ttl_seconds: 900.0,
+    },
+    share_of_capacity: 0.9,
+    filled: 315 * MIB,
+    stall: None,
+};
+
+impl Scenario {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Burst => "burst",
+            Self::Stall => "stall",
+            Self::Steady => "steady",
+            Self::Healthy => "healthy",
+            Self::Remedy => "remedy",
+        }
+    }
+
+    /// What it asks of the server.
+    pub fn parameters(self) -> Parameters {
+        match self {
+            Self::Burst | Self::Remedy => BURST,
+            Self::Healthy => Parameters {
+                maxmemory: 2048 * MIB,
+                share_of_capacity: 0.5,
+                filled: 315 * MIB,
+                ..BURST
+            },
+            Self::Stall => Parameters {
+                maxmemory: 4096 * MIB,
+                share_of_capacity: 0.5,
+                filled: 315 * MIB,
+                stall: Some(Stall {
+                    after: 15.0,
+                    seconds: 8.0,
+                    stopped_share: 0.6,
+                }),
+                ..BURST
+            },
+            Self::Steady => Parameters {
+                connections: 200,
+                maxmemory: 128 * MIB,
+                share_of_capacity: 0.3,
+                filled: 127 * MIB,
+                mix: Mix {
+                    keys_per_read: 5,
+                    read_window: 100_000,
+                    ..BURST.mix
+                },
+                ..BURST
+            },
+        }
+    }
+
+    /// How long its load lasts at most, in seconds, unless told otherwise.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Self::Burst | Self::Remedy => 240,
+            Self::Stall => 40,
+            Self::Steady | Self::Healthy => 60,
+        }
+    }
+}
+
+impl Remedy {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ttl => "ttl",
+            Self::Maxmemory => "maxmemory",
+            Self::Tenacity => "tenacity",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// Applies it; the keys that are there at `rate` requests a second are the writes of one time to
+    /// live.
+    pub fn apply(self, parameters: &mut Parameters, _rate: f64) {
+        match self {
+            Self::Ttl => parameters.mix.ttl_seconds = 60.0,
+            Self::Maxmemory => parameters.maxmemory *= 2,
+            Self::Tenacity => parameters.tenacity = 0,
+            Self::Rate => parameters.share_of_capacity *= 2.0 / 3.0,
+        }
+    }
+}
