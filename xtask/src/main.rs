@@ -65,7 +65,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Build => build::run()?,
         Task::Demo => demo::run()?,
         Task::Bench(arguments) => bench::run(arguments)?,
-        Task::Lab(arguments) => lab::run(arguments)?,
+        Task::Lab(ref arguments) => lab::run(arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -103,6 +103,9 @@ fn answer(frame: OwnedFrame) -> Result<String> {
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         }
         OwnedFrame::Error(text) => bail!("the redis-server of the lab says: {text}"),
-        other => bail!("the redis-server of the lab answers with {:?}", other.kind()),
+        other => bail!(
+            "the redis-server of the lab answers with {:?}",
+            other.kind()
+        ),
     }
 }

@@ -104,7 +104,10 @@ impl Connection {
                     Some(due) => answered(reply, due),
                     None => unasked = true,
                 })?;
-            ensure!(!unasked, "the redis-server sent a reply that nobody asked for");
+            ensure!(
+                !unasked,
+                "the redis-server sent a reply that nobody asked for"
+            );
         }
     }
 }

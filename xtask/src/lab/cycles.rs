@@ -202,20 +202,16 @@ mod tests {
             step += 1;
         };
         for _ in 0..rounds {
-            for tenth in 0..100 {
+            for tenth in 0..100_u32 {
                 push(8000.0 + f64::from(tenth) * 20.0, 1000, 0, 10, 5);
             }
             for tenth in 0..20 {
                 push(10_050.0, 200, 7, 10 + tenth, 5 + 20 * tenth);
             }
-            for tenth in 0..30 {
-                push(
-                    10_000.0 - f64::from(tenth) * 2000.0 / 29.0,
-                    1000,
-                    0,
-                    40 - tenth,
-                    300 - 10 * tenth,
-                );
+            for tenth in 0..30_u32 {
+                let memory = 10_000.0 - f64::from(tenth) * 2000.0 / 29.0;
+                let left = u64::from(30 - tenth);
+                push(memory, 1000, 0, 10 + left, 10 * left);
             }
         }
         (samples, loads)

@@ -35,7 +35,7 @@ use self::{
 };
 
 /// What to run.
-#[derive(Clone, Copy, clap::Args)]
+#[derive(clap::Args)]
 pub struct Arguments {
     /// What to make happen
     scenario: Scenario,
@@ -57,7 +57,7 @@ pub struct Arguments {
 }
 
 /// Runs it.
-pub fn run(arguments: Arguments) -> Result<()> {
+pub fn run(arguments: &Arguments) -> Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
@@ -69,14 +69,30 @@ pub fn run(arguments: Arguments) -> Result<()> {
     if let Some(connections) = arguments.connections {
         parameters.connections = connections;
     }
-    let plan = Plan {
+    let mut plan = Plan {
         name: scenario.name().to_owned(),
         parameters,
         rate: arguments.rate,
         length: Duration::from_secs(arguments.seconds.unwrap_or(scenario.seconds())),
         cycles: arguments.cycles,
     };
-    let finished = run::run(&plan, cores, &interrupted)?;
-    print!("\n{}", summary::outcome(&finished.outcome));
+    let without = run::run(&plan, cores, &interrupted)?;
+    println!("\n{}", summary::outcome(&without.outcome));
+    if scenario != Scenario::Remedy || interrupted.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+
+    let remedy = arguments.remedy;
+    plan.name = format!("remedy-{}", remedy.name());
+    plan.rate = Some(remedy.apply(&mut plan.parameters, &without.run));
+    // As long as the run without it, however soon that had its cycles.
+    plan.length = Duration::from_secs_f64(without.outcome.seconds);
+    plan.cycles = None;
+    let with = run::run(&plan, cores, &interrupted)?;
+    println!("\n{}", summary::outcome(&with.outcome));
+    print!(
+        "{}",
+        summary::comparison(remedy.name(), &without.outcome, &with.outcome)
+    );
     Ok(())
 }

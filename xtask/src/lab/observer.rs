@@ -28,7 +28,7 @@ pub struct Observer {
     stall: (Option<f64>, Option<f64>),
     samples: Vec<Sample>,
     loads: Vec<Load>,
-    second: Option<Second>,
+    seconds: Vec<Second>,
 }
 
 impl Observer {
@@ -40,7 +40,7 @@ impl Observer {
             stall: (None, None),
             samples: Vec::new(),
             loads: Vec::new(),
-            second: None,
+            seconds: Vec::new(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Observer {
             },
             Line::Info(sample) => self.samples.push(*sample),
             Line::Load(load) => self.loads.push(*load),
-            Line::Second(second) => self.second = Some(*second),
+            Line::Second(second) => self.seconds.push(*second),
             Line::Run(_) | Line::Result(_) => {}
         }
         Ok(())
@@ -85,13 +85,25 @@ impl Observer {
             (Some(start), Some(end)) => Swelling::of(start, end, &self.samples, &self.loads),
             _ => None,
         };
-        let (first, last) = (self.samples.first(), self.samples.last());
-        let evicted = last.map_or(0, |sample| sample.evicted_keys)
-            - first.map_or(0, |sample| sample.evicted_keys);
+        let (samples, loads, seconds) = (&self.samples, &self.loads, &self.seconds);
+        let evicted = |sample: Option<&Sample>| sample.map_or(0, |sample| sample.evicted_keys);
+        let total = |count: fn(&Load) -> u64| {
+            loads.last().map_or(0, count) - loads.first().map_or(0, count)
+        };
+        let greatest = |value: fn(&Second) -> f64| seconds.iter().map(value).fold(0.0, f64::max);
+        let backlogs = loads.iter().map(|load| load.backlog_peak);
+        let buffers = samples.iter().map(|sample| sample.client_buffers);
         Outcome {
             at,
             interrupted,
-            evicted_keys: evicted,
+            seconds: at - self.begin,
+            answered: total(|load| load.answered),
+            errors: total(|load| load.errors),
+            backlog_peak: backlogs.max().unwrap_or_default(),
+            latency_max: greatest(|second| second.latency_max),
+            client_buffers_peak: buffers.max().unwrap_or_default(),
+            evicted_keys: evicted(samples.last()) - evicted(samples.first()),
+            generator_cpu_max: greatest(|second| second.generator_cpu),
             cycles,
             swelling,
         }
@@ -99,7 +111,7 @@ impl Observer {
 
     /// How it stands, in a line.
     pub fn status(&self) -> String {
-        let (Some(second), Some(sample)) = (&self.second, self.samples.last()) else {
+        let (Some(second), Some(sample)) = (self.seconds.last(), self.samples.last()) else {
             return "no second yet".to_owned();
         };
         format!(

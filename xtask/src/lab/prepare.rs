@@ -51,6 +51,8 @@ pub struct Ready {
     pub capacity: f64,
     /// Requests a second that are to be due.
     pub rate: f64,
+    /// What one key takes of the server's memory, in bytes.
+    pub key_bytes: u64,
 }
 
 /// Starts the server on its core, and leaves this thread on the lab's.
@@ -105,10 +107,10 @@ pub fn prepare(
     let mut filler = Client::connect(port)?;
     let empty = used_memory()?;
     filler.fill(generator.workload(), FIRST_KEYS)?;
-    let of_a_key = used_memory()?.saturating_sub(empty) / FIRST_KEYS;
-    ensure!(of_a_key > 0, "the redis-server keeps no keys");
+    let key_bytes = used_memory()?.saturating_sub(empty) / FIRST_KEYS;
+    ensure!(key_bytes > 0, "the redis-server keeps no keys");
     let first = (parameters.filled as f64 * FILLED_AT_FIRST) as u64;
-    let keys = |to: u64, from: u64| to.saturating_sub(from) / of_a_key;
+    let keys = |to: u64, from: u64| to.saturating_sub(from) / key_bytes;
     filler.fill(generator.workload(), keys(first, used_memory()?))?;
 
     let run_for = |generator: &mut Generator, pace: Pace, time: Duration| -> Result<f64> {
@@ -142,5 +144,6 @@ pub fn prepare(
         generator,
         capacity,
         rate,
+        key_bytes,
     })
 }

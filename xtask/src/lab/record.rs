@@ -47,6 +47,8 @@ pub struct Run {
     pub capacity: f64,
     /// Requests due a second.
     pub rate: f64,
+    /// What one key takes of the server's memory, in bytes.
+    pub key_bytes: u64,
     /// The rest.
     pub parameters: Parameters,
 }
@@ -112,15 +114,29 @@ pub struct Second {
     pub generator_cpu: f64,
 }
 
-/// What the record shows.
+/// What the record shows, from the beginning of the load to its end.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// When the load ended, in seconds since 1970.
     pub at: f64,
     /// Whether the run was ended by the user.
     pub interrupted: bool,
-    /// Keys evicted under the load.
+    /// Seconds of load.
+    pub seconds: f64,
+    /// Replies.
+    pub answered: u64,
+    /// Replies that were errors.
+    pub errors: u64,
+    /// The highest backlog.
+    pub backlog_peak: u64,
+    /// The longest latency, in seconds.
+    pub latency_max: f64,
+    /// The highest `mem_clients_normal`, in bytes.
+    pub client_buffers_peak: u64,
+    /// Keys evicted.
     pub evicted_keys: u64,
+    /// The greatest share of a second that the generator's thread was busy.
+    pub generator_cpu_max: f64,
     /// Every burst, complete or not.
     pub cycles: Vec<Cycle>,
     /// For `stall`: how client buffers swelled.

@@ -65,6 +65,7 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
         generator,
         capacity,
         rate,
+        key_bytes,
     } = prepared?;
 
     let run = Run {
@@ -75,6 +76,7 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
         cores,
         capacity,
         rate,
+        key_bytes,
         parameters: plan.parameters.clone(),
     };
     let mut observer = Observer::new(Record::create(&plan.name, run.at)?);

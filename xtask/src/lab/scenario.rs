@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{stall::Stall, workload::Mix};
+use super::{record::Run, stall::Stall, workload::Mix};
 
 /// What to make happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -28,7 +28,7 @@ pub enum Remedy {
     Maxmemory,
     /// An eviction call may take less time (maxmemory-eviction-tenacity 0)
     Tenacity,
-    /// A third fewer requests
+    /// A third fewer requests a second
     Rate,
 }
 
@@ -52,6 +52,12 @@ pub struct Parameters {
     /// The main thread made slow.
     pub stall: Option<Stall>,
 }
+
+/// With shorter lives, the keys that live at one time take this share of the limit.
+const KEPT: f64 = 0.6;
+
+/// The share of the requests that are left of fewer.
+const FEWER: f64 = 2.0 / 3.0;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -143,14 +149,18 @@ impl Remedy {
         }
     }
 
-    /// Applies it; the keys that are there at `rate` requests a second are the writes of one time to
-    /// live.
-    pub fn apply(self, parameters: &mut Parameters, _rate: f64) {
+    /// Applies it to what `before` was a run of: the requests a second that are then to be due.
+    pub fn apply(self, parameters: &mut Parameters, before: &Run) -> f64 {
         match self {
-            Self::Ttl => parameters.mix.ttl_seconds = 60.0,
+            Self::Ttl => {
+                let keys = parameters.maxmemory as f64 * KEPT / before.key_bytes as f64;
+                let written = before.rate * parameters.mix.set_share;
+                parameters.mix.ttl_seconds = keys / written;
+            }
             Self::Maxmemory => parameters.maxmemory *= 2,
             Self::Tenacity => parameters.tenacity = 0,
-            Self::Rate => parameters.share_of_capacity *= 2.0 / 3.0,
+            Self::Rate => return before.rate * FEWER,
         }
+        before.rate
     }
 }

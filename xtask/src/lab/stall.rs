@@ -167,25 +167,25 @@ mod tests {
 
     #[test]
     fn the_prediction_is_of_the_backlog_and_the_measurement_of_the_buffers() {
+        let at = |tenth: u32| f64::from(tenth) / 10.0;
         let samples: Vec<_> = (0..200)
             .map(|tenth| Sample {
-                at: f64::from(tenth) / 10.0,
+                at: at(tenth),
                 // 1,000 bytes a second from second 5 to 15.
-                client_buffers: 500 + 100 * (tenth.clamp(50, 150) - 50) as u64,
+                client_buffers: 500 + 100 * u64::from(tenth.clamp(50, 150) - 50),
                 used_memory: 9000,
                 ..Sample::default()
             })
             .collect();
         let loads: Vec<_> = (0..200)
             .map(|tenth| Load {
-                at: f64::from(tenth) / 10.0,
-                due: 10 * tenth,
-                answered: 8 * tenth,
-                bytes_received: 8 * 50 * tenth,
-                backlog: 2 * tenth,
+                at: at(tenth),
+                due: 10 * u64::from(tenth),
+                answered: 8 * u64::from(tenth),
+                bytes_received: 8 * 50 * u64::from(tenth),
+                backlog: 2 * u64::from(tenth),
                 ..Load::default()
             })
-            .map(|load: Load| Load { at: load.at, ..load })
             .collect();
         let swelling = Swelling::of(5.0, 15.0, &samples, &loads);
         let Some(swelling) = swelling else {

@@ -10,6 +10,9 @@ use super::{
     stall::Swelling,
 };
 
+/// A thread this busy may have had no time for what was due.
+const BUSY: f64 = 0.95;
+
 /// Above [`cycle`]s.
 pub const CYCLES_HEADING: &str = "\ncycle  not_saturated  saturated  reclaim  commands/s before  during    \
     backlog before  peak     evicted   client buffers before  peak        CPU     memory at start  peak        after       reclaimed";
@@ -70,17 +73,77 @@ pub fn cycle(number: usize, cycle: &Cycle) -> String {
 
 /// What the record shows.
 pub fn outcome(outcome: &Outcome) -> String {
-    let mut text = String::new();
     let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        text,
-        "{} keys evicted, {} bursts, {complete} of them complete cycles",
+    let mut text = format!(
+        "{:.0} s of load{}: {} requests answered, {} with an error; {} keys evicted in {} bursts, {complete} of them complete cycles\n\
+         highest: backlog {}, latency {:.0} ms, client buffers {}\n",
+        outcome.seconds,
+        if outcome.interrupted {
+            ", interrupted"
+        } else {
+            ""
+        },
+        HumanCount(outcome.answered),
+        HumanCount(outcome.errors),
         HumanCount(outcome.evicted_keys),
         outcome.cycles.len(),
+        HumanCount(outcome.backlog_peak),
+        outcome.latency_max * 1000.0,
+        bytes(outcome.client_buffers_peak),
     );
+    if outcome.generator_cpu_max > BUSY {
+        text.push_str(
+            "the generator's thread had no time left in some seconds: what waited then, waited for it too\n",
+        );
+    }
     if let Some(swelling) = &outcome.swelling {
         text.push_str(&self::swelling(swelling));
+    }
+    text
+}
+
+/// Two outcomes, one of them with a remedy.
+pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
+    let saturated = |outcome: &Outcome| {
+        let seconds: f64 = outcome
+            .cycles
+            .iter()
+            .map(|cycle| cycle.saturated_seconds)
+            .sum();
+        format!("{:.1} %", 100.0 * seconds / outcome.seconds)
+    };
+    let slowest = |outcome: &Outcome| {
+        let ratios = outcome
+            .cycles
+            .iter()
+            .map(|cycle| cycle.throughput_during / cycle.throughput_before);
+        let slowest = ratios.reduce(f64::min);
+        slowest.map_or("-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio))
+    };
+    let rows: [(&str, &dyn Fn(&Outcome) -> String); 8] = [
+        ("seconds of load", &|outcome| {
+            format!("{:.0}", outcome.seconds)
+        }),
+        ("requests answered a second", &|outcome| {
+            count(outcome.answered as f64 / outcome.seconds)
+        }),
+        ("bursts", &|outcome| outcome.cycles.len().to_string()),
+        ("time saturated", &saturated),
+        ("throughput in the worst burst", &slowest),
+        ("keys evicted", &|outcome| {
+            HumanCount(outcome.evicted_keys).to_string()
+        }),
+        ("highest backlog", &|outcome| {
+            HumanCount(outcome.backlog_peak).to_string()
+        }),
+        ("highest latency", &|outcome| {
+            format!("{:.0} ms", outcome.latency_max * 1000.0)
+        }),
+    ];
+    let mut text = format!("{:<32}{:>14}{:>14}\n", "", "without", remedy);
+    for (label, value) in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{label:<32}{:>14}{:>14}", value(without), value(with));
     }
     text
 }

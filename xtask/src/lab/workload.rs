@@ -85,7 +85,10 @@ fn key(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use redis_protocol::resp2::{decode::decode, types::OwnedFrame};
+    use redis_protocol::resp2::{
+        decode::decode,
+        types::{OwnedFrame, Resp2Frame as _},
+    };
 
     use super::*;
 
@@ -125,7 +128,11 @@ mod tests {
                 assert_eq!(words.len(), 4);
                 let newest = key(sets.saturating_sub(1));
                 let oldest = key(sets.saturating_sub(100));
-                assert!(words[1..].iter().all(|key| *key >= oldest && *key <= newest));
+                assert!(
+                    words[1..]
+                        .iter()
+                        .all(|key| *key >= oldest && *key <= newest)
+                );
             }
         }
         assert!((900..1100).contains(&sets), "{sets} SETs in 2,000 requests");
