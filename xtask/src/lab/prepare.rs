@@ -66,6 +66,8 @@ pub fn start_server(parameters: &Parameters, cores: Option<Cores>) -> Result<Ser
         &[
             "--maxmemory-eviction-tenacity",
             &parameters.tenacity.to_string(),
+            "--maxmemory-samples",
+            &parameters.samples.to_string(),
             "--maxclients",
             // And the recorder's.
             &(parameters.connections + 32).to_string(),

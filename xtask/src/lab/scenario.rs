@@ -43,6 +43,8 @@ pub struct Parameters {
     pub maxmemory: u64,
     /// The server's `maxmemory-eviction-tenacity`: how long an eviction call may take.
     pub tenacity: u32,
+    /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
+    pub samples: u32,
     /// What is asked.
     pub mix: Mix,
     /// Requests due, as a share of what the server can answer below its limit.
@@ -68,6 +70,7 @@ const BURST: Parameters = Parameters {
     most_under_way: 5,
     maxmemory: 325 * MIB,
     tenacity: 10,
+    samples: 5,
     mix: Mix {
         set_share: 0.5,
         value_bytes: 200,
