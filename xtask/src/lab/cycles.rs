@@ -59,11 +59,9 @@ pub struct Cycle {
     pub memory_at_start: u64,
     /// The highest sample until `end`.
     pub memory_peak: u64,
-    /// At the sample that shows the last eviction.
-    pub memory_at_end: u64,
     /// The lowest of the reclaim.
     pub memory_after: u64,
-    /// `memory_at_end - memory_after`
+    /// `memory_peak - memory_after`
     pub reclaimed: u64,
     /// CPU time of the main thread as a share of the time from `start` to `end`.
     pub main_thread_cpu: f64,
@@ -132,6 +130,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
     let backlogs = loads
         .iter()
         .filter(|load| load.at >= start && load.at <= reclaim_end);
+    let memory_peak = highest(at_end.at, |sample| sample.used_memory);
     Cycle {
         start,
         end,
@@ -153,10 +152,9 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         client_buffers_before: before.client_buffers,
         client_buffers_peak: highest(reclaim_end, |sample| sample.client_buffers),
         memory_at_start: before.used_memory,
-        memory_peak: highest(at_end.at, |sample| sample.used_memory),
-        memory_at_end: at_end.used_memory,
+        memory_peak,
         memory_after: lowest.used_memory,
-        reclaimed: at_end.used_memory - lowest.used_memory,
+        reclaimed: memory_peak - lowest.used_memory,
         main_thread_cpu: (at_end.main_thread_cpu - before.main_thread_cpu)
             / (at_end.at - before.at),
     }

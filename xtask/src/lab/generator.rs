@@ -7,6 +7,7 @@
 
 use std::{
     io::ErrorKind,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -21,6 +22,11 @@ use super::{
     schedule::{Pace, Schedule},
     workload::Workload,
 };
+
+/// How long connecting takes. Redis 7 gives the reply buffer of each client a new size every 5 s from
+/// when it connected: of clients that come at once all buffers would swell and shrink together, by
+/// 10 MB for 3,000.
+const CONNECTING: Duration = Duration::from_secs(5);
 
 /// More waiting requests than this, and the server is taken for dead: some minutes of load.
 const MOST_WAITING: u64 = 2_000_000;
@@ -54,8 +60,12 @@ impl Generator {
             "there must be connections, and requests under way on them"
         );
         let poll = Poll::new().context("cannot poll sockets")?;
+        let pause = CONNECTING / u32::try_from(connections)?;
         let connections = (0..connections)
-            .map(|number| Connection::open(port, poll.registry(), Token(number)))
+            .map(|number| {
+                thread::sleep(pause);
+                Connection::open(port, poll.registry(), Token(number))
+            })
             .collect::<Result<_>>()?;
         Ok(Self {
             poll,

@@ -64,6 +64,9 @@ pub fn start_server(parameters: &Parameters, cores: Option<Cores>) -> Result<Ser
     let server = Server::start_with(
         &parameters.maxmemory.to_string(),
         &[
+            // The last one counts.
+            "--maxmemory-policy",
+            parameters.policy,
             "--maxmemory-eviction-tenacity",
             &parameters.tenacity.to_string(),
             "--maxmemory-samples",

@@ -41,6 +41,8 @@ pub struct Parameters {
     pub most_under_way: usize,
     /// The server's limit, in bytes.
     pub maxmemory: u64,
+    /// The server's `maxmemory-policy`.
+    pub policy: &'static str,
     /// The server's `maxmemory-eviction-tenacity`: how long an eviction call may take.
     pub tenacity: u32,
     /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
@@ -69,6 +71,7 @@ const BURST: Parameters = Parameters {
     connections: 3000,
     most_under_way: 5,
     maxmemory: 325 * MIB,
+    policy: "volatile-lru",
     tenacity: 10,
     samples: 5,
     mix: Mix {

@@ -26,7 +26,7 @@ pub fn heading(run: &Run, record: &Path) -> String {
         None => "all on one core: nothing here is evidence".to_owned(),
     };
     format!(
-        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, allkeys-lru, tenacity {}; {place}\n\
+        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}; {place}\n\
          load           {} connections, {} requests a second ({:.0} % of the {} it can answer), \
          at most {} under way on each\n\
          requests       {:.0} % SET of {} B living {:.0} s on average, else MGET of {} of the newest {} keys\n\
@@ -34,6 +34,8 @@ pub fn heading(run: &Run, record: &Path) -> String {
         run.pid,
         run.port,
         BinaryBytes(parameters.maxmemory),
+        parameters.policy,
+        parameters.samples,
         parameters.tenacity,
         HumanCount(parameters.connections as u64),
         count(run.rate),
