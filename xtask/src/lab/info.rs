@@ -18,8 +18,8 @@ use super::{client::Client, clock::Clock, record::Line};
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A saturated server answers each connection once in a round of its event loop, which then takes
-/// long: several connections, asked in turn, have several answers out of each round.
-pub const CONNECTIONS: u32 = 4;
+/// long: several connections, asked at different times of a round, have several answers out of each.
+const CONNECTIONS: u32 = 4;
 
 /// One answer to `INFO`. Times are seconds since 1970; sizes are bytes.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -100,12 +100,16 @@ pub fn start(
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 let sample = Sample::take(&mut client, &clock)?;
+                let took =
+                    Duration::try_from_secs_f64(sample.received - sample.sent).unwrap_or_default();
                 if lines.send(Line::Info(sample)).is_err() {
                     break;
                 }
-                // What fell due while the answer was awaited is left out.
-                while due <= Instant::now() {
-                    due += INTERVAL;
+                due += INTERVAL;
+                // What fell due while the answer was awaited is left out. All answers of a round come
+                // together, at its end: the next questions are spread over the next round.
+                if took > INTERVAL {
+                    due = Instant::now() + took * number / CONNECTIONS;
                 }
             }
             Ok(())

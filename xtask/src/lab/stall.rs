@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::{info::Sample, record::Load};
+use super::{cycles::LAG, info::Sample, record::Load};
 
 /// One stop and one go together: short against the rounds of the event loop that shall grow.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -94,7 +94,7 @@ pub struct Swelling {
     pub backlog_at_end: u64,
     /// Of `mem_clients_normal` before and at the highest.
     pub client_buffers_before: u64,
-    /// The highest sample until two seconds after the end: it lags by about one.
+    /// The highest sample until two seconds after the end: the server is late with it.
     pub client_buffers_peak: u64,
     /// Evictions: there must be none.
     pub evicted_keys: u64,
@@ -124,7 +124,7 @@ impl Swelling {
         let predicted_of_backlog = (arrival - response) * reply_bytes;
         let highest = samples
             .iter()
-            .filter(|sample| sample.at > start && sample.at <= end + 2.0)
+            .filter(|sample| sample.at > start && sample.at <= end + LAG)
             .max_by_key(|sample| sample.client_buffers)?;
         Some(Self {
             start,
