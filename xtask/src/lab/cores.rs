@@ -7,7 +7,7 @@ use rustix::{
 };
 
 /// Files that the server and the lab open beside one for each connection.
-const OTHER_FILES: u64 = 256;
+const OTHER_FILES: u64 = 512;
 
 /// Where the server and where the lab runs. None where there is only one core.
 #[derive(Clone, Copy, Debug, serde::Serialize)]

@@ -17,10 +17,6 @@ pub const QUIET: f64 = 1.5;
 /// the event loop of a server with a backlog, within which used memory goes up and down.
 const SETTLED: f64 = 1.5;
 
-/// The server brings the memory of each client up to date about once a second: it may be this late,
-/// in seconds, with that of all of them.
-pub const LAG: f64 = 2.0;
-
 /// What is told of the time before a burst is of this many seconds, or of what there is.
 const BEFORE: f64 = 60.0;
 
@@ -57,7 +53,7 @@ pub struct Cycle {
     pub backlog_peak: u64,
     /// At the last sample before `start`.
     pub client_buffers_before: u64,
-    /// The highest sample until two seconds after `reclaim_end`: the server is late with it.
+    /// The highest sample until `reclaim_end`.
     pub client_buffers_peak: u64,
     /// At the last sample before `start`.
     pub memory_at_start: u64,
@@ -154,7 +150,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
             .max()
             .unwrap_or_default(),
         client_buffers_before: before.client_buffers,
-        client_buffers_peak: highest(reclaim_end + LAG, |sample| sample.client_buffers),
+        client_buffers_peak: highest(reclaim_end, |sample| sample.client_buffers),
         memory_at_start: before.used_memory,
         memory_peak,
         memory_after: lowest.used_memory,

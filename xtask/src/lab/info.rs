@@ -2,9 +2,9 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::Sender,
+        mpsc::{self, Receiver, Sender},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -14,12 +14,13 @@ use anyhow::{Context as _, Result};
 
 use super::{client::Client, clock::Clock, record::Line};
 
-/// From one sample to the next, for each connection.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// From one question to the next.
+const INTERVAL: Duration = Duration::from_millis(25);
 
-/// A saturated server answers each connection once in a round of its event loop, which then takes
-/// long: several connections, asked at different times of a round, have several answers out of each.
-const CONNECTIONS: u32 = 4;
+/// A saturated server answers in each round of its event loop what was asked in the round before, and
+/// a round may take a second and more: with one connection there would be one answer a round. Each
+/// question has a connection of its own; so many may be unanswered.
+const CONNECTIONS: usize = 100;
 
 /// One answer to `INFO`. Times are seconds since 1970; sizes are bytes.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -34,7 +35,7 @@ pub struct Sample {
     pub used_memory: u64,
     /// `maxmemory`
     pub maxmemory: u64,
-    /// `mem_clients_normal`: the server brings it up to date about once a second for each client.
+    /// `mem_clients_normal`
     pub client_buffers: u64,
     /// `evicted_keys`
     pub evicted_keys: u64,
@@ -84,38 +85,49 @@ impl Sample {
     }
 }
 
-/// Starts to sample on connections of its own until `stop`.
+/// Starts to ask at fixed times, until `stop`, however late the answers are.
 pub fn start(
     port: u16,
     clock: Clock,
     stop: &Arc<AtomicBool>,
     lines: &Sender<Line>,
 ) -> Result<Vec<JoinHandle<Result<()>>>> {
-    let begun = Instant::now();
-    let connection = |number: u32| {
+    // Without a place to wait in: a question is asked at its time or not at all.
+    let (ask, asked) = mpsc::sync_channel(0);
+    let asked = Arc::new(Mutex::new(asked));
+    let mut threads = Vec::new();
+    for _ in 0..CONNECTIONS {
         let mut client = Client::connect(port)?;
-        let (stop, lines) = (Arc::clone(stop), lines.clone());
-        let mut due = begun + INTERVAL * number / CONNECTIONS;
-        Ok(thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                thread::sleep(due.saturating_duration_since(Instant::now()));
+        let (asked, lines) = (Arc::clone(&asked), lines.clone());
+        threads.push(thread::spawn(move || {
+            while next(&asked) {
                 let sample = Sample::take(&mut client, &clock)?;
-                let took =
-                    Duration::try_from_secs_f64(sample.received - sample.sent).unwrap_or_default();
                 if lines.send(Line::Info(sample)).is_err() {
                     break;
                 }
-                due += INTERVAL;
-                // What fell due while the answer was awaited is left out. All answers of a round come
-                // together, at its end: the next questions are spread over the next round.
-                if took > INTERVAL {
-                    due = Instant::now() + took * number / CONNECTIONS;
-                }
             }
             Ok(())
-        }))
-    };
-    (0..CONNECTIONS).map(connection).collect()
+        }));
+    }
+    let stop = Arc::clone(stop);
+    threads.push(thread::spawn(move || {
+        let mut due = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            // When nobody is free, there are questions enough.
+            let _ = ask.try_send(());
+            due += INTERVAL;
+        }
+        Ok(())
+    }));
+    Ok(threads)
+}
+
+/// Waits until there is to be asked; false when there is not any more.
+fn next(asked: &Mutex<Receiver<()>>) -> bool {
+    // Another thread's panic leaves a receiver as it was.
+    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    asked.recv().is_ok()
 }
 
 #[cfg(test)]

@@ -71,9 +71,14 @@ pub fn start_server(parameters: &Parameters, cores: Option<Cores>) -> Result<Ser
             &parameters.tenacity.to_string(),
             "--maxmemory-samples",
             &parameters.samples.to_string(),
+            // Far more than the clients take: it makes the server account for each client after each
+            // command, where it else visits a tenth of them in each round of its event loop, and is
+            // ten rounds late when it matters.
+            "--maxmemory-clients",
+            "4gb",
             "--maxclients",
             // And the recorder's.
-            &(parameters.connections + 32).to_string(),
+            &(parameters.connections + 256).to_string(),
         ],
     );
     if let Some(cores) = cores {

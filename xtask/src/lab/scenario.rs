@@ -65,23 +65,22 @@ const FEWER: f64 = 2.0 / 3.0;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Three thousand clients, as in the article's incident many. Half of the requests write new keys of
-/// 200 bytes, the other half read 200 of them at once.
+/// What these numbers are for stands in the documentation of [`super`].
 const BURST: Parameters = Parameters {
     connections: 3000,
-    most_under_way: 5,
+    most_under_way: 2,
     maxmemory: 325 * MIB,
     policy: "volatile-lru",
+    samples: 64,
     tenacity: 10,
-    samples: 5,
     mix: Mix {
-        set_share: 0.5,
+        set_share: 0.8,
         value_bytes: 200,
         keys_per_read: 200,
         read_window: 300_000,
         ttl_seconds: 900.0,
     },
-    share_of_capacity: 0.9,
+    share_of_capacity: 0.5,
     filled: 315 * MIB,
     stall: None,
 };
@@ -104,27 +103,32 @@ impl Scenario {
             Self::Burst | Self::Remedy => BURST,
             Self::Healthy => Parameters {
                 maxmemory: 2048 * MIB,
-                share_of_capacity: 0.5,
-                filled: 315 * MIB,
                 ..BURST
             },
             Self::Stall => Parameters {
                 maxmemory: 4096 * MIB,
-                share_of_capacity: 0.5,
-                filled: 315 * MIB,
+                share_of_capacity: 0.6,
+                most_under_way: 5,
+                mix: Mix {
+                    set_share: 0.5,
+                    ..BURST.mix
+                },
                 stall: Some(Stall {
                     after: 15.0,
                     seconds: 8.0,
-                    stopped_share: 0.6,
+                    stopped_share: 0.5,
                 }),
                 ..BURST
             },
             Self::Steady => Parameters {
                 connections: 200,
                 maxmemory: 128 * MIB,
-                share_of_capacity: 0.3,
+                policy: "allkeys-lru",
+                samples: 5,
+                share_of_capacity: 0.2,
                 filled: 127 * MIB,
                 mix: Mix {
+                    set_share: 0.5,
                     keys_per_read: 5,
                     read_window: 100_000,
                     ..BURST.mix

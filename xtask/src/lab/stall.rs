@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::{cycles::LAG, info::Sample, record::Load};
+use super::{info::Sample, record::Load};
 
 /// One stop and one go together: short against the rounds of the event loop that shall grow.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -86,15 +86,16 @@ pub struct Swelling {
     pub predicted_of_backlog: f64,
     /// That times `response / arrival`: without what still waits in the kernel.
     pub predicted: f64,
-    /// The growth of `mem_clients_normal`.
+    /// From `mem_clients_normal` before to its highest sample, by the time between them. Replies
+    /// are held until the end of a round, so only the highest of a round tells.
     pub measured_client_buffers: f64,
-    /// The growth of `used_memory`.
+    /// Of `used_memory`, likewise.
     pub measured_used_memory: f64,
     /// The backlog at the end.
     pub backlog_at_end: u64,
-    /// Of `mem_clients_normal` before and at the highest.
+    /// `mem_clients_normal` before.
     pub client_buffers_before: u64,
-    /// The highest sample until two seconds after the end: the server is late with it.
+    /// The highest.
     pub client_buffers_peak: u64,
     /// Evictions: there must be none.
     pub evicted_keys: u64,
@@ -110,6 +111,11 @@ impl Swelling {
                 .filter(|sample| sample.at > start && sample.at <= end)
         };
         let last = within().next_back()?;
+        let growth = |value: fn(&Sample) -> u64| {
+            let highest = within().max_by_key(|sample| value(sample))?;
+            let grown = value(highest) as f64 - value(before) as f64;
+            Some(grown / (highest.at - start))
+        };
         let mut counts = loads
             .iter()
             .filter(|load| load.at >= start && load.at <= end);
@@ -122,10 +128,6 @@ impl Swelling {
         let bytes = last_count.bytes_received - first_count.bytes_received;
         let reply_bytes = bytes as f64 / answered.max(1) as f64;
         let predicted_of_backlog = (arrival - response) * reply_bytes;
-        let highest = samples
-            .iter()
-            .filter(|sample| sample.at > start && sample.at <= end + LAG)
-            .max_by_key(|sample| sample.client_buffers)?;
         Some(Self {
             start,
             end,
@@ -134,31 +136,14 @@ impl Swelling {
             reply_bytes,
             predicted_of_backlog,
             predicted: predicted_of_backlog * response / arrival,
-            measured_client_buffers: slope(
-                within().map(|sample| (sample.at, sample.client_buffers as f64)),
-            )?,
-            measured_used_memory: slope(
-                within().map(|sample| (sample.at, sample.used_memory as f64)),
-            )?,
+            measured_client_buffers: growth(|sample| sample.client_buffers)?,
+            measured_used_memory: growth(|sample| sample.used_memory)?,
             backlog_at_end: last_count.backlog,
             client_buffers_before: before.client_buffers,
-            client_buffers_peak: highest.client_buffers,
+            client_buffers_peak: within().map(|sample| sample.client_buffers).max()?,
             evicted_keys: last.evicted_keys - before.evicted_keys,
         })
     }
-}
-
-/// The slope of the straight line that is nearest to the points, by least squares.
-fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<f64> {
-    let count = points.clone().count() as f64;
-    let mean_x = points.clone().map(|point| point.0).sum::<f64>() / count;
-    let mean_y = points.clone().map(|point| point.1).sum::<f64>() / count;
-    let (mut above, mut below) = (0.0, 0.0);
-    for (x, y) in points {
-        above += (x - mean_x) * (y - mean_y);
-        below += (x - mean_x) * (x - mean_x);
-    }
-    (below > 0.0).then(|| above / below)
 }
 
 #[cfg(test)]
