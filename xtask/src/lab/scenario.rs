@@ -80,8 +80,8 @@ const BURST: Parameters = Parameters {
         read_window: 300_000,
         ttl_seconds: 900.0,
     },
-    share_of_capacity: 0.5,
-    filled: 315 * MIB,
+    share_of_capacity: 0.42,
+    filled: 300 * MIB,
     stall: None,
 };
 
