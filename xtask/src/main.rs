@@ -11,6 +11,7 @@ mod debian;
 mod demo;
 mod fuzz;
 mod histogram;
+mod lab;
 mod linker;
 mod owned;
 mod process;
@@ -47,6 +48,8 @@ enum Task {
     Bench(bench::Bench),
     /// Damage executables and plan for them, with libFuzzer
     Fuzz(fuzz::Arguments),
+    /// Make the eviction-burst cycle happen on a throw-away redis-server, and record it
+    Lab(lab::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -68,6 +71,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Demo => demo::run()?,
         Task::Bench(bench) => bench::run(bench)?,
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
+        Task::Lab(arguments) => lab::run(arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -133,7 +133,9 @@ pub fn seconds(elapsed: Duration) -> String {
     }
 }
 
-struct Progress {
+/// Shows that something is at work: on a terminal a spinner with the time and what was shown last,
+/// elsewhere a line now and then.
+pub struct Progress {
     label: String,
     bar: Option<ProgressBar>,
     started: Instant,
@@ -146,7 +148,8 @@ struct LogState {
 }
 
 impl Progress {
-    fn start(label: &str) -> Self {
+    /// Begins to show it.
+    pub fn start(label: &str) -> Self {
         let started = Instant::now();
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -170,7 +173,8 @@ impl Progress {
         }
     }
 
-    fn show(&self, line: String) {
+    /// What it is at now.
+    pub fn show(&self, line: String) {
         if let Some(bar) = &self.bar {
             bar.set_message(line);
         } else if !line.is_empty() {
@@ -178,7 +182,8 @@ impl Progress {
         }
     }
 
-    fn sign_of_life(&self) {
+    /// To be called often: writes a line where there is no spinner and it is time for one.
+    pub fn sign_of_life(&self) {
         let mut state = self.state.borrow_mut();
         if self.bar.is_none() && state.told.elapsed() >= SIGN_OF_LIFE {
             state.told = Instant::now();
@@ -191,7 +196,16 @@ impl Progress {
         }
     }
 
-    fn finish(&self) {
+    /// Writes a line that stays.
+    pub fn print(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| println!("{line}")),
+            None => println!("{line}"),
+        }
+    }
+
+    /// Ends the display.
+    pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -78,6 +78,15 @@ impl Server {
 
     /// The same with another program.
     pub fn start_program(program: &Path, maxmemory: &str) -> Result<Self> {
+        Self::spawn(program, maxmemory, &[])
+    }
+
+    /// As [`Self::start`], with further options of redis-server.
+    pub fn start_with(maxmemory: &str, options: &[&str]) -> Result<Self> {
+        Self::spawn(Path::new("redis-server"), maxmemory, options)
+    }
+
+    fn spawn(program: &Path, maxmemory: &str, options: &[&str]) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("evictscope-server-")
             .tempdir()
@@ -104,6 +113,7 @@ impl Server {
                 "--dir",
             ])
             .arg(directory.path())
+            .args(options)
             .stdout(log.try_clone()?)
             .stderr(log);
         let mut server = Self {

@@ -1,0 +1,327 @@
+//! The three-phase cycle, as the record shows it.
+//!
+//! A burst is `saturated` from the first eviction after a quiet time until the last one before a
+//! quiet time; `reclaim` follows for as long as memory keeps falling; what precedes it, back to the
+//! last cycle or to the beginning of the load, is `not_saturated`. Everything comes from the server's
+//! own `INFO` and the generator's counts: what the agent says can be judged by it.
+
+use serde::Serialize;
+
+use super::{info::Sample, record::Load};
+
+/// Without an eviction for this long, `saturated` is over: seconds. Well above the time between two
+/// samples of a saturated server (0.1 to 0.5 s), well below the `not_saturated` between two bursts.
+pub const QUIET: f64 = 1.5;
+
+/// `reclaim` is over when this share of the fall is left to fall. In each round of its event loop the
+/// server's memory swells by the replies that it holds: only that it stays low counts.
+const LEFT: f64 = 0.2;
+
+/// Memory that stays low for this long, in seconds, has fallen: three rounds of a server that works
+/// off a backlog, and less than the writes of a lab take to fill up [`LEFT`] again.
+const SETTLED: f64 = 1.0;
+
+/// What is told of the time before a burst is of this many seconds, or of what there is.
+const BEFORE: f64 = 60.0;
+
+/// One burst, with what precedes it. Times are seconds since 1970, sizes bytes, rates a second.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cycle {
+    /// First eviction: the middle between the samples before and after it.
+    pub start: f64,
+    /// Last eviction, likewise.
+    pub end: f64,
+    /// When memory had fallen, but for a fifth, to stay there.
+    pub reclaim_end: f64,
+    /// Half the time between the samples around `start`.
+    pub start_uncertainty: f64,
+    /// Half the time between the samples around `end`.
+    pub end_uncertainty: f64,
+    /// Whether the record goes on after the reclaim, so that all of this is final.
+    pub complete: bool,
+    /// From the end of the last cycle's reclaim, or the beginning of the load, to `start`.
+    pub not_saturated_seconds: f64,
+    /// From `start` to `end`.
+    pub saturated_seconds: f64,
+    /// From `end` to `reclaim_end`.
+    pub reclaim_seconds: f64,
+    /// Keys evicted.
+    pub evicted_keys: u64,
+    /// Commands in the last minute, or what there is of it, of `not_saturated`.
+    pub throughput_before: f64,
+    /// Commands from `start` to `end`.
+    pub throughput_during: f64,
+    /// The backlog at the last count before `start`.
+    pub backlog_before: u64,
+    /// The highest until `reclaim_end`.
+    pub backlog_peak: u64,
+    /// At the last sample before `start`.
+    pub client_buffers_before: u64,
+    /// The highest sample until `reclaim_end`.
+    pub client_buffers_peak: u64,
+    /// At the last sample before `start`.
+    pub memory_at_start: u64,
+    /// The highest sample until `end`.
+    pub memory_peak: u64,
+    /// The lowest of the reclaim.
+    pub memory_after: u64,
+    /// `memory_peak - memory_after`
+    pub reclaimed: u64,
+    /// CPU time of the main thread as a share of the time from `start` to `end`.
+    pub main_thread_cpu: f64,
+}
+
+/// The cycles of a load that began at `begin`. Both lists are in the order of time.
+pub fn find(begin: f64, samples: &[Sample], loads: &[Load]) -> Vec<Cycle> {
+    let mut cycles: Vec<Cycle> = Vec::new();
+    for (first, last) in bursts(samples) {
+        let since = cycles.last().map_or(begin, |cycle| cycle.reclaim_end);
+        cycles.push(cycle(since, samples, first, last, loads));
+    }
+    cycles
+}
+
+/// The first and the last sample of each burst that show evictions since the sample before.
+fn bursts(samples: &[Sample]) -> Vec<(usize, usize)> {
+    let mut bursts: Vec<(usize, usize)> = Vec::new();
+    for (index, pair) in samples.windows(2).enumerate() {
+        if pair[1].evicted_keys <= pair[0].evicted_keys {
+            continue;
+        }
+        match bursts.last_mut() {
+            Some(burst) if pair[0].at - samples[burst.1].at < QUIET => burst.1 = index + 1,
+            _ => bursts.push((index + 1, index + 1)),
+        }
+    }
+    bursts
+}
+
+fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Load]) -> Cycle {
+    let (before, after_first) = (&samples[first - 1], &samples[first]);
+    let (before_last, at_end) = (&samples[last - 1], &samples[last]);
+    let start = f64::midpoint(before.at, after_first.at);
+    let end = f64::midpoint(before_last.at, at_end.at);
+
+    let after = until_next_eviction(&samples[last..]);
+    let memory_peak = samples[first - 1..=last]
+        .iter()
+        .map(|sample| sample.used_memory)
+        .max()
+        .unwrap_or_default();
+    let (settled, memory_after) = settled(memory_peak, after);
+    let reclaim_end = settled.unwrap_or(after[after.len() - 1].at).max(end);
+    // The next burst cuts the reclaim off.
+    let complete = last + after.len() < samples.len()
+        || settled.is_some() && after[after.len() - 1].at - at_end.at >= QUIET;
+
+    let within = |from: f64, to: f64| {
+        samples
+            .iter()
+            .filter(move |sample| sample.at >= from && sample.at <= to)
+    };
+    let highest = |value: fn(&Sample) -> u64| {
+        let values = within(before.at, reclaim_end).map(value);
+        values.max().unwrap_or_default()
+    };
+    let calm = within(since.max(start - BEFORE), before.at).next();
+    let backlog_before = loads.iter().rev().find(|load| load.at <= start);
+    let backlogs = loads
+        .iter()
+        .filter(|load| load.at >= start && load.at <= reclaim_end);
+    Cycle {
+        start,
+        end,
+        reclaim_end,
+        start_uncertainty: (after_first.at - before.at) / 2.0,
+        end_uncertainty: (at_end.at - before_last.at) / 2.0,
+        complete,
+        not_saturated_seconds: (start - since).max(0.0),
+        saturated_seconds: end - start,
+        reclaim_seconds: reclaim_end - end,
+        evicted_keys: at_end.evicted_keys - before.evicted_keys,
+        throughput_before: calm.map_or(f64::NAN, |calm| throughput(calm, before)),
+        throughput_during: throughput(before, at_end),
+        backlog_before: backlog_before.map_or(0, |load| load.backlog),
+        backlog_peak: backlogs
+            .map(|load| load.backlog_peak)
+            .max()
+            .unwrap_or_default(),
+        client_buffers_before: before.client_buffers,
+        client_buffers_peak: highest(|sample| sample.client_buffers),
+        memory_at_start: before.used_memory,
+        memory_peak,
+        memory_after,
+        reclaimed: memory_peak - memory_after,
+        main_thread_cpu: (at_end.main_thread_cpu - before.main_thread_cpu)
+            / (at_end.at - before.at),
+    }
+}
+
+/// The samples before the first one that shows another eviction than the first of `samples` does.
+fn until_next_eviction(samples: &[Sample]) -> &[Sample] {
+    let evicted = samples[0].evicted_keys;
+    let end = samples
+        .iter()
+        .position(|sample| sample.evicted_keys > evicted);
+    &samples[..end.unwrap_or(samples.len())]
+}
+
+/// When memory had fallen from `peak` to stay there, if it has, and the lowest of it.
+fn settled(peak: u64, samples: &[Sample]) -> (Option<f64>, u64) {
+    let used = samples.iter().map(|sample| sample.used_memory);
+    let lowest = used.min().unwrap_or(peak).min(peak);
+    let low = lowest as f64 + (peak - lowest) as f64 * LEFT;
+    let mut since = None;
+    for sample in samples {
+        if sample.used_memory as f64 > low {
+            since = None;
+            continue;
+        }
+        let since = *since.get_or_insert(sample.at);
+        if sample.at - since >= SETTLED {
+            return (Some(since), lowest);
+        }
+    }
+    (None, lowest)
+}
+
+/// Commands a second between two samples.
+fn throughput(from: &Sample, to: &Sample) -> f64 {
+    (to.commands - from.commands) as f64 / (to.at - from.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: f64 = 1000.0;
+
+    /// Samples every 0.1 s of a server that is filled from 80 on, at 2 a second, evicts from 100 for
+    /// two seconds, and then falls to 80 at 10 a second; and the counts of its load.
+    fn record(rounds: usize) -> (Vec<Sample>, Vec<Load>) {
+        let (mut samples, mut loads) = (Vec::new(), Vec::new());
+        let (mut commands, mut evicted, mut cpu) = (0, 0, 0.0);
+        let mut step = 0;
+        let mut push = |memory: f64, rate: u64, evictions: u64, buffers: u64, backlog: u64| {
+            commands += rate / 10;
+            evicted += evictions;
+            cpu += if evictions > 0 { 0.1 } else { 0.05 };
+            let at = BEGIN + f64::from(step) / 10.0;
+            samples.push(Sample {
+                at,
+                used_memory: memory as u64,
+                commands,
+                evicted_keys: evicted,
+                client_buffers: buffers,
+                main_thread_cpu: cpu,
+                ..Sample::default()
+            });
+            loads.push(Load {
+                at,
+                backlog,
+                backlog_peak: backlog + 1,
+                ..Load::default()
+            });
+            step += 1;
+        };
+        for _ in 0..rounds {
+            for tenth in 0..100_u32 {
+                push(8000.0 + f64::from(tenth) * 20.0, 1000, 0, 10, 5);
+            }
+            for tenth in 0..20 {
+                push(10_050.0, 200, 7, 10 + tenth, 5 + 20 * tenth);
+            }
+            for tenth in 0..30_u32 {
+                let memory = 10_000.0 - f64::from(tenth) * 2000.0 / 29.0;
+                let left = u64::from(30 - tenth);
+                push(memory, 1000, 0, 10 + left, 10 * left);
+            }
+        }
+        (samples, loads)
+    }
+
+    fn near(value: f64, expected: f64) -> bool {
+        (value - expected).abs() < 1e-6
+    }
+
+    #[test]
+    fn each_burst_is_found_once_with_its_phases() {
+        let (samples, loads) = record(3);
+        let cycles = find(BEGIN, &samples, &loads);
+        assert_eq!(cycles.len(), 3);
+        for (number, cycle) in cycles.iter().enumerate() {
+            let round = BEGIN + 15.0 * number as f64;
+            assert!(near(cycle.start, round + 9.95), "{cycle:?}");
+            assert!(near(cycle.end, round + 11.85));
+            // The end of the record leaves the last reclaim open: memory may fall further.
+            assert_eq!(cycle.complete, number < 2);
+            assert_eq!(cycle.evicted_keys, 20 * 7);
+            assert!(near(cycle.throughput_before, 1000.0));
+            assert!(near(cycle.throughput_during, 200.0));
+            assert_eq!((cycle.backlog_before, cycle.backlog_peak), (5, 386));
+            assert_eq!(
+                (cycle.client_buffers_before, cycle.client_buffers_peak),
+                (10, 40)
+            );
+            assert_eq!((cycle.memory_at_start, cycle.memory_peak), (9980, 10_050));
+            assert_eq!((cycle.memory_after, cycle.reclaimed), (8000, 2050));
+            assert!(near(cycle.main_thread_cpu, 1.0));
+            // A fifth of the fall is left at 8,410; of the last one, the record does not show that it
+            // stays there.
+            let reclaim = if cycle.complete { 2.55 } else { 3.05 };
+            assert!(near(cycle.reclaim_seconds, reclaim));
+        }
+        assert!(near(cycles[0].not_saturated_seconds, 9.95));
+        assert!(near(cycles[1].not_saturated_seconds, 10.55));
+    }
+
+    #[test]
+    fn memory_that_swells_again_in_each_round_has_not_fallen() {
+        let sample = |(tenth, used_memory): (u32, u64)| Sample {
+            at: f64::from(tenth) / 10.0,
+            used_memory,
+            ..Sample::default()
+        };
+        let rounds = (0..30).map(|tenth| (tenth, if tenth % 5 == 0 { 900 } else { 500 }));
+        let calm = (30..60).map(|tenth| (tenth, 550));
+        let samples: Vec<_> = rounds.clone().chain(calm).map(sample).collect();
+        assert_eq!(settled(1000, &samples), (Some(2.6), 500));
+        let samples: Vec<_> = rounds.map(sample).collect();
+        assert_eq!(settled(1000, &samples), (None, 500));
+    }
+
+    #[test]
+    fn a_pause_within_a_burst_does_not_end_it_and_a_quiet_time_does() {
+        let sample = |at: f64, evicted_keys| Sample {
+            at,
+            evicted_keys,
+            ..Sample::default()
+        };
+        let pause = |seconds: f64| {
+            let again = 1.0 + seconds;
+            let samples = [
+                sample(0.0, 0),
+                sample(0.5, 1),
+                sample(1.0, 2),
+                sample(again, 2),
+                sample(again + 0.1, 3),
+                sample(again + 0.2, 3),
+            ];
+            find(0.0, &samples, &[]).len()
+        };
+        assert_eq!(pause(QUIET - 0.1), 1);
+        assert_eq!(pause(QUIET + 0.1), 2);
+    }
+
+    #[test]
+    fn evictions_before_the_first_sample_are_not_known() {
+        let sample = |at: f64| Sample {
+            at,
+            evicted_keys: 1_000_000,
+            ..Sample::default()
+        };
+        assert_eq!(find(0.0, &[sample(1.0), sample(2.0)], &[]), []);
+        assert_eq!(find(0.0, &[sample(1.0)], &[]), []);
+        assert_eq!(find(0.0, &[], &[]), []);
+    }
+}

@@ -1,0 +1,246 @@
+//! One run: the server, the load, the recorder, and the end of them all.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow};
+
+use super::{
+    clock::Clock,
+    cores::Cores,
+    generator::Generator,
+    info,
+    observer::{LOAD_BEGINS, LOAD_ENDS, Observer, STALL_BEGINS, STALL_ENDS},
+    prepare::{Ready, prepare, start_server},
+    record::{Event, Line, Outcome, Record, Run},
+    scenario::Parameters,
+    schedule::Pace,
+    stall::Stall,
+    summary,
+};
+use crate::{process::Progress, redis::Server};
+
+/// How often it is looked whether something has ended.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What is to be run.
+pub struct Plan {
+    /// The name of the record.
+    pub name: String,
+    /// What is asked of the server.
+    pub parameters: Parameters,
+    /// Requests a second, where they are not to be a share of the measured capacity.
+    pub rate: Option<f64>,
+    /// How long the load lasts at most.
+    pub length: Duration,
+    /// How many complete cycles are enough.
+    pub cycles: Option<usize>,
+}
+
+/// What came of it.
+pub struct Finished {
+    /// What was run.
+    pub run: Run,
+    /// What the record shows.
+    pub outcome: Outcome,
+}
+
+/// Runs it on `cores`, and prints each cycle as it is complete. Server and clients have ended when
+/// it returns.
+pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Result<Finished> {
+    let clock = Clock::new();
+    let mut server = start_server(&plan.parameters, cores)?;
+    let progress = Progress::start(&plan.name);
+    let prepared = prepare(plan, server.port(), clock, &progress, interrupted);
+    // That the server has ended is the better reason.
+    server.must_be_alive()?;
+    let Ready {
+        generator,
+        capacity,
+        rate,
+        key_bytes,
+    } = prepared?;
+
+    let run = Run {
+        at: clock.now(),
+        scenario: plan.name.clone(),
+        pid: server.pid(),
+        port: server.port(),
+        cores,
+        capacity,
+        rate,
+        key_bytes,
+        parameters: plan.parameters.clone(),
+    };
+    let mut observer = Observer::new(Record::create(&plan.name, run.at)?);
+    observer.take(&Line::Run(run.clone()))?;
+    progress.print(&summary::heading(&run, observer.path()));
+
+    let (sender, lines) = mpsc::channel();
+    let mut load = Load {
+        stop: Arc::new(AtomicBool::new(false)),
+        threads: Vec::new(),
+        lines: sender,
+        clock,
+    };
+    load.start(generator, &run)?;
+    let watched = watch(
+        plan,
+        &load,
+        &lines,
+        &mut observer,
+        &mut server,
+        &progress,
+        interrupted,
+    );
+    let ended = load.end();
+    progress.finish();
+    watched?;
+    ended?;
+    // What came after the last look.
+    for line in lines.try_iter() {
+        observer.take(&line)?;
+    }
+    let outcome = observer.outcome(clock.now(), interrupted.load(Ordering::Relaxed));
+    observer.take(&Line::Result(outcome.clone()))?;
+    Ok(Finished { run, outcome })
+}
+
+/// The threads of a load. They end when it is dropped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Result<()>>>,
+    lines: Sender<Line>,
+    clock: Clock,
+}
+
+impl Load {
+    fn start(&mut self, mut generator: Generator, run: &Run) -> Result<()> {
+        self.threads
+            .extend(info::start(run.port, self.clock, &self.stop, &self.lines)?);
+        self.event(LOAD_BEGINS)?;
+        let (stop, lines, pace) = (
+            Arc::clone(&self.stop),
+            self.lines.clone(),
+            Pace::Rate(run.rate),
+        );
+        self.threads.push(thread::spawn(move || {
+            // The receiver outlives the load.
+            let tell = |line| drop(lines.send(line));
+            generator.run(pace, tell, |_| stop.load(Ordering::Relaxed))
+        }));
+        if let Some(stall) = run.parameters.stall {
+            self.stall(stall, run.pid);
+        }
+        Ok(())
+    }
+
+    fn stall(&mut self, stall: Stall, pid: u32) {
+        let (stop, lines, clock) = (Arc::clone(&self.stop), self.lines.clone(), self.clock);
+        self.threads.push(thread::spawn(move || {
+            let begins = Instant::now() + Duration::from_secs_f64(stall.after);
+            while Instant::now() < begins && !stop.load(Ordering::Relaxed) {
+                thread::sleep(begins.saturating_duration_since(Instant::now()).min(LOOK));
+            }
+            tell(&lines, clock, STALL_BEGINS)?;
+            stall.inflict(pid, &stop)?;
+            tell(&lines, clock, STALL_ENDS)?;
+            // A thread that has ended would end the load.
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(LOOK);
+            }
+            Ok(())
+        }));
+    }
+
+    fn event(&self, what: &'static str) -> Result<()> {
+        tell(&self.lines, self.clock, what)
+    }
+
+    /// Whether a thread has ended, which it does before its time only for an error.
+    fn broken(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Ends the threads: the first error among them.
+    fn end(mut self) -> Result<()> {
+        let told = self.event(LOAD_ENDS);
+        self.stop_threads().and(told)
+    }
+
+    fn stop_threads(&mut self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut result = Ok(());
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            let ended = ended.unwrap_or_else(|_| Err(anyhow!("a thread of the lab panicked")));
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // Whatever failed before has been told.
+        let _ = self.stop_threads();
+    }
+}
+
+fn tell(lines: &Sender<Line>, clock: Clock, what: &'static str) -> Result<()> {
+    let at = clock.now();
+    lines
+        .send(Line::Event(Event { at, what }))
+        .map_err(|_| anyhow!("the recorder has ended"))
+}
+
+/// Records until it is enough.
+fn watch(
+    plan: &Plan,
+    load: &Load,
+    lines: &Receiver<Line>,
+    observer: &mut Observer,
+    server: &mut Server,
+    progress: &Progress,
+    interrupted: &AtomicBool,
+) -> Result<()> {
+    let begun = Instant::now();
+    let mut printed = 0;
+    while begun.elapsed() < plan.length && !interrupted.load(Ordering::Relaxed) {
+        let line = match lines.recv_timeout(LOOK) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        observer.take(&line)?;
+        if !matches!(line, Line::Second(_)) {
+            continue;
+        }
+        progress.show(observer.status());
+        progress.sign_of_life();
+        server.must_be_alive()?;
+        if load.broken() {
+            break;
+        }
+        let cycles = observer.cycles();
+        let complete: Vec<_> = cycles.iter().filter(|cycle| cycle.complete).collect();
+        for (number, cycle) in complete.iter().enumerate().skip(printed) {
+            if number == 0 {
+                progress.print(summary::CYCLES_HEADING);
+            }
+            progress.print(&summary::cycle(number + 1, cycle));
+        }
+        printed = complete.len();
+        if plan.cycles.is_some_and(|enough| printed >= enough) {
+            break;
+        }
+    }
+    Ok(())
+}

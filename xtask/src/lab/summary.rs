@@ -1,0 +1,183 @@
+//! What the terminal shows of a run.
+
+use std::{fmt::Write as _, path::Path};
+
+use indicatif::{BinaryBytes, HumanCount};
+
+use super::{
+    cycles::Cycle,
+    record::{Outcome, Run},
+    stall::Swelling,
+};
+
+/// A thread this busy may have had no time for what was due.
+const BUSY: f64 = 0.95;
+
+/// Above [`cycle`]s.
+pub const CYCLES_HEADING: &str = "\ncycle  not_saturated  saturated  reclaim  commands/s before  during    \
+    backlog before  peak     evicted   client buffers before  peak        CPU     memory at start  peak        after       reclaimed";
+
+/// What is run.
+pub fn heading(run: &Run, record: &Path) -> String {
+    let parameters = &run.parameters;
+    let mix = &parameters.mix;
+    let place = match run.cores {
+        Some(cores) => format!("server on core {}, the rest on {}", cores.server, cores.lab),
+        None => "all on one core: nothing here is evidence".to_owned(),
+    };
+    format!(
+        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}; {place}\n\
+         load           {} connections, {} requests a second ({:.0} % of the {} it can answer), \
+         at most {} under way on each\n\
+         requests       {:.0} % SET of {} B living {:.0} s on average, else MGET of {} of the newest {} keys\n\
+         record         {}",
+        run.pid,
+        run.port,
+        BinaryBytes(parameters.maxmemory),
+        parameters.policy,
+        parameters.samples,
+        parameters.tenacity,
+        HumanCount(parameters.connections as u64),
+        count(run.rate),
+        100.0 * run.rate / run.capacity,
+        count(run.capacity),
+        parameters.most_under_way,
+        100.0 * mix.set_share,
+        mix.value_bytes,
+        mix.ttl_seconds,
+        mix.keys_per_read,
+        HumanCount(mix.read_window),
+        record.display(),
+    )
+}
+
+/// One line about a cycle.
+pub fn cycle(number: usize, cycle: &Cycle) -> String {
+    format!(
+        "{number:<5}  {:>11.1} s  {:>7.1} s  {:>5.1} s  {:>17}  {:>8}  {:>14}  {:>7}  {:>8}  {:>21}  {:>10}  {:>4.0} %  {:>15}  {:>10}  {:>10}  {:>10}",
+        cycle.not_saturated_seconds,
+        cycle.saturated_seconds,
+        cycle.reclaim_seconds,
+        count(cycle.throughput_before),
+        count(cycle.throughput_during),
+        HumanCount(cycle.backlog_before).to_string(),
+        HumanCount(cycle.backlog_peak).to_string(),
+        HumanCount(cycle.evicted_keys).to_string(),
+        bytes(cycle.client_buffers_before),
+        bytes(cycle.client_buffers_peak),
+        100.0 * cycle.main_thread_cpu,
+        bytes(cycle.memory_at_start),
+        bytes(cycle.memory_peak),
+        bytes(cycle.memory_after),
+        bytes(cycle.reclaimed),
+    )
+}
+
+/// What the record shows.
+pub fn outcome(outcome: &Outcome) -> String {
+    let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
+    let mut text = format!(
+        "{:.0} s of load{}: {} requests answered, {} with an error; {} keys evicted in {} bursts, {complete} of them complete cycles\n\
+         highest: backlog {}, latency {:.0} ms, client buffers {}\n",
+        outcome.seconds,
+        if outcome.interrupted {
+            ", interrupted"
+        } else {
+            ""
+        },
+        HumanCount(outcome.answered),
+        HumanCount(outcome.errors),
+        HumanCount(outcome.evicted_keys),
+        outcome.cycles.len(),
+        HumanCount(outcome.backlog_peak),
+        outcome.latency_max * 1000.0,
+        bytes(outcome.client_buffers_peak),
+    );
+    if outcome.generator_cpu_max > BUSY {
+        text.push_str(
+            "the generator's thread had no time left in some seconds: what waited then, waited for it too\n",
+        );
+    }
+    if let Some(swelling) = &outcome.swelling {
+        text.push_str(&self::swelling(swelling));
+    }
+    text
+}
+
+/// Two outcomes, one of them with a remedy.
+pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
+    let saturated = |outcome: &Outcome| {
+        let seconds: f64 = outcome
+            .cycles
+            .iter()
+            .map(|cycle| cycle.saturated_seconds)
+            .sum();
+        format!("{:.1} %", 100.0 * seconds / outcome.seconds)
+    };
+    let slowest = |outcome: &Outcome| {
+        let ratios = outcome
+            .cycles
+            .iter()
+            .map(|cycle| cycle.throughput_during / cycle.throughput_before);
+        let slowest = ratios.reduce(f64::min);
+        slowest.map_or("-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio))
+    };
+    let rows: [(&str, &dyn Fn(&Outcome) -> String); 8] = [
+        ("seconds of load", &|outcome| {
+            format!("{:.0}", outcome.seconds)
+        }),
+        ("requests answered a second", &|outcome| {
+            count(outcome.answered as f64 / outcome.seconds)
+        }),
+        ("bursts", &|outcome| outcome.cycles.len().to_string()),
+        ("time saturated", &saturated),
+        ("throughput in the worst burst", &slowest),
+        ("keys evicted", &|outcome| {
+            HumanCount(outcome.evicted_keys).to_string()
+        }),
+        ("highest backlog", &|outcome| {
+            HumanCount(outcome.backlog_peak).to_string()
+        }),
+        ("highest latency", &|outcome| {
+            format!("{:.0} ms", outcome.latency_max * 1000.0)
+        }),
+    ];
+    let mut text = format!("{:<32}{:>14}{:>14}\n", "", "without", remedy);
+    for (label, value) in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{label:<32}{:>14}{:>14}", value(without), value(with));
+    }
+    text
+}
+
+fn swelling(swelling: &Swelling) -> String {
+    let rate = |value: f64| format!("{:.2} MiB/s", value / 1024.0 / 1024.0);
+    format!(
+        "slow for {:.1} s: {} requests a second due, {} answered, {:.0} bytes a reply; backlog {} at the end; {} keys evicted\n\
+         client buffers grew from {} to {}\n\
+           predicted (arrival - response) x bytes            {}\n\
+           less what waits in the kernel (x response/arrival) {}\n\
+           measured, client buffers                          {}\n\
+           measured, used memory                             {}\n",
+        swelling.end - swelling.start,
+        count(swelling.arrival),
+        count(swelling.response),
+        swelling.reply_bytes,
+        HumanCount(swelling.backlog_at_end),
+        HumanCount(swelling.evicted_keys),
+        bytes(swelling.client_buffers_before),
+        bytes(swelling.client_buffers_peak),
+        rate(swelling.predicted_of_backlog),
+        rate(swelling.predicted),
+        rate(swelling.measured_client_buffers),
+        rate(swelling.measured_used_memory),
+    )
+}
+
+fn count(value: f64) -> String {
+    HumanCount(value.max(0.0).round() as u64).to_string()
+}
+
+fn bytes(value: u64) -> String {
+    BinaryBytes(value).to_string()
+}
