@@ -47,8 +47,9 @@ pub struct Cycle {
     pub reclaim_seconds: f64,
     /// Keys evicted.
     pub evicted_keys: u64,
-    /// Commands in the last minute, or what there is of it, of `not_saturated`.
-    pub throughput_before: f64,
+    /// Commands in the last minute, or what there is of it, of `not_saturated`. None: there is
+    /// nothing of it.
+    pub throughput_before: Option<f64>,
     /// Commands from `start` to `end`.
     pub throughput_during: f64,
     /// The backlog at the last count before `start`.
@@ -139,7 +140,9 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         saturated_seconds: end - start,
         reclaim_seconds: reclaim_end - end,
         evicted_keys: at_end.evicted_keys - before.evicted_keys,
-        throughput_before: calm.map_or(f64::NAN, |calm| throughput(calm, before)),
+        throughput_before: calm
+            .filter(|calm| calm.at < before.at)
+            .map(|calm| throughput(calm, before)),
         throughput_during: throughput(before, at_end),
         backlog_before: backlog_before.map_or(0, |load| load.backlog),
         backlog_peak: backlogs
@@ -256,7 +259,11 @@ mod tests {
             // The end of the record leaves the last reclaim open: memory may fall further.
             assert_eq!(cycle.complete, number < 2);
             assert_eq!(cycle.evicted_keys, 20 * 7);
-            assert!(near(cycle.throughput_before, 1000.0));
+            assert!(
+                cycle
+                    .throughput_before
+                    .is_some_and(|rate| near(rate, 1000.0))
+            );
             assert!(near(cycle.throughput_during, 200.0));
             assert_eq!((cycle.backlog_before, cycle.backlog_peak), (5, 386));
             assert_eq!(

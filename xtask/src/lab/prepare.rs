@@ -47,8 +47,11 @@ const SETTLE: Duration = Duration::from_secs(20);
 pub struct Ready {
     /// The clients.
     pub generator: Generator,
-    /// Replies a second, as fast as the server could.
+    /// Replies for each second of CPU time that the server's main thread had, busy all the time.
     pub capacity: f64,
+    /// That CPU time as a share of the time that passed: well below 1, and others were on its core,
+    /// or the generator could not keep it busy.
+    pub cpu_share: f64,
     /// Requests a second that are to be due.
     pub rate: f64,
     /// What one key takes of the server's memory, in bytes.
@@ -111,34 +114,37 @@ pub fn prepare(
         clock,
     )?;
     let mut client = Client::connect(port)?;
-    let mut used_memory = || Ok::<_, anyhow::Error>(Sample::take(&mut client, &clock)?.used_memory);
+    let mut sample = || Sample::take(&mut client, &clock);
 
     step("filling")?;
     let mut filler = Client::connect(port)?;
-    let empty = used_memory()?;
+    let empty = sample()?.used_memory;
     filler.fill(generator.workload(), FIRST_KEYS)?;
-    let key_bytes = used_memory()?.saturating_sub(empty) / FIRST_KEYS;
+    let key_bytes = sample()?.used_memory.saturating_sub(empty) / FIRST_KEYS;
     ensure!(key_bytes > 0, "the redis-server keeps no keys");
     let first = (parameters.filled as f64 * FILLED_AT_FIRST) as u64;
     let keys = |to: u64, from: u64| to.saturating_sub(from) / key_bytes;
-    filler.fill(generator.workload(), keys(first, used_memory()?))?;
+    filler.fill(generator.workload(), keys(first, sample()?.used_memory))?;
 
-    let run_for = |generator: &mut Generator, pace: Pace, time: Duration| -> Result<f64> {
+    let run_for = |generator: &mut Generator, pace: Pace, time: Duration| -> Result<()> {
         let begun = Instant::now();
-        let before = generator.totals().answered;
         generator.run(
             pace,
             |_| {},
             |_| begun.elapsed() >= time || interrupted.load(Ordering::Relaxed),
-        )?;
-        let answered = generator.totals().answered - before;
-        let rate = answered as f64 / begun.elapsed().as_secs_f64();
-        generator.settle(SETTLE)?;
-        Ok(rate)
+        )
     };
     step("measuring what the server can answer")?;
+    let (before, answered_before) = (sample()?, generator.totals().answered);
     let pace = Pace::Unanswered(CALIBRATION_UNANSWERED);
-    let capacity = run_for(&mut generator, pace, CALIBRATION)?;
+    run_for(&mut generator, pace, CALIBRATION)?;
+    let (after, answered) = (sample()?, generator.totals().answered - answered_before);
+    generator.settle(SETTLE)?;
+    // By its CPU time: what others on this core take from it does not count.
+    let cpu = after.main_thread_cpu - before.main_thread_cpu;
+    ensure!(cpu > 0.0, "the redis-server answered nothing");
+    let capacity = answered as f64 / cpu;
+    let cpu_share = cpu / (after.at - before.at);
     let rate = plan
         .rate
         .unwrap_or(capacity * parameters.share_of_capacity)
@@ -146,13 +152,15 @@ pub fn prepare(
 
     step("warming up")?;
     run_for(&mut generator, Pace::Rate(rate), WARM_UP)?;
+    generator.settle(SETTLE)?;
     step("filling up")?;
-    let missing = keys(parameters.filled, used_memory()?);
+    let missing = keys(parameters.filled, sample()?.used_memory);
     filler.fill(generator.workload(), missing)?;
     step("starting the load")?;
     Ok(Ready {
         generator,
         capacity,
+        cpu_share,
         rate,
         key_bytes,
     })

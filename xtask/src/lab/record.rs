@@ -43,8 +43,12 @@ pub struct Run {
     pub port: u16,
     /// Which cores the server and the lab run on. None: anywhere.
     pub cores: Option<Cores>,
-    /// What the server answered a second as fast as it could, below its limit.
+    /// Replies for each second of CPU time that the server's main thread had, as fast as it could,
+    /// below its limit.
     pub capacity: f64,
+    /// That CPU time as a share of the time that passed: well below 1, and others were on its core,
+    /// or the generator could not keep it busy.
+    pub cpu_share: f64,
     /// Requests due a second.
     pub rate: f64,
     /// What one key takes of the server's memory, in bytes.

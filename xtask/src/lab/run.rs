@@ -64,6 +64,7 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
     let Ready {
         generator,
         capacity,
+        cpu_share,
         rate,
         key_bytes,
     } = prepared?;
@@ -75,6 +76,7 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
         port: server.port(),
         cores,
         capacity,
+        cpu_share,
         rate,
         key_bytes,
         parameters: plan.parameters.clone(),

@@ -13,6 +13,9 @@ use super::{
 /// A thread this busy may have had no time for what was due.
 const BUSY: f64 = 0.95;
 
+/// A server asked for as much as it can answer, and that had less of its core, was kept from it.
+const NOT_BUSY: f64 = 0.85;
+
 /// Above [`cycle`]s.
 pub const CYCLES_HEADING: &str = "\ncycle  not_saturated  saturated  reclaim  commands/s before  during    \
     backlog before  peak     evicted   client buffers before  peak        CPU     memory at start  peak        after       reclaimed";
@@ -25,12 +28,21 @@ pub fn heading(run: &Run, record: &Path) -> String {
         Some(cores) => format!("server on core {}, the rest on {}", cores.server, cores.lab),
         None => "all on one core: nothing here is evidence".to_owned(),
     };
+    let warning = if run.cpu_share < NOT_BUSY {
+        format!(
+            "\nwarning        as fast as it could, the server had {:.0} % of its core: something else runs \
+             there, or the generator could not ask faster",
+            100.0 * run.cpu_share
+        )
+    } else {
+        String::new()
+    };
     format!(
         "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}; {place}\n\
          load           {} connections, {} requests a second ({:.0} % of the {} it can answer), \
          at most {} under way on each\n\
          requests       {:.0} % SET of {} B living {:.0} s on average, else MGET of {} of the newest {} keys\n\
-         record         {}",
+         record         {}{warning}",
         run.pid,
         run.port,
         BinaryBytes(parameters.maxmemory),
@@ -58,7 +70,7 @@ pub fn cycle(number: usize, cycle: &Cycle) -> String {
         cycle.not_saturated_seconds,
         cycle.saturated_seconds,
         cycle.reclaim_seconds,
-        count(cycle.throughput_before),
+        cycle.throughput_before.map_or("-".to_owned(), count),
         count(cycle.throughput_during),
         HumanCount(cycle.backlog_before).to_string(),
         HumanCount(cycle.backlog_peak).to_string(),
@@ -115,10 +127,8 @@ pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
         format!("{:.1} %", 100.0 * seconds / outcome.seconds)
     };
     let slowest = |outcome: &Outcome| {
-        let ratios = outcome
-            .cycles
-            .iter()
-            .map(|cycle| cycle.throughput_during / cycle.throughput_before);
+        let ratio = |cycle: &Cycle| Some(cycle.throughput_during / cycle.throughput_before?);
+        let ratios = outcome.cycles.iter().filter_map(ratio);
         let slowest = ratios.reduce(f64::min);
         slowest.map_or("-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio))
     };
