@@ -116,6 +116,9 @@ pub fn outcome(outcome: &Outcome) -> String {
     text
 }
 
+/// What a line of the comparison is about, and how it is taken from an outcome.
+type Row<'a> = (&'a str, &'a dyn Fn(&Outcome) -> String);
+
 /// Two outcomes, one of them with a remedy.
 pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
     let saturated = |outcome: &Outcome| {
@@ -132,7 +135,7 @@ pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
         let slowest = ratios.reduce(f64::min);
         slowest.map_or("-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio))
     };
-    let rows: [(&str, &dyn Fn(&Outcome) -> String); 8] = [
+    let rows: [Row<'_>; 8] = [
         ("seconds of load", &|outcome| {
             format!("{:.0}", outcome.seconds)
         }),
