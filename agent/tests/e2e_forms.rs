@@ -45,6 +45,9 @@ const FLAGS: [(&str, &[&str]); 6] = [
         &["-rdynamic", "-fno-omit-frame-pointer", "-DELSEWHERE=static"],
     ),
 ];
+/// How long a program may take to be watched: the probes of the batch before come off first, and the
+/// kernel takes its time for each. How soon a server is seen is tested elsewhere.
+const SEEN_WITHIN: Duration = Duration::from_secs(90);
 /// How many programs run at the same time.
 const BATCH: usize = 10;
 
@@ -120,7 +123,7 @@ fn every_form_gives_the_programs_own_numbers_or_is_refused() -> anyhow::Result<(
         }
         for (variant, program) in &running {
             agent
-                .wait_for(&program.server(), Duration::from_secs(20))
+                .wait_for(&program.server(), SEEN_WITHIN)
                 .with_context(|| variant.name())?;
         }
         let mut judged = Vec::new();
