@@ -262,14 +262,30 @@ impl<'a, 'data> Walk<'a, 'data> {
             )
         };
         let comparison = before.next().filter(|last| compares(last))?;
-        let loads: Vec<_> = before
-            .take(CANARY_DISTANCE)
-            .filter(|load| load.mnemonic() == Mnemonic::Mov)
-            .collect();
-        let with_slot = on_stack(comparison) || loads.iter().any(|load| on_stack(load));
-        let with_canary =
-            is_canary(comparison) || (with_slot && loads.iter().any(|load| is_canary(load)));
-        with_canary.then_some(edge)
+        let before: Vec<_> = before.take(CANARY_DISTANCE).collect();
+        // What an operand was loaded from: at the entry, the canary is stored in the slot and then
+        // something else may be compared.
+        let is_from = |operand: u32, is_meant: fn(&Instruction) -> bool| match comparison
+            .op_kind(operand)
+        {
+            OpKind::Memory => is_meant(comparison),
+            OpKind::Register => {
+                let register = comparison.op_register(operand).full_register();
+                let loads = |load: &&&Instruction| {
+                    load.op0_kind() == OpKind::Register
+                        && load.op0_register().full_register() == register
+                };
+                before.iter().find(loads).is_some_and(|load| {
+                    load.mnemonic() == Mnemonic::Mov
+                        && load.op1_kind() == OpKind::Memory
+                        && is_meant(load)
+                })
+            }
+            _ => false,
+        };
+        let is_check = (is_from(0, is_canary) && is_from(1, on_stack))
+            || (is_from(0, on_stack) && is_from(1, is_canary));
+        is_check.then_some(edge)
     }
 
     /// The targets of a `switch`: the entries of the table whose address is loaded last before the
