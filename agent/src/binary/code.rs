@@ -265,24 +265,23 @@ impl<'a, 'data> Walk<'a, 'data> {
         let before: Vec<_> = before.take(CANARY_DISTANCE).collect();
         // What an operand was loaded from: at the entry, the canary is stored in the slot and then
         // something else may be compared.
-        let is_from = |operand: u32, is_meant: fn(&Instruction) -> bool| match comparison
-            .op_kind(operand)
-        {
-            OpKind::Memory => is_meant(comparison),
-            OpKind::Register => {
-                let register = comparison.op_register(operand).full_register();
-                let loads = |load: &&&Instruction| {
-                    load.op0_kind() == OpKind::Register
-                        && load.op0_register().full_register() == register
-                };
-                before.iter().find(loads).is_some_and(|load| {
-                    load.mnemonic() == Mnemonic::Mov
-                        && load.op1_kind() == OpKind::Memory
-                        && is_meant(load)
-                })
-            }
-            _ => false,
-        };
+        let is_from =
+            |operand: u32, is_meant: fn(&Instruction) -> bool| match comparison.op_kind(operand) {
+                OpKind::Memory => is_meant(comparison),
+                OpKind::Register => {
+                    let register = comparison.op_register(operand).full_register();
+                    let loads = |load: &&&Instruction| {
+                        load.op0_kind() == OpKind::Register
+                            && load.op0_register().full_register() == register
+                    };
+                    before.iter().find(loads).is_some_and(|load| {
+                        load.mnemonic() == Mnemonic::Mov
+                            && load.op1_kind() == OpKind::Memory
+                            && is_meant(load)
+                    })
+                }
+                _ => false,
+            };
         let is_check = (is_from(0, is_canary) && is_from(1, on_stack))
             || (is_from(0, on_stack) && is_from(1, is_canary));
         is_check.then_some(edge)

@@ -225,7 +225,9 @@ impl<'a> Execution<'a> {
             if self.decide(&end.facts, &condition) == Some(false) {
                 return None;
             }
-            state.assume(condition);
+            let is_whole = condition.bits == 64
+                || self.atoms.zero_extended(&condition.left, condition.bits) == condition.left;
+            state.assume(condition, is_whole);
         }
         Some(state)
     }

@@ -43,7 +43,7 @@ const MAX_POINTS: usize = 8_000;
 /// What one of them takes.
 const STEPS_OF_CUT: u64 = 32;
 /// How many merges are taken apart, one after the other.
-const MAX_SPLITS: u32 = 3;
+const MAX_SPLITS: u32 = 5;
 /// In place of an address, for what a stack slot holds of which nothing is known.
 const SLOT_CONTENT: u64 = u64::MAX - 1;
 /// x86-64 number of the stack pointer, as plans write it.

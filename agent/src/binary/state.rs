@@ -127,10 +127,11 @@ impl State {
     }
 
     /// Adds what a branch implies. What is known to be a number becomes that number, as compilers
-    /// return a value that they have just found to be 0 for 0.
-    pub fn assume(&mut self, fact: Condition) {
+    /// return a value that they have just found to be 0 for 0. `is_whole` says that the left side has
+    /// no bits beyond those compared.
+    pub fn assume(&mut self, fact: Condition, is_whole: bool) {
         if fact.relation == Relation::Equal
-            && fact.bits == 64
+            && is_whole
             && fact.left.as_constant().is_none()
             && fact.right.as_constant().is_some()
         {
@@ -236,6 +237,10 @@ impl State {
     /// about places, so they go on to hold.
     pub fn enter_loop(&mut self, effects: &LoopEffects, address: u64, atoms: &mut Atoms) {
         let entry = atoms.value(Atom::Entry(4));
+        if effects.memory {
+            self.generation = address;
+        }
+        self.forget_slots_of(effects, &entry);
         for number in (0..self.registers.len()).filter(|number| *number != RSP) {
             if effects.registers[number] {
                 let index = u32::try_from(number).unwrap_or(u32::MAX);
@@ -243,36 +248,37 @@ impl State {
             }
         }
         self.flags = Flags::Unknown;
-        if effects.memory {
-            self.generation = address;
-        }
-        if self.forget_slots_of(effects, &entry).is_none() {
-            self.stack.clear();
-        }
     }
 
     /// Forgets the slots that a loop stores to: those it names, and, where it stores elsewhere or
-    /// calls, all from the lowest on whose address is known to anyone. `None` where it cannot be
-    /// told which they are.
-    fn forget_slots_of(&mut self, effects: &LoopEffects, entry: &Value) -> Option<()> {
-        if effects.stack {
-            return None;
+    /// calls, all from the lowest on whose address is known to anyone; all of them where it moves the
+    /// stack pointer.
+    fn forget_slots_of(&mut self, effects: &LoopEffects, entry: &Value) {
+        if effects.stack || effects.registers[RSP] {
+            self.stack.clear();
+            return;
         }
+        // Where the frame pointer is used for something else, it may point anywhere.
         let offset = |state: &Self, slot: &LoopSlot| {
+            if effects.registers[slot.base] {
+                return None;
+            }
             let base = state.registers.get(slot.base)?.minus(entry).as_constant()?;
             base.cast_signed().checked_add(slot.displacement)
         };
+        let mut elsewhere = effects.memory;
         for slot in &effects.slots {
-            let at = offset(self, slot)?;
-            self.forget_slots(at, slot.width);
+            match offset(self, slot) {
+                Some(at) => self.forget_slots(at, slot.width),
+                None => elsewhere = true,
+            }
         }
-        for slot in &effects.addresses_taken {
-            let at = offset(self, slot)?;
-            self.escaped = Some(self.escaped.map_or(at, |lowest| lowest.min(at)));
-        }
-        if effects.memory {
+        let taken = effects.addresses_taken.iter();
+        let lowest_taken = taken.filter_map(|slot| offset(self, slot)).min();
+        self.escaped = lowest_taken.into_iter().chain(self.escaped).min();
+        if elsewhere {
             let registers = self.registers.iter().enumerate();
-            let registers = registers.filter(|(number, _)| !matches!(*number, RSP | RBP));
+            let registers = registers.filter(|(number, _)| *number != RSP);
             let values = registers
                 .map(|(_, value)| value)
                 .chain(self.stack.values().map(|(value, _)| value));
@@ -282,7 +288,6 @@ impl State {
                 self.stack.retain(|at, _| *at < lowest);
             }
         }
-        Some(())
     }
 }
 
