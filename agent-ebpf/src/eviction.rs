@@ -9,7 +9,7 @@
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_ebpf::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, ProgramKind,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, ProgramKind, QUIET_NS,
     ResultKind, ServerConfig, TermKind, Variable, bounds,
 };
 
@@ -73,7 +73,12 @@ pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
     lose_unfinished(stats);
     if evaluate_goal(slot, config, stats) {
         // Last, so that what this program costs is not part of the duration.
-        stats.evicting_since_ns = now();
+        let begun = now();
+        if begun.saturating_sub(stats.last_evicting_ns) >= QUIET_NS {
+            stats.burst_before_ended_ns = stats.last_evicting_ns;
+            stats.burst_began_ns = begun;
+        }
+        stats.evicting_since_ns = begun;
     }
     finish(stats);
     Some(0)
