@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evictscope_ebpf::{Check, Fault, Histogram, MemberValues, ResultKind, bounds};
 
@@ -11,7 +12,7 @@ use crate::binary::{
     VariablePlan,
 };
 use crate::telemetry::fixture::{UNREAD, empty_snapshot};
-use crate::telemetry::{ProbeMode, ServerState};
+use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState};
 
 fn site(address: u64) -> Site {
     Site {
@@ -90,6 +91,7 @@ pub fn new_server() -> ExportedServer {
         withdrawn: None,
         overhead_ratio: None,
         state: ServerState::new(),
+        cycle: Some(Cycle::new(Duration::from_secs(1))),
     }
 }
 
@@ -141,6 +143,7 @@ pub fn busy_server() -> ExportedServer {
     let mut server = new_server();
     server.mode = ProbeMode::EveryCall;
     server.state.apply(&snapshot);
+    server.cycle = Some(after_a_burst());
     server
 }
 
@@ -172,10 +175,39 @@ pub fn partial_server() -> ExportedServer {
         pid: 101,
         exe: PathBuf::from("/opt/<redis> & co/redis-server (deleted)"),
         plan: Arc::new(plan),
+        cycle: None,
         ..new_server()
     };
     server.state.apply(&snapshot);
     server
+}
+
+/// A server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.
+fn after_a_burst() -> Cycle {
+    let mut cycle = Cycle::new(Duration::from_secs(1));
+    for second in 2..=45_u64 {
+        let evicting = second.clamp(31, 35);
+        let burst = if second < 31 { 0 } else { evicting };
+        let falling = second.clamp(35, 41) - 35;
+        cycle.observe(&Observation {
+            at: Duration::from_secs(second),
+            unix_time: Duration::from_secs(1_700_000_000 + second),
+            evictions: EvictionTimes {
+                last: Duration::from_secs(burst),
+                burst_began: Duration::from_secs(burst.min(31)),
+                ..EvictionTimes::default()
+            },
+            evicting_calls: 100 * (evicting - 31),
+            cpu_eviction_ns: Some(500_000_000 * evicting),
+            cpu_other_ns: Some(500_000_000 * second),
+            waiting_ns: Some(0),
+            commands: Some(1_000 * second - 750 * (evicting - 31)),
+            evicted_keys: Some(400 * (evicting - 31)),
+            used_memory: Some((64 << 20) - (falling << 20)),
+            client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
+        });
+    }
+    cycle
 }
 
 fn record<const BUCKETS: usize>(

@@ -6,17 +6,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{TEXT_FORMAT, TextEncoder};
+use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::burst_list::BurstList;
 use super::{Shared, families, landing};
 
 /// How long requests under way may take to finish after the server was told to stop; the agent as
@@ -59,7 +61,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         })
 }
 
-/// Serves `/metrics`, `/-/healthy`, `/-/ready` and the landing page until `shutdown` is done, and
+/// Serves `/metrics`, `/api/v1/`, `/-/healthy`, `/-/ready` and the landing page until `shutdown` is done, and
 /// returns 1 s after that at the latest.
 ///
 /// # Errors
@@ -99,6 +101,7 @@ fn router(shared: Shared) -> Router {
     Router::new()
         .route("/", get(landing_page))
         .route("/metrics", get(metrics))
+        .route("/api/v1/bursts", get(bursts))
         .route("/-/healthy", get(|| async { "healthy\n" }))
         .route("/-/ready", get(ready))
         .fallback(|| async {
@@ -130,6 +133,29 @@ async fn metrics(State(app): State<App>) -> Response {
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
         }
     }
+}
+
+/// Which server a request is about.
+#[derive(Deserialize)]
+struct Which {
+    server: Option<String>,
+}
+
+async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Response {
+    let servers = app.shared.servers();
+    let servers = servers.as_deref().unwrap_or_default();
+    let only = which.server.as_deref();
+    if let Some(label) = only
+        && !servers.iter().any(|server| server.label == label)
+    {
+        return no_such_server(label);
+    }
+    Json(BurstList::of(servers, only)).into_response()
+}
+
+fn no_such_server(label: &str) -> Response {
+    let text = format!("no server {label} is watched; / lists those that are\n");
+    (StatusCode::NOT_FOUND, text).into_response()
 }
 
 async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
@@ -216,6 +242,14 @@ mod tests {
         server.shared.publish(vec![busy_server()]);
         let ready = get(server.address, "/-/ready")?;
         assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
+        let bursts = get(server.address, "/api/v1/bursts?server=6379")?;
+        assert!(
+            bursts.contains("content-type: application/json\r\n"),
+            "{bursts}"
+        );
+        assert!(bursts.contains("\"kind\":\"self_amplifying\""), "{bursts}");
+        let nobody = get(server.address, "/api/v1/bursts?server=7")?;
+        assert!(nobody.starts_with("HTTP/1.1 404 "), "{nobody}");
         let metrics = get(server.address, "/metrics")?;
         assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
         assert!(metrics.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));

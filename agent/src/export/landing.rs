@@ -30,6 +30,7 @@ pub(super) fn page(servers: Option<&[ExportedServer]>) -> String {
                 p { "Eviction metrics of the redis-server processes that run on this host." }
                 p {
                     a href="/metrics" { "Metrics" } " · "
+                    a href="/api/v1/bursts" { "Bursts" } " · "
                     a href="/-/healthy" { "Healthy?" } " · "
                     a href="/-/ready" { "Ready?" }
                 }

@@ -6,20 +6,22 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evictscope_ebpf::{AllocatorCounters, MemberValues, SampleStats, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::cost::probed_sites;
 use super::RequestedMode;
+use super::burst_log::log_burst;
 use super::plans::Plans;
 use crate::binary::ProbePlan;
 use crate::export::{ExportedServer, Shared};
-use crate::host::{Identity, Scan, Scanner, ServerProcess, labels, memory};
+use crate::host::{Identity, Scan, Scanner, Scheduling, ServerProcess, labels, memory};
 use crate::probes::{Attachment, Probes, Target, server_config};
 use crate::telemetry::{
-    AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ServerState, Snapshot, Withdrawal,
+    AutoMode, Cycle, HitCosts, Observation, Overhead, OverheadBudget, ProbeMode, ServerState,
+    Snapshot, Withdrawal,
 };
 
 /// How often the host is searched for servers; one that starts is to be seen within 2 s.
@@ -62,6 +64,9 @@ struct Watched {
     auto: Option<AutoMode>,
     withdrawn: Option<Withdrawal>,
     state: ServerState,
+    /// Phases and bursts; none where evicting calls are not seen.
+    cycle: Option<Cycle>,
+    scheduling: Option<Scheduling>,
     overhead: Overhead,
 }
 
@@ -256,6 +261,8 @@ impl Watcher {
             attachment: self.probes.attach(target, &plan, mode)?,
             config: server_config(target, &plan),
             overhead: Overhead::new(self.costs, probed_sites(&plan)),
+            cycle: plan.sites.evicting().map(|_| Cycle::new(monotonic())),
+            scheduling: Scheduling::of(pid),
             plan,
             load_bias,
             process,
@@ -268,6 +275,8 @@ impl Watcher {
 
     fn read_servers(&mut self) {
         for watched in self.watched.values_mut() {
+            // Before the counters are read, so that no call that they miss is earlier.
+            let (at, unix_time) = (monotonic(), unix_time());
             let (evictions, samples) = match self.probes.read(&watched.attachment) {
                 Ok(read) => read,
                 Err(error) => {
@@ -283,6 +292,13 @@ impl Watcher {
                 idle_members,
             });
             withdraw_if_wrong(&mut self.probes, watched);
+            let waiting = watched.scheduling.as_ref();
+            let waiting = waiting.and_then(Scheduling::waiting_ns);
+            let seen = Observation::new(at, unix_time, &evictions, &watched.state, waiting);
+            let bursts = watched.cycle.as_mut().map(|cycle| cycle.observe(&seen));
+            for burst in bursts.unwrap_or_default() {
+                log_burst(&watched.process, &burst);
+            }
             let cost = watched.overhead.update(now, &watched.state);
             if let (Some(auto), Some(cost)) = (&mut watched.auto, cost) {
                 auto.decide(now, cost);
@@ -323,6 +339,7 @@ impl Watcher {
                 withdrawn: watched.withdrawn.map(|withdrawal| withdrawal.broken),
                 overhead_ratio: watched.overhead.ratio(),
                 state: watched.state.clone(),
+                cycle: watched.cycle.clone(),
             });
         self.shared.publish(exported.collect());
     }
@@ -339,6 +356,7 @@ fn withdraw_if_wrong(probes: &mut Probes, watched: &mut Watched) {
     };
     watched.withdrawn = Some(withdrawal);
     watched.auto = None;
+    watched.cycle = None;
     watched.mode = ProbeMode::EvictingOnly;
     probes.withdraw(&mut watched.attachment);
     let pid = watched.process.identity.pid;
@@ -439,4 +457,12 @@ fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The time of day, since 1970.
+fn unix_time() -> Duration {
+    // A clock before 1970 is not set.
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
