@@ -15,7 +15,7 @@ use evictscope_ebpf::{
 
 use crate::counters::{self, Sum};
 use crate::evaluate::{Known, copy_registers, read_user, recipe, term};
-use crate::maps::{Hit, counters_of_hit, hit};
+use crate::maps::{Hit, counters_of_hit, eviction_bins, hit};
 
 /// With more counters of the allocator in use than this, `mem_reported` is not tested against them:
 /// an evicting call would pay too much for it.
@@ -36,11 +36,11 @@ pub fn try_enter(ctx: &ProbeContext) -> Option<u32> {
 #[inline(always)]
 pub fn try_return(ctx: &RetProbeContext) -> Option<u32> {
     let ended = now();
-    let Hit { stats, .. } = hit(ctx)?;
+    let Hit { slot, stats, .. } = hit(ctx)?;
     begin(stats, ProgramKind::EvictionReturn);
     let result = result_kind(ctx.ret::<u64>() as u32);
     if stats.evicting_since_ns != 0 {
-        end_evicting(stats, ended, result);
+        end_evicting(slot, stats, ended, result);
     } else if stats.entered_ns != 0 && !has_failed(stats) {
         let duration = ended.saturating_sub(stats.entered_ns);
         stats
@@ -89,6 +89,7 @@ pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
 pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
     let ended = now();
     let Hit {
+        slot,
         site,
         config,
         stats,
@@ -107,7 +108,7 @@ pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
                 result = result_kind(value as u32);
             }
         }
-        end_evicting(stats, ended, result);
+        end_evicting(slot, stats, ended, result);
         // The return program has nothing left to count.
         stats.entered_ns = 0;
     }
@@ -228,8 +229,11 @@ fn keep(stats: &mut EvictionStats, variable: Variable, known: Known) {
 }
 
 #[inline(always)]
-fn end_evicting(stats: &mut EvictionStats, ended: u64, result: ResultKind) {
+fn end_evicting(slot: u32, stats: &mut EvictionStats, ended: u64, result: ResultKind) {
     let duration = ended.saturating_sub(stats.evicting_since_ns);
+    if let Some(bins) = eviction_bins(slot) {
+        bins.spread(stats.evicting_since_ns, ended);
+    }
     stats
         .evicting
         .duration

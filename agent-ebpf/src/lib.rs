@@ -6,10 +6,12 @@
 //! Deliberately absent: anything that only one side needs.
 #![no_std]
 
+mod bins;
 mod histogram;
 mod recipe;
 mod stats;
 
+pub use bins::{BIN_NS, BINS, Bin, BinRing, MAX_SPREAD};
 pub use histogram::{Bounds, Histogram, bounds};
 pub use recipe::{
     AllocatorCounters, COUNTER_BYTES, MAX_DONE_SITES, MAX_TERMS, MEMBERS, Member, Recipe,

@@ -24,6 +24,7 @@ mod overhead;
 mod phases;
 mod snapshot;
 mod state;
+mod timeline;
 mod totals;
 mod withdrawal;
 
@@ -34,10 +35,13 @@ pub use bursts::{Burst, BurstKind};
 pub use cycle::Cycle;
 pub use members::Members;
 pub use mode::ProbeMode;
-pub use observation::{EvictionTimes, Observation};
+#[cfg(test)]
+pub use observation::EvictionTimes;
+pub use observation::Observation;
 pub use overhead::{HitCosts, IntervalCost, Overhead, ProbedSites, Stepping};
 pub use phases::Phase;
 pub use snapshot::Snapshot;
 pub use state::ServerState;
+pub use timeline::{TimeBin, Timeline};
 pub use totals::{CallTotals, HistogramTotals};
 pub use withdrawal::{BrokenInvariant, Withdrawal};
