@@ -1,10 +1,10 @@
 //! Made-up servers for tests.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use evictscope_ebpf::{Check, Fault, Histogram, MemberValues, ResultKind, bounds};
+use evictscope_ebpf::{BIN_NS, BinRing, Check, Fault, Histogram, MemberValues, ResultKind, bounds};
 
 use super::ExportedServer;
 use crate::binary::{
@@ -12,7 +12,7 @@ use crate::binary::{
     VariablePlan,
 };
 use crate::telemetry::fixture::{UNREAD, empty_snapshot};
-use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState};
+use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
 
 fn site(address: u64) -> Site {
     Site {
@@ -92,6 +92,7 @@ pub fn new_server() -> ExportedServer {
         overhead_ratio: None,
         state: ServerState::new(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),
+        timeline: None,
     }
 }
 
@@ -144,6 +145,7 @@ pub fn busy_server() -> ExportedServer {
     server.mode = ProbeMode::EveryCall;
     server.state.apply(&snapshot);
     server.cycle = Some(after_a_burst());
+    server.timeline = Some(Arc::new(Mutex::new(timeline())));
     server
 }
 
@@ -180,6 +182,22 @@ pub fn partial_server() -> ExportedServer {
     };
     server.state.apply(&snapshot);
     server
+}
+
+/// Six bins from the beginning of a second on: two of them spent in evicting calls, and some of the
+/// ones after it.
+pub fn timeline() -> Timeline {
+    let at = |bin: u64| Duration::from_nanos((50 + bin) * BIN_NS);
+    let mut timeline = Timeline::new(at(0));
+    let mut evicting = BinRing::ZERO;
+    evicting.spread(51 * BIN_NS, 53 * BIN_NS + 1_000_000);
+    let mut cpu = [BinRing::ZERO; 2];
+    cpu[0].add(51 * BIN_NS, 19_000_000);
+    cpu[1].add(54 * BIN_NS, 10_000_000);
+    let unix_time = Duration::from_secs(1_700_000_000) + at(6);
+    timeline.take_in(at(6), unix_time, &evicting, &cpu);
+    timeline.sample(at(5), Some(64 << 20), Some(1 << 20));
+    timeline
 }
 
 /// A server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.

@@ -11,17 +11,19 @@ mod catalogue;
 mod cycle;
 #[cfg(test)]
 mod fixture;
+mod heatmap;
 mod http;
 mod landing;
 mod proto;
 mod series;
 mod shared;
+mod timeline;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::binary::ProbePlan;
-use crate::telemetry::{BrokenInvariant, Cycle, ProbeMode, ServerState};
+use crate::telemetry::{BrokenInvariant, Cycle, ProbeMode, ServerState, Timeline};
 
 pub use burst_list::rfc3339;
 pub use catalogue::families;
@@ -49,11 +51,24 @@ pub struct ExportedServer {
     pub state: ServerState,
     /// Its phases and bursts; none where its evicting calls are not seen.
     pub cycle: Option<Cycle>,
+    /// Its last ten minutes; none where its evicting calls are not seen. Too large to be copied each
+    /// time, so the run loop goes on with the same one.
+    pub timeline: Option<Arc<Mutex<Timeline>>>,
 }
 
 impl ExportedServer {
     /// Phases and bursts, where they may be exported: they rest on the plan.
     fn cycle(&self) -> Option<&Cycle> {
         self.cycle.as_ref().filter(|_| self.withdrawn.is_none())
+    }
+
+    /// The last ten minutes, where they may be exported.
+    fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
+        let timeline = self
+            .timeline
+            .as_ref()
+            .filter(|_| self.withdrawn.is_none())?;
+        // Numbers only, each of which is right whatever became of the one who wrote it.
+        Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
