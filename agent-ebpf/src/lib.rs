@@ -11,7 +11,7 @@ mod histogram;
 mod recipe;
 mod stats;
 
-pub use bins::{BIN_NS, BINS, Bin, BinRing, MAX_SPREAD};
+pub use bins::{BIN_NS, BINS, Bin, BinRing};
 pub use histogram::{Bounds, Histogram, bounds};
 pub use recipe::{
     AllocatorCounters, COUNTER_BYTES, MAX_DONE_SITES, MAX_TERMS, MEMBERS, Member, Recipe,

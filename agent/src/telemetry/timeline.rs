@@ -89,14 +89,20 @@ impl Timeline {
     }
 
     fn set(&mut self, ring: &BinRing, part: fn(&mut TimeBin) -> &mut u32) {
-        for counted in &ring.bins {
-            let offset = counted.index.checked_sub(self.first);
+        let mut put = |index: Option<u64>, ns: u64| {
+            let offset = index.and_then(|index| index.checked_sub(self.first));
             let bin = offset
                 .and_then(|offset| usize::try_from(offset).ok())
                 .and_then(|offset| self.bins.get_mut(offset));
             if let Some(Some(bin)) = bin {
                 // CPU time is counted a sampling period late, and so can exceed the bin's length.
-                *part(bin) = u32::try_from(counted.ns.min(BIN_NS)).unwrap_or(u32::MAX);
+                *part(bin) = u32::try_from(ns.min(BIN_NS)).unwrap_or(u32::MAX);
+            }
+        };
+        for counted in &ring.bins {
+            put(Some(counted.index), counted.ns);
+            for before in 1..=counted.full_before.min(KEPT as u64) {
+                put(counted.index.checked_sub(before), BIN_NS);
             }
         }
     }
