@@ -93,7 +93,7 @@ fn draw(
             .caption(panel.title, font.clone())
             .margin_right(20)
             .x_label_area_size(30)
-            .y_label_area_size(60)
+            .y_label_area_size(80)
             .build_cartesian_2d(first..last, 0..ROWS)?;
         chart
             .configure_mesh()
