@@ -80,7 +80,7 @@ const BURST: Parameters = Parameters {
         read_window: 300_000,
         ttl_seconds: 900.0,
     },
-    share_of_capacity: 0.43,
+    share_of_capacity: 0.45,
     filled: 300 * MIB,
     stall: None,
 };
