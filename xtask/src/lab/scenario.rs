@@ -58,7 +58,7 @@ pub struct Parameters {
 }
 
 /// With shorter lives, the keys that live at one time take this share of the limit.
-const KEPT: f64 = 0.6;
+const KEPT: f64 = 0.5;
 
 /// The share of the requests that are left of fewer.
 const FEWER: f64 = 2.0 / 3.0;
