@@ -9,13 +9,13 @@
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_ebpf::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, ProgramKind,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, ProgramKind, QUIET_NS,
     ResultKind, ServerConfig, TermKind, Variable, bounds,
 };
 
 use crate::counters::{self, Sum};
 use crate::evaluate::{Known, copy_registers, read_user, recipe, term};
-use crate::maps::{Hit, counters_of_hit, hit};
+use crate::maps::{Hit, counters_of_hit, eviction_bins, hit};
 
 /// With more counters of the allocator in use than this, `mem_reported` is not tested against them:
 /// an evicting call would pay too much for it.
@@ -36,11 +36,11 @@ pub fn try_enter(ctx: &ProbeContext) -> Option<u32> {
 #[inline(always)]
 pub fn try_return(ctx: &RetProbeContext) -> Option<u32> {
     let ended = now();
-    let Hit { stats, .. } = hit(ctx)?;
+    let Hit { slot, stats, .. } = hit(ctx)?;
     begin(stats, ProgramKind::EvictionReturn);
     let result = result_kind(ctx.ret::<u64>() as u32);
     if stats.evicting_since_ns != 0 {
-        end_evicting(stats, ended, result);
+        end_evicting(slot, stats, ended, result);
     } else if stats.entered_ns != 0 && !has_failed(stats) {
         let duration = ended.saturating_sub(stats.entered_ns);
         stats
@@ -73,7 +73,12 @@ pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
     lose_unfinished(stats);
     if evaluate_goal(slot, config, stats) {
         // Last, so that what this program costs is not part of the duration.
-        stats.evicting_since_ns = now();
+        let begun = now();
+        if begun.saturating_sub(stats.last_evicting_ns) >= QUIET_NS {
+            stats.burst_before_ended_ns = stats.last_evicting_ns;
+            stats.burst_began_ns = begun;
+        }
+        stats.evicting_since_ns = begun;
     }
     finish(stats);
     Some(0)
@@ -84,6 +89,7 @@ pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
 pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
     let ended = now();
     let Hit {
+        slot,
         site,
         config,
         stats,
@@ -102,7 +108,7 @@ pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
                 result = result_kind(value as u32);
             }
         }
-        end_evicting(stats, ended, result);
+        end_evicting(slot, stats, ended, result);
         // The return program has nothing left to count.
         stats.entered_ns = 0;
     }
@@ -223,8 +229,11 @@ fn keep(stats: &mut EvictionStats, variable: Variable, known: Known) {
 }
 
 #[inline(always)]
-fn end_evicting(stats: &mut EvictionStats, ended: u64, result: ResultKind) {
+fn end_evicting(slot: u32, stats: &mut EvictionStats, ended: u64, result: ResultKind) {
     let duration = ended.saturating_sub(stats.evicting_since_ns);
+    if let Some(bins) = eviction_bins(slot) {
+        bins.spread(stats.evicting_since_ns, ended);
+    }
     stats
         .evicting
         .duration

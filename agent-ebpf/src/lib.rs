@@ -6,10 +6,12 @@
 //! Deliberately absent: anything that only one side needs.
 #![no_std]
 
+mod bins;
 mod histogram;
 mod recipe;
 mod stats;
 
+pub use bins::{BIN_NS, BINS, Bin, BinRing};
 pub use histogram::{Bounds, Histogram, bounds};
 pub use recipe::{
     AllocatorCounters, COUNTER_BYTES, MAX_DONE_SITES, MAX_TERMS, MEMBERS, Member, Recipe,
@@ -29,6 +31,12 @@ pub const SAMPLE_PERIOD_NS: u64 = 1_001_001;
 
 /// Least time between two entries in the client-buffer histogram, in nanoseconds.
 pub const CLIENT_BUFFERS_INTERVAL_NS: u64 = 100_000_000;
+
+/// The quiet time, in nanoseconds: an evicting call that comes after so long without one begins a
+/// burst. A call that stops at its time limit (500 µs by default) goes on from a timer at once, and a
+/// saturated server makes thousands of calls a second, so that inside a burst only a slow command
+/// keeps them apart, hardly ever for so long; between bursts the article saw minutes.
+pub const QUIET_NS: u64 = 1_000_000_000;
 
 /// The cookie of an attached probe: which slot of the maps the server has, and which of the
 /// plan's sites of its kind was hit (0 where there is only one).

@@ -5,7 +5,7 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cook
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap};
 use evictscope_ebpf::{
-    COUNTER_BYTES, Cookie, EvictionStats, MAX_SERVERS, SampleStats, ServerConfig,
+    BinRing, COUNTER_BYTES, Cookie, EvictionStats, MAX_SERVERS, SampleStats, ServerConfig,
 };
 
 /// By slot: what the programs need to know of a server.
@@ -19,6 +19,15 @@ static EVICTIONS: Array<EvictionStats> = Array::with_max_entries(MAX_SERVERS, 0)
 /// By slot: what the sampling program counts.
 #[map]
 static SAMPLES: Array<SampleStats> = Array::with_max_entries(MAX_SERVERS, 0);
+
+/// By slot: time in evicting calls, in bins; written by the uprobe programs. Apart from what they
+/// count, as it is large and read less often.
+#[map]
+static EVICTION_BINS: Array<BinRing> = Array::with_max_entries(MAX_SERVERS, 0);
+
+/// By slot: CPU time of the main thread by activity, in bins; written by the sampling program.
+#[map]
+static CPU_BINS: Array<[BinRing; 2]> = Array::with_max_entries(MAX_SERVERS, 0);
 
 /// Main thread id → slot, as perf events carry no cookie.
 #[map]
@@ -75,6 +84,22 @@ pub fn counters_of_sample(slot: u32) -> Option<&'static mut Counters> {
     COUNTERS
         .get_ptr_mut(slot)
         .map(|both| unsafe { &mut (*both)[1] })
+}
+
+/// Where the uprobe programs count a server's time in evicting calls.
+#[inline(always)]
+pub fn eviction_bins(slot: u32) -> Option<&'static mut BinRing> {
+    // SAFETY: as of a slot's `EvictionStats`: nothing else refers to it while the program runs.
+    EVICTION_BINS
+        .get_ptr_mut(slot)
+        .map(|bins| unsafe { &mut *bins })
+}
+
+/// Where the sampling program counts the CPU time of a server's main thread.
+#[inline(always)]
+pub fn cpu_bins(slot: u32) -> Option<&'static mut [BinRing; 2]> {
+    // SAFETY: one thread is sampled by one event, which does not interrupt itself.
+    CPU_BINS.get_ptr_mut(slot).map(|bins| unsafe { &mut *bins })
 }
 
 /// The slot of the server whose probe was hit; `None` where the process is another than the one

@@ -10,7 +10,7 @@ use evictscope_ebpf::{
 
 use crate::counters::{self, Sum};
 use crate::evaluate::read_user;
-use crate::maps::{COUNTER_WORDS, Sample, counters_of_sample, sample};
+use crate::maps::{COUNTER_WORDS, Sample, counters_of_sample, cpu_bins, sample};
 
 /// Charges the CPU time since the last sample, and reads the members.
 #[inline(always)]
@@ -25,7 +25,7 @@ pub fn try_sample(ctx: &PerfEventContext) -> Option<u32> {
     // SAFETY: a valid, aligned field; volatile keeps it before the updates that follow.
     unsafe { core::ptr::write_volatile(&mut stats.begun, begun) };
     stats.hits += 1;
-    charge_cpu(ctx, stats, evicting);
+    charge_cpu(ctx, slot, stats, evicting);
     read_members(slot, config, stats);
     // SAFETY: as above; volatile keeps it after the updates.
     unsafe { core::ptr::write_volatile(&mut stats.finished, begun) };
@@ -33,7 +33,7 @@ pub fn try_sample(ctx: &PerfEventContext) -> Option<u32> {
 }
 
 #[inline(always)]
-fn charge_cpu(ctx: &PerfEventContext, stats: &mut SampleStats, evicting: bool) {
+fn charge_cpu(ctx: &PerfEventContext, slot: u32, stats: &mut SampleStats, evicting: bool) {
     let mut value = bpf_perf_event_value {
         counter: 0,
         enabled: 0,
@@ -52,6 +52,12 @@ fn charge_cpu(ctx: &PerfEventContext, stats: &mut SampleStats, evicting: bool) {
     let elapsed = value.counter.wrapping_sub(stats.counter_ns);
     stats.cpu_ns[activity as usize] = stats.cpu_ns[activity as usize].wrapping_add(elapsed);
     stats.counter_ns = value.counter;
+    if let Some(bins) = cpu_bins(slot) {
+        // SAFETY: the helper takes nothing and always succeeds.
+        let now = unsafe { bpf_ktime_get_ns() };
+        // At most a sampling period, mostly just before now.
+        bins[activity as usize].add(now, elapsed);
+    }
 }
 
 #[inline(always)]

@@ -108,6 +108,12 @@ pub struct EvictionStats {
     pub evicting_since_ns: u64,
     /// Monotonic time at which the last evicting call ended, nanoseconds.
     pub last_evicting_ns: u64,
+    /// Monotonic time of the first evicting call after a quiet time ([`crate::QUIET_NS`]), nanoseconds;
+    /// 0 where there was none yet.
+    pub burst_began_ns: u64,
+    /// What `last_evicting_ns` was when that call came: the end of the burst before; 0 where there
+    /// was none.
+    pub burst_before_ended_ns: u64,
     /// The variables of the current evicting call, valid where `evicting_since_ns` is not 0.
     pub pending: [u64; 4],
     /// Whether `pending` holds each variable.

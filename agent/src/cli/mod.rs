@@ -5,6 +5,7 @@ mod cost;
 mod debug_files;
 mod inspect;
 mod run;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ enum Command {
     Run(run::Arguments),
     Inspect(inspect::Arguments),
     Check(check::Arguments),
+    Watch(watch::Arguments),
 }
 
 /// Which processes count as servers.
@@ -58,6 +60,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Run(arguments) => run::run(arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
+        Command::Watch(arguments) => watch::run(&arguments),
     }
 }
 

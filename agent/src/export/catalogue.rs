@@ -5,7 +5,8 @@
 use evictscope_ebpf::{Member, Variable};
 use prometheus::proto::{Gauge, Metric, MetricFamily, MetricType};
 
-use super::{ExportedServer, proto, series};
+use super::proto::Unit;
+use super::{ExportedServer, cycle, proto, series};
 
 /// One metric family.
 struct Family {
@@ -16,7 +17,7 @@ struct Family {
     series: fn(&ExportedServer) -> Vec<Metric>,
 }
 
-const FAMILIES: [Family; 26] = [
+const FAMILIES: [Family; 36] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         kind: MetricType::HISTOGRAM,
@@ -111,6 +112,77 @@ const FAMILIES: [Family; 26] = [
         help: "CPU time of the main thread since the process was found, inside evicting calls and \
                elsewhere; sampled 999 times per second of it.",
         series: series::main_thread_cpu,
+    },
+    Family {
+        name: "evictscope_phase",
+        kind: MetricType::GAUGE,
+        help: "1 for the phase of the eviction cycle that the server is in, 0 for the others.",
+        series: cycle::phase,
+    },
+    Family {
+        name: "evictscope_phase_seconds_total",
+        kind: MetricType::COUNTER,
+        help: "Time spent in each phase since the process was found. Time of which it is not certain \
+               yet to which phase it belongs is missing for up to 2 s.",
+        series: cycle::phase_seconds,
+    },
+    Family {
+        name: "evictscope_phase_entries_total",
+        kind: MetricType::COUNTER,
+        help: "How often each phase was entered; finding the process is the first entry to \
+               not_saturated.",
+        series: cycle::phase_entries,
+    },
+    Family {
+        name: "evictscope_bursts_total",
+        kind: MetricType::COUNTER,
+        help: "Finished bursts: one visit to saturated, and the reclaim that follows it. \
+               self_amplifying: the main thread's CPU was saturated, throughput fell and client \
+               buffers grew.",
+        series: cycle::bursts,
+    },
+    Family {
+        name: "evictscope_burst_duration_seconds",
+        kind: MetricType::HISTOGRAM,
+        help: "From the first to the last evicting call of each finished burst.",
+        series: |server| cycle::burst_histogram(server, |totals| &totals.duration, Unit::Seconds),
+    },
+    Family {
+        name: "evictscope_reclaim_duration_seconds",
+        kind: MetricType::HISTOGRAM,
+        help: "For how long memory kept falling after the last evicting call, of each burst after \
+               which it did.",
+        series: |server| cycle::burst_histogram(server, |totals| &totals.reclaim, Unit::Seconds),
+    },
+    Family {
+        name: "evictscope_burst_client_buffer_growth_bytes",
+        kind: MetricType::HISTOGRAM,
+        help: "From the client buffers at the start of each finished burst to the highest until the \
+               end of its reclaim.",
+        series: |server| {
+            cycle::burst_histogram(server, |totals| &totals.client_buffer_growth, Unit::Bytes)
+        },
+    },
+    Family {
+        name: "evictscope_burst_reclaimed_bytes",
+        kind: MetricType::HISTOGRAM,
+        help: "By how much memory fell after the last evicting call of each finished burst.",
+        series: |server| cycle::burst_histogram(server, |totals| &totals.reclaimed, Unit::Bytes),
+    },
+    Family {
+        name: "evictscope_burst_throughput_ratio",
+        kind: MetricType::HISTOGRAM,
+        help: "Commands a second in each finished burst by those in the last minute without burst or \
+               reclaim.",
+        series: |server| {
+            cycle::burst_histogram(server, |totals| &totals.throughput_ratio, Unit::Ratio)
+        },
+    },
+    Family {
+        name: "evictscope_last_burst_start_timestamp_seconds",
+        kind: MetricType::GAUGE,
+        help: "When the last burst began, finished or not: seconds since 1970.",
+        series: cycle::last_burst_start,
     },
     Family {
         name: "evictscope_server_info",
@@ -314,6 +386,10 @@ mod tests {
                 "eviction_call",
                 "mem_",
                 "main_thread_cpu",
+                "phase",
+                "bursts",
+                "burst_",
+                "last_burst",
                 "allocator_moves",
             ];
             for name in always.iter().chain(gone) {

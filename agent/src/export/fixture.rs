@@ -1,9 +1,10 @@
 //! Made-up servers for tests.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use evictscope_ebpf::{Check, Fault, Histogram, MemberValues, ResultKind, bounds};
+use evictscope_ebpf::{BIN_NS, BinRing, Check, Fault, Histogram, MemberValues, ResultKind, bounds};
 
 use super::ExportedServer;
 use crate::binary::{
@@ -11,7 +12,7 @@ use crate::binary::{
     VariablePlan,
 };
 use crate::telemetry::fixture::{UNREAD, empty_snapshot};
-use crate::telemetry::{ProbeMode, ServerState};
+use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
 
 fn site(address: u64) -> Site {
     Site {
@@ -90,6 +91,8 @@ pub fn new_server() -> ExportedServer {
         withdrawn: None,
         overhead_ratio: None,
         state: ServerState::new(),
+        cycle: Some(Cycle::new(Duration::from_secs(1))),
+        timeline: None,
     }
 }
 
@@ -141,6 +144,8 @@ pub fn busy_server() -> ExportedServer {
     let mut server = new_server();
     server.mode = ProbeMode::EveryCall;
     server.state.apply(&snapshot);
+    server.cycle = Some(after_a_burst());
+    server.timeline = Some(Arc::new(Mutex::new(timeline())));
     server
 }
 
@@ -172,10 +177,55 @@ pub fn partial_server() -> ExportedServer {
         pid: 101,
         exe: PathBuf::from("/opt/<redis> & co/redis-server (deleted)"),
         plan: Arc::new(plan),
+        cycle: None,
         ..new_server()
     };
     server.state.apply(&snapshot);
     server
+}
+
+/// Six bins from the beginning of a second on: two of them spent in evicting calls, and some of the
+/// ones after it.
+pub fn timeline() -> Timeline {
+    let at = |bin: u64| Duration::from_nanos((50 + bin) * BIN_NS);
+    let mut timeline = Timeline::new(at(0));
+    let mut evicting = BinRing::ZERO;
+    evicting.spread(51 * BIN_NS, 53 * BIN_NS + 1_000_000);
+    let mut cpu = [BinRing::ZERO; 2];
+    cpu[0].add(51 * BIN_NS, 19_000_000);
+    cpu[1].add(54 * BIN_NS, 10_000_000);
+    let unix_time = Duration::from_secs(1_700_000_000) + at(6);
+    timeline.take_in(at(6), unix_time, &evicting, &cpu);
+    timeline.sample(at(5), Some(64 << 20), Some(1 << 20));
+    timeline
+}
+
+/// A server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.
+fn after_a_burst() -> Cycle {
+    let mut cycle = Cycle::new(Duration::from_secs(1));
+    for second in 2..=45_u64 {
+        let evicting = second.clamp(31, 35);
+        let burst = if second < 31 { 0 } else { evicting };
+        let falling = second.clamp(35, 41) - 35;
+        cycle.observe(&Observation {
+            at: Duration::from_secs(second),
+            unix_time: Duration::from_secs(1_700_000_000 + second),
+            evictions: EvictionTimes {
+                last: Duration::from_secs(burst),
+                burst_began: Duration::from_secs(burst.min(31)),
+                ..EvictionTimes::default()
+            },
+            evicting_calls: 100 * (evicting - 31),
+            cpu_eviction_ns: Some(500_000_000 * evicting),
+            cpu_other_ns: Some(500_000_000 * second),
+            waiting_ns: Some(0),
+            commands: Some(1_000 * second - 750 * (evicting - 31)),
+            evicted_keys: Some(400 * (evicting - 31)),
+            used_memory: Some((64 << 20) - (falling << 20)),
+            client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
+        });
+    }
+    cycle
 }
 
 fn record<const BUCKETS: usize>(

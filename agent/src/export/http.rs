@@ -6,18 +6,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{TEXT_FORMAT, TextEncoder};
+use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::{Shared, families, landing};
+use super::burst_list::BurstList;
+use super::timeline::TimelineAnswer;
+use super::{ExportedServer, Shared, families, heatmap, landing};
 
 /// How long requests under way may take to finish after the server was told to stop; the agent as
 /// a whole is to end within 2 s.
@@ -59,7 +62,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         })
 }
 
-/// Serves `/metrics`, `/-/healthy`, `/-/ready` and the landing page until `shutdown` is done, and
+/// Serves `/metrics`, `/api/v1/`, `/heatmap.svg`, `/-/healthy`, `/-/ready` and the landing page until `shutdown` is done, and
 /// returns 1 s after that at the latest.
 ///
 /// # Errors
@@ -99,6 +102,9 @@ fn router(shared: Shared) -> Router {
     Router::new()
         .route("/", get(landing_page))
         .route("/metrics", get(metrics))
+        .route("/api/v1/bursts", get(bursts))
+        .route("/api/v1/timeline", get(timeline))
+        .route("/heatmap.svg", get(heat_map))
         .route("/-/healthy", get(|| async { "healthy\n" }))
         .route("/-/ready", get(ready))
         .fallback(|| async {
@@ -132,6 +138,72 @@ async fn metrics(State(app): State<App>) -> Response {
     }
 }
 
+/// Which server a request is about.
+#[derive(Deserialize)]
+struct Which {
+    server: Option<String>,
+}
+
+async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Response {
+    let servers = app.shared.servers();
+    let servers = servers.as_deref().unwrap_or_default();
+    let only = which.server.as_deref();
+    if let Some(label) = only
+        && !servers.iter().any(|server| server.label == label)
+    {
+        return no_such_server(label);
+    }
+    Json(BurstList::of(servers, only)).into_response()
+}
+
+async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Response {
+    of_one_server(&app, &which, |server| {
+        let timeline = server.timeline()?;
+        Some(Json(TimelineAnswer::of(&server.label, &timeline)).into_response())
+    })
+}
+
+async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
+    of_one_server(&app, &which, |server| {
+        // Drawn from a copy: the run loop is not to wait for it.
+        let timeline = server.timeline()?.clone();
+        Some(match heatmap::svg(&server.label, &timeline) {
+            Ok(svg) => ([(header::CONTENT_TYPE, "image/svg+xml")], svg).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        })
+    })
+}
+
+/// The answer about the server that is asked for, or the only one.
+fn of_one_server(
+    app: &App,
+    which: &Which,
+    answer: impl Fn(&ExportedServer) -> Option<Response>,
+) -> Response {
+    let servers = app.shared.servers();
+    let servers = servers.as_deref().unwrap_or_default();
+    let server = match (&which.server, servers) {
+        (Some(label), servers) => match servers.iter().find(|server| server.label == *label) {
+            Some(server) => server,
+            None => return no_such_server(label),
+        },
+        (None, [only]) => only,
+        (None, _) => {
+            let text = "which server? Append ?server=NAME; / lists them\n";
+            return (StatusCode::BAD_REQUEST, text).into_response();
+        }
+    };
+    answer(server).unwrap_or_else(|| {
+        let text = "the evicting calls of this server are not seen; / says why\n";
+        (StatusCode::NOT_FOUND, text).into_response()
+    })
+}
+
+fn no_such_server(label: &str) -> Response {
+    let text = format!("no server {label} is watched; / lists those that are\n");
+    (StatusCode::NOT_FOUND, text).into_response()
+}
+
 async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
     match app.shared.servers() {
         Some(_) => (StatusCode::OK, "ready\n"),
@@ -153,7 +225,7 @@ mod tests {
 
     use super::{BindError, GRACE, bind, serve};
     use crate::export::Shared;
-    use crate::export::fixture::busy_server;
+    use crate::export::fixture::{busy_server, partial_server};
 
     struct Server {
         address: SocketAddr,
@@ -216,6 +288,33 @@ mod tests {
         server.shared.publish(vec![busy_server()]);
         let ready = get(server.address, "/-/ready")?;
         assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
+        let bursts = get(server.address, "/api/v1/bursts?server=6379")?;
+        assert!(
+            bursts.contains("content-type: application/json\r\n"),
+            "{bursts}"
+        );
+        assert!(bursts.contains("\"kind\":\"self_amplifying\""), "{bursts}");
+        let nobody = get(server.address, "/api/v1/bursts?server=7")?;
+        assert!(nobody.starts_with("HTTP/1.1 404 "), "{nobody}");
+        let timeline = get(server.address, "/api/v1/timeline")?;
+        assert!(timeline.contains("\"bin_seconds\":0.02"), "{timeline}");
+        let heat_map = get(server.address, "/heatmap.svg?server=6379")?;
+        assert!(
+            heat_map.contains("content-type: image/svg+xml\r\n"),
+            "{heat_map}"
+        );
+        server.shared.publish(vec![busy_server(), partial_server()]);
+        for (path, status) in [
+            ("", 400),
+            ("?server=7", 404),
+            ("?server=/run/%22%3Cb%3E%22.sock", 404),
+        ] {
+            let answer = get(server.address, &format!("/heatmap.svg{path}"))?;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{answer}"
+            );
+        }
         let metrics = get(server.address, "/metrics")?;
         assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
         assert!(metrics.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));

@@ -30,6 +30,7 @@ pub(super) fn page(servers: Option<&[ExportedServer]>) -> String {
                 p { "Eviction metrics of the redis-server processes that run on this host." }
                 p {
                     a href="/metrics" { "Metrics" } " · "
+                    a href="/api/v1/bursts" { "Bursts" } " · "
                     a href="/-/healthy" { "Healthy?" } " · "
                     a href="/-/ready" { "Ready?" }
                 }
@@ -50,7 +51,7 @@ fn table(servers: &[ExportedServer]) -> Markup {
         table {
             thead {
                 tr {
-                    th { "Server" } th { "Pid" } th { "Executable" } th { "Version" }
+                    th { "Server" } th { "Phase" } th { "Pid" } th { "Executable" } th { "Version" }
                     th { "Probe mode" } th { "Not exported" }
                 }
             }
@@ -61,11 +62,27 @@ fn table(servers: &[ExportedServer]) -> Markup {
     }
 }
 
+/// A name as the value of a query.
+fn form_urlencoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
 fn row(server: &ExportedServer) -> Markup {
     let plan = &server.plan;
     html! {
         tr {
             td { (server.label) }
+            td {
+                @let query = form_urlencoded(&server.label);
+                @if let Some(cycle) = server.cycle() {
+                    (cycle.phase()) br;
+                    a href={ "/heatmap.svg?server=" (query) } { "Heat map" } " · "
+                    a href={ "/api/v1/timeline?server=" (query) } { "Timeline" } " · "
+                    a href={ "/api/v1/bursts?server=" (query) } { "Bursts" }
+                } @else {
+                    "not known"
+                }
+            }
             td { (server.pid) }
             td { (server.exe.display()) }
             td {

@@ -1,26 +1,31 @@
-//! What the outside sees: Prometheus metrics and a landing page, over HTTP.
+//! What the outside sees: Prometheus metrics, a landing page and JSON, over HTTP.
 //!
 //! The run loop publishes what it knows of the servers to [`Shared`]; metrics are made from that at
 //! the moment of a scrape. [`catalogue`] says which there are.
 //!
-//! Deliberately absent: phases and bursts (not there yet), TLS and authentication (a proxy in front
+//! Deliberately absent: TLS and authentication (a proxy in front
 //! does that better), timestamps on samples, and anything that a request could change.
 
+mod burst_list;
 mod catalogue;
+mod cycle;
 #[cfg(test)]
 mod fixture;
+mod heatmap;
 mod http;
 mod landing;
 mod proto;
 mod series;
 mod shared;
+mod timeline;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::binary::ProbePlan;
-use crate::telemetry::{BrokenInvariant, ProbeMode, ServerState};
+use crate::telemetry::{BrokenInvariant, Cycle, ProbeMode, ServerState, Timeline};
 
+pub use burst_list::rfc3339;
 pub use catalogue::families;
 pub use http::{bind, serve};
 pub use shared::Shared;
@@ -44,4 +49,26 @@ pub struct ExportedServer {
     pub overhead_ratio: Option<f64>,
     /// What was counted since it was found.
     pub state: ServerState,
+    /// Its phases and bursts; none where its evicting calls are not seen.
+    pub cycle: Option<Cycle>,
+    /// Its last ten minutes; none where its evicting calls are not seen. Too large to be copied each
+    /// time, so the run loop goes on with the same one.
+    pub timeline: Option<Arc<Mutex<Timeline>>>,
+}
+
+impl ExportedServer {
+    /// Phases and bursts, where they may be exported: they rest on the plan.
+    fn cycle(&self) -> Option<&Cycle> {
+        self.cycle.as_ref().filter(|_| self.withdrawn.is_none())
+    }
+
+    /// The last ten minutes, where they may be exported.
+    fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
+        let timeline = self
+            .timeline
+            .as_ref()
+            .filter(|_| self.withdrawn.is_none())?;
+        // Numbers only, each of which is right whatever became of the one who wrote it.
+        Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }

@@ -14,6 +14,8 @@ pub(super) enum Unit {
     Bytes,
     /// From nanoseconds.
     Seconds,
+    /// From millionths.
+    Ratio,
 }
 
 impl Unit {
@@ -21,6 +23,7 @@ impl Unit {
         match self {
             Self::Bytes => 1.0,
             Self::Seconds => 1e9,
+            Self::Ratio => 1e6,
         }
     }
 }

@@ -15,6 +15,7 @@ mod matcher;
 pub mod memory;
 mod observed;
 mod scan;
+mod scheduling;
 mod sockets;
 #[cfg(test)]
 mod testing;
@@ -25,3 +26,4 @@ pub use executable::{Executable, ExecutableId};
 pub use labels::labels;
 pub use matcher::{DEFAULT_PATTERN, Matcher, MatcherError};
 pub use scan::{Identity, Scan, Scanner, ServerProcess};
+pub use scheduling::Scheduling;

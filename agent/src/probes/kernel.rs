@@ -1,6 +1,6 @@
 //! The shared structures as aya copies them in and out of maps.
 
-use evictscope_ebpf::{EvictionStats, SampleStats, ServerConfig};
+use evictscope_ebpf::{BinRing, EvictionStats, SampleStats, ServerConfig};
 
 /// A structure of `evictscope_ebpf` in a map.
 #[derive(Clone, Copy)]
@@ -13,6 +13,11 @@ unsafe impl aya::Pod for Shared<ServerConfig> {}
 unsafe impl aya::Pod for Shared<EvictionStats> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Shared<SampleStats> {}
+
+// SAFETY: as above.
+unsafe impl aya::Pod for Shared<BinRing> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Shared<[BinRing; 2]> {}
 
 impl<T> Shared<T>
 where

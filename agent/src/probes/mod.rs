@@ -26,7 +26,7 @@ use aya::programs::perf_event::{
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{PerfEvent, UProbe};
 use evictscope_ebpf::{
-    Cookie, EvictionStats, MAX_SERVERS, SAMPLE_PERIOD_NS, SampleStats, ServerConfig,
+    BinRing, Cookie, EvictionStats, MAX_SERVERS, SAMPLE_PERIOD_NS, SampleStats, ServerConfig,
 };
 
 use crate::binary::{ProbePlan, Site};
@@ -61,6 +61,8 @@ pub struct Probes {
     configs: Array<MapData, Shared<ServerConfig>>,
     evictions: Array<MapData, Shared<EvictionStats>>,
     samples: Array<MapData, Shared<SampleStats>>,
+    eviction_bins: Array<MapData, Shared<BinRing>>,
+    cpu_bins: Array<MapData, Shared<[BinRing; 2]>>,
     slots: HashMap<MapData, u32, u32>,
     free: Vec<u32>,
     detaching: Vec<Detaching>,
@@ -134,17 +136,13 @@ impl Probes {
         }
         perf_event(&mut ebpf)?.load().map_err(ProbeError::program)?;
         let mut map = |name| ebpf.take_map(name).ok_or(ProbeError::Object(name));
-        let (configs, evictions, samples, slots) = (
-            map("CONFIGS")?,
-            map("EVICTIONS")?,
-            map("SAMPLES")?,
-            map("SLOTS")?,
-        );
         Ok(Self {
-            configs: Array::try_from(configs)?,
-            evictions: Array::try_from(evictions)?,
-            samples: Array::try_from(samples)?,
-            slots: HashMap::try_from(slots)?,
+            configs: Array::try_from(map("CONFIGS")?)?,
+            evictions: Array::try_from(map("EVICTIONS")?)?,
+            samples: Array::try_from(map("SAMPLES")?)?,
+            eviction_bins: Array::try_from(map("EVICTION_BINS")?)?,
+            cpu_bins: Array::try_from(map("CPU_BINS")?)?,
+            slots: HashMap::try_from(map("SLOTS")?)?,
             ebpf,
             free: (0..MAX_SERVERS).rev().collect(),
             detaching: Vec::new(),
@@ -189,6 +187,8 @@ impl Probes {
         self.evictions
             .set(slot, Shared::<EvictionStats>::zero(), 0)?;
         self.samples.set(slot, Shared::<SampleStats>::zero(), 0)?;
+        self.eviction_bins.set(slot, Shared(BinRing::ZERO), 0)?;
+        self.cpu_bins.set(slot, Shared([BinRing::ZERO; 2]), 0)?;
         self.configs
             .set(slot, Shared(server_config(target, plan)), 0)?;
         self.slots.insert(target.pid, slot, 0)?;
@@ -366,6 +366,21 @@ impl Probes {
             |stats: &SampleStats| stats.finished == stats.begun,
         )?;
         Ok((evictions, samples))
+    }
+
+    /// The last ten seconds of one server in bins: time in evicting calls, and CPU time by
+    /// `Activity`. A bin that is being written may be torn; to be read again soon.
+    ///
+    /// # Errors
+    ///
+    /// Where the maps cannot be read.
+    pub fn read_bins(
+        &self,
+        attachment: &Attachment,
+    ) -> Result<(BinRing, [BinRing; 2]), ProbeError> {
+        let evictions = self.eviction_bins.get(&attachment.slot, 0)?.0;
+        let cpu = self.cpu_bins.get(&attachment.slot, 0)?.0;
+        Ok((evictions, cpu))
     }
 }
 

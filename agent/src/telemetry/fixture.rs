@@ -25,6 +25,8 @@ pub fn empty_snapshot() -> Snapshot {
             entered_ns: 0,
             evicting_since_ns: 0,
             last_evicting_ns: 0,
+            burst_began_ns: 0,
+            burst_before_ended_ns: 0,
             pending: [0; 4],
             pending_known: [0; 4],
             evicting: NO_CALLS,

@@ -3,29 +3,45 @@
 //! A [`Snapshot`] is what was read of one server at one moment; [`ServerState`] accumulates them
 //! into totals that only grow, and into the last values of what is not a total. From these follow
 //! what the probes cost ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
-//! fits the server at all ([`Withdrawal`]).
+//! fits the server at all ([`Withdrawal`]). [`Cycle`] makes phases and bursts of the same snapshots.
 //!
-//! Deliberately absent: reading the maps (`probes`), names and label values (`export`), and for
-//! now the phases and bursts of the eviction cycle.
+//! Deliberately absent: reading the maps (`probes`), and names of metrics (`export`).
 
 mod accumulator;
+mod baseline;
 mod budget;
+mod burst_totals;
+mod bursts;
+mod cycle;
 #[cfg(test)]
 pub mod fixture;
+mod marks;
 mod members;
+mod meter;
 mod mode;
+mod observation;
 mod overhead;
+mod phases;
 mod snapshot;
 mod state;
+mod timeline;
 mod totals;
 mod withdrawal;
 
 pub use accumulator::Accumulator;
 pub use budget::{AutoMode, OverheadBudget};
+pub use burst_totals::BurstTotals;
+pub use bursts::{Burst, BurstKind};
+pub use cycle::Cycle;
 pub use members::Members;
 pub use mode::ProbeMode;
+#[cfg(test)]
+pub use observation::EvictionTimes;
+pub use observation::Observation;
 pub use overhead::{HitCosts, IntervalCost, Overhead, ProbedSites, Stepping};
+pub use phases::Phase;
 pub use snapshot::Snapshot;
 pub use state::ServerState;
+pub use timeline::{TimeBin, Timeline};
 pub use totals::{CallTotals, HistogramTotals};
 pub use withdrawal::{BrokenInvariant, Withdrawal};

@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Sets `keys` new keys.
+    /// Sets `keys` new keys, as if they had been written over time.
     pub fn fill(&mut self, workload: &mut Workload, keys: u64) -> Result<()> {
         let mut skim = Skim::default();
         let mut piece = [0; 16 * 1024];
@@ -68,7 +68,7 @@ impl Client {
             let batch = left.min(PIPELINE);
             let mut commands = Vec::new();
             for _ in 0..batch {
-                workload.set(&mut commands)?;
+                workload.set_earlier(&mut commands)?;
             }
             self.stream
                 .write_all(&commands)

@@ -42,9 +42,10 @@
 //!   50,000 evictions a second and nothing else. With `allkeys-lru` of 5 samples, evictions were too
 //!   fast on a keyspace that nearly fits the caches: bursts took 0.3 to 1 s and throughput hardly
 //!   fell. On a server of tens of GB, where each sampled key is a cache miss, it takes no such help.
-//! - 42 % of the measured capacity. Below the limit that is calm (CPU at 55 %), and what has piled up in a
-//!   burst is worked off in 2 s. At 80 to 90 % it took 10 s and more, within which the full rounds
-//!   went on evicting at full throughput.
+//! - 45 % of the measured capacity. Below the limit that is calm (CPU at 60 %), and what has piled up
+//!   in a burst is worked off in 2 s. At 37 to 40 % some bursts fizzled out with a tenth of the
+//!   backlog; at 50 % and more the full rounds at the end of a burst went on evicting for seconds, at
+//!   full throughput; at 80 % for 10 s.
 //! - A mean time to live of 900 s, evenly between 0 and twice that: keys expire all the time, but too
 //!   few to keep memory below the limit. The remedy `ttl` shortens it until they do.
 //! - Connecting takes 5 s, because Redis gives the reply buffer of each client a new size every 5 s

@@ -116,8 +116,8 @@ pub fn outcome(outcome: &Outcome) -> String {
     text
 }
 
-/// What a line of the comparison is about, and how it is taken from an outcome.
-type Row<'a> = (&'a str, &'a dyn Fn(&Outcome) -> String);
+/// A row of [`comparison`].
+type Value = fn(&Outcome) -> String;
 
 /// Two outcomes, one of them with a remedy.
 pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
@@ -135,23 +135,23 @@ pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
         let slowest = ratios.reduce(f64::min);
         slowest.map_or("-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio))
     };
-    let rows: [Row<'_>; 8] = [
-        ("seconds of load", &|outcome| {
+    let rows: [(&str, Value); 8] = [
+        ("seconds of load", |outcome| {
             format!("{:.0}", outcome.seconds)
         }),
-        ("requests answered a second", &|outcome| {
+        ("requests answered a second", |outcome| {
             count(outcome.answered as f64 / outcome.seconds)
         }),
-        ("bursts", &|outcome| outcome.cycles.len().to_string()),
-        ("time saturated", &saturated),
-        ("throughput in the worst burst", &slowest),
-        ("keys evicted", &|outcome| {
+        ("bursts", |outcome| outcome.cycles.len().to_string()),
+        ("time saturated", saturated),
+        ("throughput in the worst burst", slowest),
+        ("keys evicted", |outcome| {
             HumanCount(outcome.evicted_keys).to_string()
         }),
-        ("highest backlog", &|outcome| {
+        ("highest backlog", |outcome| {
             HumanCount(outcome.backlog_peak).to_string()
         }),
-        ("highest latency", &|outcome| {
+        ("highest latency", |outcome| {
             format!("{:.0} ms", outcome.latency_max * 1000.0)
         }),
     ];

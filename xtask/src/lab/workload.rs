@@ -49,11 +49,26 @@ impl Workload {
         }
     }
 
-    /// Appends a `SET` of a new key.
+    /// Appends a `SET` of a new key, which lives for some time from now.
     pub fn set(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        let share = self.random.f64();
+        self.set_for(share, output)
+    }
+
+    /// Appends a `SET` of a new key, which lives for what would be left to one of those that are
+    /// there when they have been written all the time.
+    pub fn set_earlier(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        // A key that lives long is there longer, and at any time of its life: the rest of lives that
+        // are spread evenly has a density that falls linearly.
+        let share = 1.0 - self.random.f64().sqrt();
+        self.set_for(share, output)
+    }
+
+    /// A `SET` of a key that lives for this share of the longest life.
+    fn set_for(&mut self, share: f64, output: &mut Vec<u8>) -> Result<()> {
         let key = key(self.keys);
         self.keys += 1;
-        let milliseconds = self.random.f64() * 2.0 * self.mix.ttl_seconds * 1000.0;
+        let milliseconds = share * 2.0 * self.mix.ttl_seconds * 1000.0;
         let ttl = (milliseconds.round() as u64).max(1).to_string();
         write_command(
             output,

@@ -1,5 +1,6 @@
 //! `evictscope run`: the daemon.
 
+mod burst_log;
 mod plans;
 mod watcher;
 

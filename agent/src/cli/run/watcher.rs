@@ -4,22 +4,24 @@
 //! block. What it learns goes to the exporter through [`Shared`]; nothing comes back.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evictscope_ebpf::{AllocatorCounters, MemberValues, SampleStats, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::cost::probed_sites;
 use super::RequestedMode;
+use super::burst_log::log_burst;
 use super::plans::Plans;
 use crate::binary::ProbePlan;
 use crate::export::{ExportedServer, Shared};
-use crate::host::{Identity, Scan, Scanner, ServerProcess, labels, memory};
+use crate::host::{Identity, Scan, Scanner, Scheduling, ServerProcess, labels, memory};
 use crate::probes::{Attachment, Probes, Target, server_config};
 use crate::telemetry::{
-    AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ServerState, Snapshot, Withdrawal,
+    AutoMode, Cycle, HitCosts, Observation, Overhead, OverheadBudget, ProbeMode, ServerState,
+    Snapshot, Timeline, Withdrawal,
 };
 
 /// How often the host is searched for servers; one that starts is to be seen within 2 s.
@@ -29,6 +31,8 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 /// The kernel samples a main thread only while it is on CPU, and an idle one hardly is: when its
 /// last sample is older than this, the agent reads the members itself.
 const STALE_SAMPLE: Duration = Duration::from_millis(200);
+/// How often the kernel's bins are read, which it keeps for ten seconds.
+const BINS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long to wait before trying again a server that could not be attached.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -62,6 +66,13 @@ struct Watched {
     auto: Option<AutoMode>,
     withdrawn: Option<Withdrawal>,
     state: ServerState,
+    /// Phases and bursts; none where evicting calls are not seen.
+    cycle: Option<Cycle>,
+    scheduling: Option<Scheduling>,
+    /// The last ten minutes; none where evicting calls are not seen.
+    timeline: Option<Arc<Mutex<Timeline>>>,
+    /// When the kernel's bins were last read, monotonic.
+    bins_read: Duration,
     overhead: Overhead,
 }
 
@@ -252,10 +263,18 @@ impl Watcher {
             (RequestedMode::Auto, Some(_)) => Some(AutoMode::new(self.budget)),
             _ => None,
         };
+        let found = monotonic();
         Ok(Watched {
             attachment: self.probes.attach(target, &plan, mode)?,
             config: server_config(target, &plan),
             overhead: Overhead::new(self.costs, probed_sites(&plan)),
+            cycle: plan.sites.evicting().map(|_| Cycle::new(found)),
+            timeline: plan
+                .sites
+                .evicting()
+                .map(|_| Arc::new(Mutex::new(Timeline::new(found)))),
+            bins_read: found,
+            scheduling: Scheduling::of(pid),
             plan,
             load_bias,
             process,
@@ -268,6 +287,8 @@ impl Watcher {
 
     fn read_servers(&mut self) {
         for watched in self.watched.values_mut() {
+            // Before the counters are read, so that no call that they miss is earlier.
+            let (at, unix_time) = (monotonic(), unix_time());
             let (evictions, samples) = match self.probes.read(&watched.attachment) {
                 Ok(read) => read,
                 Err(error) => {
@@ -283,6 +304,14 @@ impl Watcher {
                 idle_members,
             });
             withdraw_if_wrong(&mut self.probes, watched);
+            let waiting = watched.scheduling.as_ref();
+            let waiting = waiting.and_then(Scheduling::waiting_ns);
+            let seen = Observation::new(at, unix_time, &evictions, &watched.state, waiting);
+            keep_timeline(&self.probes, watched, &seen);
+            let bursts = watched.cycle.as_mut().map(|cycle| cycle.observe(&seen));
+            for burst in bursts.unwrap_or_default() {
+                log_burst(&watched.process, &burst);
+            }
             let cost = watched.overhead.update(now, &watched.state);
             if let (Some(auto), Some(cost)) = (&mut watched.auto, cost) {
                 auto.decide(now, cost);
@@ -323,6 +352,8 @@ impl Watcher {
                 withdrawn: watched.withdrawn.map(|withdrawal| withdrawal.broken),
                 overhead_ratio: watched.overhead.ratio(),
                 state: watched.state.clone(),
+                cycle: watched.cycle.clone(),
+                timeline: watched.timeline.clone(),
             });
         self.shared.publish(exported.collect());
     }
@@ -339,6 +370,8 @@ fn withdraw_if_wrong(probes: &mut Probes, watched: &mut Watched) {
     };
     watched.withdrawn = Some(withdrawal);
     watched.auto = None;
+    watched.cycle = None;
+    watched.timeline = None;
     watched.mode = ProbeMode::EvictingOnly;
     probes.withdraw(&mut watched.attachment);
     let pid = watched.process.identity.pid;
@@ -439,4 +472,30 @@ fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Keeps the last ten minutes of a server.
+fn keep_timeline(probes: &Probes, watched: &mut Watched, seen: &Observation) {
+    let Some(timeline) = &watched.timeline else {
+        return;
+    };
+    // Whoever panicked, it holds numbers only.
+    let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
+    timeline.sample(seen.at, seen.used_memory, seen.client_buffers);
+    if seen.at.saturating_sub(watched.bins_read) < BINS_INTERVAL {
+        return;
+    }
+    watched.bins_read = seen.at;
+    match probes.read_bins(&watched.attachment) {
+        Ok((evicting, cpu)) => timeline.take_in(seen.at, seen.unix_time, &evicting, &cpu),
+        Err(error) => tracing::warn!(pid = watched.process.identity.pid, "{error}"),
+    }
+}
+
+/// The time of day, since 1970.
+fn unix_time() -> Duration {
+    // A clock before 1970 is not set.
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }

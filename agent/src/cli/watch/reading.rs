@@ -1,0 +1,141 @@
+//! One reading of an agent's metrics, by server.
+
+use std::collections::BTreeMap;
+
+use prometheus_parse::{Sample, Scrape, Value};
+
+/// A histogram's cumulative counts by upper bound.
+pub type Cumulative = Vec<(f64, f64)>;
+
+/// What is shown of one server. What the agent does not export is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerReading {
+    pub phase: Option<String>,
+    pub commands: Option<f64>,
+    pub evicting_calls: Option<f64>,
+    pub evicting_seconds: Option<f64>,
+    pub used_memory: Option<f64>,
+    pub maxmemory: Option<f64>,
+    pub client_buffers: Option<f64>,
+    /// Duration of evicting calls, seconds.
+    pub durations: Cumulative,
+    /// `mem_tofree` of evicting calls, bytes.
+    pub goals: Cumulative,
+}
+
+/// One reading of all servers of an agent.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// By the label `server`.
+    pub servers: BTreeMap<String, ServerReading>,
+    /// Whether it is an evictscope that was read.
+    pub is_of_evictscope: bool,
+}
+
+impl Reading {
+    /// Parses the text format.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be parsed.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let lines = text.lines().map(|line| Ok(line.to_owned()));
+        let mut reading = Self::default();
+        for sample in Scrape::parse(lines)?.samples {
+            reading.is_of_evictscope |= sample.metric == "evictscope_build_info";
+            if let Some(server) = sample.labels.get("server") {
+                let server = reading.servers.entry(server.to_owned()).or_default();
+                server.take_in(&sample);
+            }
+        }
+        Ok(reading)
+    }
+}
+
+impl ServerReading {
+    fn take_in(&mut self, sample: &Sample) {
+        let name = sample
+            .metric
+            .strip_prefix("evictscope_")
+            .unwrap_or_default();
+        let is_evicting = sample.labels.get("kind") == Some("evicting");
+        let value = match &sample.value {
+            Value::Histogram(buckets) => {
+                let buckets = buckets
+                    .iter()
+                    .map(|bucket| (bucket.less_than, bucket.count));
+                match name {
+                    "eviction_call_duration_seconds" if is_evicting => {
+                        self.durations = buckets.collect()
+                    }
+                    "mem_tofree_bytes" => self.goals = buckets.collect(),
+                    _ => {}
+                }
+                return;
+            }
+            Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => *value,
+            Value::Summary(_) => return,
+        };
+        match name {
+            "phase" if value == 1.0 => self.phase = sample.labels.get("phase").map(str::to_owned),
+            "commands_processed_total" => self.commands = Some(value),
+            "eviction_call_duration_seconds_count" if is_evicting => {
+                self.evicting_calls = Some(value)
+            }
+            "eviction_call_duration_seconds_sum" if is_evicting => {
+                self.evicting_seconds = Some(value)
+            }
+            "used_memory_bytes" => self.used_memory = Some(value),
+            "maxmemory_bytes" => self.maxmemory = Some(value),
+            "client_buffers_bytes" => *self.client_buffers.get_or_insert(0.0) += value,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::Reading;
+
+    pub const TEXT: &str = "\
+# TYPE evictscope_build_info gauge
+evictscope_build_info{version=\"0.1.0\"} 1
+# TYPE evictscope_phase gauge
+evictscope_phase{server=\"6379\",phase=\"not_saturated\"} 0
+evictscope_phase{server=\"6379\",phase=\"saturated\"} 1
+# TYPE evictscope_commands_processed_total counter
+evictscope_commands_processed_total{server=\"6379\"} 5000
+# TYPE evictscope_eviction_call_duration_seconds histogram
+evictscope_eviction_call_duration_seconds_bucket{server=\"6379\",kind=\"evicting\",le=\"0.0005\"} 30
+evictscope_eviction_call_duration_seconds_bucket{server=\"6379\",kind=\"evicting\",le=\"+Inf\"} 40
+evictscope_eviction_call_duration_seconds_sum{server=\"6379\",kind=\"evicting\"} 0.5
+evictscope_eviction_call_duration_seconds_count{server=\"6379\",kind=\"evicting\"} 40
+# TYPE evictscope_client_buffers_bytes gauge
+evictscope_client_buffers_bytes{server=\"6379\",class=\"normal\"} 1000
+evictscope_client_buffers_bytes{server=\"6379\",class=\"replica\"} 24
+# TYPE evictscope_used_memory_bytes gauge
+evictscope_used_memory_bytes{server=\"6380\"} 1e6
+";
+
+    #[test]
+    fn each_server_has_what_is_exported_of_it() -> anyhow::Result<()> {
+        let reading = Reading::parse(TEXT)?;
+        assert!(reading.is_of_evictscope);
+        let one = reading.servers.get("6379").cloned().unwrap_or_default();
+        assert_eq!(one.phase.as_deref(), Some("saturated"));
+        assert_eq!(
+            (one.commands, one.client_buffers),
+            (Some(5_000.0), Some(1_024.0))
+        );
+        assert_eq!(
+            (one.evicting_calls, one.evicting_seconds),
+            (Some(40.0), Some(0.5))
+        );
+        assert_eq!(one.durations, [(0.0005, 30.0), (f64::INFINITY, 40.0)]);
+        assert_eq!(one.used_memory, None);
+        let other = reading.servers.get("6380").cloned().unwrap_or_default();
+        assert_eq!((other.used_memory, other.phase), (Some(1e6), None));
+        assert!(!Reading::parse("up 1\n")?.is_of_evictscope);
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! `GET /api/v1/timeline`: the last ten minutes of one server, as JSON.
+
+use evictscope_ebpf::BIN_NS;
+use serde::Serialize;
+
+use super::rfc3339;
+use crate::telemetry::{TimeBin, Timeline};
+
+/// The answer. What is not known is `null`.
+#[derive(Debug, Serialize)]
+pub(super) struct TimelineAnswer<'a> {
+    server: &'a str,
+    start: Option<String>,
+    bin_seconds: f64,
+    eviction_call_seconds: Vec<Option<f64>>,
+    cpu_eviction_seconds: Vec<Option<f64>>,
+    cpu_other_seconds: Vec<Option<f64>>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug, Serialize)]
+struct Sample {
+    time: Option<String>,
+    used_memory_bytes: Option<u64>,
+    client_buffers_bytes: Option<u64>,
+}
+
+impl<'a> TimelineAnswer<'a> {
+    pub(super) fn of(server: &'a str, timeline: &Timeline) -> Self {
+        let seconds = |part: fn(TimeBin) -> u32| {
+            let bins = timeline.bins();
+            bins.map(|bin| Some(f64::from(part(bin?)) / 1e9)).collect()
+        };
+        let samples = timeline.samples().map(|(unix_time, sample)| Sample {
+            time: rfc3339(unix_time),
+            used_memory_bytes: sample.used_memory,
+            client_buffers_bytes: sample.client_buffers,
+        });
+        Self {
+            server,
+            start: rfc3339(timeline.start()),
+            bin_seconds: BIN_NS as f64 / 1e9,
+            eviction_call_seconds: seconds(|bin| bin.evicting),
+            cpu_eviction_seconds: seconds(|bin| bin.cpu_eviction),
+            cpu_other_seconds: seconds(|bin| bin.cpu_other),
+            samples: samples.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TimelineAnswer;
+    use crate::export::fixture::timeline;
+
+    #[test]
+    fn the_answer_about_a_made_up_server() -> serde_json::Result<()> {
+        let json = serde_json::to_string(&TimelineAnswer::of("6379", &timeline()))?;
+        insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
+        Ok(())
+    }
+}

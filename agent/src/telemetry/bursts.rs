@@ -1,0 +1,265 @@
+//! One finished burst, and of which kind it was.
+//!
+//! A burst feeds on itself where all of this comes together (the article's finding): memory is
+//! saturated, which is what an evicting call says; the CPU of the main thread is saturated; and so
+//! fewer commands are answered than arrive, whose buffers fill the memory that is being freed.
+
+use std::fmt;
+use std::time::Duration;
+
+/// From this share of its time on, the main thread has no CPU time left to give. The article's was
+/// at 100 %; a burst's first and last moments are less busy. To be confirmed by the lab.
+const SATURATED_CPU: f64 = 0.9;
+/// Throughput has fallen when it is at most this part of what it was. In the article it fell to 0.2;
+/// ordinary traffic moves by some percent from one second to the next. To be confirmed by the lab.
+const FALLEN_THROUGHPUT: f64 = 0.9;
+/// Client buffers have grown when they did so by this part of what they were … The by-hand run of
+/// the lab saw them double. To be confirmed by the lab.
+const GROWN_BUFFERS: f64 = 0.1;
+/// … and by at least as many bytes: a few clients' buffers are no backlog.
+const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
+/// What is shorter cannot have fed on itself: the backlog of the article's bursts took seconds to
+/// build up, and the server counts its client buffers about once a second.
+const LEAST_DURATION: Duration = Duration::from_millis(500);
+
+/// Of which kind a burst was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BurstKind {
+    /// The main thread's CPU was saturated, throughput fell, and client buffers grew.
+    SelfAmplifying,
+    /// Anything else.
+    Plain,
+}
+
+impl BurstKind {
+    /// Both, in the order in which they are shown.
+    pub const ALL: [Self; 2] = [Self::SelfAmplifying, Self::Plain];
+}
+
+/// The spelling of the label `kind`.
+impl fmt::Display for BurstKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SelfAmplifying => "self_amplifying",
+            Self::Plain => "plain",
+        })
+    }
+}
+
+/// A finished burst. What is not known is `None`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Burst {
+    /// Its first evicting call passed the goal site, as time since 1970.
+    pub started: Duration,
+    /// From there to the end of its last evicting call.
+    pub duration: Duration,
+    /// From there to when memory did not fall any more, or the next burst began; zero where it did
+    /// not fall at all.
+    pub reclaim: Duration,
+    /// Evicting calls in it.
+    pub evicting_calls: u64,
+    /// Keys that were evicted in it.
+    pub evicted_keys: Option<u64>,
+    /// Commands a second in the last minute without burst or reclaim.
+    pub commands_per_second_before: Option<f64>,
+    /// Commands a second in the burst.
+    pub commands_per_second_during: Option<f64>,
+    /// Client buffers at its start, bytes.
+    pub client_buffers_before: Option<u64>,
+    /// Highest client buffers until the end of the reclaim, bytes: the server's count lags behind.
+    pub client_buffers_peak: Option<u64>,
+    /// Memory tracked by the allocator at its start, bytes.
+    pub memory_start: Option<u64>,
+    /// Highest in the burst, bytes.
+    pub memory_peak: Option<u64>,
+    /// At its last evicting call, bytes.
+    pub memory_end: Option<u64>,
+    /// Lowest in the reclaim, bytes.
+    pub memory_after: Option<u64>,
+    /// CPU time of the main thread, as a share of the burst.
+    pub cpu_share: Option<f64>,
+    /// How long the main thread was ready to run and had no CPU, as a share of the burst.
+    pub waiting_share: Option<f64>,
+    /// CPU time inside evicting calls, as a share of the main thread's.
+    pub eviction_cpu_share: Option<f64>,
+}
+
+impl Burst {
+    /// Commands a second in the burst by those before; `None` too where there were none before.
+    pub fn throughput_ratio(&self) -> Option<f64> {
+        let before = self.commands_per_second_before.filter(|rate| *rate > 0.0)?;
+        Some(self.commands_per_second_during? / before)
+    }
+
+    /// By how much client buffers grew, bytes.
+    pub fn client_buffer_growth(&self) -> Option<u64> {
+        Some(
+            self.client_buffers_peak?
+                .saturating_sub(self.client_buffers_before?),
+        )
+    }
+
+    /// By how much memory fell after the last evicting call, bytes.
+    pub fn reclaimed(&self) -> Option<u64> {
+        Some(self.memory_end?.saturating_sub(self.memory_after?))
+    }
+
+    /// Its kind, and why, for people.
+    pub fn kind(&self) -> (BurstKind, String) {
+        let findings = [self.length(), self.cpu(), self.throughput(), self.buffers()];
+        let holds = findings.iter().all(|(holds, _)| *holds);
+        let decisive: Vec<&str> = findings
+            .iter()
+            .filter(|(one, _)| holds || !one)
+            .map(|(_, text)| text.as_str())
+            .collect();
+        let kind = if holds {
+            BurstKind::SelfAmplifying
+        } else {
+            BurstKind::Plain
+        };
+        (kind, decisive.join("; "))
+    }
+
+    fn length(&self) -> (bool, String) {
+        let text = format!("evictions went on for {:.1} s", self.duration.as_secs_f64());
+        (self.duration >= LEAST_DURATION, text)
+    }
+
+    fn cpu(&self) -> (bool, String) {
+        let Some(cpu) = self.cpu_share else {
+            return (false, "the main thread's CPU time is not known".to_owned());
+        };
+        // A thread that has to wait for a CPU has none left either.
+        let busy = cpu + self.waiting_share.unwrap_or(0.0);
+        let text = format!(
+            "the main thread had work for {:.0} % of the time",
+            busy.min(1.0) * 100.0
+        );
+        (busy >= SATURATED_CPU, text)
+    }
+
+    fn throughput(&self) -> (bool, String) {
+        match self.throughput_ratio() {
+            Some(ratio) => {
+                let text = format!("throughput was {:.0} % of the minute before", ratio * 100.0);
+                (ratio <= FALLEN_THROUGHPUT, text)
+            }
+            None => (false, "throughput before or in it is not known".to_owned()),
+        }
+    }
+
+    fn buffers(&self) -> (bool, String) {
+        match (self.client_buffer_growth(), self.client_buffers_before) {
+            (Some(growth), Some(before)) => {
+                let (growth, before) = (growth as f64, before as f64);
+                let mebi = GROWN_BUFFERS_BYTES;
+                let text = format!(
+                    "client buffers grew by {:.1} MiB from {:.1} MiB",
+                    growth / mebi,
+                    before / mebi
+                );
+                (
+                    growth >= GROWN_BUFFERS_BYTES && growth >= before * GROWN_BUFFERS,
+                    text,
+                )
+            }
+            _ => (false, "client buffers are not known".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use super::{Burst, BurstKind};
+
+    /// A burst as the article describes them.
+    pub fn of_the_article() -> Burst {
+        Burst {
+            started: Duration::from_millis(1_700_000_000_250),
+            duration: Duration::from_secs(7),
+            reclaim: Duration::from_secs(40),
+            evicting_calls: 30_000,
+            evicted_keys: Some(250_000),
+            commands_per_second_before: Some(60_000.0),
+            commands_per_second_during: Some(12_000.0),
+            client_buffers_before: Some(300 << 20),
+            client_buffers_peak: Some(900 << 20),
+            memory_start: Some(60 << 30),
+            memory_peak: Some((60 << 30) + (50 << 20)),
+            memory_end: Some(60 << 30),
+            memory_after: Some((60 << 30) - (400 << 20)),
+            cpu_share: Some(0.98),
+            waiting_share: None,
+            eviction_cpu_share: Some(0.8),
+        }
+    }
+
+    #[test]
+    fn the_bursts_of_the_article_amplify_themselves() {
+        let (kind, reason) = of_the_article().kind();
+        assert_eq!(kind, BurstKind::SelfAmplifying);
+        assert_eq!(
+            reason,
+            "evictions went on for 7.0 s; the main thread had work for 98 % of the time; throughput was \
+             20 % of the minute before; client buffers grew by 600.0 MiB from 300.0 MiB"
+        );
+        assert_eq!(of_the_article().reclaimed(), Some(400 << 20));
+    }
+
+    #[test]
+    fn each_condition_is_needed() {
+        type Change = fn(&mut Burst);
+        let changes: [(Change, &str); 8] = [
+            (
+                |burst| burst.duration = Duration::from_millis(100),
+                "evictions went on for 0.1 s",
+            ),
+            (
+                |burst| burst.cpu_share = Some(0.4),
+                "the main thread had work for 40 % of the time",
+            ),
+            (
+                |burst| burst.cpu_share = None,
+                "the main thread's CPU time is not known",
+            ),
+            (
+                |burst| burst.commands_per_second_during = Some(59_000.0),
+                "throughput was 98 % of the minute before",
+            ),
+            (
+                |burst| burst.commands_per_second_before = Some(0.0),
+                "throughput before or in it is not known",
+            ),
+            (
+                |burst| burst.client_buffers_peak = burst.client_buffers_before,
+                "client buffers grew by 0.0 MiB from 300.0 MiB",
+            ),
+            (
+                |burst| burst.client_buffers_before = Some(899 << 20),
+                "client buffers grew by 1.0 MiB from 899.0 MiB",
+            ),
+            (
+                |burst| burst.client_buffers_before = None,
+                "client buffers are not known",
+            ),
+        ];
+        for (change, why) in changes {
+            let mut burst = of_the_article();
+            change(&mut burst);
+            assert_eq!(burst.kind(), (BurstKind::Plain, why.to_owned()));
+        }
+    }
+
+    #[test]
+    fn waiting_for_a_cpu_is_being_busy() {
+        let burst = Burst {
+            cpu_share: Some(0.5),
+            waiting_share: Some(0.48),
+            ..of_the_article()
+        };
+        assert_eq!(burst.kind().0, BurstKind::SelfAmplifying);
+    }
+}

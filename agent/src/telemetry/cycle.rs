@@ -1,0 +1,243 @@
+//! The state machine of the eviction cycle: from observations to phases and bursts.
+//!
+//! `saturated` begins with the first evicting call after a quiet time, at the moment at which the
+//! kernel timed it, and ends with the last one, which is known to have been the last when a quiet
+//! time has passed. Where memory has fallen by then, `reclaim` follows, until memory reaches no new
+//! low any more. So the boundaries are exact, however rarely a server is observed; only what is
+//! between two observations (memory, client buffers) is as coarse as they are.
+//!
+//! A cache that evicts steadily is in `saturated` for as long as it does so, and its burst never
+//! finishes. One that does so slower than a call in each quiet time has many short, plain bursts.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evictscope_ebpf::QUIET_NS;
+
+use super::baseline::Baseline;
+use super::marks::{Marker, Marks};
+use super::meter::{Meter, RECLAIM_PATIENCE};
+use super::phases::PhaseClock;
+use super::{Burst, BurstTotals, Observation, Phase};
+
+/// Evicting calls that are further apart belong to two bursts.
+const QUIET: Duration = Duration::from_nanos(QUIET_NS);
+/// A call that has not ended after so long is not believed to be under way, but to have ended
+/// unseen: the greatest duration that is told apart from longer ones.
+const LONGEST_CALL: Duration = Duration::from_secs(120);
+/// How many finished bursts are kept.
+const KEPT: usize = 100;
+
+/// Phases and bursts of one server.
+#[derive(Clone, Debug)]
+pub struct Cycle {
+    clock: PhaseClock,
+    marker: Marker,
+    last: Option<Marks>,
+    baseline: Baseline,
+    /// The burst that is not over, or whose reclaim is not; none in `not_saturated`.
+    open: Option<Meter>,
+    /// The newest evicting call that was taken in, by the kernel's times.
+    taken_in: Duration,
+    /// The beginning of the newest burst that was taken in.
+    begun: Duration,
+    totals: BurstTotals,
+    recent: Arc<VecDeque<Arc<Burst>>>,
+}
+
+impl Cycle {
+    /// A server that was found at `at`, monotonic.
+    pub fn new(at: Duration) -> Self {
+        Self {
+            clock: PhaseClock::new(at),
+            marker: Marker::default(),
+            last: None,
+            baseline: Baseline::default(),
+            open: None,
+            taken_in: Duration::ZERO,
+            begun: Duration::ZERO,
+            totals: BurstTotals::new(),
+            recent: Arc::default(),
+        }
+    }
+
+    /// Takes in an observation; those of one server come in order, and one that is not later than
+    /// the last is left out. The bursts that are now known to be over, mostly none, are returned.
+    pub fn observe(&mut self, seen: &Observation) -> Vec<Arc<Burst>> {
+        let last = self.last;
+        if seen.at <= last.map_or(self.clock.credited_to(), |last| last.at) {
+            return Vec::new();
+        }
+        let now = self.marker.mark(seen);
+        let mut before = last.unwrap_or(Marks {
+            at: self.clock.credited_to(),
+            // Counted since then; what the server itself counts began long before.
+            evicting_calls: 0.0,
+            ..now
+        });
+        self.last = Some(now);
+
+        let mut finished = Vec::new();
+        let evicting = newest_call(seen);
+        let is_new = seen.evictions.burst_began > self.begun || evicting > self.taken_in;
+        let is_another =
+            self.clock.phase() == Phase::Saturated && seen.evictions.burst_began > self.begun;
+        if is_another {
+            // It ended, and the next began, since the last observation or in the quiet time.
+            let ended = seen.evictions.burst_before_ended.min(now.at);
+            if ended > before.at {
+                before = before.towards(&now, ended);
+            }
+            finished.extend(self.close_at(&before, ended));
+        }
+        self.begun = self.begun.max(seen.evictions.burst_began);
+        self.taken_in = self.taken_in.max(evicting);
+
+        if is_new && self.clock.phase() != Phase::Saturated {
+            let began = seen.evictions.burst_began.clamp(before.at, now.at);
+            if let Some(mut meter) = self.open.take() {
+                meter.cut_reclaim(began);
+                finished.push(meter.finish());
+            }
+            self.enter_saturated(began, &before, &now, seen);
+        }
+        let over = match self.clock.phase() {
+            Phase::NotSaturated => {
+                self.settle(&before, &now);
+                None
+            }
+            Phase::Saturated => self.watch_saturated(&now, evicting),
+            Phase::Reclaim => self.watch_reclaim(&now),
+        };
+        finished.extend(over);
+        finished.into_iter().map(|burst| self.keep(burst)).collect()
+    }
+
+    /// Time in `not_saturated` passes.
+    fn settle(&mut self, before: &Marks, now: &Marks) {
+        self.clock.credit(now.at);
+        self.count_usual(before, now);
+    }
+
+    fn count_usual(&mut self, before: &Marks, now: &Marks) {
+        if let (Some(from), Some(to)) = (before.commands, now.commands) {
+            self.baseline
+                .add(now.at.saturating_sub(before.at), to - from);
+        }
+    }
+
+    fn enter_saturated(
+        &mut self,
+        began: Duration,
+        before: &Marks,
+        now: &Marks,
+        seen: &Observation,
+    ) {
+        if self.clock.phase() == Phase::NotSaturated {
+            self.count_usual(before, &before.towards(now, began));
+        }
+        let meter = Meter::new(began, self.baseline.rate(), before, now, seen);
+        self.totals.last_start = Some(meter.began_unix());
+        self.open = Some(meter);
+        self.clock.enter(Phase::Saturated, began);
+    }
+
+    fn watch_saturated(&mut self, now: &Marks, evicting: Duration) -> Option<Burst> {
+        let meter = self.open.as_mut()?;
+        meter.saw(
+            now,
+            evicting.clamp(meter.began(), now.at.max(meter.began())),
+        );
+        let ended = meter.ended();
+        self.clock.credit(ended);
+        if now.at.saturating_sub(ended) < QUIET {
+            return None;
+        }
+        if meter.fell_until() > ended {
+            self.clock.enter(Phase::Reclaim, ended);
+            return self.watch_reclaim(now);
+        }
+        self.clock.enter(Phase::NotSaturated, ended);
+        self.clock.credit(now.at);
+        self.open.take().map(Meter::finish)
+    }
+
+    fn watch_reclaim(&mut self, now: &Marks) -> Option<Burst> {
+        let meter = self.open.as_mut()?;
+        let ended = meter.ended();
+        meter.saw(now, ended);
+        let fell_until = meter.fell_until();
+        self.clock.credit(fell_until);
+        if now.at.saturating_sub(fell_until) < RECLAIM_PATIENCE {
+            return None;
+        }
+        self.clock.enter(Phase::NotSaturated, fell_until);
+        self.clock.credit(now.at);
+        self.open.take().map(Meter::finish)
+    }
+
+    /// Ends the open burst at `ended`, which is not later than `before`. Where memory was seen to
+    /// fall since, the reclaim goes on.
+    fn close_at(&mut self, before: &Marks, ended: Duration) -> Option<Burst> {
+        let meter = self.open.as_mut()?;
+        meter.saw(before, ended.max(meter.ended()));
+        let ended = meter.ended();
+        self.clock.credit(ended);
+        if meter.fell_until() > ended {
+            self.clock.enter(Phase::Reclaim, ended);
+            return None;
+        }
+        self.clock.enter(Phase::NotSaturated, ended);
+        self.open.take().map(Meter::finish)
+    }
+
+    fn keep(&mut self, burst: Burst) -> Arc<Burst> {
+        self.totals.count(&burst);
+        let burst = Arc::new(burst);
+        let recent = Arc::make_mut(&mut self.recent);
+        if recent.len() == KEPT {
+            recent.pop_front();
+        }
+        recent.push_back(burst.clone());
+        burst
+    }
+
+    /// The present phase.
+    pub fn phase(&self) -> Phase {
+        self.clock.phase()
+    }
+
+    /// The time that a phase lasted, of all its visits. The sum of all phases lags behind the time
+    /// since the server was found by up to [`RECLAIM_PATIENCE`], where it is not certain yet to
+    /// which phase that belongs.
+    pub fn time(&self, phase: Phase) -> Duration {
+        self.clock.time(phase)
+    }
+
+    /// How often a phase was entered; the first one is entered when the server is found.
+    pub fn entries(&self, phase: Phase) -> u64 {
+        self.clock.entries(phase)
+    }
+
+    /// What the bursts add up to.
+    pub fn totals(&self) -> &BurstTotals {
+        &self.totals
+    }
+
+    /// The last finished bursts, the oldest first; 100 at most.
+    pub fn recent(&self) -> impl Iterator<Item = &Burst> {
+        self.recent.iter().map(AsRef::as_ref)
+    }
+}
+
+/// Until when evicting calls were made, as far as was seen.
+fn newest_call(seen: &Observation) -> Duration {
+    let times = &seen.evictions;
+    let is_under_way = !times.since.is_zero() && seen.at.saturating_sub(times.since) < LONGEST_CALL;
+    let newest = if is_under_way { seen.at } else { times.last };
+    newest.min(seen.at)
+}
+
+#[cfg(test)]
+mod tests;

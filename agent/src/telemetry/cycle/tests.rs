@@ -1,0 +1,483 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{Cycle, KEPT, QUIET};
+use crate::telemetry::meter::RECLAIM_PATIENCE;
+use crate::telemetry::{Burst, BurstKind, EvictionTimes, Observation, Phase};
+
+const FOUND: u64 = 5_000;
+const MIB: u64 = 1 << 20;
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// A made-up server with a clock of its own, observed every 100 ms.
+struct Server {
+    cycle: Cycle,
+    seen: Observation,
+    bursts: Vec<Arc<Burst>>,
+}
+
+/// What a server does in each millisecond.
+#[derive(Clone, Copy, Debug)]
+struct Doing {
+    commands: u64,
+    /// An evicting call every so many milliseconds; 0 is none.
+    evicting_every: u64,
+    /// Busy microseconds.
+    busy: u64,
+    memory: i64,
+    buffers: i64,
+}
+
+const CALM: Doing = Doing {
+    commands: 10,
+    evicting_every: 0,
+    busy: 300,
+    memory: 1_000,
+    buffers: 0,
+};
+/// As the article's second phase.
+const STARVED: Doing = Doing {
+    commands: 2,
+    evicting_every: 1,
+    busy: 1_000,
+    memory: 0,
+    buffers: 10_000,
+};
+const BACKLOG: Doing = Doing {
+    commands: 12,
+    evicting_every: 0,
+    busy: 1_000,
+    memory: -5_000,
+    buffers: -5_000,
+};
+
+impl Server {
+    fn new() -> Self {
+        let seen = Observation {
+            at: ms(FOUND),
+            unix_time: ms(1_700_000_000_000 + FOUND),
+            commands: Some(7),
+            evicted_keys: Some(0),
+            used_memory: Some(300 * MIB),
+            client_buffers: Some(40 * MIB),
+            cpu_eviction_ns: Some(0),
+            cpu_other_ns: Some(0),
+            ..Observation::default()
+        };
+        Self {
+            cycle: Cycle::new(ms(FOUND)),
+            seen,
+            bursts: Vec::new(),
+        }
+    }
+
+    fn goes_on(&mut self, doing: Doing, milliseconds: u64) {
+        self.goes_on_observed(doing, milliseconds, 100);
+    }
+
+    fn goes_on_observed(&mut self, doing: Doing, milliseconds: u64, every: u64) {
+        for step in 1..=milliseconds {
+            let seen = &mut self.seen;
+            seen.at += ms(1);
+            seen.unix_time += ms(1);
+            let add = |value: &mut Option<u64>, step: u64| *value = value.map(|value| value + step);
+            add(&mut seen.commands, doing.commands);
+            let moves = |value: &mut Option<u64>, step: i64| {
+                *value = value.and_then(|value| value.checked_add_signed(step))
+            };
+            moves(&mut seen.used_memory, doing.memory);
+            moves(&mut seen.client_buffers, doing.buffers);
+            if doing.evicting_every > 0 && step % doing.evicting_every == 0 {
+                // As the kernel does; a call takes half a millisecond.
+                let began = seen.at - Duration::from_micros(500);
+                let times = &mut seen.evictions;
+                if began.saturating_sub(times.last) >= QUIET {
+                    times.burst_before_ended = times.last;
+                    times.burst_began = began;
+                }
+                times.last = seen.at;
+                seen.evicting_calls += 1;
+                add(&mut seen.evicted_keys, 20);
+                add(&mut seen.cpu_eviction_ns, 500_000);
+                add(
+                    &mut seen.cpu_other_ns,
+                    (doing.busy * 1_000).saturating_sub(500_000),
+                );
+            } else {
+                add(&mut seen.cpu_other_ns, doing.busy * 1_000);
+            }
+            if step % every == 0 {
+                self.bursts.extend(self.cycle.observe(&self.seen));
+            }
+        }
+    }
+
+    fn seconds(&self) -> [f64; 3] {
+        Phase::ALL.map(|phase| self.cycle.time(phase).as_secs_f64())
+    }
+
+    fn entries(&self) -> [u64; 3] {
+        Phase::ALL.map(|phase| self.cycle.entries(phase))
+    }
+}
+
+fn near(left: f64, right: f64) -> bool {
+    (left - right).abs() <= 0.02 * right.abs()
+}
+
+#[test]
+fn the_cycle_of_the_article() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 90_000);
+    assert_eq!(server.cycle.phase(), Phase::NotSaturated);
+    // Off the beat of the observations.
+    server.goes_on(CALM, 37);
+    server.goes_on(STARVED, 7_013);
+    assert_eq!(server.cycle.phase(), Phase::Saturated);
+    server.goes_on(BACKLOG, 2_050);
+    assert_eq!(server.cycle.phase(), Phase::Reclaim);
+    assert!(server.bursts.is_empty());
+    server.goes_on(BACKLOG, 10_000);
+    server.goes_on(CALM, 30_000);
+    assert_eq!(server.cycle.phase(), Phase::NotSaturated);
+
+    let [burst] = &server.bursts[..] else {
+        panic!("{:?}", server.bursts);
+    };
+    let began = 1_700_000_000_000 + FOUND + 90_037;
+    assert!(burst.started.abs_diff(ms(began)) <= ms(1), "{burst:?}");
+    assert!(burst.duration.abs_diff(ms(7_013)) <= ms(1), "{burst:?}");
+    assert!(burst.reclaim.abs_diff(ms(12_050)) <= ms(100), "{burst:?}");
+    assert_eq!(
+        (burst.evicting_calls, burst.evicted_keys),
+        (7_013, Some(140_260))
+    );
+    assert!(
+        burst
+            .commands_per_second_before
+            .is_some_and(|rate| near(rate, 10_000.0)),
+        "{burst:?}"
+    );
+    assert!(
+        burst
+            .throughput_ratio()
+            .is_some_and(|ratio| near(ratio, 0.2)),
+        "{burst:?}"
+    );
+    assert!(
+        burst
+            .client_buffer_growth()
+            .is_some_and(|bytes| near(bytes as f64, 70_130_000.0)),
+        "{burst:?}"
+    );
+    assert!(
+        burst
+            .reclaimed()
+            .is_some_and(|bytes| near(bytes as f64, 60_250_000.0)),
+        "{burst:?}"
+    );
+    assert!(
+        burst.cpu_share.is_some_and(|share| near(share, 1.0)),
+        "{burst:?}"
+    );
+    assert!(
+        burst
+            .eviction_cpu_share
+            .is_some_and(|share| near(share, 0.5)),
+        "{burst:?}"
+    );
+    assert_eq!(burst.kind().0, BurstKind::SelfAmplifying, "{burst:?}");
+
+    let [calm, saturated, reclaim] = server.seconds();
+    assert!(
+        near(saturated, 7.013) && near(reclaim, 12.05),
+        "{saturated} {reclaim}"
+    );
+    assert!((calm + saturated + reclaim - 139.1).abs() < 0.001);
+    assert_eq!(server.entries(), [2, 1, 1]);
+    assert_eq!(server.cycle.totals().finished(BurstKind::SelfAmplifying), 1);
+    assert_eq!(server.cycle.recent().count(), 1);
+}
+
+#[test]
+fn how_often_it_is_observed_does_not_matter_to_the_boundaries() {
+    for every in [10, 100, 500, 900] {
+        let mut server = Server::new();
+        server.goes_on_observed(CALM, 63_000, every);
+        server.goes_on_observed(STARVED, 6_300, every);
+        server.goes_on_observed(CALM, 9_000, every);
+        let [burst] = &server.bursts[..] else {
+            panic!("{:?}", server.bursts);
+        };
+        assert!(
+            burst.duration.abs_diff(ms(6_300)) <= ms(1),
+            "{every}: {burst:?}"
+        );
+        assert_eq!(burst.reclaim, Duration::ZERO);
+        assert_eq!(burst.evicting_calls, 6_300);
+        assert!(
+            burst
+                .throughput_ratio()
+                .is_some_and(|ratio| near(ratio, 0.2)),
+            "{every}: {burst:?}"
+        );
+        assert_eq!(server.entries(), [2, 1, 0]);
+    }
+}
+
+#[test]
+fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 10_000);
+    for every in [3, 70, 990] {
+        server.goes_on(
+            Doing {
+                evicting_every: every,
+                memory: 0,
+                ..CALM
+            },
+            60_000,
+        );
+    }
+    assert_eq!(server.cycle.phase(), Phase::Saturated);
+    assert_eq!(server.entries(), [1, 1, 0]);
+    assert!(server.bursts.is_empty());
+    server.goes_on(CALM, 5_000);
+    let kinds: Vec<_> = server.bursts.iter().map(|burst| burst.kind().0).collect();
+    assert_eq!(kinds, [BurstKind::Plain], "{:?}", server.bursts);
+}
+
+#[test]
+fn a_cache_that_evicts_now_and_then_has_plain_bursts_only() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 10_000);
+    server.goes_on(
+        Doing {
+            evicting_every: 2_500,
+            ..CALM
+        },
+        600_000,
+    );
+    assert!(server.bursts.len() > 200);
+    assert!(
+        server
+            .bursts
+            .iter()
+            .all(|burst| burst.kind().0 == BurstKind::Plain)
+    );
+    assert_eq!(server.cycle.recent().count(), KEPT);
+}
+
+#[test]
+fn a_stall_without_evictions_is_no_burst() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 30_000);
+    server.goes_on(
+        Doing {
+            evicting_every: 0,
+            ..STARVED
+        },
+        8_000,
+    );
+    server.goes_on(BACKLOG, 8_000);
+    assert_eq!(server.entries(), [1, 0, 0]);
+    assert!(server.bursts.is_empty());
+}
+
+#[test]
+fn a_new_burst_ends_the_reclaim_of_the_one_before() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 30_000);
+    server.goes_on(STARVED, 5_000);
+    server.goes_on(BACKLOG, 5_000);
+    server.goes_on(STARVED, 4_000);
+    server.goes_on(BACKLOG, 5_000);
+    server.goes_on(CALM, 5_000);
+    let durations: Vec<_> = server
+        .bursts
+        .iter()
+        .map(|burst| burst.duration.as_secs_f64().round())
+        .collect();
+    assert_eq!(durations, [5.0, 4.0]);
+    // The reclaim in between is not what the second one's throughput is compared with.
+    assert!(server.bursts.iter().all(|burst| {
+        burst
+            .throughput_ratio()
+            .is_some_and(|ratio| near(ratio, 0.2))
+    }));
+    assert_eq!(server.entries(), [2, 2, 2]);
+}
+
+#[test]
+fn two_bursts_in_one_gap_of_the_observations_are_two() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 30_000);
+    server.goes_on(STARVED, 2_000);
+    // The agent was busy for 5 s.
+    for (doing, time) in [(STARVED, 500), (CALM, 3_000), (STARVED, 1_500)] {
+        server.goes_on_observed(doing, time, u64::MAX);
+    }
+    server.goes_on(STARVED, 1_000);
+    server.goes_on(CALM, 5_000);
+    let durations: Vec<_> = server
+        .bursts
+        .iter()
+        .map(|burst| burst.duration.as_secs_f64())
+        .collect();
+    assert!(
+        near(durations[0], 2.5) && near(durations[1], 2.5),
+        "{durations:?}"
+    );
+    assert_eq!(server.entries(), [3, 2, 0]);
+}
+
+#[test]
+fn the_servers_counters_may_be_reset_in_a_burst() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 30_000);
+    server.goes_on(STARVED, 3_000);
+    server.seen.commands = Some(0);
+    server.seen.evicted_keys = Some(0);
+    server.goes_on(STARVED, 3_000);
+    server.goes_on(CALM, 5_000);
+    let ratio = server
+        .bursts
+        .first()
+        .and_then(|burst| burst.throughput_ratio());
+    assert!(ratio.is_some_and(|ratio| near(ratio, 0.2)), "{ratio:?}");
+}
+
+#[test]
+fn a_call_under_way_keeps_the_burst_open() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 30_000);
+    server.goes_on(STARVED, 100);
+    // One key so large that to free it takes three seconds.
+    server.seen.evictions.since = server.seen.at;
+    server.goes_on(
+        Doing {
+            busy: 1_000,
+            commands: 0,
+            ..CALM
+        },
+        3_000,
+    );
+    assert_eq!(server.cycle.phase(), Phase::Saturated);
+    server.seen.evictions.since = Duration::ZERO;
+    server.seen.evictions.last = server.seen.at;
+    server.goes_on(CALM, 5_000);
+    let [burst] = &server.bursts[..] else {
+        panic!("{:?}", server.bursts);
+    };
+    assert!(near(burst.duration.as_secs_f64(), 3.1), "{burst:?}");
+}
+
+/// Times around those of the observations, and far from them.
+fn any_time() -> impl Strategy<Value = Duration> {
+    prop_oneof![Just(0), 0..200_000_u64, any::<u64>()].prop_map(ms)
+}
+
+fn any_observation() -> impl Strategy<Value = Observation> {
+    let value = || prop::option::of(prop_oneof![0..1_000_000_000_u64, any::<u64>()]);
+    let times = (any_time(), any_time(), any_time(), any_time());
+    let values = (
+        value(),
+        value(),
+        value(),
+        value(),
+        value(),
+        value(),
+        value(),
+    );
+    (any_time(), any_time(), times, any::<u64>(), values).prop_map(
+        |(at, unix_time, times, calls, values)| Observation {
+            at,
+            unix_time,
+            evictions: EvictionTimes {
+                since: times.0,
+                last: times.1,
+                burst_began: times.2,
+                burst_before_ended: times.3,
+            },
+            evicting_calls: calls,
+            cpu_eviction_ns: values.0,
+            cpu_other_ns: values.1,
+            waiting_ns: values.2,
+            commands: values.3,
+            evicted_keys: values.4,
+            used_memory: values.5,
+            client_buffers: values.6,
+        },
+    )
+}
+
+fn any_doing() -> impl Strategy<Value = Doing> {
+    (
+        0..20_u64,
+        0..1_500_u64,
+        0..1_000_u64,
+        -9_000..9_000_i64,
+        -9_000..9_000_i64,
+    )
+        .prop_map(|(commands, evicting_every, busy, memory, buffers)| Doing {
+            commands,
+            evicting_every,
+            busy,
+            memory,
+            buffers,
+        })
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_observed_the_seconds_are_conserved(observations in prop::collection::vec(any_observation(), 0..60)) {
+        let mut cycle = Cycle::new(ms(FOUND));
+        let mut newest = ms(FOUND);
+        let mut finished = 0;
+        for seen in &observations {
+            let before = Phase::ALL.map(|phase| (cycle.time(phase), cycle.entries(phase)));
+            finished += cycle.observe(seen).len() as u64;
+            newest = newest.max(seen.at);
+            let after = Phase::ALL.map(|phase| (cycle.time(phase), cycle.entries(phase)));
+            for (before, after) in before.iter().zip(after) {
+                prop_assert!(after.0 >= before.0 && after.1 >= before.1, "a counter went back");
+            }
+            let sum: Duration = after.iter().map(|phase| phase.0).sum();
+            prop_assert!(sum <= newest - ms(FOUND), "more seconds than there were");
+            if cycle.phase() == Phase::NotSaturated {
+                prop_assert_eq!(sum, newest - ms(FOUND));
+            }
+            let counted: u64 = BurstKind::ALL.map(|kind| cycle.totals().finished(kind)).iter().sum();
+            prop_assert_eq!(counted, finished);
+            let open = u64::from(cycle.phase() != Phase::NotSaturated);
+            prop_assert_eq!(cycle.entries(Phase::Saturated), finished + open);
+        }
+    }
+
+    #[test]
+    fn of_a_real_server_no_second_is_missing_for_long(
+        lives in prop::collection::vec((any_doing(), 1..6_000_u64, 1..1_500_u64), 1..12),
+    ) {
+        let mut server = Server::new();
+        let mut lived = 0;
+        for (doing, milliseconds, every) in lives {
+            server.goes_on_observed(doing, milliseconds, every);
+            lived += milliseconds;
+            let sum: f64 = server.seconds().iter().sum();
+            let missing = lived as f64 / 1e3 - sum;
+            // What is not certain yet, and what was not observed yet.
+            let most = QUIET.max(RECLAIM_PATIENCE) + ms(every.max(1_500)) + ms(milliseconds.min(every));
+            prop_assert!((0.0 - 1e-6..=most.as_secs_f64()).contains(&missing), "{missing} s are missing");
+        }
+        server.goes_on(CALM, 10_000);
+        let kinds: u64 = BurstKind::ALL.map(|kind| server.cycle.totals().finished(kind)).iter().sum();
+        prop_assert_eq!(kinds, server.cycle.entries(Phase::Saturated));
+        let calls: u64 = server.bursts.iter().map(|burst| burst.evicting_calls).sum();
+        prop_assert!(calls.abs_diff(server.seen.evicting_calls) <= kinds, "{calls} of {}", server.seen.evicting_calls);
+    }
+}

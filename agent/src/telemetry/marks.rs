@@ -1,0 +1,139 @@
+//! Where a server's counters stand at one moment, also at one between two observations.
+
+use std::time::Duration;
+
+use super::Observation;
+
+/// Counters that never go back, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Marks {
+    pub at: Duration,
+    pub commands: Option<f64>,
+    pub evicted_keys: Option<f64>,
+    pub evicting_calls: f64,
+    pub cpu_eviction_ns: Option<f64>,
+    pub cpu_other_ns: Option<f64>,
+    pub waiting_ns: Option<f64>,
+    pub used_memory: Option<f64>,
+    pub client_buffers: Option<f64>,
+}
+
+impl Marks {
+    /// Where the counters stood at `at`, on the straight line from `self` to `later`.
+    pub fn towards(&self, later: &Self, at: Duration) -> Self {
+        let way = later.at.saturating_sub(self.at).as_secs_f64();
+        let gone = at.saturating_sub(self.at).as_secs_f64();
+        let share = if way > 0.0 {
+            (gone / way).min(1.0)
+        } else {
+            1.0
+        };
+        let line = |from: f64, to: f64| from + (to - from) * share;
+        let known = |from: Option<f64>, to: Option<f64>| Some(line(from?, to?));
+        Self {
+            at,
+            commands: known(self.commands, later.commands),
+            evicted_keys: known(self.evicted_keys, later.evicted_keys),
+            evicting_calls: line(self.evicting_calls, later.evicting_calls),
+            cpu_eviction_ns: known(self.cpu_eviction_ns, later.cpu_eviction_ns),
+            cpu_other_ns: known(self.cpu_other_ns, later.cpu_other_ns),
+            waiting_ns: known(self.waiting_ns, later.waiting_ns),
+            used_memory: known(self.used_memory, later.used_memory),
+            client_buffers: known(self.client_buffers, later.client_buffers),
+        }
+    }
+}
+
+/// A counter of the server's own, which `CONFIG RESETSTAT` sets back to 0, as one that only grows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unreset {
+    last: Option<u64>,
+    total: f64,
+}
+
+impl Unreset {
+    /// Takes in the counter's value. One that is lower than before has been reset, and has counted
+    /// from 0 since.
+    fn advance(&mut self, counter: Option<u64>) -> Option<f64> {
+        let counter = counter?;
+        if let Some(last) = self.last {
+            self.total += counter.checked_sub(last).unwrap_or(counter) as f64;
+        }
+        self.last = Some(counter);
+        Some(self.total)
+    }
+}
+
+/// Makes marks of observations.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marker {
+    commands: Unreset,
+    evicted_keys: Unreset,
+}
+
+impl Marker {
+    pub fn mark(&mut self, seen: &Observation) -> Marks {
+        let number = |value: Option<u64>| value.map(|value| value as f64);
+        Marks {
+            at: seen.at,
+            commands: self.commands.advance(seen.commands),
+            evicted_keys: self.evicted_keys.advance(seen.evicted_keys),
+            evicting_calls: seen.evicting_calls as f64,
+            cpu_eviction_ns: number(seen.cpu_eviction_ns),
+            cpu_other_ns: number(seen.cpu_other_ns),
+            waiting_ns: number(seen.waiting_ns),
+            used_memory: number(seen.used_memory),
+            client_buffers: number(seen.client_buffers),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Marker, Marks, Unreset};
+    use crate::telemetry::Observation;
+
+    #[test]
+    fn a_reset_counter_goes_on() {
+        let mut counter = Unreset::default();
+        let totals =
+            [Some(100), Some(110), None, Some(5), Some(7)].map(|value| counter.advance(value));
+        assert_eq!(
+            totals,
+            [Some(0.0), Some(10.0), None, Some(15.0), Some(17.0)]
+        );
+    }
+
+    #[test]
+    fn between_two_observations_the_counters_rise_evenly() {
+        let mut marker = Marker::default();
+        let mut seen = Observation {
+            at: Duration::from_millis(100),
+            commands: Some(50),
+            ..Observation::default()
+        };
+        let before = marker.mark(&seen);
+        seen.at = Duration::from_millis(200);
+        seen.commands = Some(150);
+        seen.used_memory = Some(9);
+        let after = marker.mark(&seen);
+        let commands = |at| before.towards(&after, Duration::from_millis(at)).commands;
+        assert_eq!(
+            [commands(100), commands(125), commands(300)],
+            [Some(0.0), Some(25.0), Some(100.0)]
+        );
+        assert_eq!(
+            before.towards(&after, seen.at).used_memory,
+            None,
+            "known at one end only"
+        );
+        assert_eq!(
+            Marks::default()
+                .towards(&Marks::default(), Duration::ZERO)
+                .commands,
+            None
+        );
+    }
+}

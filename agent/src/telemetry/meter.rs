@@ -1,0 +1,202 @@
+//! Measures a burst from its first evicting call to the end of its reclaim.
+
+use std::time::Duration;
+
+use super::marks::Marks;
+use super::{Burst, Observation};
+
+/// Memory falls when it reaches a new low by at least so much within [`RECLAIM_PATIENCE`]: less than
+/// that are a few clients' buffers (16 KiB for one reply), which come and go at any time. The
+/// article's reclaim frees several MB a second. To be confirmed by the lab.
+const RECLAIM_STEP: f64 = (64 << 10) as f64;
+/// How long memory may fail to reach a new low before the reclaim is over: longer than a slow
+/// command, much shorter than the article's reclaims of 30 to 60 s. To be confirmed by the lab.
+pub(super) const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How memory falls after the last evicting call.
+#[derive(Clone, Copy, Debug)]
+struct Falling {
+    since: Duration,
+    /// The last low that counts as one, and when it was reached.
+    low: Option<f64>,
+    low_at: Duration,
+    /// The lowest of all, by however little.
+    lowest: Option<f64>,
+}
+
+impl Falling {
+    fn from(end: &Marks) -> Self {
+        Self {
+            since: end.at,
+            low: end.used_memory,
+            low_at: end.at,
+            lowest: end.used_memory,
+        }
+    }
+
+    fn saw(&mut self, now: &Marks) {
+        let (Some(used), Some(low), Some(lowest)) = (now.used_memory, self.low, self.lowest) else {
+            return;
+        };
+        self.lowest = Some(lowest.min(used));
+        if used + RECLAIM_STEP <= low {
+            self.low = Some(used);
+            self.low_at = now.at;
+        }
+    }
+}
+
+/// A burst that is not over, or whose reclaim is not.
+#[derive(Clone, Debug)]
+pub(super) struct Meter {
+    began: Duration,
+    began_unix: Duration,
+    usual_rate: Option<f64>,
+    /// Before its first evicting call.
+    before: Marks,
+    /// At its first evicting call.
+    start: Marks,
+    /// At the end of its last evicting call.
+    end: Marks,
+    last: Marks,
+    /// At the first observation in it.
+    first_inside: Marks,
+    /// At the last observation that an evicting call came after.
+    last_inside: Marks,
+    memory_peak: Option<f64>,
+    buffers_peak: Option<f64>,
+    falling: Falling,
+}
+
+impl Meter {
+    /// A burst that began at `began`, between two observations.
+    pub fn new(
+        began: Duration,
+        usual_rate: Option<f64>,
+        before: &Marks,
+        now: &Marks,
+        seen: &Observation,
+    ) -> Self {
+        let start = before.towards(now, began);
+        let since = seen.at.saturating_sub(began);
+        Self {
+            began,
+            began_unix: seen.unix_time.saturating_sub(since),
+            usual_rate,
+            before: *before,
+            start,
+            end: start,
+            last: *before,
+            first_inside: *now,
+            last_inside: *now,
+            memory_peak: start.used_memory,
+            buffers_peak: start.client_buffers,
+            falling: Falling::from(&start),
+        }
+    }
+
+    /// When it began.
+    pub fn began(&self) -> Duration {
+        self.began
+    }
+
+    /// When it began, as time since 1970.
+    pub fn began_unix(&self) -> Duration {
+        self.began_unix
+    }
+
+    /// When its last evicting call ended, as far as is known.
+    pub fn ended(&self) -> Duration {
+        self.end.at
+    }
+
+    /// When memory was last seen to fall after the last evicting call; that call's end where it did
+    /// not.
+    pub fn fell_until(&self) -> Duration {
+        self.falling.low_at
+    }
+
+    /// Takes in an observation, when the last evicting call so far had ended at `evicting`.
+    pub fn saw(&mut self, now: &Marks, evicting: Duration) {
+        if evicting > self.end.at {
+            self.end = self.last.towards(now, evicting);
+            if self.last.at > self.first_inside.at {
+                self.last_inside = self.last;
+            }
+            self.memory_peak = higher(self.memory_peak, self.end.used_memory);
+            self.falling = Falling::from(&self.end);
+        }
+        self.falling.saw(now);
+        self.buffers_peak = higher(self.buffers_peak, now.client_buffers);
+        self.last = *now;
+    }
+
+    /// The next burst began while memory may still have been falling.
+    pub fn cut_reclaim(&mut self, at: Duration) {
+        self.falling.low_at = self.falling.since.max(at);
+    }
+
+    /// Where the counters stood at the two moments between which rates and shares are measured: as
+    /// much of the burst as lies between observations in it. What is before and after that, where
+    /// the counters are known only by interpolation to outside of the burst, is used where that is
+    /// the better part of it.
+    fn measured(&self) -> (Marks, Marks) {
+        let inside = self.last_inside.at.saturating_sub(self.first_inside.at);
+        match inside * 2 >= self.end.at.saturating_sub(self.began) {
+            true => (self.first_inside, self.last_inside),
+            false => (self.start, self.end),
+        }
+    }
+
+    /// The burst, now that it is over, and its reclaim too.
+    pub fn finish(self) -> Burst {
+        let growth = |from: Option<f64>, to: Option<f64>| Some((to? - from?).max(0.0));
+        let (from, to) = self.measured();
+        // A burst of a single call can be shorter than a microsecond; no rate is made of that.
+        let seconds = to.at.saturating_sub(from.at).as_secs_f64();
+        let rate =
+            |from, to| Some(growth(from, to)? / Some(seconds).filter(|seconds| *seconds > 1e-6)?);
+        let share = |from, to| Some(rate(from, to)? / 1e9);
+        let eviction = share(from.cpu_eviction_ns, to.cpu_eviction_ns);
+        let other = share(from.cpu_other_ns, to.cpu_other_ns);
+        let cpu = eviction
+            .zip(other)
+            .map(|(eviction, other)| eviction + other);
+        // Nothing is evicted between the observation before and the first call, nor after the last.
+        let evicted = growth(self.before.evicted_keys, self.last.evicted_keys);
+        let bytes = |value: Option<f64>| value.map(whole);
+        Burst {
+            started: self.began_unix,
+            duration: self.end.at.saturating_sub(self.began),
+            reclaim: self.falling.low_at.saturating_sub(self.falling.since),
+            evicting_calls: whole(self.last.evicting_calls - self.before.evicting_calls),
+            evicted_keys: evicted.map(whole),
+            commands_per_second_before: self.usual_rate,
+            commands_per_second_during: rate(from.commands, to.commands),
+            client_buffers_before: bytes(self.start.client_buffers),
+            client_buffers_peak: bytes(self.buffers_peak),
+            memory_start: bytes(self.start.used_memory),
+            memory_peak: bytes(self.memory_peak),
+            memory_end: bytes(self.end.used_memory),
+            memory_after: bytes(self.falling.lowest),
+            cpu_share: cpu,
+            waiting_share: share(from.waiting_ns, to.waiting_ns),
+            eviction_cpu_share: eviction
+                .zip(cpu.filter(|cpu| *cpu > 0.0))
+                .map(|(eviction, cpu)| eviction / cpu),
+        }
+    }
+}
+
+fn higher(left: Option<f64>, right: Option<f64>) -> Option<f64> {
+    match (left, right) {
+        (Some(left), Some(right)) => Some(left.max(right)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// A count or a number of bytes, from an interpolated one.
+fn whole(value: f64) -> u64 {
+    // Saturates; what is not a number becomes 0, but none is made here.
+    value.round() as u64
+}

@@ -1,0 +1,88 @@
+//! What the phases and bursts are made from: a snapshot, reduced to what they need, with its time.
+
+use std::time::Duration;
+
+use evictscope_ebpf::{Activity, EvictionStats, Member};
+
+use super::{Members, ServerState};
+
+/// When evicting calls were made, as the kernel timed them. Monotonic; zero is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvictionTimes {
+    /// The evicting call under way passed the goal site.
+    pub since: Duration,
+    /// The last evicting call ended.
+    pub last: Duration,
+    /// The first evicting call after a quiet time passed the goal site.
+    pub burst_began: Duration,
+    /// The last evicting call before that quiet time ended.
+    pub burst_before_ended: Duration,
+}
+
+impl From<&EvictionStats> for EvictionTimes {
+    fn from(stats: &EvictionStats) -> Self {
+        Self {
+            since: Duration::from_nanos(stats.evicting_since_ns),
+            last: Duration::from_nanos(stats.last_evicting_ns),
+            burst_began: Duration::from_nanos(stats.burst_began_ns),
+            burst_before_ended: Duration::from_nanos(stats.burst_before_ended_ns),
+        }
+    }
+}
+
+/// A server at one moment, as far as phases and bursts need it. What is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// Monotonic time of the snapshot.
+    pub at: Duration,
+    /// The same moment as time since 1970.
+    pub unix_time: Duration,
+    /// When evicting calls were made.
+    pub evictions: EvictionTimes,
+    /// Evicting calls since the server was found.
+    pub evicting_calls: u64,
+    /// CPU time of the main thread inside evicting calls, nanoseconds.
+    pub cpu_eviction_ns: Option<u64>,
+    /// CPU time of the main thread elsewhere, nanoseconds.
+    pub cpu_other_ns: Option<u64>,
+    /// How long the main thread was ready to run and had no CPU, nanoseconds.
+    pub waiting_ns: Option<u64>,
+    /// The server's own counter of commands.
+    pub commands: Option<u64>,
+    /// The server's own counter of evicted keys.
+    pub evicted_keys: Option<u64>,
+    /// Memory tracked by the allocator, bytes.
+    pub used_memory: Option<u64>,
+    /// All client buffers, bytes.
+    pub client_buffers: Option<u64>,
+}
+
+impl Observation {
+    /// Of a server whose last snapshot, with these eviction counters, has been applied to `state`.
+    pub fn new(
+        at: Duration,
+        unix_time: Duration,
+        evictions: &EvictionStats,
+        state: &ServerState,
+        waiting_ns: Option<u64>,
+    ) -> Self {
+        let cpu = |activity| u64::try_from(state.cpu_ns(activity)?).ok();
+        let member = |member| state.members()?.get(member);
+        Self {
+            at,
+            unix_time,
+            evictions: evictions.into(),
+            evicting_calls: state.evicting.duration.count(),
+            cpu_eviction_ns: cpu(Activity::Eviction),
+            cpu_other_ns: cpu(Activity::Other),
+            waiting_ns,
+            commands: member(Member::CommandsProcessed),
+            evicted_keys: member(Member::EvictedKeys),
+            used_memory: state.members().and_then(Members::used_memory),
+            client_buffers: state
+                .members()
+                .and_then(Members::client_buffers)
+                .map(|buffers| buffers.total()),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! End to end: phases and bursts of a real server.
+//!
+//! Needs root and BPF: `cargo xtask test` runs these where they can run.
+
+mod support;
+
+use std::process::Child;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use support::agent::Agent;
+use support::redis::Redis;
+
+fn unix_time() -> anyhow::Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
+}
+
+/// Seconds since 1970 of a time of the API.
+fn seconds(burst: &Value, field: &str) -> anyhow::Result<f64> {
+    let text = burst[field].as_str().context("no time")?;
+    let time: jiff::Timestamp = text.parse()?;
+    Ok(time.as_millisecond() as f64 / 1e3)
+}
+
+fn bursts(agent: &Agent, server: &str) -> anyhow::Result<Vec<Value>> {
+    let answer: Value =
+        serde_json::from_str(&agent.get(&format!("/api/v1/bursts?server={server}"))?)?;
+    Ok(answer["bursts"].as_array().context("no list")?.clone())
+}
+
+/// A load that ends when it is dropped.
+struct Load(Child);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn write(redis: &Redis, requests: &str) -> anyhow::Result<Load> {
+    let arguments = [
+        "-t", "set", "-d", "500", "-r", "10000000", "-c", "8", "-n", requests,
+    ];
+    Ok(Load(redis.benchmark(&arguments).spawn()?))
+}
+
+/// What the test sees of the evictions for some time: when `evicted_keys` first and last moved, each
+/// as the two moments it lies between.
+struct Evictions {
+    first: Option<(f64, f64)>,
+    last: Option<(f64, f64)>,
+}
+
+fn watch(redis: &Redis, time: Duration) -> anyhow::Result<Evictions> {
+    let begun = Instant::now();
+    let mut seen = Evictions {
+        first: None,
+        last: None,
+    };
+    let mut before = (unix_time()?, redis.info("evicted_keys")?);
+    while begun.elapsed() < time {
+        let asked = unix_time()?;
+        let keys = redis.info("evicted_keys")?;
+        let answered = unix_time()?;
+        if keys > before.1 {
+            seen.first.get_or_insert((before.0, answered));
+            seen.last = Some((before.0, answered));
+        }
+        before = (asked, keys);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(seen)
+}
+
+/// A server that is filled up to just below its limit.
+fn nearly_full() -> anyhow::Result<Redis> {
+    let redis = Redis::start(&[])?;
+    redis.write_keys(60_000)?;
+    let used = redis.info("used_memory")?;
+    redis.config_set("maxmemory", &format!("{:.0}", used + 4e6))?;
+    Ok(redis)
+}
+
+fn check_phase_seconds(agent: &Agent, server: &str, found: Instant) -> anyhow::Result<()> {
+    let all = agent
+        .scrape()?
+        .sum("evictscope_phase_seconds_total", &[("server", server)])?;
+    let passed = found.elapsed().as_secs_f64();
+    ensure!(
+        (all - passed).abs() <= 0.01 * passed + 0.1,
+        "{all} s in all phases after {passed} s"
+    );
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
+    let redis = nearly_full()?;
+    let agent = Agent::start(&[])?;
+    let name = redis.name();
+    agent.wait_for(&name, Duration::from_secs(3))?;
+    let found = Instant::now();
+    std::thread::sleep(Duration::from_secs(2));
+    ensure!(
+        bursts(&agent, &name)?.is_empty(),
+        "a burst before there was one"
+    );
+    let phase = |phase| {
+        let labels = [("server", name.as_str()), ("phase", phase)];
+        agent.scrape()?.sum("evictscope_phase", &labels)
+    };
+    ensure!(phase("not_saturated")? == 1.0, "not in not_saturated");
+
+    let evicted = redis.info("evicted_keys")?;
+    let load = write(&redis, "100000000")?;
+    let first = watch(&redis, Duration::from_secs(4))?
+        .first
+        .context("no evictions")?;
+    ensure!(phase("saturated")? == 1.0, "not in saturated");
+    let watching = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| watch(&redis, Duration::from_secs(3)));
+        std::thread::sleep(Duration::from_millis(500));
+        drop(load);
+        watching.join()
+    });
+    let last = watching.map_err(|_| anyhow::anyhow!("the watching thread panicked"))??;
+    let last = last.last.context("no evictions at the end")?;
+    std::thread::sleep(Duration::from_secs(3));
+
+    let found_bursts = bursts(&agent, &name)?;
+    let [burst] = &found_bursts[..] else {
+        anyhow::bail!("not one burst: {found_bursts:?}");
+    };
+    // The moment itself lies between two of the test's readings; beyond them by 200 ms at most.
+    for (field, (from, to)) in [("start", first), ("end", last)] {
+        let at = seconds(burst, field)?;
+        ensure!(
+            (from - 0.2..=to + 0.2).contains(&at),
+            "{field} {at}, not in {from} to {to}: {burst}"
+        );
+    }
+    let evicted = redis.info("evicted_keys")? - evicted;
+    ensure!(
+        burst["evicted_keys"].as_f64() == Some(evicted),
+        "{evicted} keys evicted: {burst}"
+    );
+    let calls = [("server", name.as_str()), ("kind", "evicting")];
+    let scrape = agent.scrape()?;
+    let calls = scrape.sum("evictscope_eviction_calls_total", &calls)?;
+    ensure!(
+        burst["evicting_calls"].as_f64() == Some(calls),
+        "{calls} evicting calls: {burst}"
+    );
+    let server = [("server", name.as_str())];
+    ensure!(
+        scrape.sum("evictscope_bursts_total", &server)? == 1.0,
+        "not one burst on /metrics"
+    );
+    let saturated = [("server", name.as_str()), ("phase", "saturated")];
+    let spent = scrape.sum("evictscope_phase_seconds_total", &saturated)?;
+    let lasted = burst["duration_seconds"].as_f64().context("no duration")?;
+    ensure!(
+        (spent - lasted).abs() < 0.001,
+        "{spent} s in saturated, a burst of {lasted} s"
+    );
+    ensure!(
+        scrape.sum("evictscope_phase_entries_total", &saturated)? == 1.0,
+        "entries"
+    );
+    check_phase_seconds(&agent, &name, found)
+}
+
+/// A few thousand commands a second, each of which evicts, for ever: an ordinary cache.
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_calm_cache_that_always_evicts_is_no_incident() -> anyhow::Result<()> {
+    let redis = nearly_full()?;
+    redis.write_keys(60_000)?;
+    let agent = Agent::start(&[])?;
+    let name = redis.name();
+    agent.wait_for(&name, Duration::from_secs(3))?;
+    let found = Instant::now();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(8) {
+        let _load = redis
+            .benchmark(&[
+                "-t", "set", "-d", "500", "-r", "10000000", "-c", "1", "-n", "200",
+            ])
+            .status()?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let labels = [("server", name.as_str()), ("phase", "saturated")];
+    let scrape = agent.scrape()?;
+    ensure!(
+        scrape.sum("evictscope_phase", &labels)? == 1.0,
+        "not in saturated"
+    );
+    ensure!(
+        scrape.sum("evictscope_phase_entries_total", &labels)? == 1.0,
+        "entered more than once"
+    );
+    check_phase_seconds(&agent, &name, found)?;
+    std::thread::sleep(Duration::from_secs(4));
+    for burst in bursts(&agent, &name)? {
+        ensure!(burst["kind"] == "plain", "{burst}");
+    }
+    let kind = [("server", name.as_str()), ("kind", "self_amplifying")];
+    ensure!(
+        agent.scrape()?.sum("evictscope_bursts_total", &kind)? == 0.0,
+        "an incident"
+    );
+    Ok(())
+}
