@@ -240,10 +240,12 @@ fn end_evicting(slot: u32, stats: &mut EvictionStats, ended: u64, result: Result
         .record(bounds::DURATION_NS.bucket(duration), duration);
     stats.evicting.results[result as usize] += 1;
     let [reported, overhead, used, tofree] = stats.pending;
+    stats.last_reported = 0;
     if stats.pending_known[Variable::MemReported as usize] != 0 {
         stats
             .mem_reported
             .record(bounds::MEMORY.bucket(reported), reported);
+        stats.last_reported = reported;
     }
     if stats.pending_known[Variable::Overhead as usize] != 0 {
         stats

@@ -114,6 +114,8 @@ pub struct EvictionStats {
     /// What `last_evicting_ns` was when that call came: the end of the burst before; 0 where there
     /// was none.
     pub burst_before_ended_ns: u64,
+    /// `mem_reported` of the last evicting call that ended, bytes; 0 where it was not known.
+    pub last_reported: u64,
     /// The variables of the current evicting call, valid where `evicting_since_ns` is not 0.
     pub pending: [u64; 4],
     /// Whether `pending` holds each variable.

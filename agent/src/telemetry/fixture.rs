@@ -27,6 +27,7 @@ pub fn empty_snapshot() -> Snapshot {
             last_evicting_ns: 0,
             burst_began_ns: 0,
             burst_before_ended_ns: 0,
+            last_reported: 0,
             pending: [0; 4],
             pending_known: [0; 4],
             evicting: NO_CALLS,

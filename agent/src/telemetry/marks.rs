@@ -15,6 +15,8 @@ pub(super) struct Marks {
     pub cpu_other_ns: Option<f64>,
     pub waiting_ns: Option<f64>,
     pub used_memory: Option<f64>,
+    /// Memory at the last evicting call; not known between two observations.
+    pub at_last_call: Option<f64>,
     pub client_buffers: Option<f64>,
 }
 
@@ -39,6 +41,7 @@ impl Marks {
             cpu_other_ns: known(self.cpu_other_ns, later.cpu_other_ns),
             waiting_ns: known(self.waiting_ns, later.waiting_ns),
             used_memory: known(self.used_memory, later.used_memory),
+            at_last_call: None,
             client_buffers: known(self.client_buffers, later.client_buffers),
         }
     }
@@ -83,6 +86,7 @@ impl Marker {
             cpu_other_ns: number(seen.cpu_other_ns),
             waiting_ns: number(seen.waiting_ns),
             used_memory: number(seen.used_memory),
+            at_last_call: number(seen.last_reported),
             client_buffers: number(seen.client_buffers),
         }
     }

@@ -120,6 +120,8 @@ impl Meter {
     pub fn saw(&mut self, now: &Marks, evicting: Duration) {
         if evicting > self.end.at {
             self.end = self.last.towards(now, evicting);
+            // It falls by many megabytes in the moment after that call, so the line to there is wrong.
+            self.end.used_memory = now.at_last_call.or(self.end.used_memory);
             if self.last.at > self.first_inside.at {
                 self.last_inside = self.last;
             }

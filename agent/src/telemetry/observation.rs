@@ -41,6 +41,8 @@ pub struct Observation {
     pub evictions: EvictionTimes,
     /// Evicting calls since the server was found.
     pub evicting_calls: u64,
+    /// `mem_reported` of the last evicting call that ended, bytes.
+    pub last_reported: Option<u64>,
     /// CPU time of the main thread inside evicting calls, nanoseconds.
     pub cpu_eviction_ns: Option<u64>,
     /// CPU time of the main thread elsewhere, nanoseconds.
@@ -73,6 +75,7 @@ impl Observation {
             unix_time,
             evictions: evictions.into(),
             evicting_calls: state.evicting.duration.count(),
+            last_reported: Some(evictions.last_reported).filter(|bytes| *bytes > 0),
             cpu_eviction_ns: cpu(Activity::Eviction),
             cpu_other_ns: cpu(Activity::Other),
             waiting_ns,

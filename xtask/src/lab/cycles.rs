@@ -50,7 +50,9 @@ pub struct Cycle {
     /// Commands in the last minute, or what there is of it, of `not_saturated`. None: there is
     /// nothing of it.
     pub throughput_before: Option<f64>,
-    /// Commands from `start` to `end`.
+    /// Commands from the first to the last sample that lie in the burst for certain: right after it a
+    /// server answers ten times as many. Of a burst that has no two of them, from the last sample
+    /// before it to the first one after it.
     pub throughput_during: f64,
     /// The backlog at the last count before `start`.
     pub backlog_before: u64,
@@ -68,7 +70,7 @@ pub struct Cycle {
     pub memory_after: u64,
     /// `memory_peak - memory_after`
     pub reclaimed: u64,
-    /// CPU time of the main thread as a share of the time from `start` to `end`.
+    /// CPU time of the main thread as a share of the time, between the same samples.
     pub main_thread_cpu: f64,
 }
 
@@ -102,6 +104,10 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
     let (before_last, at_end) = (&samples[last - 1], &samples[last]);
     let start = f64::midpoint(before.at, after_first.at);
     let end = f64::midpoint(before_last.at, at_end.at);
+    let (from, to) = match before_last.at > after_first.at {
+        true => (after_first, before_last),
+        false => (before, at_end),
+    };
 
     let after = until_next_eviction(&samples[last..]);
     let memory_peak = samples[first - 1..=last]
@@ -143,7 +149,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         throughput_before: calm
             .filter(|calm| calm.at < before.at)
             .map(|calm| throughput(calm, before)),
-        throughput_during: throughput(before, at_end),
+        throughput_during: throughput(from, to),
         backlog_before: backlog_before.map_or(0, |load| load.backlog),
         backlog_peak: backlogs
             .map(|load| load.backlog_peak)
@@ -155,8 +161,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         memory_peak,
         memory_after,
         reclaimed: memory_peak - memory_after,
-        main_thread_cpu: (at_end.main_thread_cpu - before.main_thread_cpu)
-            / (at_end.at - before.at),
+        main_thread_cpu: (to.main_thread_cpu - from.main_thread_cpu) / (to.at - from.at),
     }
 }
 

@@ -393,6 +393,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         value(),
         value(),
         value(),
+        value(),
     );
     (any_time(), any_time(), times, any::<u64>(), values).prop_map(
         |(at, unix_time, times, calls, values)| Observation {
@@ -412,6 +413,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             evicted_keys: values.4,
             used_memory: values.5,
             client_buffers: values.6,
+            last_reported: values.7,
         },
     )
 }
