@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 use crate::{
     owned::{self, Owned},
     redis::{Server, free_port},
-    scrape::{Client, Reading},
+    scrape::{Burst, Client, Reading},
 };
 
 /// How long the agent may take until it is ready, and until it has found the server.
@@ -89,6 +89,15 @@ impl Agent {
             self.must_be_alive()?;
         }
         reading
+    }
+
+    /// The server's finished bursts, the oldest first.
+    pub fn bursts(&mut self, server: &Server) -> Result<Vec<Burst>> {
+        let bursts = self.client.bursts(server.port(), server.pid());
+        if bursts.is_err() {
+            self.must_be_alive()?;
+        }
+        bursts
     }
 
     /// Fails, with its log, if it has ended.

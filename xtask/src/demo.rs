@@ -1,6 +1,7 @@
-//! `cargo xtask demo`: a throw-away redis-server that must evict, and what evictscope sees of it.
+//! `cargo xtask demo`: one eviction burst on a throw-away redis-server, and what evictscope sees of it.
 //!
-//! Every number shown comes from the agent's `/metrics`. Everything started here ends with it.
+//! The lab makes the cycle happen and tells what it saw itself; every other number shown comes from
+//! the agent. Everything started here ends with it.
 
 use std::{
     fmt::Write as _,
@@ -8,37 +9,19 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use indicatif::{BinaryBytes, HumanCount};
 
 use crate::{
-    agent::Agent,
     build,
     histogram::Histogram,
-    process,
-    redis::{Load, Server},
-    scrape::Reading,
+    lab, process,
+    scrape::{Burst, Reading},
     workspace,
 };
-
-/// What the server may use: little, so that it evicts within seconds.
-const MAXMEMORY: &str = "32mb";
-
-/// How long to watch.
-const LENGTH: Duration = Duration::from_secs(20);
-
-/// From one shown line to the next.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long the agent may take to read a server that has nothing to do any more.
-const SETTLE: Duration = Duration::from_millis(1500);
-
-/// Lines between two headings.
-const HEADING_EVERY: usize = 10;
 
 /// Runs the demo.
 pub fn run() -> Result<()> {
@@ -56,120 +39,56 @@ pub fn run() -> Result<()> {
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("cannot catch Ctrl-C")?;
 
-    let mut server = Server::start(MAXMEMORY)?;
     println!(
-        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {MAXMEMORY}, allkeys-lru (throw-away)",
-        server.pid(),
-        server.port()
+        "A throw-away redis-server is filled almost to its maxmemory, and asked for 45 % of what it can\n\
+         answer. In some 20 s it is full: watch what happens then. All in all this takes a minute.\n"
     );
-    let mut agent = Agent::start(&binary, &[])?;
-    println!(
-        "evictscope     pid {}, {}",
-        agent.pid(),
-        agent.metrics_url()
-    );
-    agent.wait_for(&server, || interrupted.load(Ordering::Relaxed))?;
-
-    let begun = Instant::now();
-    let mut load = Load::start(server.port())?;
-    println!(
-        "load           200 clients write random keys, 100 read 20 at once, for {} s\n",
-        LENGTH.as_secs()
-    );
-    let costs = watch(&mut agent, &mut server, &mut load, &interrupted)?;
-    drop(load);
-    let loaded = begun.elapsed();
-
-    if interrupted.load(Ordering::Relaxed) {
-        println!("\ninterrupted");
+    let finished = lab::one_cycle(binary, &interrupted)?;
+    match finished.testimony {
+        Some(testimony) => {
+            let loaded = Duration::from_secs_f64(finished.outcome.seconds);
+            println!("\n{}", summary(&testimony.reading, loaded));
+            println!("{}", bursts(&testimony.bursts));
+        }
+        None => println!("\ninterrupted"),
     }
-    thread::sleep(SETTLE);
-    let reading = agent.read(&server)?;
-    println!("\n{}", summary(&reading, loaded, &costs));
-    drop(agent);
-    drop(server);
     println!("The load, the agent and the redis-server have ended.");
     Ok(())
 }
 
-/// Shows a line a second until the time is over or the user has had enough; what the probes cost in
-/// each of those seconds, as a share of the main thread.
-fn watch(
-    agent: &mut Agent,
-    server: &mut Server,
-    load: &mut Load,
-    interrupted: &AtomicBool,
-) -> Result<Vec<f64>> {
-    let started = Instant::now();
-    let mut before = agent.read(server)?;
-    let mut read_at = started;
-    let mut lines: usize = 0;
-    let mut costs = Vec::new();
-    while started.elapsed() < LENGTH {
-        thread::sleep(Duration::from_millis(50));
-        if interrupted.load(Ordering::Relaxed) {
-            break;
-        }
-        if read_at.elapsed() < INTERVAL {
-            continue;
-        }
-        server.must_be_alive()?;
-        load.must_be_alive()?;
-        let elapsed = read_at.elapsed();
-        read_at = Instant::now();
-        let now = agent.read(server)?;
-        if lines.is_multiple_of(HEADING_EVERY) {
-            println!("{HEADING}");
-        }
-        println!("{}", line(started.elapsed(), elapsed, &before, &now));
-        lines += 1;
-        costs.extend(now.sum(OVERHEAD, &[]));
-        before = now;
-    }
-    Ok(costs)
-}
-
 const CALLS: &str = "evictscope_eviction_calls_total";
 const DURATION: &str = "evictscope_eviction_call_duration_seconds";
-const OVERHEAD: &str = "evictscope_overhead_ratio";
-const EVICTING: (&str, &str) = ("kind", "evicting");
 
-const HEADING: &str = "    time  evicting calls/s  p50      p99      mem_tofree p50  p99       \
-                       client buffers  evicted keys/s  used memory  probe cost";
-
-/// What happened between two readings.
-fn line(time: Duration, elapsed: Duration, before: &Reading, now: &Reading) -> String {
-    let rate = |name, labels: &[(&str, &str)]| {
-        let (before, now) = (before.sum(name, labels), now.sum(name, labels));
-        now.map_or_else(unknown, |now| {
-            count((now - before.unwrap_or(0.0)) / elapsed.as_secs_f64())
-        })
-    };
-    let histogram = |name, labels: &[(&str, &str)]| {
-        now.histogram(name, labels)
-            .since(&before.histogram(name, labels))
-    };
-    let duration = histogram(DURATION, &[EVICTING]);
-    let goal = histogram("evictscope_mem_tofree_bytes", &[]);
-    format!(
-        "{:>6} s  {:<16}  {:<7}  {:<7}  {:<14}  {:<8}  {:<14}  {:<14}  {:<11}  {}",
-        time.as_secs(),
-        rate(CALLS, &[EVICTING]),
-        quantile(&duration, 0.50, duration_text),
-        quantile(&duration, 0.99, duration_text),
-        quantile(&goal, 0.50, bytes),
-        quantile(&goal, 0.99, bytes),
-        now.sum("evictscope_client_buffers_bytes", &[])
-            .map_or_else(unknown, bytes),
-        rate("evictscope_evicted_keys_total", &[]),
-        now.sum("evictscope_used_memory_bytes", &[])
-            .map_or_else(unknown, bytes),
-        now.sum(OVERHEAD, &[]).map_or_else(unknown, percent),
-    )
+/// The bursts, a line each.
+fn bursts(bursts: &[Burst]) -> String {
+    let mut text =
+        "Bursts, from /api/v1/bursts:\n  duration  reclaimed   client buffers at their peak  \
+         throughput  kind\n"
+            .to_owned();
+    for burst in bursts {
+        let amount = |value: Option<u64>| value.map_or_else(unknown, |value| bytes(value as f64));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "  {:>6.1} s  {:>10}  {:>28}  {:>10}  {}: {}",
+            burst.end - burst.start,
+            amount(burst.reclaimed_bytes),
+            amount(burst.client_buffers_peak_bytes),
+            burst
+                .throughput_ratio
+                .map_or_else(unknown, |ratio| format!("{:.0} %", ratio * 100.0)),
+            burst.kind,
+            burst.reason,
+        );
+    }
+    if bursts.is_empty() {
+        text.push_str("  none\n");
+    }
+    text
 }
 
 /// What happened from beginning to end.
-fn summary(reading: &Reading, loaded: Duration, costs: &[f64]) -> String {
+fn summary(reading: &Reading, loaded: Duration) -> String {
     let mut text = String::new();
     let mut add = |label: &str, value: String| {
         // Writing to a string cannot fail.
@@ -207,15 +126,13 @@ fn summary(reading: &Reading, loaded: Duration, costs: &[f64]) -> String {
         add(label, format!("{probe}: {}, {rate} a second", count(hits)));
         label = "";
     }
-    let most = costs.iter().copied().fold(0.0, f64::max);
-    let average = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+    for (phase, seconds) in reading.by_label("evictscope_phase_seconds_total", "phase") {
+        add(&format!("in phase {phase}"), format!("{seconds:.1} s"));
+    }
+    let cost = reading.sum("evictscope_overhead_ratio", &[]);
     add(
-        "probes cost",
-        format!(
-            "{} of the main thread on average, {} at most",
-            percent(average),
-            percent(most)
-        ),
+        "probes cost, last interval",
+        cost.map_or_else(unknown, percent),
     );
     format!("Summary, from /metrics alone:\n{}", text)
 }

@@ -19,19 +19,6 @@ impl Histogram {
         self.buckets.last().map_or(0.0, |bucket| bucket.1)
     }
 
-    /// What came since `earlier`, a former state of the same histogram.
-    pub fn since(&self, earlier: &Self) -> Self {
-        let before = |bound: f64| {
-            let found = earlier.buckets.iter().find(|bucket| bucket.0 == bound);
-            found.map_or(0.0, |bucket| bucket.1)
-        };
-        Self::new(
-            self.buckets
-                .iter()
-                .map(|&(bound, count)| (bound, count - before(bound))),
-        )
-    }
-
     /// The quantile as `histogram_quantile` estimates it: linear within the bucket; in the last
     /// bucket, its lower bound. None if there are no values.
     pub fn quantile(&self, quantile: f64) -> Option<f64> {
@@ -82,21 +69,11 @@ mod tests {
     #[test]
     fn without_values_there_is_no_quantile() {
         assert_eq!(Histogram::default().quantile(0.5), None);
-        assert_eq!(sample().since(&sample()).quantile(0.5), None);
     }
 
     #[test]
     fn a_bucket_for_zero_answers_zero() {
         let zeros = Histogram::new([(0.0, 5.0), (1024.0, 5.0), (f64::INFINITY, 5.0)]);
         assert_eq!(zeros.quantile(0.99), Some(0.0));
-    }
-
-    #[test]
-    fn since_keeps_only_the_new_values() {
-        let earlier =
-            Histogram::new([(1.0, 10.0), (2.0, 10.0), (4.0, 10.0), (f64::INFINITY, 10.0)]);
-        let new = sample().since(&earlier);
-        assert_eq!(new.count(), 90.0);
-        assert_eq!(new.quantile(0.5), Some(1.9));
     }
 }

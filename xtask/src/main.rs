@@ -41,7 +41,7 @@ enum Task {
     Setup,
     /// Set up, then build the agent with its BPF programs (release)
     Build,
-    /// Set up, build, and watch a throw-away redis-server evict for about 20 seconds (needs root)
+    /// Set up, build, and watch a throw-away redis-server go through an eviction burst, for about a minute (needs root)
     Demo,
     /// Set up, build, and measure what watching a redis-server costs it (needs root)
     #[command(subcommand)]

@@ -1,10 +1,10 @@
-//! A throw-away redis-server, and a load that makes it evict.
+//! A throw-away redis-server, and how many `SET`s it answers.
 
 use std::{
     fs::File,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
-    process::{Command, Stdio},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -70,18 +70,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the `redis-server` on `PATH` with this `maxmemory`, evicting by allkeys-lru, and waits
-    /// until it listens.
-    pub fn start(maxmemory: &str) -> Result<Self> {
-        Self::start_program(Path::new("redis-server"), maxmemory)
-    }
-
-    /// The same with another program.
+    /// Starts a redis-server with this `maxmemory`, evicting by allkeys-lru, and waits until it listens.
     pub fn start_program(program: &Path, maxmemory: &str) -> Result<Self> {
         Self::spawn(program, maxmemory, &[])
     }
 
-    /// As [`Self::start`], with further options of redis-server.
+    /// The same with the `redis-server` on `PATH`, and further options of it.
     pub fn start_with(maxmemory: &str, options: &[&str]) -> Result<Self> {
         Self::spawn(Path::new("redis-server"), maxmemory, options)
     }
@@ -160,44 +154,6 @@ impl Server {
     }
 }
 
-/// Clients that write more than the server may keep, and clients that read much at once, so that
-/// the client buffers show. Dropping it ends them.
-pub struct Load {
-    clients: [Owned; 2],
-}
-
-impl Load {
-    /// Starts the clients. Their number of requests is bounded as well: should nobody end them,
-    /// they end by themselves.
-    pub fn start(port: u16) -> Result<Self> {
-        let key = "key:__rand_int__";
-        let mut read = vec!["MGET"];
-        read.extend([key; 20]);
-        Ok(Self {
-            clients: [
-                benchmark(
-                    port,
-                    200,
-                    10_000_000,
-                    &["-d", "512"],
-                    &["SET", key, "__data__"],
-                )?,
-                benchmark(port, 100, 1_000_000, &[], &read)?,
-            ],
-        })
-    }
-
-    /// Fails if clients have ended before they were told to.
-    pub fn must_be_alive(&mut self) -> Result<()> {
-        for client in &mut self.clients {
-            if let Some(status) = client.ended() {
-                bail!("redis-benchmark ended ({status}) before its time");
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Pipelined `SET`s of 100 bytes to random ones of `keys` keys, from 20 connections: how many a
 /// second the server answered.
 pub fn measure_sets(server: &Server, keys: u32, requests: u32) -> Result<f64> {
@@ -217,24 +173,4 @@ pub fn measure_sets(server: &Server, keys: u32, requests: u32) -> Result<f64> {
             .ok()
     });
     rate.with_context(|| format!("redis-benchmark ({}) gives no rate:\n{text}", output.status))
-}
-
-fn benchmark(
-    port: u16,
-    clients: u32,
-    requests: u64,
-    options: &[&str],
-    words: &[&str],
-) -> Result<Owned> {
-    let mut command = Command::new("redis-benchmark");
-    command
-        .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-q"])
-        .args(["-c", &clients.to_string(), "-n", &requests.to_string()])
-        // Ten times as many keys as fit into the memory of the demo's server.
-        .args(["-r", "1000000"])
-        .args(options)
-        .args(words)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    Owned::start(&mut command)
 }

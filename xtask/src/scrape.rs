@@ -1,4 +1,4 @@
-//! One reading of the agent's `/metrics`.
+//! One reading of the agent's `/metrics` and of its API.
 //!
 //! The parser takes no commas or braces inside label values. The values that the demo asks for
 //! (ports, kinds, classes, probes) have none.
@@ -6,7 +6,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
 use prometheus_parse::{Sample, Scrape, Value};
+use serde::Deserialize;
 use ureq::Agent;
 
 use crate::histogram::Histogram;
@@ -46,9 +48,26 @@ impl Client {
         answer.is_ok_and(|answer| answer.status() == 200)
     }
 
+    /// The finished bursts of one server, the oldest first.
+    pub fn bursts(&self, port: u16, pid: u32) -> Result<Vec<Burst>> {
+        let text = self.get("/api/v1/bursts")?;
+        let answer: Bursts = serde_json::from_str(&text)
+            .context("the agent's bursts are not as docs/API.md describes them")?;
+        let names = names(port, pid);
+        let own = answer.bursts.into_iter();
+        Ok(own
+            .filter(|listed| names.contains(&listed.server))
+            .map(ListedBurst::read)
+            .collect())
+    }
+
     /// Reads what there is about one server.
     pub fn server(&self, port: u16, pid: u32) -> Result<Reading> {
-        let url = self.metrics_url();
+        Reading::parse(&self.get("/metrics")?, port, pid)
+    }
+
+    fn get(&self, path: &str) -> Result<String> {
+        let url = format!("{}{path}", self.base);
         let mut answer = self
             .agent
             .get(&url)
@@ -59,11 +78,67 @@ impl Client {
             "{url} answers {} instead of 200",
             answer.status()
         );
-        let text = answer
+        answer
             .body_mut()
             .read_to_string()
-            .with_context(|| format!("cannot read {url}"))?;
-        Reading::parse(&text, port, pid)
+            .with_context(|| format!("cannot read {url}"))
+    }
+}
+
+/// How the agent may call a server: by its port, and its process id too where another has the same.
+fn names(port: u16, pid: u32) -> [String; 2] {
+    [port.to_string(), format!("{port}@{pid}")]
+}
+
+/// A finished burst, of what docs/API.md says about it.
+#[derive(Clone, Debug)]
+pub struct Burst {
+    /// Seconds since 1970.
+    pub start: f64,
+    /// Seconds since 1970.
+    pub end: f64,
+    /// Throughput in it by that of the minute before.
+    pub throughput_ratio: Option<f64>,
+    /// The highest client buffers.
+    pub client_buffers_peak_bytes: Option<u64>,
+    /// By how much memory fell after it.
+    pub reclaimed_bytes: Option<u64>,
+    /// `self_amplifying` or `plain`.
+    pub kind: String,
+    /// Why.
+    pub reason: String,
+}
+
+#[derive(Deserialize)]
+struct Bursts {
+    bursts: Vec<ListedBurst>,
+}
+
+/// As it comes.
+#[derive(Deserialize)]
+struct ListedBurst {
+    server: String,
+    start: Timestamp,
+    end: Timestamp,
+    throughput_ratio: Option<f64>,
+    client_buffers_peak_bytes: Option<u64>,
+    reclaimed_bytes: Option<u64>,
+    kind: String,
+    reason: String,
+}
+
+impl ListedBurst {
+    fn read(self) -> Burst {
+        let seconds = |time: Timestamp| time.as_millisecond() as f64 / 1e3;
+        Burst {
+            start: seconds(self.start),
+            end: seconds(self.end),
+            throughput_ratio: self.throughput_ratio,
+            client_buffers_peak_bytes: self.client_buffers_peak_bytes,
+            reclaimed_bytes: self.reclaimed_bytes,
+            kind: self.kind,
+            reason: self.reason,
+        }
     }
 }
 
@@ -76,7 +151,7 @@ impl Reading {
     /// Takes from `text` the series about the server on this port; `pid` tells it from another
     /// one of the same name.
     pub fn parse(text: &str, port: u16, pid: u32) -> Result<Self> {
-        let names = [port.to_string(), format!("{port}@{pid}")];
+        let names = names(port, pid);
         let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned())))
             .context("the agent's metrics are not in the text format")?;
         let samples = scrape

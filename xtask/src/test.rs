@@ -67,6 +67,7 @@ pub fn run() -> Result<ExitCode> {
         None => fuzz::run(fuzz::Arguments::MINUTE).map(|()| Outcome::Passed),
     });
     report.step("end-to-end tests", end_to_end);
+    report.step("the cycle, beside the lab's record", cycle);
     Ok(report.close())
 }
 
@@ -93,6 +94,21 @@ fn end_to_end() -> Result<Outcome> {
         ])
         // One at a time: they compare rates and start servers that fill the machine.
         .args(["--include-ignored", "--test-threads=1"]);
+    outcome(&mut command)
+}
+
+/// Lets the lab make a cycle happen, and compares what the agent says with the lab's own record.
+fn cycle() -> Result<Outcome> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Outcome::Skipped("it needs root".to_owned()));
+    }
+    if let Some(reason) = cannot_run(&workspace::agent_binary()?)? {
+        return Ok(Outcome::Skipped(reason));
+    }
+    // In a process of its own, as the lab pins itself to a core.
+    let this = std::env::current_exe().context("cannot tell which program this is")?;
+    let mut command = Command::new(this);
+    command.args(["lab", "burst", "--cycles", "1", "--agent"]);
     outcome(&mut command)
 }
 

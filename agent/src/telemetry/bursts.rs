@@ -10,9 +10,11 @@ use std::time::Duration;
 /// From this share of its time on, the main thread has no CPU time left to give. The article's was
 /// at 100 %; a burst's first and last moments are less busy. To be confirmed by the lab.
 const SATURATED_CPU: f64 = 0.9;
-/// Throughput has fallen when it is at most this part of what it was. In the article it fell to 0.2;
-/// ordinary traffic moves by some percent from one second to the next. To be confirmed by the lab.
-const FALLEN_THROUGHPUT: f64 = 0.9;
+/// Throughput has fallen when in some second of the burst it is at most this part of what it was. In
+/// the article it fell to 0.2, in the lab to 0.1; ordinary traffic moves by some percent from one
+/// second to the next. The mean of a burst does not tell: one whose backlog is worked off while the last
+/// evictions are made has had twice the usual throughput by its end (lab: 0.1 to 0.8 in five bursts).
+const FALLEN_THROUGHPUT: f64 = 0.7;
 /// Client buffers have grown when they did so by this part of what they were … The by-hand run of
 /// the lab saw them double. To be confirmed by the lab.
 const GROWN_BUFFERS: f64 = 0.1;
@@ -64,6 +66,8 @@ pub struct Burst {
     pub commands_per_second_before: Option<f64>,
     /// Commands a second in the burst.
     pub commands_per_second_during: Option<f64>,
+    /// Commands a second in its slowest second; in all of it where it was shorter.
+    pub commands_per_second_slowest: Option<f64>,
     /// Client buffers at its start, bytes.
     pub client_buffers_before: Option<u64>,
     /// Highest client buffers until the end of the reclaim, bytes: the server's count lags behind.
@@ -89,6 +93,12 @@ impl Burst {
     pub fn throughput_ratio(&self) -> Option<f64> {
         let before = self.commands_per_second_before.filter(|rate| *rate > 0.0)?;
         Some(self.commands_per_second_during? / before)
+    }
+
+    /// Commands a second in its slowest second by those before.
+    fn slowest_ratio(&self) -> Option<f64> {
+        let before = self.commands_per_second_before.filter(|rate| *rate > 0.0)?;
+        Some(self.commands_per_second_slowest? / before)
     }
 
     /// By how much client buffers grew, bytes.
@@ -140,9 +150,12 @@ impl Burst {
     }
 
     fn throughput(&self) -> (bool, String) {
-        match self.throughput_ratio() {
+        match self.slowest_ratio() {
             Some(ratio) => {
-                let text = format!("throughput was {:.0} % of the minute before", ratio * 100.0);
+                let text = format!(
+                    "throughput in its slowest second was {:.0} % of the minute before",
+                    ratio * 100.0
+                );
                 (ratio <= FALLEN_THROUGHPUT, text)
             }
             None => (false, "throughput before or in it is not known".to_owned()),
@@ -185,6 +198,7 @@ pub(super) mod tests {
             evicted_keys: Some(250_000),
             commands_per_second_before: Some(60_000.0),
             commands_per_second_during: Some(12_000.0),
+            commands_per_second_slowest: Some(9_000.0),
             client_buffers_before: Some(300 << 20),
             client_buffers_peak: Some(900 << 20),
             memory_start: Some(60 << 30),
@@ -203,8 +217,8 @@ pub(super) mod tests {
         assert_eq!(kind, BurstKind::SelfAmplifying);
         assert_eq!(
             reason,
-            "evictions went on for 7.0 s; the main thread had work for 98 % of the time; throughput was \
-             20 % of the minute before; client buffers grew by 600.0 MiB from 300.0 MiB"
+            "evictions went on for 7.0 s; the main thread had work for 98 % of the time; throughput in \
+             its slowest second was 15 % of the minute before; client buffers grew by 600.0 MiB from 300.0 MiB"
         );
         assert_eq!(of_the_article().reclaimed(), Some(400 << 20));
     }
@@ -226,8 +240,8 @@ pub(super) mod tests {
                 "the main thread's CPU time is not known",
             ),
             (
-                |burst| burst.commands_per_second_during = Some(59_000.0),
-                "throughput was 98 % of the minute before",
+                |burst| burst.commands_per_second_slowest = Some(59_000.0),
+                "throughput in its slowest second was 98 % of the minute before",
             ),
             (
                 |burst| burst.commands_per_second_before = Some(0.0),

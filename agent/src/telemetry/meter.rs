@@ -1,5 +1,6 @@
 //! Measures a burst from its first evicting call to the end of its reclaim.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::marks::Marks;
@@ -12,6 +13,9 @@ const RECLAIM_STEP: f64 = (64 << 10) as f64;
 /// How long memory may fail to reach a new low before the reclaim is over: longer than a slow
 /// command, much shorter than the article's reclaims of 30 to 60 s. To be confirmed by the lab.
 pub(super) const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Over how much of a burst the throughput is that is its slowest.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// How memory falls after the last evicting call.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +69,9 @@ pub(super) struct Meter {
     last_inside: Marks,
     memory_peak: Option<f64>,
     buffers_peak: Option<f64>,
+    /// The observations of the last second of the burst, the oldest a second ago or more.
+    last_second: VecDeque<Marks>,
+    slowest_rate: Option<f64>,
     falling: Falling,
 }
 
@@ -91,6 +98,8 @@ impl Meter {
             last_inside: *now,
             memory_peak: start.used_memory,
             buffers_peak: start.client_buffers,
+            last_second: VecDeque::from([start]),
+            slowest_rate: None,
             falling: Falling::from(&start),
         }
     }
@@ -125,12 +134,32 @@ impl Meter {
             if self.last.at > self.first_inside.at {
                 self.last_inside = self.last;
             }
+            if self.last.at > self.began {
+                self.note_rate(self.last);
+            }
             self.memory_peak = higher(self.memory_peak, self.end.used_memory);
             self.falling = Falling::from(&self.end);
         }
         self.falling.saw(now);
         self.buffers_peak = higher(self.buffers_peak, now.client_buffers);
         self.last = *now;
+    }
+
+    /// Takes in the throughput of the second that ended at an observation inside the burst.
+    fn note_rate(&mut self, now: Marks) {
+        while (self.last_second.get(1)).is_some_and(|next| next.at + SECOND <= now.at) {
+            self.last_second.pop_front();
+        }
+        let second_ago = self
+            .last_second
+            .front()
+            .filter(|mark| mark.at + SECOND <= now.at);
+        if let Some(from) = second_ago
+            && let Some(rate) = command_rate(from, &now)
+        {
+            self.slowest_rate = Some(self.slowest_rate.map_or(rate, |slowest| slowest.min(rate)));
+        }
+        self.last_second.push_back(now);
     }
 
     /// The next burst began while memory may still have been falling.
@@ -158,6 +187,7 @@ impl Meter {
         let seconds = to.at.saturating_sub(from.at).as_secs_f64();
         let rate =
             |from, to| Some(growth(from, to)? / Some(seconds).filter(|seconds| *seconds > 1e-6)?);
+        let during = command_rate(&from, &to);
         let share = |from, to| Some(rate(from, to)? / 1e9);
         let eviction = share(from.cpu_eviction_ns, to.cpu_eviction_ns);
         let other = share(from.cpu_other_ns, to.cpu_other_ns);
@@ -174,7 +204,8 @@ impl Meter {
             evicting_calls: whole(self.last.evicting_calls - self.before.evicting_calls),
             evicted_keys: evicted.map(whole),
             commands_per_second_before: self.usual_rate,
-            commands_per_second_during: rate(from.commands, to.commands),
+            commands_per_second_during: during,
+            commands_per_second_slowest: self.slowest_rate.or(during),
             client_buffers_before: bytes(self.start.client_buffers),
             client_buffers_peak: bytes(self.buffers_peak),
             memory_start: bytes(self.start.used_memory),
@@ -188,6 +219,14 @@ impl Meter {
                 .map(|(eviction, cpu)| eviction / cpu),
         }
     }
+}
+
+/// Commands a second between two moments. A burst of a single call can be shorter than a microsecond;
+/// no rate is made of that.
+fn command_rate(from: &Marks, to: &Marks) -> Option<f64> {
+    let seconds = to.at.saturating_sub(from.at).as_secs_f64();
+    let commands = (to.commands? - from.commands?).max(0.0);
+    (seconds > 1e-6).then(|| commands / seconds)
 }
 
 fn higher(left: Option<f64>, right: Option<f64>) -> Option<f64> {

@@ -25,7 +25,7 @@ const SETTLED: f64 = 1.0;
 const BEFORE: f64 = 60.0;
 
 /// One burst, with what precedes it. Times are seconds since 1970, sizes bytes, rates a second.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cycle {
     /// First eviction: the middle between the samples before and after it.
     pub start: f64,

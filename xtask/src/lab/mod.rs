@@ -61,6 +61,7 @@ mod cores;
 mod cycles;
 mod generator;
 mod info;
+mod judge;
 mod meter;
 mod observer;
 mod prepare;
@@ -71,9 +72,11 @@ mod scenario;
 mod schedule;
 mod stall;
 mod summary;
+mod witness;
 mod workload;
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -81,12 +84,14 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
+pub use self::run::Finished;
 use self::{
     run::Plan,
     scenario::{Remedy, Scenario},
 };
+use crate::{build, workspace};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -108,6 +113,9 @@ pub struct Arguments {
     /// What `remedy` applies
     #[arg(long, value_enum, default_value = "ttl")]
     remedy: Remedy,
+    /// Watch it with evictscope (needs root), and fail where that differs from the record
+    #[arg(long)]
+    agent: bool,
 }
 
 /// Runs it.
@@ -116,6 +124,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("cannot catch Ctrl-C")?;
+    let agent = match arguments.agent {
+        true => {
+            build::run()?;
+            Some(workspace::agent_binary()?)
+        }
+        false => None,
+    };
     // Before anything is pinned.
     let cores = cores::choose()?;
     let scenario = arguments.scenario;
@@ -129,9 +144,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         rate: arguments.rate,
         length: Duration::from_secs(arguments.seconds.unwrap_or(scenario.seconds())),
         cycles: arguments.cycles,
+        agent,
     };
     let without = run::run(&plan, cores, &interrupted)?;
     println!("\n{}", summary::outcome(&without.outcome));
+    judge(&without, scenario.kind_of_bursts())?;
     if scenario != Scenario::Remedy || interrupted.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -144,9 +161,45 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     plan.cycles = None;
     let with = run::run(&plan, cores, &interrupted)?;
     println!("\n{}", summary::outcome(&with.outcome));
+    judge(&with, None)?;
     print!(
         "{}",
         summary::comparison(remedy.name(), &without.outcome, &with.outcome)
+    );
+    Ok(())
+}
+
+/// One complete cycle of `burst`, watched by the agent.
+pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
+    let cores = cores::choose()?;
+    let plan = Plan {
+        name: Scenario::Burst.name().to_owned(),
+        parameters: Scenario::Burst.parameters(),
+        rate: None,
+        length: Duration::from_secs(Scenario::Burst.seconds()),
+        cycles: Some(1),
+        agent: Some(agent),
+    };
+    run::run(&plan, cores, interrupted)
+}
+
+/// Prints what the agent said, if there was one, beside what the record shows; fails where they differ.
+fn judge(finished: &Finished, kind: Option<&str>) -> Result<()> {
+    let Some(testimony) = &finished.testimony else {
+        return Ok(());
+    };
+    let outcome = &finished.outcome;
+    let begin = outcome.at - outcome.seconds;
+    let comparison = judge::compare(begin, &outcome.cycles, &testimony.bursts, kind);
+    println!("{}", comparison.text);
+    ensure!(
+        comparison.differences.is_empty(),
+        "evictscope and the record differ:\n  {}",
+        comparison.differences.join("\n  ")
+    );
+    println!(
+        "evictscope and the record agree: {} bursts",
+        testimony.bursts.len()
     );
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! One run: the server, the load, the recorder, and the end of them all.
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -24,6 +25,7 @@ use super::{
     schedule::Pace,
     stall::Stall,
     summary,
+    witness::{Testimony, Witness},
 };
 use crate::{process::Progress, redis::Server};
 
@@ -42,6 +44,8 @@ pub struct Plan {
     pub length: Duration,
     /// How many complete cycles are enough.
     pub cycles: Option<usize>,
+    /// The agent that is to watch it.
+    pub agent: Option<PathBuf>,
 }
 
 /// What came of it.
@@ -50,6 +54,8 @@ pub struct Finished {
     pub run: Run,
     /// What the record shows.
     pub outcome: Outcome,
+    /// What the agent says, if there was one.
+    pub testimony: Option<Testimony>,
 }
 
 /// Runs it on `cores`, and prints each cycle as it is complete. Server and clients have ended when
@@ -84,6 +90,14 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
     let mut observer = Observer::new(Record::create(&plan.name, run.at)?);
     observer.take(&Line::Run(run.clone()))?;
     progress.print(&summary::heading(&run, observer.path()));
+    let is_interrupted = || interrupted.load(Ordering::Relaxed);
+    let agent = plan.agent.as_ref();
+    let mut witness = agent
+        .map(|agent| Witness::start(agent, &server, is_interrupted))
+        .transpose()?;
+    if let Some(witness) = &witness {
+        progress.print(&witness.heading());
+    }
 
     let (sender, lines) = mpsc::channel();
     let mut load = Load {
@@ -98,21 +112,34 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
         &load,
         &lines,
         &mut observer,
-        &mut server,
+        Watched {
+            server: &mut server,
+            witness: witness.as_mut(),
+        },
         &progress,
         interrupted,
     );
+    // While the load goes on: what falls when the clients leave is no reclaim.
+    let testimony = match (&watched, witness) {
+        (Ok(()), Some(witness)) if !is_interrupted() => Some(witness.testify(&server)).transpose(),
+        _ => Ok(None),
+    };
     let ended = load.end();
     progress.finish();
     watched?;
     ended?;
+    let testimony = testimony?;
     // What came after the last look.
     for line in lines.try_iter() {
         observer.take(&line)?;
     }
     let outcome = observer.outcome(clock.now(), interrupted.load(Ordering::Relaxed));
     observer.take(&Line::Result(outcome.clone()))?;
-    Ok(Finished { run, outcome })
+    Ok(Finished {
+        run,
+        outcome,
+        testimony,
+    })
 }
 
 /// The threads of a load. They end when it is dropped.
@@ -203,13 +230,19 @@ fn tell(lines: &Sender<Line>, clock: Clock, what: &'static str) -> Result<()> {
         .map_err(|_| anyhow!("the recorder has ended"))
 }
 
+/// The server, and the agent that watches it, if one does.
+struct Watched<'a> {
+    server: &'a mut Server,
+    witness: Option<&'a mut Witness>,
+}
+
 /// Records until it is enough.
 fn watch(
     plan: &Plan,
     load: &Load,
     lines: &Receiver<Line>,
     observer: &mut Observer,
-    server: &mut Server,
+    mut watched: Watched<'_>,
     progress: &Progress,
     interrupted: &AtomicBool,
 ) -> Result<()> {
@@ -227,9 +260,15 @@ fn watch(
         }
         progress.show(observer.status());
         progress.sign_of_life();
-        server.must_be_alive()?;
+        watched.server.must_be_alive()?;
         if load.broken() {
             break;
+        }
+        if let Some(witness) = &mut watched.witness
+            && let Some(phase) = witness.new_phase(watched.server)?
+        {
+            let seconds = begun.elapsed().as_secs_f64();
+            progress.print(&format!("{seconds:>6.1} s  evictscope: {phase}"));
         }
         let cycles = observer.cycles();
         let complete: Vec<_> = cycles.iter().filter(|cycle| cycle.complete).collect();

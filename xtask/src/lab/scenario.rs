@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{record::Run, stall::Stall, workload::Mix};
+use super::{judge::PLAIN, record::Run, stall::Stall, workload::Mix};
 
 /// What to make happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -136,6 +136,15 @@ impl Scenario {
                 },
                 ..BURST
             },
+        }
+    }
+
+    /// Of which kind all its bursts are to be, where that is certain.
+    pub fn kind_of_bursts(self) -> Option<&'static str> {
+        match self {
+            Self::Burst => Some("self_amplifying"),
+            Self::Stall | Self::Steady | Self::Healthy => Some(PLAIN),
+            Self::Remedy => None,
         }
     }
 

@@ -27,6 +27,7 @@ pub fn log_burst(process: &ServerProcess, burst: &Burst) {
                 evicted_keys = burst.evicted_keys,
                 commands_per_second_before = burst.commands_per_second_before,
                 commands_per_second_during = burst.commands_per_second_during,
+                commands_per_second_slowest = burst.commands_per_second_slowest,
                 throughput_ratio = burst.throughput_ratio(),
                 client_buffers_before_bytes = burst.client_buffers_before,
                 client_buffers_peak_bytes = burst.client_buffers_peak,

@@ -130,6 +130,51 @@ fn near(left: f64, right: f64) -> bool {
     (left - right).abs() <= 0.02 * right.abs()
 }
 
+/// The lab's bursts: the backlog is worked off at twice the usual rate while evictions still go on.
+#[test]
+fn a_burst_that_catches_up_before_it_ends_has_amplified_itself() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 20_000);
+    server.goes_on(STARVED, 2_500);
+    let catching_up = Doing {
+        commands: 20,
+        ..STARVED
+    };
+    server.goes_on(catching_up, 2_000);
+    server.goes_on(CALM, 5_000);
+    let [burst] = &server.bursts[..] else {
+        panic!("{:?}", server.bursts);
+    };
+    let throughput = burst.throughput_ratio();
+    assert!(throughput.is_some_and(|ratio| ratio > 0.9), "{burst:?}");
+    let slowest = burst.commands_per_second_slowest;
+    assert!(slowest.is_some_and(|rate| near(rate, 2_000.0)), "{burst:?}");
+    assert_eq!(burst.kind().0, BurstKind::SelfAmplifying, "{burst:?}");
+}
+
+/// The line between two observations would put half of what is freed right after the last evicting
+/// call before it.
+#[test]
+fn memory_at_the_end_is_what_the_last_evicting_call_reported() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 10_000);
+    server.goes_on(STARVED, 3_050);
+    let reported = server.seen.used_memory;
+    server.seen.last_reported = reported;
+    server.seen.used_memory = reported.map(|bytes| bytes - 30_000_000);
+    server.goes_on(CALM, 5_000);
+    let [burst] = &server.bursts[..] else {
+        panic!("{:?}", server.bursts);
+    };
+    assert_eq!(burst.memory_end, reported);
+    assert!(
+        burst
+            .reclaimed()
+            .is_some_and(|bytes| near(bytes as f64, 30_000_000.0)),
+        "{burst:?}"
+    );
+}
+
 #[test]
 fn the_cycle_of_the_article() {
     let mut server = Server::new();

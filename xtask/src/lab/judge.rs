@@ -1,0 +1,215 @@
+//! What the agent says, beside what the record shows.
+
+use std::fmt::Write as _;
+
+use indicatif::BinaryBytes;
+
+use super::cycles::Cycle;
+use crate::scrape::Burst;
+
+/// How far off the beginning and the end of a burst may be, seconds.
+const TIME: f64 = 0.2;
+/// How far off amounts may be, as a share of what the record shows.
+const AMOUNT: f64 = 0.1;
+/// A burst of the agent's that begins this close to one of the record is that one, seconds.
+const SAME: f64 = 1.0;
+
+/// The kind that is no incident.
+pub const PLAIN: &str = "plain";
+
+/// Above the lines of [`compare`].
+const HEADING: &str = "burst  start (agent - record)  end      throughput (record, agent)  \
+    client buffers at their peak  reclaimed              kind";
+
+/// How the two compare.
+pub struct Comparison {
+    /// For people.
+    pub text: String,
+    /// Where they differ by more than they may.
+    pub differences: Vec<String>,
+}
+
+/// Compares the complete cycles of a load that began at `begin` with the agent's bursts. These cycles
+/// are to be of `kind`, where that is known; if it is [`PLAIN`], all bursts are.
+pub fn compare(begin: f64, cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Comparison {
+    let mut text = format!("{HEADING}\n");
+    let mut differences = Vec::new();
+    for (number, cycle) in (1..).zip(cycles) {
+        match bursts.iter().find(|burst| is_same(cycle, burst)) {
+            Some(burst) if cycle.complete => {
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "{}", line(number, cycle, burst));
+                let found = differing(cycle, burst);
+                differences.extend(found.map(|what| format!("burst {number}: {what}")));
+            }
+            None if cycle.complete => differences.push(format!("burst {number} was not found")),
+            _ => {}
+        }
+    }
+    for burst in bursts.iter().filter(|burst| burst.start > begin) {
+        if !cycles.iter().any(|cycle| is_same(cycle, burst)) {
+            differences.push(format!(
+                "a burst {:.1} s after the load began, of which the record knows nothing",
+                burst.start - begin
+            ));
+        }
+        let is_complete = |cycle: &Cycle| cycle.complete && is_same(cycle, burst);
+        let is_meant = kind == Some(PLAIN) || cycles.iter().any(is_complete);
+        if is_meant && kind.is_some_and(|kind| kind != burst.kind) {
+            differences.push(format!(
+                "the burst {:.1} s after the load began is said to be {}: {}",
+                burst.start - begin,
+                burst.kind,
+                burst.reason
+            ));
+        }
+    }
+    Comparison { text, differences }
+}
+
+fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
+    (burst.start - cycle.start).abs() <= SAME
+}
+
+fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
+    let milliseconds = |agent: f64, record: f64| format!("{:+.0} ms", (agent - record) * 1e3);
+    let percent = |ratio: Option<f64>| {
+        ratio.map_or("-".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0))
+    };
+    let both = |record: u64, agent: Option<u64>| {
+        let agent = agent.map_or("-".to_owned(), |agent| BinaryBytes(agent).to_string());
+        format!("{}, {agent}", BinaryBytes(record))
+    };
+    format!(
+        "{number:<5}  {:>22}  {:>7}  {:>26}  {:>28}  {:>21}  {}",
+        milliseconds(burst.start, cycle.start),
+        milliseconds(burst.end, cycle.end),
+        format!(
+            "{}, {}",
+            percent(ratio(cycle)),
+            percent(burst.throughput_ratio)
+        ),
+        both(cycle.client_buffers_peak, burst.client_buffers_peak_bytes),
+        both(cycle.reclaimed, burst.reclaimed_bytes),
+        burst.kind,
+    )
+}
+
+fn ratio(cycle: &Cycle) -> Option<f64> {
+    Some(cycle.throughput_during / cycle.throughput_before?)
+}
+
+/// In what the agent's burst differs by more than it may.
+fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
+    let time = |what: &str, agent: f64, record: f64| {
+        ((agent - record).abs() > TIME)
+            .then(|| format!("its {what} is {:+.3} s off", agent - record))
+    };
+    let amount = |what: &str, agent: Option<f64>, record: Option<f64>| {
+        let record = record?;
+        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= AMOUNT * record);
+        (!is_near).then(|| match agent {
+            Some(agent) => format!("its {what} is {agent:.3}, by the record {record:.3}"),
+            None => format!("its {what} is not known, by the record {record:.3}"),
+        })
+    };
+    let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
+    [
+        time("beginning", burst.start, cycle.start),
+        time("end", burst.end, cycle.end),
+        amount("throughput ratio", burst.throughput_ratio, ratio(cycle)),
+        amount(
+            "peak of client buffers",
+            bytes(burst.client_buffers_peak_bytes),
+            bytes(Some(cycle.client_buffers_peak)),
+        ),
+        amount(
+            "reclaimed memory",
+            bytes(burst.reclaimed_bytes),
+            bytes(Some(cycle.reclaimed)),
+        ),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cycle() -> Cycle {
+        Cycle {
+            start: 1_010.0,
+            end: 1_013.0,
+            complete: true,
+            throughput_before: Some(1_000.0),
+            throughput_during: 300.0,
+            client_buffers_peak: 120 << 20,
+            reclaimed: 30 << 20,
+            ..Cycle::default()
+        }
+    }
+
+    fn burst() -> Burst {
+        Burst {
+            start: 1_010.1,
+            end: 1_012.9,
+            throughput_ratio: Some(0.31),
+            client_buffers_peak_bytes: Some(118 << 20),
+            reclaimed_bytes: Some(29 << 20),
+            kind: "self_amplifying".to_owned(),
+            reason: String::new(),
+        }
+    }
+
+    fn differences(cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Vec<String> {
+        compare(1_000.0, cycles, bursts, kind).differences
+    }
+
+    #[test]
+    fn what_is_near_enough_agrees() {
+        let agreed = differences(&[cycle()], &[burst()], Some("self_amplifying"));
+        assert_eq!(agreed, Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_value_is_compared() {
+        let changes: [fn(&mut Burst); 7] = [
+            |burst| burst.start -= 0.4,
+            |burst| burst.end += 0.4,
+            |burst| burst.throughput_ratio = Some(0.34),
+            |burst| burst.throughput_ratio = None,
+            |burst| burst.client_buffers_peak_bytes = Some(100 << 20),
+            |burst| burst.reclaimed_bytes = Some(20 << 20),
+            |burst| burst.kind = "plain".to_owned(),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut burst = burst();
+            change(&mut burst);
+            let found = differences(&[cycle()], &[burst], Some("self_amplifying"));
+            assert_eq!(found.len(), 1, "change {number}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn bursts_that_only_one_of_them_knows_are_told() {
+        assert_eq!(
+            differences(&[cycle()], &[], None),
+            ["burst 1 was not found"]
+        );
+        let incomplete = Cycle {
+            complete: false,
+            ..cycle()
+        };
+        assert_eq!(differences(&[incomplete], &[], None), Vec::<String>::new());
+        assert_eq!(differences(&[], &[burst()], None).len(), 1);
+        let before_the_load = Burst {
+            start: 990.0,
+            ..burst()
+        };
+        assert_eq!(
+            differences(&[], &[before_the_load], None),
+            Vec::<String>::new()
+        );
+    }
+}
