@@ -21,6 +21,9 @@ const LEFT: f64 = 0.2;
 /// off a backlog.
 const SETTLED: f64 = 1.0;
 
+/// The part of that time of which the lowest is compared with that of the next part.
+const QUARTER: f64 = SETTLED / 4.0;
+
 /// What is told of the time before a burst is of this many seconds, or of what there is.
 const BEFORE: f64 = 60.0;
 
@@ -66,8 +69,11 @@ pub struct Cycle {
     pub memory_at_start: u64,
     /// The highest sample until `end`.
     pub memory_peak: u64,
-    /// The lowest of the reclaim.
+    /// The lowest of the reclaim, and of the time in which memory then stays low.
     pub memory_after: u64,
+    /// By how much the lowest samples of the first and the second quarter of that time differ: memory
+    /// swells and shrinks in each round of the server's event loop, and samples rarely meet it at its lowest.
+    pub memory_after_uncertainty: u64,
     /// `memory_peak - memory_after`
     pub reclaimed: u64,
     /// CPU time of the main thread as a share of the time, between the same samples.
@@ -115,7 +121,8 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         .map(|sample| sample.used_memory)
         .max()
         .unwrap_or_default();
-    let (settled, memory_after) = settled(memory_peak, after);
+    let settled = settled(memory_peak, after);
+    let low = lowest(memory_peak, after, settled);
     let reclaim_end = settled.unwrap_or(after[after.len() - 1].at).max(end);
     // The next burst cuts the reclaim off.
     let complete = last + after.len() < samples.len()
@@ -159,8 +166,9 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         client_buffers_peak: highest(|sample| sample.client_buffers),
         memory_at_start: before.used_memory,
         memory_peak,
-        memory_after,
-        reclaimed: memory_peak - memory_after,
+        memory_after: low.bytes,
+        memory_after_uncertainty: low.uncertainty,
+        reclaimed: memory_peak - low.bytes,
         main_thread_cpu: (to.main_thread_cpu - from.main_thread_cpu) / (to.at - from.at),
     }
 }
@@ -174,9 +182,36 @@ fn until_next_eviction(samples: &[Sample]) -> &[Sample] {
     &samples[..end.unwrap_or(samples.len())]
 }
 
-/// When memory had fallen from `peak`, but for [`LEFT`], if it falls no more; and the lowest of it.
-fn settled(peak: u64, samples: &[Sample]) -> (Option<f64>, u64) {
-    let lowest = samples.iter().map(|sample| sample.used_memory).min();
+/// How low memory was, bytes.
+#[derive(Debug, PartialEq)]
+struct Low {
+    bytes: u64,
+    uncertainty: u64,
+}
+
+/// The lowest after `peak`, until memory has stayed low for a time since `settled`.
+fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> Low {
+    let end = samples.last().map_or(0.0, |sample| sample.at);
+    let stayed = settled.map_or(end, |settled| (settled + SETTLED).min(end));
+    let lowest_within = |from: f64, to: f64| {
+        let within = samples
+            .iter()
+            .filter(|sample| (from..=to).contains(&sample.at));
+        within.map(|sample| sample.used_memory).min()
+    };
+    let since = stayed - SETTLED;
+    let first = lowest_within(since, since + QUARTER);
+    let second = lowest_within(since + QUARTER, since + 2.0 * QUARTER);
+    Low {
+        bytes: lowest_within(f64::MIN, stayed).unwrap_or(peak).min(peak),
+        uncertainty: first
+            .zip(second)
+            .map_or(0, |(first, second)| first.abs_diff(second)),
+    }
+}
+
+/// When memory had fallen from `peak`, but for [`LEFT`], if it falls no more.
+fn settled(peak: u64, samples: &[Sample]) -> Option<f64> {
     // By the highest within a time: that is what falls while a backlog is worked off.
     let end = samples.last().map_or(0.0, |sample| sample.at);
     let highest: Vec<(f64, u64)> = samples
@@ -192,16 +227,13 @@ fn settled(peak: u64, samples: &[Sample]) -> (Option<f64>, u64) {
         })
         .collect();
     let least = highest.iter().map(|highest| highest.1).min();
-    let settled = least
+    least
         .filter(|&least| highest.last().is_some_and(|last| last.1 > least))
         .and_then(|least| {
             let low = least as f64 + peak.saturating_sub(least) as f64 * LEFT;
             highest.iter().find(|highest| highest.1 as f64 <= low)
-        });
-    (
-        settled.map(|settled| settled.0),
-        lowest.unwrap_or(peak).min(peak),
-    )
+        })
+        .map(|settled| settled.0)
 }
 
 /// Commands a second between two samples.
@@ -308,9 +340,15 @@ mod tests {
         let rounds = (0..30).map(|tenth| (tenth, if tenth % 5 == 0 { 900 } else { 500 }));
         let calm = (30..60).map(|tenth| (tenth, 550 + u64::from(tenth)));
         let samples: Vec<_> = rounds.clone().chain(calm).map(sample).collect();
-        assert_eq!(settled(1000, &samples), (Some(2.6), 500));
+        assert_eq!(settled(1000, &samples), Some(2.6));
+        let low = Low {
+            bytes: 500,
+            uncertainty: 81,
+        };
+        assert_eq!(lowest(1000, &samples, Some(2.8)), low);
         let samples: Vec<_> = rounds.map(sample).collect();
-        assert_eq!(settled(1000, &samples), (None, 500));
+        assert_eq!(settled(1000, &samples), None);
+        assert_eq!(lowest(1000, &samples, None).bytes, 500);
     }
 
     #[test]

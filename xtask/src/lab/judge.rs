@@ -9,7 +9,7 @@ use crate::scrape::Burst;
 
 /// How far off the beginning and the end of a burst may be, seconds.
 const TIME: f64 = 0.2;
-/// How far off amounts may be, as a share of what the record shows.
+/// How far off amounts may be, as a share of what the record shows, beside the record's own uncertainty.
 const AMOUNT: f64 = 0.1;
 /// A burst of the agent's that begins this close to one of the record is that one, seconds.
 const SAME: f64 = 1.0;
@@ -19,7 +19,7 @@ pub const PLAIN: &str = "plain";
 
 /// Above the lines of [`compare`].
 const HEADING: &str = "burst  start (agent - record)  end      throughput (record, agent)  \
-    client buffers at their peak  reclaimed              kind";
+    client buffers at their peak  reclaimed (± the record's uncertainty)  kind";
 
 /// How the two compare.
 pub struct Comparison {
@@ -81,7 +81,7 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
         format!("{}, {agent}", BinaryBytes(record))
     };
     format!(
-        "{number:<5}  {:>22}  {:>7}  {:>26}  {:>28}  {:>21}  {}",
+        "{number:<5}  {:>22}  {:>7}  {:>26}  {:>28}  {:>38}  {}",
         milliseconds(burst.start, cycle.start),
         milliseconds(burst.end, cycle.end),
         format!(
@@ -90,7 +90,11 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
             percent(burst.throughput_ratio)
         ),
         both(cycle.client_buffers_peak, burst.client_buffers_peak_bytes),
-        both(cycle.reclaimed, burst.reclaimed_bytes),
+        format!(
+            "{} (± {})",
+            both(cycle.reclaimed, burst.reclaimed_bytes),
+            BinaryBytes(cycle.memory_after_uncertainty)
+        ),
         burst.kind,
     )
 }
@@ -105,9 +109,10 @@ fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
         ((agent - record).abs() > TIME)
             .then(|| format!("its {what} is {:+.3} s off", agent - record))
     };
-    let amount = |what: &str, agent: Option<f64>, record: Option<f64>| {
+    let amount = |what: &str, agent: Option<f64>, record: Option<f64>, uncertainty: f64| {
         let record = record?;
-        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= AMOUNT * record);
+        let far = AMOUNT * record + uncertainty;
+        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= far);
         (!is_near).then(|| match agent {
             Some(agent) => format!("its {what} is {agent:.3}, by the record {record:.3}"),
             None => format!("its {what} is not known, by the record {record:.3}"),
@@ -117,16 +122,23 @@ fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
     [
         time("beginning", burst.start, cycle.start),
         time("end", burst.end, cycle.end),
-        amount("throughput ratio", burst.throughput_ratio, ratio(cycle)),
+        amount(
+            "throughput ratio",
+            burst.throughput_ratio,
+            ratio(cycle),
+            0.0,
+        ),
         amount(
             "peak of client buffers",
             bytes(burst.client_buffers_peak_bytes),
             bytes(Some(cycle.client_buffers_peak)),
+            0.0,
         ),
         amount(
             "reclaimed memory",
             bytes(burst.reclaimed_bytes),
             bytes(Some(cycle.reclaimed)),
+            cycle.memory_after_uncertainty as f64,
         ),
     ]
     .into_iter()
