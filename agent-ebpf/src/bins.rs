@@ -59,6 +59,19 @@ impl BinRing {
         }
     }
 
+    /// Counts nanoseconds, no more than a bin's length, that passed just before the monotonic time `at`:
+    /// in its bin and the one before.
+    #[inline(always)]
+    pub fn add_before(&mut self, at: u64, ns: u64) {
+        let since = at % BIN_NS;
+        if ns > since {
+            self.add(at - since - 1, ns - since);
+            self.add(at, since);
+        } else {
+            self.add(at, ns);
+        }
+    }
+
     #[inline(always)]
     fn bin(&mut self, index: u64) -> &mut Bin {
         let bin = &mut self.bins[index as usize & (BINS - 1)];
@@ -85,6 +98,14 @@ mod tests {
         assert_eq!((at(1000).full_before, at(1002).full_before), (0, 1));
         assert_eq!(at(1000).index, 1000);
         assert_eq!(ring.bins.iter().filter(|bin| bin.ns > 0).count(), 2);
+    }
+
+    #[test]
+    fn what_passed_before_a_moment_is_in_its_bin_and_the_one_before() {
+        let mut ring = BinRing::ZERO;
+        ring.add_before(7 * BIN_NS + 100, 4_000);
+        ring.add_before(7 * BIN_NS + 5_000, 4_000);
+        assert_eq!([6, 7].map(|index| ring.bins[index].ns), [3_900, 4_100]);
     }
 
     #[test]

@@ -55,8 +55,8 @@ fn charge_cpu(ctx: &PerfEventContext, slot: u32, stats: &mut SampleStats, evicti
     if let Some(bins) = cpu_bins(slot) {
         // SAFETY: the helper takes nothing and always succeeds.
         let now = unsafe { bpf_ktime_get_ns() };
-        // At most a sampling period, mostly just before now.
-        bins[activity as usize].add(now, elapsed);
+        // A sampling period, mostly just before now.
+        bins[activity as usize].add_before(now, elapsed);
     }
 }
 

@@ -110,7 +110,7 @@ const FAMILIES: [Family; 36] = [
         name: "evictscope_main_thread_cpu_seconds_total",
         kind: MetricType::COUNTER,
         help: "CPU time of the main thread since the process was found, inside evicting calls and \
-               elsewhere; sampled 999 times per second of it.",
+               elsewhere; sampled 250 times per second of it.",
         series: series::main_thread_cpu,
     },
     Family {

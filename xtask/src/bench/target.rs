@@ -6,13 +6,15 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use object::{Object as _, ObjectSymbol as _};
 
 use crate::process;
 
 /// What the eviction function is called: since Redis 6.2, and before.
 const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
+/// The names by which the agent knows a server, where `--process-match` does not say otherwise.
+const SERVERS: [&str; 3] = ["redis-server", "valkey-server", "keydb-server"];
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// A server program.
@@ -37,6 +39,13 @@ impl Target {
             Some(program) => program.to_owned(),
             None => which::which("redis-server").context("no redis-server on PATH")?,
         };
+        let name = program.file_name().unwrap_or_default();
+        ensure!(
+            SERVERS.iter().any(|server| name == *server),
+            "{} is called none of {}, so evictscope would not take it for a server: copy it to such a name",
+            program.display(),
+            SERVERS.join(", ")
+        );
         let executable = program
             .canonicalize()
             .with_context(|| format!("there is no {}", program.display()))?;
