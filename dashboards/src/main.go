@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
@@ -87,7 +88,9 @@ func validate(files []string) error {
 			return err
 		}
 		var read dashboard.Dashboard
-		if err := read.UnmarshalJSONStrict(text); err != nil {
+		// An empty list of errors is returned as an error that is not nil.
+		var wrong cog.BuildErrors
+		if err := read.UnmarshalJSONStrict(text); err != nil && (!errors.As(err, &wrong) || len(wrong) > 0) {
 			return fmt.Errorf("%s is not in Grafana's schema:\n%w", file, err)
 		}
 		if err := read.Validate(); err != nil {
