@@ -92,7 +92,7 @@ func agent() *dashboard.DashboardBuilder {
 		Thresholds(thresholds(green, step{1, orange})))
 
 	made.WithPanel(lines("Scrape size",
-		"Samples in a scrape: 300 to 350 for each server. Threshold: 50,000, more than a hundred servers.",
+		"Samples in a scrape: 266 for each server, and 30 more while it is in probe mode every-call. Threshold: 50,000, more than 150 servers.",
 		"short",
 		query("A", allServers, "scrape_samples_scraped{LABELS}", "{{instance}}"),
 		query("B", allServers, "count by (instance) (evictscope_server_info{LABELS})", "{{instance}} servers")).

@@ -166,6 +166,9 @@ func evictionCycle() *dashboard.DashboardBuilder {
 		histogramPerBurst("E", "evictscope_burst_throughput_ratio"),
 		histogramPerBurst("F", "evictscope_burst_client_buffer_growth_bytes"),
 		histogramPerBurst("G", "evictscope_burst_reclaimed_bytes")).
+		WithTransformation(dashboard.DataTransformerConfig{Id: "sortBy", Options: map[string]any{
+			"fields": map[string]any{}, "sort": []map[string]any{{"field": "Counted at", "desc": true}},
+		}}).
 		WithTransformation(dashboard.DataTransformerConfig{Id: "limit", Options: map[string]any{"limitField": 100}}).
 		SortBy(sortedBy("Counted at")).
 		CellHeight(common.TableCellHeightSm))

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
@@ -22,6 +23,9 @@ import (
 // schemaVersion is that of Grafana 11.0. Later ones migrate it by themselves, and nothing in the
 // dashboards is newer.
 const schemaVersion = 39
+
+// unescaped writes what Go escapes for HTML as it is: a comparison in a query is to be read as one.
+var unescaped = strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
 
 func main() {
 	// What is in a panel or a query depends on its plugin; without this, anything would pass.
@@ -57,7 +61,8 @@ func generate(directory string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := os.WriteFile(filepath.Join(directory, name), append(text, '\n'), 0o644); err != nil {
+		text = []byte(unescaped.Replace(string(text)) + "\n")
+		if err := os.WriteFile(filepath.Join(directory, name), text, 0o644); err != nil {
 			return err
 		}
 	}
