@@ -129,7 +129,7 @@ struct Growing {
 
 impl Growing {
     fn start() -> Result<Self> {
-        let server = Server::start("64mb")?;
+        let server = Server::start_with("64mb", &[])?;
         let mut command = Command::new("redis-cli");
         command
             .args(["-p", &server.port().to_string()])
