@@ -25,6 +25,7 @@ pub struct Agent {
     process: Owned,
     log: NamedTempFile,
     client: Client,
+    port: u16,
 }
 
 impl Agent {
@@ -45,6 +46,7 @@ impl Agent {
             process: Owned::start(&mut command)?,
             log,
             client: Client::new(port),
+            port,
         })
     }
 
@@ -53,9 +55,29 @@ impl Agent {
         self.process.pid()
     }
 
+    /// The loopback port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Where its metrics are.
     pub fn metrics_url(&self) -> String {
         self.client.metrics_url()
+    }
+
+    /// Waits until the agent is ready, whatever servers there are.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        let started = Instant::now();
+        while !self.client.ready() {
+            self.must_be_alive()?;
+            ensure!(
+                started.elapsed() < START_TIMEOUT,
+                "evictscope is not ready after {START_TIMEOUT:?}{}",
+                self.log_text()
+            );
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
     }
 
     /// Waits until the agent is ready and has found the server, or `interrupted` says so.

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::process;
 
-/// The service that the package redis-server starts by itself, unless it is told not to.
-const REDIS_SERVICE: &str = "redis-server.service";
+/// Packages that start a service of the same name by themselves, unless they are told not to.
+const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
 
 /// Where there is a running systemd.
 const SYSTEMD: &str = "/run/systemd/system";
@@ -47,8 +47,12 @@ pub fn install_commands(packages: &[String]) -> Vec<Command> {
 
 /// Installs packages: brings apt's lists up to date, asks nothing, adds nothing recommended.
 pub fn install(packages: &[String]) -> Result<()> {
-    let redis = packages.iter().any(|package| package == "redis-server");
-    let stop_redis = redis && !keep_redis_from_starting()?;
+    let mut started = Vec::new();
+    for service in SERVICES {
+        if packages.iter().any(|package| package == service) && !keep_from_starting(service)? {
+            started.push(service);
+        }
+    }
     for mut command in install_commands(packages) {
         println!("  running: {}", process::display(&command));
         command
@@ -64,32 +68,32 @@ pub fn install(packages: &[String]) -> Result<()> {
             finished.status
         );
     }
-    if stop_redis {
-        println!("  stopping the server that the package redis-server started");
-        process::answer_of(Command::new("service").args(["redis-server", "stop"]))
-            .context("the package redis-server started a server: stop it")?;
+    for service in started {
+        println!("  stopping the service that the package {service} started");
+        process::answer_of(Command::new("service").args([service, "stop"]))
+            .with_context(|| format!("the package {service} started a service: stop it"))?;
     }
     Ok(())
 }
 
-/// The demo and the tests start servers of their own, so the one of the package must not appear on
-/// the developer's machine. A masked service is neither started by the package nor at the next boot.
+/// The demo and the tests start servers of their own, so those of the packages must not appear on the
+/// developer's machine. A masked service is neither started by the package nor at the next boot.
 /// Without systemd nothing can be said to the package; then this returns false.
-fn keep_redis_from_starting() -> Result<bool> {
+fn keep_from_starting(service: &str) -> Result<bool> {
     if Path::new(SYSTEMD).exists() {
         println!(
-            "  masking {REDIS_SERVICE}, so that the package does not start a server here \
-             (to have one: systemctl unmask {REDIS_SERVICE})"
+            "  masking {service}.service, so that the package does not start it here \
+             (to have it: systemctl unmask {service}.service)"
         );
-        process::answer_of(Command::new("systemctl").args(["mask", REDIS_SERVICE]))
-            .context("cannot keep the package redis-server from starting a server")?;
+        process::answer_of(Command::new("systemctl").args(["mask", &format!("{service}.service")]))
+            .with_context(|| {
+                format!("cannot keep the package {service} from starting a service")
+            })?;
     } else if Path::new(SERVICE_POLICY).exists() {
-        println!(
-            "  {SERVICE_POLICY} decides whether the package redis-server starts a server here"
-        );
+        println!("  {SERVICE_POLICY} decides whether the package {service} starts a service here");
     } else {
         println!(
-            "  the package redis-server will start a server here; it is stopped again afterwards"
+            "  the package {service} will start a service here; it is stopped again afterwards"
         );
         return Ok(false);
     }

@@ -1,12 +1,13 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `test`), and one per topic that tasks share.
+//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `dashboards`, `test`), and one per topic that tasks share.
 //! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
 
 mod agent;
 mod bench;
 mod build;
 mod compiler;
+mod dashboards;
 mod debian;
 mod demo;
 mod fuzz;
@@ -50,6 +51,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Make the eviction-burst cycle happen on a throw-away redis-server, and record it
     Lab(lab::Arguments),
+    /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
+    Dashboards(dashboards::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -72,6 +75,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Bench(bench) => bench::run(bench)?,
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Lab(arguments) => lab::run(arguments)?,
+        Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

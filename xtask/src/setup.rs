@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{
     compiler::{self, Compiler},
-    debian,
+    dashboards, debian,
     linker::{self, Linker},
     process, redis, servers,
 };
@@ -22,7 +22,7 @@ const DEBIAN_LLVM: u64 = 22;
 /// How much to say.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Voice {
-    /// Everything that was found; and the servers that only the tests need are got, too.
+    /// Everything that was found; and what only the tests need is got, too.
     Full,
     /// Only what is missing and what is done about it.
     Quiet,
@@ -42,6 +42,7 @@ pub fn run(voice: Voice) -> Result<()> {
     survey.verdict()?;
     if voice == Voice::Full {
         servers::provide()?;
+        dashboards::provide()?;
         println!("everything is there");
     }
     Ok(())

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    fuzz, process,
+    dashboards, fuzz, process,
     setup::{self, Voice},
     workspace,
 };
@@ -66,19 +66,26 @@ pub fn run() -> Result<ExitCode> {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => fuzz::run(fuzz::Arguments::MINUTE).map(|()| Outcome::Passed),
     });
+    report.step("dashboards and rules", || match dashboards::missing() {
+        Some(reason) => Ok(Outcome::Skipped(reason)),
+        None => dashboards::check().map(|()| Outcome::Passed),
+    });
     report.step("end-to-end tests", end_to_end);
     report.step("the cycle, beside the lab's record", cycle);
+    report.step(
+        "dashboards and rules, live",
+        || match cannot_run_end_to_end()?.or_else(dashboards::missing) {
+            Some(reason) => Ok(Outcome::Skipped(reason)),
+            None => dashboards::prove().map(|()| Outcome::Passed),
+        },
+    );
     Ok(report.close())
 }
 
 /// Runs the tests on real servers, where this machine can load BPF programs. They are ignored by a
 /// plain `cargo test`, which must pass on any machine.
 fn end_to_end() -> Result<Outcome> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(Outcome::Skipped("they need root".to_owned()));
-    }
-    let binary = workspace::agent_binary()?;
-    if let Some(reason) = cannot_run(&binary)? {
+    if let Some(reason) = cannot_run_end_to_end()? {
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = workspace::cargo();
@@ -99,10 +106,7 @@ fn end_to_end() -> Result<Outcome> {
 
 /// Lets the lab make a cycle happen, and compares what the agent says with the lab's own record.
 fn cycle() -> Result<Outcome> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(Outcome::Skipped("it needs root".to_owned()));
-    }
-    if let Some(reason) = cannot_run(&workspace::agent_binary()?)? {
+    if let Some(reason) = cannot_run_end_to_end()? {
         return Ok(Outcome::Skipped(reason));
     }
     // In a process of its own, as the lab pins itself to a core.
@@ -110,6 +114,14 @@ fn cycle() -> Result<Outcome> {
     let mut command = Command::new(this);
     command.args(["lab", "burst", "--cycles", "1", "--agent"]);
     outcome(&mut command)
+}
+
+/// Why no test on real servers can be made here, if none can.
+fn cannot_run_end_to_end() -> Result<Option<String>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Some("they need root".to_owned()));
+    }
+    cannot_run(&workspace::agent_binary()?)
 }
 
 /// Why the agent could not run on this machine, if it could not: its own `check` knows.

@@ -1,0 +1,145 @@
+package main
+
+import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+
+// modes of probing, as their query numbers them.
+var modes = []state{
+	{"0", "withdrawn", red},
+	{"1", "evicting-only", blue},
+	{"2", "every-call", green},
+}
+
+// agent is about evictscope itself: what it costs, and how far it can be trusted.
+func agent() *dashboard.DashboardBuilder {
+	made := newDashboard("evictscope / Agent", agentUID,
+		"evictscope itself: what it costs the servers and the host, in which mode it probes, what it could not find, and what went wrong.").
+		Time("now-6h", "now").
+		WithVariable(allInstances())
+
+	made.WithPanel(lines("Overhead",
+		"What the probes cost each server, as a share of its main thread: hits by what a hit costs on that machine. Threshold: 1 %, the default of --overhead-budget. The budget governs the probes on every call; those on evicting calls stay.",
+		"percentunit",
+		query("A", allServers, "evictscope_overhead_ratio{LABELS}", "{{instance}} {{server}}")).
+		Span(halfWidth).
+		Thresholds(thresholds(green, step{0.01, orange})).
+		ThresholdsStyle(dashed()).
+		AxisSoftMax(0.012))
+
+	made.WithPanel(lines("Probe hits",
+		"How often each probe ran, on all servers together. eviction_enter and eviction_return: probe mode every-call. No threshold: what matters is the overhead.",
+		"cps",
+		query("A", allServers, "sum by (probe) (rate(evictscope_probe_hits_total{LABELS}[$__rate_interval]))", "{{probe}}")).
+		Span(halfWidth))
+
+	made.WithPanel(timeline("Probe mode",
+		"every-call: each eviction call is counted and timed. evicting-only: those that evict. withdrawn: the plan broke an invariant, and nothing is probed. Colours: green, blue, red.",
+		modes,
+		query("A", allServers, `max by (job, instance, server) (2 * evictscope_probe_mode{LABELS,mode="every-call"} or evictscope_probe_mode{LABELS,mode="evicting-only"})`, "{{instance}} {{server}}")).
+		Height(7))
+
+	made.WithPanel(rows("Probe plans",
+		"Which variables of the eviction goal were found in each server's executable, and how: both (machine code and debug information, which agree), dataflow, dwarf. none (red): not found, and not exported, or withdrawn.",
+		[]column{
+			{"server", "Server", []dashboard.DynamicConfigValue{link()}},
+			{"instance", "Instance", nil},
+			{"job", "Job", nil},
+			{"variable", "Variable", nil},
+			{"method", "Method", []dashboard.DynamicConfigValue{
+				property("mappings", mapping([]state{{"none", "none", red}, {"both", "both", green}, {"dataflow", "dataflow", green}, {"dwarf", "dwarf", green}})),
+				property("custom.cellOptions", map[string]any{"type": "color-text"}),
+			}},
+		},
+		[]string{"Time", "Value", "Value #A"},
+		now("A", "max by (job, instance, server, variable, method) (evictscope_probe_plan_info{LABELS})")).
+		Span(halfWidth))
+
+	made.WithPanel(rows("Refusals and withdrawals",
+		"What could not be found in an executable, by reason, and plans that were found wrong at run time. Empty is good; `evictscope inspect PID` says why. Threshold: any withdrawal red.",
+		[]column{
+			{"server", "Server", []dashboard.DynamicConfigValue{link()}},
+			{"instance", "Instance", nil},
+			{"job", "Job", nil},
+			{"reason", "Reason", nil},
+			{"Value #A", "Items refused", []dashboard.DynamicConfigValue{property("decimals", 0)}},
+			{"Value #B", "Withdrawn", append(coloured(grey, step{1, red}), property("decimals", 0))},
+		},
+		[]string{"Time"},
+		now("A", "max by (job, instance, server, reason) (evictscope_plan_refusals_total{LABELS})"),
+		now("B", "max by (job, instance, server, reason) (evictscope_plan_withdrawn{LABELS}) > 0")).
+		Span(halfWidth))
+
+	made.WithPanel(lines("Read faults",
+		"What could not be read from a server's memory, and evicting calls whose end was not seen (lost_exit). A few lost_exit happen when a server is stopped in a call; recipe, member or allocator should be none (threshold: any).",
+		"cps",
+		query("A", allServers, "sum by (instance, server, reason) (rate(evictscope_read_faults_total{LABELS}[$__rate_interval])) > 0 or sum by (reason) (rate(evictscope_read_faults_total{LABELS}[$__rate_interval]))", "{{instance}} {{server}} {{reason}}")).
+		Span(halfWidth).
+		Thresholds(thresholds(green, step{0.001, orange})))
+
+	made.WithPanel(lines("Checks of the goal variables",
+		"Invariants tested at evicting calls, and those that failed: the first failure withdraws the plan (threshold: any). allocator moves: calls at which other threads moved the allocator's counter meanwhile; harmless.",
+		"cps",
+		query("A", allServers, "sum by (check) (rate(evictscope_goal_checks_total{LABELS}[$__rate_interval]))", "{{check}}"),
+		query("B", allServers, "sum by (check) (rate(evictscope_goal_check_failures_total{LABELS}[$__rate_interval]))", "{{check}} failed"),
+		query("C", allServers, "sum(rate(evictscope_goal_allocator_moves_total{LABELS}[$__rate_interval]))", "allocator moves")).
+		Span(halfWidth).
+		OverrideByRegexp(".* failed", []dashboard.DynamicConfigValue{fixedColour(red)}))
+
+	made.WithPanel(lines("Scrape time",
+		"How long Prometheus took to scrape each agent. Threshold: 1 s; 64 servers should take a hundredth of it.",
+		"s",
+		query("A", allServers, "scrape_duration_seconds{LABELS}", "{{instance}}")).
+		Span(halfWidth).
+		Thresholds(thresholds(green, step{1, orange})))
+
+	made.WithPanel(lines("Scrape size",
+		"Samples in a scrape: 266 for each server, and 30 more while it is in probe mode every-call. Threshold: 50,000, more than 150 servers.",
+		"short",
+		query("A", allServers, "scrape_samples_scraped{LABELS}", "{{instance}}"),
+		query("B", allServers, "count by (instance) (evictscope_server_info{LABELS})", "{{instance}} servers")).
+		Span(halfWidth).
+		Thresholds(thresholds(green, step{50000, orange})))
+
+	made.WithPanel(lines("CPU of the agent",
+		"Share of one CPU. The agent counts whole seconds, so this is over 5 minutes at least. Threshold: 2 %, the limit for 16 servers in a burst.",
+		"percentunit",
+		query("A", allServers, "rate(process_cpu_seconds_total{LABELS}[$__rate_interval])", "{{instance}}")).
+		Interval("5m").
+		Span(halfWidth).
+		Thresholds(thresholds(green, step{0.02, orange})).
+		ThresholdsStyle(dashed()).
+		AxisSoftMax(0.025))
+
+	made.WithPanel(lines("Memory of the agent",
+		"Resident memory. Threshold: 256 MiB, what planning for a new executable may take at most.",
+		"bytes",
+		query("A", allServers, "process_resident_memory_bytes{LABELS}", "{{instance}}")).
+		Span(halfWidth).
+		Thresholds(thresholds(green, step{256 << 20, orange})))
+
+	made.WithPanel(lines("File descriptors and threads",
+		"Each probe of each server is a descriptor. Thresholds on the share that is open: 80 % orange, 95 % red.",
+		"percentunit",
+		query("A", allServers, "process_open_fds{LABELS} / process_max_fds{LABELS}", "{{instance}} descriptors of the limit"),
+		query("B", allServers, "process_threads{LABELS}", "{{instance}} threads")).
+		Span(halfWidth).
+		Thresholds(thresholds(green, step{0.8, orange}, step{0.95, red})).
+		OverrideByRegexp(".* threads", []dashboard.DynamicConfigValue{
+			property("unit", "none"), property("custom.axisPlacement", "right"),
+		}))
+
+	made.WithPanel(rows("Agents",
+		"Agents that are up, by version, and since when. No threshold: versions may differ during a roll-out.",
+		[]column{
+			{"instance", "Instance", nil},
+			{"job", "Job", nil},
+			{"version", "Version", nil},
+			{"Value #B", "Started", []dashboard.DynamicConfigValue{property("unit", "dateTimeAsIso")}},
+			{"Value #C", "Virtual memory", []dashboard.DynamicConfigValue{property("unit", "bytes")}},
+		},
+		[]string{"Time", "Value #A"},
+		now("A", "max by (job, instance, version) (evictscope_build_info{LABELS})"),
+		now("B", "max by (job, instance) (process_start_time_seconds{LABELS}) * 1000"),
+		now("C", "max by (job, instance) (process_virtual_memory_bytes{LABELS})")).
+		Span(halfWidth))
+	return made
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+)
+
+// scrapeInterval is the shortest step: no panel asks for more than a scrape every 15 s brings.
+const scrapeInterval = "15s"
+
+// The dashboards by their identity, which is what links need; data sources have none here.
+const (
+	cycleUID = "evictscope-cycle"
+	fleetUID = "evictscope-fleet"
+	agentUID = "evictscope-agent"
+)
+
+// The labels that choose: every query has them, for one server or for all of the chosen hosts.
+const (
+	oneServer  = `job=~"$job",instance=~"$instance",server=~"$server"`
+	allServers = `job=~"$job",instance=~"$instance"`
+)
+
+// Grafana's names of colours: each theme, dark or light, has its own shade of them.
+const (
+	green  = "green"
+	blue   = "blue"
+	orange = "orange"
+	red    = "red"
+	purple = "purple"
+	grey   = "text"
+)
+
+func pointer[T any](value T) *T { return &value }
+
+func dataSource() common.DataSourceRef {
+	return common.DataSourceRef{Type: pointer("prometheus"), Uid: pointer("${datasource}")}
+}
+
+func newDashboard(title, uid, description string) *dashboard.DashboardBuilder {
+	return dashboard.NewDashboardBuilder(title).
+		Uid(uid).
+		Description(description).
+		Tags([]string{"evictscope", "redis"}).
+		Readonly().
+		// As the agent's log and its API say it.
+		Timezone("utc").
+		Tooltip(dashboard.DashboardCursorSyncCrosshair).
+		Refresh("1m").
+		Link(dashboard.NewDashboardLinkBuilder("evictscope").
+			Type(dashboard.DashboardLinkTypeDashboards).
+			Icon("external link").
+			Tooltip("The other dashboards of evictscope").
+			Tags([]string{"evictscope"}).
+			KeepTime(true).
+			IncludeVars(true)).
+		WithVariable(dashboard.NewDatasourceVariableBuilder("datasource").
+			Label("Data source").
+			Type("prometheus")).
+		WithVariable(labelVariable("job", "Job", "label_values(evictscope_build_info, job)").
+			Multi(true).IncludeAll(true).AllValue(".+").Current(all()))
+}
+
+// labelVariable chooses among the values of a label, asked for anew when the time range changes.
+func labelVariable(name, label, query string) *dashboard.QueryVariableBuilder {
+	return dashboard.NewQueryVariableBuilder(name).
+		Label(label).
+		Datasource(dataSource()).
+		Query(dashboard.StringOrMap{String: &query}).
+		Definition(query).
+		Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
+		Sort(dashboard.VariableSortNaturalAsc)
+}
+
+func all() dashboard.VariableOption {
+	return dashboard.VariableOption{
+		Selected: pointer(true),
+		Text:     dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
+		Value:    dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}},
+	}
+}
+
+const instanceQuery = `label_values(evictscope_build_info{job=~"$job"}, instance)`
+
+func allInstances() *dashboard.QueryVariableBuilder {
+	return labelVariable("instance", "Instance", instanceQuery).
+		Multi(true).IncludeAll(true).AllValue(".+").Current(all())
+}
+
+// query is a range query; legend as Grafana writes it, {{label}}. LABELS stands for the labels that
+// choose.
+func query(refID, labels, expression, legend string) *prometheus.DataqueryBuilder {
+	return prometheus.NewDataqueryBuilder().
+		Datasource(dataSource()).
+		RefId(refID).
+		Expr(strings.ReplaceAll(expression, "LABELS", labels)).
+		LegendFormat(legend).
+		Range()
+}
+
+// heatmapQuery asks for buckets.
+func heatmapQuery(labels, expression string) *prometheus.DataqueryBuilder {
+	return query("A", labels, expression, "{{le}}").Format(prometheus.PromQueryFormatHeatmap)
+}
+
+// tableQuery asks for rows: the present ones, or those of each step.
+func tableQuery(refID, labels, expression string) *prometheus.DataqueryBuilder {
+	return query(refID, labels, expression, "").Format(prometheus.PromQueryFormatTable)
+}
+
+// step is a threshold: from this value on, this colour.
+type step struct {
+	from   float64
+	colour string
+}
+
+// thresholds begin with a colour for everything below the first step.
+func thresholds(base string, steps ...step) *dashboard.ThresholdsConfigBuilder {
+	all := []dashboard.Threshold{{Color: base}}
+	for _, step := range steps {
+		all = append(all, dashboard.Threshold{Value: pointer(step.from), Color: step.colour})
+	}
+	return dashboard.NewThresholdsConfigBuilder().
+		Mode(dashboard.ThresholdsModeAbsolute).
+		Steps(all)
+}
+
+// property is one setting of the fields that an override matches.
+func property(id string, value any) dashboard.DynamicConfigValue {
+	return dashboard.DynamicConfigValue{Id: id, Value: value}
+}
+
+func fixedColour(colour string) dashboard.DynamicConfigValue {
+	return property("color", map[string]any{"mode": "fixed", "fixedColor": colour})
+}
+
+// coloured are the properties of a column whose text takes the colour of its threshold.
+func coloured(base string, steps ...step) []dashboard.DynamicConfigValue {
+	config, err := thresholds(base, steps...).Build()
+	if err != nil {
+		// The steps are constants of this program.
+		panic(err)
+	}
+	return []dashboard.DynamicConfigValue{
+		property("thresholds", config),
+		property("custom.cellOptions", map[string]any{"type": "color-text"}),
+	}
+}

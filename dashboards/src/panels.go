@@ -1,0 +1,209 @@
+package main
+
+import (
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/heatmap"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
+	"github.com/grafana/grafana-foundation-sdk/go/table"
+	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+)
+
+// A dashboard is this wide, and panels with a time axis all leave this much room for the other axis:
+// what is above each other happened at the same time.
+const (
+	fullWidth = 24
+	halfWidth = 12
+	axisWidth = 90
+)
+
+func list() *common.VizLegendOptionsBuilder {
+	return common.NewVizLegendOptionsBuilder().
+		DisplayMode(common.LegendDisplayModeList).
+		Placement(common.LegendPlacementBottom).
+		ShowLegend(true)
+}
+
+func allOfThem() *common.VizTooltipOptionsBuilder {
+	return common.NewVizTooltipOptionsBuilder().
+		Mode(common.TooltipDisplayModeMulti).
+		Sort(common.SortOrderDescending)
+}
+
+// lines is a time series panel; it begins at zero, unless told otherwise.
+func lines(title, description, unit string, queries ...*prometheus.DataqueryBuilder) *timeseries.PanelBuilder {
+	panel := timeseries.NewPanelBuilder().
+		Title(title).
+		Description(description).
+		Datasource(dataSource()).
+		Height(7).Span(fullWidth).
+		Interval(scrapeInterval).
+		Unit(unit).
+		Min(0).
+		AxisWidth(axisWidth).
+		LineWidth(1).
+		FillOpacity(8).
+		ShowPoints(common.VisibilityModeAuto).
+		Thresholds(thresholds(green)).
+		Legend(list()).
+		Tooltip(allOfThem())
+	for _, query := range queries {
+		panel.WithTarget(query)
+	}
+	return panel
+}
+
+// dashed draws the thresholds of a time series panel into it.
+func dashed() *common.GraphThresholdsStyleConfigBuilder {
+	return common.NewGraphThresholdsStyleConfigBuilder().Mode(common.GraphThresholdsStyleModeDashed)
+}
+
+func stacked() *common.StackingConfigBuilder {
+	return common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A")
+}
+
+// buckets is a heat map of a histogram, counted into its own bounds.
+func buckets(title, description, unit string, query *prometheus.DataqueryBuilder) *heatmap.PanelBuilder {
+	return heatmap.NewPanelBuilder().
+		Title(title).
+		Description(description).
+		Datasource(dataSource()).
+		Height(8).Span(fullWidth).
+		Interval(scrapeInterval).
+		Unit("short").
+		Thresholds(thresholds(green)).
+		Calculate(false).
+		// A scheme whose ends stand out from a dark and from a light background.
+		Color(heatmap.NewHeatmapColorOptionsBuilder().
+			Mode(heatmap.HeatmapColorModeScheme).
+			Scheme("Oranges").
+			Scale(heatmap.HeatmapColorScaleExponential).
+			Exponent(0.5).
+			Steps(64)).
+		CellGap(1).
+		CellValues(heatmap.NewCellValuesBuilder().Unit("cps")).
+		// Cells without calls are left out.
+		FilterValues(heatmap.NewFilterValueRangeBuilder().Le(1e-9)).
+		RowsFrame(heatmap.NewRowsHeatmapOptionsBuilder().Layout(common.HeatmapCellLayoutLe)).
+		YAxis(heatmap.NewYAxisConfigBuilder().
+			Unit(unit).
+			AxisPlacement(common.AxisPlacementLeft).
+			AxisWidth(axisWidth)).
+		Tooltip(heatmap.NewHeatmapTooltipBuilder().
+			Mode(common.TooltipDisplayModeSingle).
+			YHistogram(true).
+			ShowColorScale(true)).
+		ShowLegend().
+		WithTarget(query)
+}
+
+// state is a value that has a name and a colour.
+type state struct {
+	value, name, colour string
+}
+
+func mapping(states []state) []dashboard.ValueMapping {
+	options := map[string]dashboard.ValueMappingResult{}
+	for i, state := range states {
+		options[state.value] = dashboard.ValueMappingResult{
+			Text: pointer(state.name), Color: pointer(state.colour), Index: pointer(int32(i)),
+		}
+	}
+	return []dashboard.ValueMapping{{
+		ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: options},
+	}}
+}
+
+// timeline is a panel of states over time.
+func timeline(title, description string, states []state, queries ...*prometheus.DataqueryBuilder) *statetimeline.PanelBuilder {
+	panel := statetimeline.NewPanelBuilder().
+		Title(title).
+		Description(description).
+		Datasource(dataSource()).
+		Height(5).Span(fullWidth).
+		Interval(scrapeInterval).
+		Unit("none").
+		Mappings(mapping(states)).
+		Thresholds(thresholds(green)).
+		AxisWidth(axisWidth).
+		MergeValues(true).
+		ShowValue(common.VisibilityModeAuto).
+		RowHeight(0.8).
+		FillOpacity(80).
+		LineWidth(0).
+		Legend(list()).
+		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeSingle))
+	for _, query := range queries {
+		panel.WithTarget(query)
+	}
+	return panel
+}
+
+// number is a single value: the present one of an instant query.
+func number(title, description, unit string, steps *dashboard.ThresholdsConfigBuilder, query *prometheus.DataqueryBuilder) *stat.PanelBuilder {
+	return stat.NewPanelBuilder().
+		Title(title).
+		Description(description).
+		Datasource(dataSource()).
+		Height(4).Span(4).
+		Unit(unit).
+		Thresholds(steps).
+		ColorMode(common.BigValueColorModeValue).
+		GraphMode(common.BigValueGraphModeNone).
+		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"})).
+		WithTarget(query.Instant())
+}
+
+// column is one column of a table that is merged from several queries.
+type column struct {
+	// field is the label, or `Value #A` for the value of query A.
+	field, name string
+	properties  []dashboard.DynamicConfigValue
+}
+
+// rows is a table: what the queries have in common is one row. Columns come in this order, and fields
+// that are no column are left out.
+func rows(title, description string, columns []column, hidden []string, queries ...*prometheus.DataqueryBuilder) *table.PanelBuilder {
+	order, names, left := map[string]int{}, map[string]string{}, map[string]bool{}
+	for i, column := range columns {
+		order[column.field] = i
+		names[column.field] = column.name
+	}
+	for _, field := range hidden {
+		left[field] = true
+	}
+	panel := table.NewPanelBuilder().
+		Title(title).
+		Description(description).
+		Datasource(dataSource()).
+		Height(9).Span(fullWidth).
+		Interval(scrapeInterval).
+		Unit("none").
+		Thresholds(thresholds(green)).
+		Filterable(true).
+		ShowHeader(true).
+		// Without a footer; the schema wants to be told.
+		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{})).
+		WithTransformation(dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}}).
+		WithTransformation(dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{
+			"indexByName": order, "renameByName": names, "excludeByName": left, "includeByName": map[string]bool{},
+		}})
+	for _, query := range queries {
+		panel.WithTarget(query)
+	}
+	for _, column := range columns {
+		if len(column.properties) > 0 {
+			panel.OverrideByName(column.name, column.properties)
+		}
+	}
+	return panel
+}
+
+func sortedBy(name string) []cog.Builder[common.TableSortByFieldState] {
+	return []cog.Builder[common.TableSortByFieldState]{
+		common.NewTableSortByFieldStateBuilder().DisplayName(name).Desc(true),
+	}
+}

@@ -1,0 +1,132 @@
+//! Asking a Prometheus what the dashboards and the rules ask, and demanding data.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, NOT_FIRING},
+    monitor::{Prometheus, Series},
+    queries::{self, Kind, Query},
+};
+
+/// Runs every query of every dashboard for this server; how many there are. All are from `start`
+/// (seconds since 1970) on.
+pub fn of_dashboards(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
+    let variables = [
+        // The longer names first: they begin with the shorter ones.
+        ("__rate_interval", "15s"),
+        ("__interval", "5s"),
+        ("__range", "2m"),
+        ("instance", ".+"),
+        ("server", server),
+        ("job", ".+"),
+    ];
+    let mut count = 0;
+    let mut without = Vec::new();
+    for file in super::files(&super::directory())? {
+        let json =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        for query in queries::of_dashboard(&json, &variables)? {
+            count += 1;
+            let answered = answered(prometheus, &query, start)
+                .with_context(|| format!("the query of {} fails: {}", query.place, query.text))?;
+            let may_be_empty = EMPTY_QUERIES.iter().any(|(place, _)| *place == query.place);
+            if !answered && !may_be_empty {
+                without.push(format!("{}: {}", query.place, query.text));
+            }
+        }
+    }
+    ensure!(
+        without.is_empty(),
+        "{} of {count} queries have no data:\n{}",
+        without.len(),
+        without.join("\n")
+    );
+    Ok(count)
+}
+
+fn answered(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
+    Ok(match &query.kind {
+        Kind::Now => has_data(&prometheus.now(&query.text)?),
+        Kind::Range => has_data(&prometheus.since(start, &query.text)?),
+        Kind::Label(label) => !prometheus.label_values(&query.text, label)?.is_empty(),
+    })
+}
+
+fn has_data(series: &[Series]) -> bool {
+    series
+        .iter()
+        .flat_map(|series| &series.points)
+        .any(|(_, value)| !value.is_nan())
+}
+
+/// Checks every rule: what it records is there, what it is about is there, and those alerts fire
+/// about this server that must. How many rules there are.
+pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
+    let rules = prometheus.rules()?;
+    let alerts = prometheus.alerts()?;
+    let mut wrong = Vec::new();
+    for rule in &rules {
+        let name = &rule.name;
+        if rule.health != "ok" {
+            wrong.push(format!("{name} cannot be evaluated: {}", rule.health));
+            continue;
+        }
+        if rule.kind == "recording" {
+            if !has_data(&prometheus.since(start, name)?) {
+                wrong.push(format!("{name} records nothing: {}", rule.query));
+            }
+            continue;
+        }
+        for selector in queries::selectors(&rule.query) {
+            let may_be_empty = EMPTY_SELECTORS.iter().any(|(empty, _)| *empty == selector);
+            if !may_be_empty && !has_data(&prometheus.since(start, &selector)?) {
+                wrong.push(format!("{name} is about what is not there: {selector}"));
+            }
+        }
+        if NOT_FIRING.iter().any(|(quiet, _)| quiet == name) {
+            continue;
+        }
+        if !FIRING.contains(&name.as_str()) {
+            wrong.push(format!("nobody has said whether {name} must fire"));
+        }
+        let fires = alerts.iter().find(|alert| {
+            alert.labels.get("alertname") == Some(name)
+                && alert
+                    .labels
+                    .get("server")
+                    .is_some_and(|about| about == server)
+                && alert.state == "firing"
+        });
+        match fires {
+            None => wrong.push(format!("{name} does not fire")),
+            Some(alert) => {
+                let description = alert.annotations.get("description");
+                println!("{name}: {}", description.map_or("", |text| text.as_str()));
+                // Prometheus writes errors of a template into its text.
+                if description.is_none_or(|text| text.contains("error")) {
+                    wrong.push(format!("the description of {name} is wrong"));
+                }
+            }
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(rules.len())
+}
+
+/// Refuses an alert on bursts, or any that pages, that was pending or firing about a server at any
+/// time.
+pub fn must_have_been_calm(prometheus: &Prometheus, server: &str, start: f64) -> Result<()> {
+    let query = format!("ALERTS{{server=\"{server}\"}}");
+    for alert in prometheus.since(start, &query)? {
+        let label = |name: &str| alert.labels.get(name).map_or("", String::as_str);
+        ensure!(
+            !FIRING.contains(&label("alertname")) && label("severity") != "critical",
+            "{} was {} about a server that evicts calmly",
+            label("alertname"),
+            label("alertstate")
+        );
+    }
+    Ok(())
+}

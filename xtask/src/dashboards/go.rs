@@ -1,0 +1,120 @@
+//! Go, to build the generator of the dashboards and Grafana's linter.
+//!
+//! The linter wants a newer Go than Debian's package. Go 1.21 and later get it by themselves, as a
+//! module from the module proxy; for an older one this does the same.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use crate::process;
+
+/// The first Go that gets the Go that a module wants.
+const GETS_NEWER: (u32, u32) = (1, 21);
+
+/// What `dashboards/linter/go.mod` wants, as a module.
+const TOOLCHAIN: &str = "golang.org/toolchain@v0.0.1-go1.26.3.linux-amd64";
+
+/// A Go that is new enough.
+pub struct Go(PathBuf);
+
+#[derive(Deserialize)]
+struct Downloaded {
+    #[serde(rename = "Dir")]
+    directory: PathBuf,
+}
+
+impl Go {
+    /// The one on `PATH`, or a newer one that it gets.
+    pub fn find() -> Result<Self> {
+        let version = process::answer_of(Command::new("go").args(["env", "GOVERSION"]))
+            .context("there is no Go: `cargo xtask setup` installs it")?;
+        if newer(&version) {
+            return Ok(Self("go".into()));
+        }
+        let answer =
+            process::answer_of(Command::new("go").args(["mod", "download", "-json", TOOLCHAIN]))?;
+        let downloaded: Downloaded =
+            serde_json::from_str(&answer).context("cannot understand `go mod download`")?;
+        // Files of a module are not executable.
+        make_executable(&downloaded.directory.join("bin"))?;
+        make_executable(&downloaded.directory.join("pkg/tool"))?;
+        Ok(Self(downloaded.directory.join("bin/go")))
+    }
+
+    /// Builds `package` of the module in `module`.
+    pub fn build(&self, module: &Path, package: &str, to: &Path) -> Result<()> {
+        let mut command = Command::new(&self.0);
+        command
+            .current_dir(module)
+            .env("GOTOOLCHAIN", "auto")
+            // Whatever else is set: versions and digests are those of go.mod and go.sum.
+            .env("GOFLAGS", "-mod=readonly -buildvcs=false")
+            .env("GOWORK", "off")
+            .args(["build", "-o"])
+            .arg(to)
+            .arg(package);
+        run(&mut command)
+    }
+}
+
+/// Runs a command that says what is wrong.
+pub fn run(command: &mut Command) -> Result<()> {
+    let finished = process::run_with_progress(&process::display(command), command)?;
+    ensure!(
+        finished.status.success(),
+        "{}\n`{}` failed ({})",
+        finished.output.trim_end(),
+        process::display(command),
+        finished.status
+    );
+    Ok(())
+}
+
+/// Whether this answer of `go env GOVERSION` is of a Go that gets newer ones. Before 1.16 it is empty.
+fn newer(version: &str) -> bool {
+    let numbers = version.trim().strip_prefix("go").unwrap_or_default();
+    let mut parts = numbers.split('.').map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= GETS_NEWER,
+        _ => false,
+    }
+}
+
+fn make_executable(directory: &Path) -> Result<()> {
+    let failed = || {
+        format!(
+            "cannot make the programs in {} executable",
+            directory.display()
+        )
+    };
+    for entry in fs::read_dir(directory).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        if path.is_dir() {
+            make_executable(&path)?;
+        } else {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).with_context(failed)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::newer;
+
+    #[test]
+    fn a_go_that_gets_newer_ones_is_known() {
+        assert!(newer("go1.26.8\n"));
+        assert!(newer("go1.21.0"));
+        assert!(!newer("go1.19.8"));
+        assert!(!newer(""));
+        assert!(!newer("devel +1234"));
+    }
+}
