@@ -12,8 +12,8 @@ use evictscope_ebpf::{AllocatorCounters, MemberValues, SampleStats, ServerConfig
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::cost::probed_sites;
-use super::RequestedMode;
 use super::burst_log::log_burst;
+use super::options::RequestedMode;
 use super::plans::Plans;
 use crate::binary::ProbePlan;
 use crate::export::{ExportedServer, Shared};
