@@ -4,6 +4,8 @@ mod burst_log;
 mod config_file;
 mod options;
 mod plans;
+mod privileges;
+mod service;
 mod watcher;
 
 use std::io::IsTerminal as _;
@@ -15,10 +17,11 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use crate::export;
+use crate::export::{self, Web, WebConfig};
 use crate::host::Scanner;
 use options::{Options, Settings};
 use plans::Plans;
+use service::Progress;
 use watcher::Watcher;
 
 /// Run the daemon: find servers, attach, and serve /metrics
@@ -48,7 +51,7 @@ const WRONG_CONFIGURATION: u8 = 2;
 ///
 /// Where the port is taken, or the kernel does not let this process attach probes.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let (settings, file) = match configuration(arguments.options, arguments.config.as_deref()) {
+    let configuration = match configuration(arguments.options, arguments.config.as_deref()) {
         Ok(configuration) => configuration,
         Err(error) => {
             eprintln!("evictscope: {error:#}");
@@ -56,25 +59,46 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
     };
     if arguments.check_config {
-        match file {
+        configuration.confirm();
+        return Ok(ExitCode::SUCCESS);
+    }
+    serve(configuration.settings, configuration.web)
+}
+
+/// A configuration that is right.
+struct Configuration {
+    settings: Settings,
+    /// The file that it comes from, where there is one.
+    file: Option<PathBuf>,
+    web: Option<WebConfig>,
+}
+
+impl Configuration {
+    /// Says what was read.
+    fn confirm(&self) {
+        match &self.file {
             Some(path) => println!("{} is right", path.display()),
             None => println!("there is no configuration file: the defaults are used"),
         }
-        return Ok(ExitCode::SUCCESS);
+        if let Some(path) = &self.settings.web_config {
+            println!("{} is right", path.display());
+        }
     }
-    serve(settings)
 }
 
-/// The settings, and the configuration file that they come from, where there is one.
-fn configuration(
-    given: Options,
-    path: Option<&Path>,
-) -> anyhow::Result<(Settings, Option<PathBuf>)> {
+/// Reads all that the daemon is configured by.
+fn configuration(given: Options, path: Option<&Path>) -> anyhow::Result<Configuration> {
     let (in_file, file) = config_file::load(path)?;
-    Ok((given.or(in_file).settings()?, file))
+    let settings = given.or(in_file).settings()?;
+    let web = settings.web_config.as_deref().map(WebConfig::load);
+    Ok(Configuration {
+        settings,
+        file,
+        web: web.transpose()?,
+    })
 }
 
-fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
+fn serve(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<ExitCode> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -90,7 +114,12 @@ fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
     let (probes, costs) = super::load_probes()?;
     tracing::debug!(?costs, "measured what a probe hit costs");
 
+    // Ports below 1024 and the programs are what took more than watching does.
+    let kept = privileges::drop_unneeded().context("cannot give up capabilities")?;
+    tracing::debug!(?kept, "gave up the other capabilities");
+
     let shared = export::Shared::default();
+    let progress = Progress::default();
     let (stop, stopped) = mpsc::channel();
     let scanner = Scanner::new(settings.process_match);
     let watcher = Watcher::new(
@@ -101,6 +130,7 @@ fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
         settings.overhead_budget,
         Plans::new(settings.debug_files),
         shared.clone(),
+        progress.clone(),
     );
     // A thread of its own, as attaching and detaching block.
     let watching = std::thread::Builder::new()
@@ -111,7 +141,11 @@ fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
     let address = listener
         .local_addr()
         .context("the listening socket is gone")?;
-    tracing::info!("serving http://{address}/metrics");
+    let scheme = match web_config.as_ref().is_some_and(WebConfig::has_tls) {
+        true => "https",
+        false => "http",
+    };
+    tracing::info!("serving {scheme}://{address}/metrics");
     let served = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
@@ -120,10 +154,16 @@ fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
                 _ = terminate.recv() => tracing::info!("SIGTERM: detaching"),
                 _ = interrupt.recv() => tracing::info!("SIGINT: detaching"),
             }
+            service::stopping();
             // The watcher may have ended already; then nobody is left to tell.
             let _ = stop.send(());
         };
-        export::serve(listener, shared, shutdown)
+        tokio::spawn(service::report(shared.clone(), progress));
+        let web = web_config.as_ref().map_or_else(Web::open, WebConfig::web);
+        if let Some(web_config) = web_config {
+            tokio::spawn(web_config.follow());
+        }
+        export::serve(listener, shared, web, shutdown)
             .await
             .context("cannot serve HTTP")
     });
