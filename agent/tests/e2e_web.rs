@@ -10,7 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
 use support::agent::evictscope;
 use support::{free_port, within};
 use tempfile::TempDir;
@@ -24,6 +26,11 @@ struct Authority(CertifiedIssuer<'static, KeyPair>);
 impl Authority {
     fn new() -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
+        // By default it would have the name of what it signs, which looks self-signed then.
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "an authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Ok(Self(CertifiedIssuer::self_signed(
             params,
@@ -99,7 +106,14 @@ impl Agent {
     fn status(&self, scheme: &str, options: &[&str]) -> anyhow::Result<u16> {
         let output = Command::new("curl")
             .current_dir(self.directory.path())
-            .args(["--silent", "--output", "/dev/null", "--max-time", "5"])
+            .args([
+                "--silent",
+                "--show-error",
+                "--output",
+                "/dev/null",
+                "--max-time",
+                "5",
+            ])
             .args(["--write-out", "%{http_code}"])
             .args(options)
             .arg(format!("{scheme}://localhost:{}/metrics", self.port))

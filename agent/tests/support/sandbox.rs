@@ -24,13 +24,11 @@ const ALLOWED: &str = "EVICTSCOPE_TEST_ALLOWED_CALLS";
 /// A user without any right of its own.
 const USER: &str = "64999";
 /// Where the files under test lie inside: a file system of its own, as /tmp and /root are hidden.
-const INSIDE: &str = "/mnt";
+const INSIDE: &str = "/srv";
 
 /// Mounts as the unit asks for: $1 and $2 are programs to take along; the rest is executed.
 const MOUNTS: &str = r#"
 set -e
-mount -t tmpfs -o mode=755 inside /mnt
-cp "$1" /mnt/evictscope; cp "$2" /mnt/test; shift 2
 mount -t proc -o hidepid=invisible proc /proc
 # ProtectSystem=strict: everything but /dev, /proc and /sys.
 for target in $(findmnt -rn -o TARGET); do
@@ -39,6 +37,9 @@ for target in $(findmnt -rn -o TARGET); do
     *) mount -o remount,bind,ro "$target" ;;
     esac
 done
+mount -t tmpfs -o mode=755 inside /srv
+cp "$1" /srv/evictscope; cp "$2" /srv/test; shift 2
+mount -o remount,ro /srv
 # ProtectHome and PrivateTmp.
 for hidden in /home /root; do mount -t tmpfs -o mode=000,ro hidden "$hidden"; done
 for own in /tmp /var/tmp; do mount -t tmpfs -o mode=1777 own "$own"; done
