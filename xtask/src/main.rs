@@ -1,6 +1,6 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `test`), and one per topic that tasks share.
+//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `package`, `test`), and one per topic that tasks share.
 //! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
 
 mod agent;
@@ -14,6 +14,7 @@ mod histogram;
 mod lab;
 mod linker;
 mod owned;
+mod package;
 mod process;
 mod redis;
 mod scrape;
@@ -50,6 +51,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Make the eviction-burst cycle happen on a throw-away redis-server, and record it
     Lab(lab::Arguments),
+    /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
+    Package,
     /// Set up, then run every check and every test
     Test,
 }
@@ -72,6 +75,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Bench(bench) => bench::run(bench)?,
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Lab(arguments) => lab::run(arguments)?,
+        Task::Package => package::run()?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)
