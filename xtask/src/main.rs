@@ -52,7 +52,7 @@ enum Task {
     /// Make the eviction-burst cycle happen on a throw-away redis-server, and record it
     Lab(lab::Arguments),
     /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
-    Package,
+    Package(package::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -75,7 +75,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Bench(bench) => bench::run(bench)?,
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Lab(arguments) => lab::run(arguments)?,
-        Task::Package => package::run()?,
+        Task::Package(arguments) => package::run(arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -4,6 +4,8 @@
 //! the bill of materials is cargo-cyclonedx'. Both tools are installed below `target/tools`, in the
 //! versions named here.
 
+mod install;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -19,8 +21,16 @@ const DEB: (&str, &str) = ("cargo-deb", "3.8.0");
 /// The bill of materials.
 const SBOM: (&str, &str) = ("cargo-cyclonedx", "0.5.9");
 
+/// What to do with the packages.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Install the .deb in a clean root, check it, and purge it again (needs root and mmdebstrap)
+    #[arg(long)]
+    try_out: bool,
+}
+
 /// Builds the agent and packs it.
-pub fn run() -> Result<()> {
+pub fn run(arguments: &Arguments) -> Result<()> {
     build::run()?;
     let directory = workspace::target_directory()?.join("package");
     if directory.exists() {
@@ -52,6 +62,9 @@ pub fn run() -> Result<()> {
     fs::write(directory.join("SHA256SUMS"), &sums).context("cannot write SHA256SUMS")?;
     fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
     println!("{}:\n{}", directory.display(), sums.trim_end());
+    if arguments.try_out {
+        install::try_out(&deb)?;
+    }
     Ok(())
 }
 
