@@ -115,7 +115,7 @@ fn sbom(directory: &Path) -> Result<PathBuf> {
     succeed(
         Command::new(tool(SBOM)?)
             .current_dir(workspace::root())
-            .args(["cyclonedx", "--format", "json", "--describe", "crate"])
+            .args(["cyclonedx", "--format", "json"])
             .args([
                 "--target",
                 "x86_64-unknown-linux-gnu",
