@@ -33,10 +33,12 @@ const FILES: [&str; 8] = [
     "/usr/share/fish/vendor_completions.d/evictscope.fish",
 ];
 
-/// Where installing leaves traces by Debian's own rules: the packages' state, logs, caches, and the
+/// What is not on disk, and where installing leaves traces by Debian's own rules: the state of
+/// packages, logs, caches, and the
 /// copies that are kept of the lists of users.
-const NOT_COUNTED: [&str; 8] = [
+const NOT_COUNTED: [&str; 9] = [
     "./proc",
+    "./run",
     "./sys",
     "./dev",
     "./var/lib/dpkg",
