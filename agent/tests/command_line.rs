@@ -80,3 +80,64 @@ fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_wrong_configuration_is_said_with_exit_2() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("config.toml");
+    for (text, arguments, code, said) in [
+        (
+            "listen = \"127.0.0.1:1\"\n",
+            &["--check-config"][..],
+            0,
+            "is right",
+        ),
+        (
+            "\nlisen = \"127.0.0.1:1\"\n",
+            &["--check-config"],
+            2,
+            "line 2, lisen: unknown field",
+        ),
+        // Without --check-config too, and before anything else is tried.
+        (
+            "\nlisen = \"127.0.0.1:1\"\n",
+            &[],
+            2,
+            "line 2, lisen: unknown field",
+        ),
+        // The command line wins: an address that no host has.
+        (
+            "listen = \"127.0.0.1:1\"\n",
+            &["--listen", "192.0.2.1:9739"],
+            1,
+            "192.0.2.1:9739 is not an address of this host",
+        ),
+        // The file wins over the default.
+        (
+            "listen = \"192.0.2.2:9739\"\n",
+            &[],
+            1,
+            "192.0.2.2:9739 is not an address of this host",
+        ),
+    ] {
+        std::fs::write(&file, text)?;
+        let output = evictscope()
+            .args(["run", "--config"])
+            .arg(&file)
+            .args(arguments)
+            .output()?;
+        let all = [output.stdout, output.stderr].concat();
+        let all = String::from_utf8_lossy(&all);
+        ensure!(
+            output.status.code() == Some(code),
+            "{text}: {} {all}",
+            output.status
+        );
+        ensure!(all.contains(said), "{text}: {all}");
+    }
+    let missing = evictscope()
+        .args(["run", "--check-config", "--config", "/nowhere/config.toml"])
+        .output()?;
+    ensure!(missing.status.code() == Some(2), "{}", missing.status);
+    Ok(())
+}

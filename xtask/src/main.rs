@@ -1,6 +1,7 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `dashboards`, `test`), and one per topic that tasks share.
+//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `dashboards`, `package`, `test`), and one
+//! per topic that tasks share.
 //! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
 
 mod agent;
@@ -15,6 +16,7 @@ mod histogram;
 mod lab;
 mod linker;
 mod owned;
+mod package;
 mod process;
 mod redis;
 mod scrape;
@@ -53,6 +55,8 @@ enum Task {
     Lab(lab::Arguments),
     /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
     Dashboards(dashboards::Arguments),
+    /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
+    Package(package::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -76,6 +80,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Lab(arguments) => lab::run(arguments)?,
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
+        Task::Package(arguments) => package::run(arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::owned::{self, Owned};
 
-/// A program of Redis, and the Debian package that brings it.
+/// A program that the demo or the tests run, and the Debian package that brings it.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// Its name on `PATH`.
@@ -23,7 +23,7 @@ pub struct Program {
     pub package: &'static str,
 }
 
-const PROGRAMS: [Program; 3] = [
+const PROGRAMS: [Program; 5] = [
     Program {
         name: "redis-server",
         package: "redis-server",
@@ -35,6 +35,15 @@ const PROGRAMS: [Program; 3] = [
     Program {
         name: "redis-benchmark",
         package: "redis-tools",
+    },
+    // What judges the unit, and what the web configuration is tested with.
+    Program {
+        name: "systemd-analyze",
+        package: "systemd",
+    },
+    Program {
+        name: "curl",
+        package: "curl",
     },
 ];
 

@@ -81,7 +81,7 @@ impl Survey {
             println!("BPF linker     {linker}");
         }
         if self.redis.is_empty() {
-            println!("redis          {}", redis::names());
+            println!("programs       {}", redis::names());
         }
     }
 

@@ -103,25 +103,43 @@ fn kernel(report: &mut Report) {
     }
 }
 
+/// What it takes to look into the processes of other users.
+const OTHERS: [(CapabilitySet, &str); 2] = [
+    (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE"),
+    (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
+];
+
 /// Whether it is worth trying to attach probes.
 fn capability(report: &mut Report) -> bool {
-    match capabilities(None) {
-        Ok(sets) if sets.effective.contains(CapabilitySet::SYS_ADMIN) => {
-            report.ok("capabilities", "CAP_SYS_ADMIN");
-            true
+    let held = match capabilities(None) {
+        Ok(sets) => sets.effective,
+        Err(error) => {
+            report.note("capabilities", &format!("cannot be read: {error}"));
+            return true;
         }
-        Ok(_) => {
+    };
+    let probes = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    let what = match held {
+        held if held.contains(CapabilitySet::SYS_ADMIN) => "CAP_SYS_ADMIN",
+        // Enough on some kernels; attaching will show.
+        held if held.contains(probes) => "CAP_BPF and CAP_PERFMON",
+        _ => {
             report.fail(
                 "capabilities",
                 "CAP_SYS_ADMIN is missing, without which the kernel attaches no uprobes; run as root: sudo evictscope check",
             );
-            false
+            return false;
         }
-        Err(error) => {
-            report.note("capabilities", &format!("cannot be read: {error}"));
-            true
-        }
+    };
+    report.ok("capabilities", what);
+    let missing = OTHERS.iter().filter(|(one, _)| !held.contains(*one));
+    let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+    if !missing.is_empty() {
+        let missing = missing.join(" and ");
+        let what = format!("{missing} missing: servers of other users cannot be watched");
+        report.note("capabilities", &what);
     }
+    true
 }
 
 fn programs(report: &mut Report) {

@@ -17,6 +17,11 @@ pub struct DebugFiles {
 }
 
 impl DebugFiles {
+    /// To be looked for below these directories first.
+    pub fn below(directories: Vec<PathBuf>) -> Self {
+        Self { directories }
+    }
+
     /// The debug file of the executable that process `pid` runs: it is called `exe` there, and its
     /// content is `data`.
     ///

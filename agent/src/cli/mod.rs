@@ -3,6 +3,7 @@
 mod check;
 mod cost;
 mod debug_files;
+mod generate;
 mod inspect;
 mod run;
 mod watch;
@@ -35,6 +36,8 @@ enum Command {
     Inspect(inspect::Arguments),
     Check(check::Arguments),
     Watch(watch::Arguments),
+    #[command(hide = true)]
+    Generate(generate::Arguments),
 }
 
 /// Which processes count as servers.
@@ -61,6 +64,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
+        Command::Generate(arguments) => generate::run(&arguments),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -20,6 +21,7 @@ use tokio::sync::oneshot;
 
 use super::burst_list::BurstList;
 use super::timeline::TimelineAnswer;
+use super::web::{Web, WebListener, guard};
 use super::{ExportedServer, Shared, families, heatmap, landing};
 
 /// How long requests under way may take to finish after the server was told to stop; the agent as
@@ -63,7 +65,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 }
 
 /// Serves `/metrics`, `/api/v1/`, `/heatmap.svg`, `/-/healthy`, `/-/ready` and the landing page until `shutdown` is done, and
-/// returns 1 s after that at the latest.
+/// returns 1 s after that at the latest; to those only whom `web` admits.
 ///
 /// # Errors
 ///
@@ -71,6 +73,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 pub async fn serve(
     listener: TcpListener,
     shared: Shared,
+    web: Web,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let (stop, stopped) = oneshot::channel();
@@ -84,7 +87,9 @@ pub async fn serve(
         _ = stopped.await;
         tokio::time::sleep(GRACE).await;
     };
-    let server = axum::serve(listener, router(shared)).with_graceful_shutdown(signal);
+    let router = router(shared).layer(middleware::from_fn_with_state(web.clone(), guard));
+    let listener = WebListener::new(listener, web);
+    let server = axum::serve(listener, router).with_graceful_shutdown(signal);
     tokio::select! {
         served = async { server.await } => served,
         () = out_of_patience => Ok(()),
@@ -224,8 +229,8 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::{BindError, GRACE, bind, serve};
-    use crate::export::Shared;
     use crate::export::fixture::{busy_server, partial_server};
+    use crate::export::{Shared, Web};
 
     struct Server {
         address: SocketAddr,
@@ -242,7 +247,7 @@ mod tests {
         let shutdown = async {
             _ = stopped.await;
         };
-        let task = tokio::spawn(serve(listener, shared.clone(), shutdown));
+        let task = tokio::spawn(serve(listener, shared.clone(), Web::open(), shutdown));
         Ok(Server {
             address,
             shared,

@@ -3,8 +3,7 @@
 //! The run loop publishes what it knows of the servers to [`Shared`]; metrics are made from that at
 //! the moment of a scrape. [`catalogue`] says which there are.
 //!
-//! Deliberately absent: TLS and authentication (a proxy in front
-//! does that better), timestamps on samples, and anything that a request could change.
+//! Deliberately absent: timestamps on samples, and anything that a request could change.
 
 mod burst_list;
 mod catalogue;
@@ -18,6 +17,7 @@ mod proto;
 mod series;
 mod shared;
 mod timeline;
+mod web;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +29,7 @@ pub use burst_list::rfc3339;
 pub use catalogue::families;
 pub use http::{bind, serve};
 pub use shared::Shared;
+pub use web::{Web, WebConfig};
 
 /// What is exported of one server.
 #[derive(Clone, Debug)]

@@ -25,6 +25,12 @@ impl Shared {
         self.0.send_replace(Some(servers.into()));
     }
 
+    /// Waits for the first call of [`Self::publish`].
+    pub async fn ready(&self) {
+        // There is a sender for as long as there is this.
+        let _ = self.0.subscribe().wait_for(Option::is_some).await;
+    }
+
     /// The servers last published; `None` before the first time.
     pub(super) fn servers(&self) -> Option<Arc<[ExportedServer]>> {
         self.0.borrow().clone()

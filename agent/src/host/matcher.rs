@@ -16,11 +16,11 @@ const FAMILIES: [&str; 3] = ["redis-", "valkey-", "keydb-"];
 #[derive(Debug, thiserror::Error)]
 pub enum MatcherError {
     /// The syntax is wrong.
-    #[error("--process-match is not a regular expression: {0}")]
+    #[error("not a regular expression: {0}")]
     Syntax(#[from] regex::Error),
     /// It would make every process a server.
     #[error(
-        "--process-match matches the empty string, and so every process: name the servers, as in ^redis-server$"
+        "it matches the empty string, and so every process: name the servers, as in ^redis-server$"
     )]
     MatchesEverything,
 }
@@ -227,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_pattern_is_an_error_that_names_the_option() {
+    fn a_wrong_pattern_is_an_error_that_says_why() {
         let error = Matcher::new("redis-(")
             .map(|_| ())
             .map_err(|error| error.to_string());
-        assert!(error.is_err_and(|text| text.contains("--process-match")));
+        assert!(error.is_err_and(|text| text.contains("not a regular expression")));
     }
 }

@@ -195,7 +195,10 @@ fn look_into(candidate: &Observed, since: Instant) -> ProcResult<Look> {
         Ok(Look::Hidden(HiddenServer {
             pid,
             uid: uid(pid)?,
-            why: format!("may not read /proc/{pid}/{what}: run as root"),
+            why: format!(
+                "may not read /proc/{pid}/{what}: run as root, or with CAP_SYS_PTRACE and \
+                 CAP_DAC_READ_SEARCH"
+            ),
         }))
     };
     let exe = match &candidate.exe {

@@ -12,9 +12,10 @@ use evictscope_ebpf::{AllocatorCounters, MemberValues, SampleStats, ServerConfig
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::cost::probed_sites;
-use super::RequestedMode;
 use super::burst_log::log_burst;
+use super::options::RequestedMode;
 use super::plans::Plans;
+use super::service::Progress;
 use crate::binary::ProbePlan;
 use crate::export::{ExportedServer, Shared};
 use crate::host::{Identity, Scan, Scanner, Scheduling, ServerProcess, labels, memory};
@@ -44,6 +45,7 @@ pub struct Watcher {
     mode: RequestedMode,
     budget: OverheadBudget,
     shared: Shared,
+    progress: Progress,
     plans: Plans,
     /// Servers to attach to, one in each turn of the loop: attaching takes up to a second, and the
     /// others are to be read meanwhile.
@@ -84,6 +86,7 @@ struct Failure {
 
 impl Watcher {
     /// A watcher that has not looked yet.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of it")]
     pub fn new(
         probes: Probes,
         costs: HitCosts,
@@ -92,6 +95,7 @@ impl Watcher {
         budget: OverheadBudget,
         plans: Plans,
         shared: Shared,
+        progress: Progress,
     ) -> Self {
         Self {
             probes,
@@ -100,6 +104,7 @@ impl Watcher {
             mode,
             budget,
             shared,
+            progress,
             plans,
             pending: VecDeque::new(),
             watched: HashMap::new(),
@@ -134,6 +139,7 @@ impl Watcher {
             if is_ready {
                 self.publish();
             }
+            self.progress.turn();
             let rest = match self.pending.is_empty() {
                 true => SNAPSHOT_INTERVAL.saturating_sub(begun.elapsed()),
                 false => Duration::ZERO,

@@ -1,0 +1,219 @@
+//! The options of `evictscope run`, wherever they are given: on the command line or in the
+//! configuration file, which knows the same ones by the same names.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Deserializer};
+
+use super::super::debug_files::DebugFiles;
+use crate::cli::parse_pattern;
+use crate::host::{DEFAULT_PATTERN, Matcher};
+use crate::telemetry::OverheadBudget;
+
+/// Where HTTP is served unless the user says otherwise: not to be reached from other hosts.
+const DEFAULT_LISTEN: &str = "127.0.0.1:9739";
+/// What every-call mode may cost unless the user says otherwise.
+const DEFAULT_BUDGET: &str = "1%";
+
+/// The options as one place gives them: those that it does not give are empty.
+///
+/// The defaults stand in the texts too, as clap would take its own for given ones; a test compares
+/// them.
+#[derive(Debug, Default, clap::Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Options {
+    /// Address and port to serve HTTP on [default: 127.0.0.1:9739]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
+    #[serde(deserialize_with = "address")]
+    listen: Option<SocketAddr>,
+    /// TLS and passwords for HTTP, in the format of Prometheus' exporter-toolkit; taken up again
+    /// when it changes [default: neither]
+    #[arg(long, value_name = "FILE")]
+    web_config: Option<PathBuf>,
+    /// Which eviction calls to probe [default: auto]
+    #[arg(long, value_enum)]
+    probe_mode: Option<RequestedMode>,
+    /// In probe mode auto: the share of a server's main thread up to which every call is probed,
+    /// such as 1% or 0.01. Probes on evicting calls stay whatever they cost [default: 1%]
+    #[arg(long, value_name = "SHARE")]
+    #[serde(deserialize_with = "budget")]
+    overhead_budget: Option<OverheadBudget>,
+    /// Regular expression: a process whose command name, executable's name or argument 0 it
+    /// matches is a server (sentinels and forked children never are)
+    /// [default: ^(redis-server|valkey-server|keydb-server)$]
+    #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
+    #[serde(deserialize_with = "pattern")]
+    process_match: Option<Matcher>,
+    /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the
+    /// executable) before /usr/lib/debug; may be given several times
+    #[arg(long, value_name = "DIR")]
+    debug_dir: Option<Vec<PathBuf>>,
+}
+
+/// The probe mode as the user asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestedMode {
+    /// Each server for itself: evicting-only at first and under load, every-call while that costs
+    /// less than --overhead-budget
+    Auto,
+    /// Count and time every call, no-op or not: costs every command that a server executes about a
+    /// microsecond
+    EveryCall,
+    /// Only calls that evict: a server below its limit pays nothing
+    EvictingOnly,
+}
+
+/// What the daemon is to do: every option has its value.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where HTTP is served.
+    pub listen: SocketAddr,
+    /// The file that says how HTTP is protected, where there is one.
+    pub web_config: Option<PathBuf>,
+    /// Which eviction calls to probe.
+    pub probe_mode: RequestedMode,
+    /// What every-call mode may cost, in probe mode auto.
+    pub overhead_budget: OverheadBudget,
+    /// Which processes are servers.
+    pub process_match: Matcher,
+    /// Where debug files are.
+    pub debug_files: DebugFiles,
+}
+
+impl Options {
+    /// These where they are given, else the others.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            web_config: self.web_config.or(other.web_config),
+            probe_mode: self.probe_mode.or(other.probe_mode),
+            overhead_budget: self.overhead_budget.or(other.overhead_budget),
+            process_match: self.process_match.or(other.process_match),
+            debug_dir: self.debug_dir.or(other.debug_dir),
+        }
+    }
+
+    /// The same, with relative paths taken from `directory`.
+    pub fn relative_to(self, directory: &Path) -> Self {
+        let absolute = |path: PathBuf| directory.join(path);
+        Self {
+            web_config: self.web_config.map(absolute),
+            debug_dir: self
+                .debug_dir
+                .map(|paths| paths.into_iter().map(absolute).collect()),
+            ..self
+        }
+    }
+
+    /// What they come to.
+    ///
+    /// # Errors
+    ///
+    /// None from outside: only where a default of this file is wrong, which a test rules out.
+    pub fn settings(self) -> anyhow::Result<Settings> {
+        Ok(Settings {
+            listen: self.listen.map_or_else(|| DEFAULT_LISTEN.parse(), Ok)?,
+            web_config: self.web_config,
+            probe_mode: self.probe_mode.unwrap_or(RequestedMode::Auto),
+            overhead_budget: self
+                .overhead_budget
+                .map_or_else(|| DEFAULT_BUDGET.parse(), Ok)?,
+            process_match: self
+                .process_match
+                .map_or_else(|| parse_pattern(DEFAULT_PATTERN), Ok)?,
+            debug_files: DebugFiles::below(self.debug_dir.unwrap_or_default()),
+        })
+    }
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| {
+        "not an IP address with a port: write 127.0.0.1:9739, or 0.0.0.0:9739 to be reached from other hosts"
+    })
+}
+
+/// A text in the configuration file, parsed as on the command line.
+fn text<'de, D: Deserializer<'de>, T, E: Display>(
+    deserializer: D,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    text(from, parse_address)
+}
+
+fn budget<'de, D: Deserializer<'de>>(from: D) -> Result<Option<OverheadBudget>, D::Error> {
+    text(from, OverheadBudget::from_str)
+}
+
+fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Matcher>, D::Error> {
+    text(from, parse_pattern)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command};
+
+    use super::Options;
+
+    /// `evictscope run` as far as its options go.
+    fn command() -> Command {
+        Options::augment_args(Command::new("run"))
+    }
+
+    #[test]
+    fn the_help_names_the_defaults() -> anyhow::Result<()> {
+        let defaults = Options::default().settings()?;
+        let help = command().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for default in [
+            defaults.listen.to_string().as_str(),
+            "auto",
+            super::DEFAULT_BUDGET,
+            super::DEFAULT_PATTERN,
+        ] {
+            assert!(help.contains(&format!("[default: {default}]")), "{help}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_packaged_file_names_every_option_and_its_default() -> anyhow::Result<()> {
+        let packaged = include_str!("../../../../packaging/config.toml");
+        let defaults = format!("{:?}", Options::default().settings()?);
+        let as_shipped: Options = toml::from_str(packaged)?;
+        assert_eq!(format!("{:?}", as_shipped.settings()?), defaults);
+
+        // As a user makes it: without the marks in front of the options.
+        let mut uncommented = String::new();
+        for line in packaged.lines() {
+            let option = line.strip_prefix('#').filter(|rest| {
+                rest.starts_with(|first: char| first.is_ascii_lowercase()) && rest.contains(" = ")
+            });
+            uncommented.push_str(option.unwrap_or(line));
+            uncommented.push('\n');
+        }
+        let all: Options = toml::from_str(&uncommented)?;
+        assert_eq!(format!("{:?}", all.settings()?), defaults);
+
+        let documented = include_str!("../../../../docs/CONFIGURATION.md");
+        for option in command().get_arguments() {
+            let name = option.get_long().unwrap_or_default();
+            assert!(
+                packaged.contains(&format!("#{name} = "))
+                    || packaged.contains(&format!("# {name} = ")),
+                "{name}"
+            );
+            assert!(documented.contains(&format!("`{name}`")), "{name}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! How HTTP is protected: TLS and passwords, in the format of Prometheus' exporter-toolkit.
+//!
+//! The file, and the certificates and keys that it names, are read again and again: a change takes
+//! effect with the next connection (TLS) or request (passwords). What cannot be used is refused with
+//! the reason, and what was in force stays in force.
+//!
+//! Deliberately absent: of that format, what protects nothing (client certificates that nobody
+//! verifies) and what is not about access (HTTP/2, headers, rate limits, cipher suites). It is
+//! refused, not passed over.
+
+mod access;
+mod listener;
+mod spec;
+mod tls;
+mod users;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+pub use access::guard;
+pub use listener::WebListener;
+use spec::Spec;
+use users::Users;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Why a web configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WebConfigError {
+    /// The file, or one that it names.
+    #[error("cannot read {}: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        why: String,
+    },
+    /// It is no YAML, or has a field that is not known, or a wrong value.
+    #[error("the web configuration {}: {why}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        why: String,
+    },
+    /// What it says of TLS cannot be done.
+    #[error("the web configuration {}, tls_server_config: {why}", path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A password is not hashed as it has to be.
+    #[error(
+        "the web configuration {}, basic_auth_users, {user}: not a bcrypt hash; \
+         `htpasswd -nBC 10 {user}` makes one", path.display()
+    )]
+    Hash {
+        /// The file.
+        path: PathBuf,
+        /// Whose.
+        user: String,
+    },
+}
+
+/// What protects HTTP at one time.
+#[derive(Default)]
+struct Protection {
+    tls: Option<TlsAcceptor>,
+    users: Option<Users>,
+}
+
+/// What protects HTTP now. Clones share it.
+#[derive(Clone)]
+pub struct Web(Arc<watch::Sender<Arc<Protection>>>);
+
+impl Web {
+    /// No protection: open to whoever can reach the address.
+    pub fn open() -> Self {
+        Self::new(Protection::default())
+    }
+
+    fn new(protection: Protection) -> Self {
+        Self(Arc::new(watch::Sender::new(Arc::new(protection))))
+    }
+
+    fn now(&self) -> Arc<Protection> {
+        self.0.borrow().clone()
+    }
+}
+
+/// A file that says how HTTP is protected.
+pub struct WebConfig {
+    path: PathBuf,
+    read: Sources,
+    web: Web,
+}
+
+impl WebConfig {
+    /// Reads the file at `path`, and those that it names.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be read or used, and why.
+    pub fn load(path: &Path) -> Result<Self, WebConfigError> {
+        let read = Sources::read(path);
+        let protection = read.protection(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            read,
+            web: Web::new(protection),
+        })
+    }
+
+    /// What it says, for the HTTP server; it changes as the file does while [`Self::follow`] runs.
+    pub fn web(&self) -> Web {
+        self.web.clone()
+    }
+
+    /// Whether it asks for TLS now.
+    pub fn has_tls(&self) -> bool {
+        self.web.now().tls.is_some()
+    }
+
+    /// Follows changes of the files for ever.
+    pub async fn follow(mut self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.look();
+        }
+    }
+
+    /// Brings what has changed into force, if it can be used.
+    fn look(&mut self) {
+        let read = Sources::read(&self.path);
+        if read == self.read {
+            return;
+        }
+        self.read = read;
+        match self.read.protection(&self.path) {
+            Ok(protection) => {
+                self.web.0.send_replace(Arc::new(protection));
+                tracing::info!("{} has changed and is in force", self.path.display());
+            }
+            Err(error) => {
+                tracing::error!("{error}; what was in force before stays in force");
+            }
+        }
+    }
+}
+
+/// What a protection is made from: the content of the files, or why they cannot be read. Compared
+/// instead of times of change, which are the same for two changes in quick succession.
+#[derive(PartialEq)]
+struct Sources {
+    config: Content,
+    /// Those that the configuration names.
+    named: BTreeMap<PathBuf, Content>,
+}
+
+type Content = Result<Vec<u8>, String>;
+
+impl Sources {
+    fn read(path: &Path) -> Self {
+        let content =
+            |path: &Path| -> Content { std::fs::read(path).map_err(|error| error.to_string()) };
+        let config = content(path);
+        let spec = config.as_ref().ok().and_then(|text| Spec::parse(text).ok());
+        let named = spec.and_then(|spec| spec.tls_server_config);
+        let named = named.into_iter().flat_map(|tls| {
+            let files: Vec<PathBuf> = tls.files().map(|file| beside(path, file)).collect();
+            files
+        });
+        Self {
+            config,
+            named: named
+                .map(|file| {
+                    let content = content(&file);
+                    (file, content)
+                })
+                .collect(),
+        }
+    }
+
+    fn protection(&self, path: &Path) -> Result<Protection, WebConfigError> {
+        let text = self.config.as_ref();
+        let text = text.map_err(|why| unreadable(path, why))?;
+        let spec = Spec::parse(text).map_err(|why| WebConfigError::Syntax {
+            path: path.to_owned(),
+            why,
+        })?;
+        let tls = spec.tls_server_config.as_ref().map(|tls| {
+            tls::acceptor(tls, |file| self.named(&beside(path, file))).map_err(
+                |error| match error {
+                    tls::TlsError::File(error) => error,
+                    tls::TlsError::Unusable(why) => WebConfigError::Tls {
+                        path: path.to_owned(),
+                        why,
+                    },
+                },
+            )
+        });
+        let users = Users::new(spec.basic_auth_users.unwrap_or_default());
+        Ok(Protection {
+            tls: tls.transpose()?,
+            users: users.map_err(|user| WebConfigError::Hash {
+                path: path.to_owned(),
+                user,
+            })?,
+        })
+    }
+
+    /// The content of a file that the configuration names.
+    fn named(&self, file: &Path) -> Result<&[u8], WebConfigError> {
+        match self.named.get(file) {
+            Some(Ok(content)) => Ok(content),
+            Some(Err(why)) => Err(unreadable(file, why)),
+            None => Err(unreadable(file, "it was not read")),
+        }
+    }
+}
+
+/// A path in a file: a relative one starts at the file's directory.
+fn beside(file: &Path, named: &Path) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(named)
+}
+
+fn unreadable(path: &Path, why: &str) -> WebConfigError {
+    WebConfigError::Unreadable {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

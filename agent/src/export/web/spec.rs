@@ -1,0 +1,86 @@
+//! The format of the web configuration, as far as it is supported.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// The whole file.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    pub tls_server_config: Option<TlsSpec>,
+    /// Passwords' bcrypt hashes, by user.
+    pub basic_auth_users: Option<BTreeMap<String, String>>,
+}
+
+/// TLS.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSpec {
+    /// The server's certificate and those between it and the authority's, PEM.
+    pub cert_file: PathBuf,
+    /// Its private key, PEM.
+    pub key_file: PathBuf,
+    /// Whether clients have to show a certificate.
+    #[serde(default)]
+    pub client_auth_type: ClientAuth,
+    /// The authorities of clients' certificates, PEM.
+    pub client_ca_file: Option<PathBuf>,
+    /// The oldest version of TLS that is spoken.
+    #[serde(default)]
+    pub min_version: MinVersion,
+}
+
+/// Whether clients have to show a certificate, in the words of Go's `crypto/tls`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum ClientAuth {
+    /// They need none.
+    #[default]
+    NoClientCert,
+    /// Asked for and not verified: refused, as it protects nothing.
+    RequestClientCert,
+    /// Required and not verified: refused, as it protects nothing.
+    RequireAnyClientCert,
+    /// They need none, but a wrong one is refused.
+    VerifyClientCertIfGiven,
+    /// They need one.
+    RequireAndVerifyClientCert,
+}
+
+/// The oldest version of TLS.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum MinVersion {
+    /// TLS 1.2
+    #[default]
+    #[serde(rename = "TLS12")]
+    Tls12,
+    /// TLS 1.3
+    #[serde(rename = "TLS13")]
+    Tls13,
+}
+
+impl Spec {
+    /// Reads YAML; an empty file asks for nothing.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and in which line; without the line itself, which may be a secret.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+        let options = serde_saphyr::options! { with_snippet: false };
+        let spec: Option<Self> = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| error.to_string())?;
+        Ok(spec.unwrap_or_default())
+    }
+}
+
+impl TlsSpec {
+    /// All files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.cert_file, &self.key_file]
+            .into_iter()
+            .chain(&self.client_ca_file)
+            .map(PathBuf::as_path)
+    }
+}

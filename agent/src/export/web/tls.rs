@@ -1,0 +1,115 @@
+//! From the web configuration to what accepts TLS connections.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
+
+use super::WebConfigError;
+use super::spec::{ClientAuth, MinVersion, TlsSpec};
+
+/// Why TLS cannot be spoken as it is asked for.
+pub enum TlsError {
+    /// A file cannot be read.
+    File(WebConfigError),
+    /// What it says, or what is in a file, does not do.
+    Unusable(String),
+}
+
+impl From<WebConfigError> for TlsError {
+    fn from(error: WebConfigError) -> Self {
+        Self::File(error)
+    }
+}
+
+/// Accepts connections as `spec` says; `read` has the content of the files that it names.
+pub fn acceptor<'a>(
+    spec: &TlsSpec,
+    read: impl Fn(&Path) -> Result<&'a [u8], WebConfigError>,
+) -> Result<TlsAcceptor, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let versions = match spec.min_version {
+        MinVersion::Tls12 => &[&version::TLS13, &version::TLS12][..],
+        MinVersion::Tls13 => &[&version::TLS13],
+    };
+    let chain = certificates(&spec.cert_file, read(&spec.cert_file)?)?;
+    let key = PrivateKeyDer::from_pem_slice(read(&spec.key_file)?)
+        .map_err(|error| unusable(&spec.key_file, "is no private key in PEM", error))?;
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|error| TlsError::Unusable(error.to_string()))?;
+    let builder = match verifier(spec, read, provider)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| unusable(&spec.cert_file, "does not go with key_file", error))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// What judges the certificates of clients; none where they need not have any.
+fn verifier<'a>(
+    spec: &TlsSpec,
+    read: impl Fn(&Path) -> Result<&'a [u8], WebConfigError>,
+    provider: Arc<tokio_rustls::rustls::crypto::CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    let says = |what: &str| Err(TlsError::Unusable(what.to_owned()));
+    let file = match (spec.client_auth_type, &spec.client_ca_file) {
+        (ClientAuth::RequestClientCert | ClientAuth::RequireAnyClientCert, _) => {
+            return says(
+                "client_auth_type: client certificates that are not verified protect nothing; \
+                 write RequireAndVerifyClientCert or VerifyClientCertIfGiven",
+            );
+        }
+        (ClientAuth::NoClientCert, None) => return Ok(None),
+        (ClientAuth::NoClientCert, Some(_)) => {
+            return says(
+                "client_ca_file has no effect without client_auth_type: add \
+                 client_auth_type: RequireAndVerifyClientCert",
+            );
+        }
+        (_, None) => return says("client_auth_type needs client_ca_file"),
+        (_, Some(file)) => file,
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file, read(file)?)? {
+        roots
+            .add(certificate)
+            .map_err(|error| unusable(file, "has a certificate that cannot be used", error))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = match spec.client_auth_type {
+        ClientAuth::VerifyClientCertIfGiven => builder.allow_unauthenticated(),
+        _ => builder,
+    };
+    builder
+        .build()
+        .map(Some)
+        .map_err(|error| unusable(file, "cannot be used", error))
+}
+
+/// The certificates of a file; at least one.
+fn certificates(file: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
+    let certificates =
+        certificates.map_err(|error| unusable(file, "is no certificate in PEM", error))?;
+    match certificates.is_empty() {
+        true => Err(TlsError::Unusable(format!(
+            "{} has no certificate in PEM",
+            file.display()
+        ))),
+        false => Ok(certificates),
+    }
+}
+
+fn unusable(file: &Path, what: &str, why: impl std::fmt::Display) -> TlsError {
+    TlsError::Unusable(format!("{} {what}: {why}", file.display()))
+}

@@ -1,0 +1,144 @@
+//! Who may see the metrics: users and their passwords' bcrypt hashes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bcrypt::HashParts;
+use ring::hmac;
+use ring::rand::SystemRandom;
+use tokio::sync::Semaphore;
+
+/// How many accepted passwords are remembered: bcrypt looks at 72 bytes only, so a user has
+/// many that are right.
+const REMEMBERED: usize = 64;
+
+/// The users.
+pub struct Users {
+    hashes: BTreeMap<String, String>,
+    /// Under which the accepted are remembered: of no use to who reads it.
+    key: hmac::Key,
+    /// Those that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a
+    /// scraper comes every few seconds with the same password.
+    accepted: Mutex<HashSet<Vec<u8>>>,
+    /// One password at a time: whoever guesses is not to take more than a core.
+    turn: Semaphore,
+}
+
+impl Users {
+    /// Users with the hashes of their passwords; none where there are none.
+    ///
+    /// # Errors
+    ///
+    /// The first user whose hash is none of bcrypt's.
+    pub fn new(hashes: BTreeMap<String, String>) -> Result<Option<Self>, String> {
+        if hashes.is_empty() {
+            return Ok(None);
+        }
+        if let Some((user, _)) = hashes
+            .iter()
+            .find(|(_, hash)| hash.parse::<HashParts>().is_err())
+        {
+            return Err(user.clone());
+        }
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        Ok(Some(Self {
+            hashes,
+            // Only where the kernel has no random numbers, and then there is no TLS either.
+            key: key.map_err(|_| "(the kernel gives no random numbers)".to_owned())?,
+            accepted: Mutex::default(),
+            turn: Semaphore::new(1),
+        }))
+    }
+
+    /// Whether this is the password of that user.
+    pub async fn admit(&self, user: &str, password: &str) -> bool {
+        let shown = format!("{user}\0{password}");
+        let shown = hmac::sign(&self.key, shown.as_bytes()).as_ref().to_vec();
+        if self.accepted().contains(&shown) {
+            return true;
+        }
+        let Ok(_turn) = self.turn.acquire().await else {
+            return false;
+        };
+        // Somebody with the same password may have been before.
+        if self.accepted().contains(&shown) {
+            return true;
+        }
+        // A user that there is not takes as long as one with a wrong password, so that nobody learns
+        // who there is.
+        let known = self.hashes.get(user);
+        let Some(hash) = known.or(self.hashes.values().next()).cloned() else {
+            return false;
+        };
+        let password = password.to_owned();
+        let verified = tokio::task::spawn_blocking(move || bcrypt::verify(password, &hash));
+        let right = known.is_some() && matches!(verified.await, Ok(Ok(true)));
+        if right {
+            let mut accepted = self.accepted();
+            if accepted.len() >= REMEMBERED {
+                accepted.clear();
+            }
+            accepted.insert(shown);
+        }
+        right
+    }
+
+    fn accepted(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
+        // A set of whole entries, whoever panicked.
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Instant;
+
+    use super::Users;
+
+    #[tokio::test]
+    async fn only_the_right_password_of_a_user_is_accepted() -> anyhow::Result<()> {
+        // As htpasswd writes it.
+        let hash = bcrypt::hash_with_result("secret", 4)?.format_for_version(bcrypt::Version::TwoY);
+        let users = Users::new(BTreeMap::from([("alice".to_owned(), hash)]));
+        let users = users.map_err(anyhow::Error::msg)?;
+        let users = users.ok_or_else(|| anyhow::anyhow!("no users"))?;
+        for _ in 0..2 {
+            assert!(users.admit("alice", "secret").await);
+            assert!(!users.admit("alice", "secre").await);
+            assert!(!users.admit("bob", "secret").await);
+            assert!(!users.admit("alice\0secret", "").await);
+            assert!(!users.admit("", "").await);
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_scraper_costs_one_hash_only() -> anyhow::Result<()> {
+        let hash = bcrypt::hash("secret", 10)?;
+        let users = Users::new(BTreeMap::from([("alice".to_owned(), hash)]));
+        let users = users.map_err(anyhow::Error::msg)?;
+        let users = users.ok_or_else(|| anyhow::anyhow!("no users"))?;
+        let begun = Instant::now();
+        assert!(users.admit("alice", "secret").await);
+        let first = begun.elapsed();
+        let begun = Instant::now();
+        for _ in 0..10 {
+            assert!(users.admit("alice", "secret").await);
+        }
+        assert!(begun.elapsed() < first, "{:?} {first:?}", begun.elapsed());
+        Ok(())
+    }
+
+    #[test]
+    fn a_password_that_is_not_hashed_is_refused() {
+        for wrong in ["secret", "", "$2y$10$short", "$1$abc$def"] {
+            let users = BTreeMap::from([("alice".to_owned(), wrong.to_owned())]);
+            assert!(
+                Users::new(users).is_err_and(|user| user == "alice"),
+                "{wrong}"
+            );
+        }
+        assert!(matches!(Users::new(BTreeMap::new()), Ok(None)));
+    }
+}

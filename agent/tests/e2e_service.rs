@@ -1,0 +1,280 @@
+//! End to end: the agent under the restrictions of `packaging/evictscope.service`, watching servers of
+//! other users, and what it tells the service manager.
+//!
+//! Needs root and BPF: `cargo xtask test` runs these where they can run.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use procfs::process::{Process, Task};
+use support::redis::Redis;
+use support::scrape::Scrape;
+use support::unit::{self, Unit};
+use support::{free_port, sandbox, within};
+use tempfile::TempDir;
+
+/// The watchdog's period in these tests.
+const WATCHDOG: Duration = Duration::from_secs(2);
+/// The most exposure that `systemd-analyze security` may find, in tenths.
+const MOST_EXPOSURE: &str = "24";
+
+/// The service manager's side: where the agent reports to.
+struct Manager {
+    socket: UnixDatagram,
+    directory: TempDir,
+}
+
+impl Manager {
+    fn new() -> anyhow::Result<Self> {
+        // As systemd's, it is below /run: everywhere else is hidden or the agent's own.
+        let directory = tempfile::tempdir_in("/run")?;
+        let path = directory.path().join("notify");
+        let socket = UnixDatagram::bind(&path)?;
+        for path in [directory.path(), &path] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?;
+        }
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        Ok(Self { socket, directory })
+    }
+
+    /// What is said within `time`, one entry for each line.
+    fn hear(&self, time: Duration) -> Vec<String> {
+        let (begun, mut heard) = (Instant::now(), Vec::new());
+        let mut buffer = [0; 4096];
+        while begun.elapsed() < time {
+            if let Ok(length) = self.socket.recv(&mut buffer) {
+                let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                heard.extend(text.lines().map(str::to_owned));
+            }
+        }
+        heard
+    }
+
+    fn wait_for(&self, state: &str, limit: Duration) -> anyhow::Result<()> {
+        within(limit, state, || {
+            let heard = self.hear(Duration::from_millis(50));
+            Ok(heard.iter().any(|line| line == state).then_some(()))
+        })?;
+        Ok(())
+    }
+}
+
+/// An agent under the unit's restrictions, which ends when it is dropped.
+struct Service {
+    child: Child,
+    port: u16,
+    manager: Manager,
+}
+
+impl Service {
+    fn start() -> anyhow::Result<Self> {
+        let (manager, port) = (Manager::new()?, free_port()?);
+        let listen = format!("--listen=127.0.0.1:{port}");
+        let child = sandbox::command(&Unit::read()?, "under_the_filter_of_the_unit", &[&listen])?
+            .env("NOTIFY_SOCKET", manager.directory.path().join("notify"))
+            .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let service = Self {
+            child,
+            port,
+            manager,
+        };
+        service
+            .manager
+            .wait_for("READY=1", Duration::from_secs(20))?;
+        Ok(service)
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<String> {
+        let url = format!("http://127.0.0.1:{}{path}", self.port);
+        Ok(ureq::get(&url).call()?.body_mut().read_to_string()?)
+    }
+
+    fn scrape(&self) -> anyhow::Result<Scrape> {
+        Scrape::parse(&self.get("/metrics")?)
+    }
+
+    fn pid(&self) -> anyhow::Result<Pid> {
+        Ok(Pid::from_raw(self.child.id().try_into()?))
+    }
+
+    fn threads(&self) -> anyhow::Result<Vec<Task>> {
+        let process = Process::new(self.child.id().try_into()?)?;
+        Ok(process.tasks()?.collect::<Result<_, _>>()?)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server of a user who is neither root nor the agent's.
+fn server_of(uid: u32) -> anyhow::Result<Redis> {
+    let mut program = Command::new("redis-server");
+    program.uid(uid).gid(uid);
+    Redis::start_program(program, &["--dir", "/"])
+}
+
+#[test]
+#[ignore = "run by the tests below, in processes of their own"]
+fn under_the_filter_of_the_unit() -> anyhow::Result<()> {
+    sandbox::enter()
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::Result<()> {
+    let before = server_of(64_001)?;
+    let service = Service::start()?;
+    ensure!(
+        service.scrape()?.has_server(&before.name()),
+        "ready without its server"
+    );
+    let later = server_of(64_002)?;
+    within(Duration::from_secs(3), "the later server is seen", || {
+        Ok(service.scrape()?.has_server(&later.name()).then_some(()))
+    })?;
+    for redis in [&before, &later] {
+        redis.write_keys(200_000)?;
+        let evicted = redis.info("evicted_keys")?;
+        ensure!(evicted > 1_000.0, "{evicted} keys evicted");
+        let name = redis.name();
+        let server = [("server", name.as_str())];
+        within(Duration::from_secs(3), "all evictions are counted", || {
+            let scrape = service.scrape()?;
+            let counted = scrape.sum("evictscope_evicted_keys_total", &server)?;
+            let calls = scrape.sum("evictscope_mem_tofree_bytes_count", &server)?;
+            Ok((counted == evicted && calls > 0.0).then_some(()))
+        })?;
+    }
+
+    let unit = Unit::read()?;
+    let allowed = unit
+        .one("CapabilityBoundingSet")?
+        .split_whitespace()
+        .map(capability_bit);
+    let allowed = allowed.sum::<anyhow::Result<u64>>()?;
+    let threads = service.threads()?;
+    ensure!(
+        threads
+            .iter()
+            .any(|task| task.stat().is_ok_and(|stat| stat.comm == "watcher"))
+    );
+    for task in threads {
+        let status = task.status()?;
+        ensure!(
+            status.capprm == allowed && status.capeff == allowed,
+            "{:x}",
+            status.capprm
+        );
+        ensure!(status.capinh == 0 && status.capamb == Some(0));
+        ensure!(status.capbnd == Some(allowed));
+        ensure!(status.nonewprivs == Some(1) && status.seccomp == Some(2));
+        ensure!(status.euid == 64_999 && status.egid == 64_999 && status.groups.is_empty());
+        // Of MemoryMax, half at most; kilobytes.
+        ensure!(
+            status.vmhwm.is_some_and(|peak| peak < 256 << 10),
+            "{:?}",
+            status.vmhwm
+        );
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_says_when_it_is_ready_when_it_lives_and_when_it_ends() -> anyhow::Result<()> {
+    let _server = server_of(64_001)?;
+    let mut service = Service::start()?;
+    let signs = |time| {
+        let heard = service.manager.hear(time);
+        heard.iter().filter(|line| *line == "WATCHDOG=1").count()
+    };
+    let alive = signs(2 * WATCHDOG);
+    ensure!(
+        (6..=10).contains(&alive),
+        "{alive} signs of life in two periods"
+    );
+
+    // The watcher alone is stopped: HTTP still answers, but nobody watches any more.
+    let threads = service.threads()?;
+    let watcher = threads
+        .iter()
+        .find(|task| task.stat().is_ok_and(|stat| stat.comm == "watcher"));
+    let watcher = Pid::from_raw(watcher.context("no watcher")?.tid);
+    ptrace::seize(watcher, ptrace::Options::empty())?;
+    ptrace::interrupt(watcher)?;
+    waitpid(watcher, Some(WaitPidFlag::__WALL))?;
+    // One may be on its way.
+    signs(WATCHDOG / 2);
+    let hung = signs(2 * WATCHDOG);
+    service.get("/-/healthy")?;
+    ptrace::detach(watcher, None)?;
+    ensure!(hung == 0, "{hung} signs of life though the watcher hangs");
+    service.manager.wait_for("WATCHDOG=1", WATCHDOG)?;
+
+    kill(service.pid()?, Signal::SIGTERM)?;
+    service
+        .manager
+        .wait_for("STOPPING=1", Duration::from_secs(1))?;
+    let status = service.child.wait()?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs systemd's programs"]
+fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let copy = directory.path().join("evictscope.service");
+    // The program is not installed where the unit says, nor is the manual.
+    let text = std::fs::read_to_string(unit::path())?;
+    let text = text.replace("/usr/bin/evictscope", env!("CARGO_BIN_EXE_evictscope"));
+    std::fs::write(&copy, text)?;
+    for arguments in [
+        &["verify", "--man=no", "--recursive-errors=one"][..],
+        &[
+            "security",
+            "--offline=true",
+            "--no-pager",
+            "--threshold",
+            MOST_EXPOSURE,
+        ],
+    ] {
+        let output = Command::new("systemd-analyze")
+            .args(arguments)
+            .arg(&copy)
+            .output();
+        let output = output.context("cannot run systemd-analyze; `apt-get install systemd`")?;
+        let all = [output.stdout, output.stderr].concat();
+        let all = String::from_utf8_lossy(&all);
+        ensure!(output.status.success(), "{arguments:?}: {all}");
+        ensure!(arguments[0] != "verify" || all.is_empty(), "{all}");
+    }
+    Ok(())
+}
+
+/// From the kernel's `capability.h`.
+fn capability_bit(name: &str) -> anyhow::Result<u64> {
+    Ok(1 << match name {
+        "CAP_DAC_READ_SEARCH" => 2,
+        "CAP_SYS_PTRACE" => 19,
+        "CAP_SYS_ADMIN" => 21,
+        _ => anyhow::bail!("which number has {name}?"),
+    })
+}

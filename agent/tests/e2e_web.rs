@@ -1,0 +1,274 @@
+//! End to end: HTTP under a web configuration, as curl sees it.
+//!
+//! Needs root and BPF: `cargo xtask test` runs these where they can run.
+
+mod support;
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
+use support::agent::evictscope;
+use support::{free_port, within};
+use tempfile::TempDir;
+
+/// How long a change may take to be in force.
+const NOTICED: Duration = Duration::from_secs(5);
+
+/// An authority that can be trusted or not.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> anyhow::Result<Self> {
+        let mut params = CertificateParams::default();
+        // By default it would have the name of what it signs, which looks self-signed then.
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "an authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Ok(Self(CertifiedIssuer::self_signed(
+            params,
+            KeyPair::generate()?,
+        )?))
+    }
+
+    /// Writes its certificate.
+    fn write(&self, directory: &Path, name: &str) -> anyhow::Result<()> {
+        Ok(std::fs::write(
+            directory.join(format!("{name}.crt")),
+            self.0.pem(),
+        )?)
+    }
+
+    /// Writes a certificate for `subject` and its key.
+    fn issue(&self, directory: &Path, name: &str, subject: &str) -> anyhow::Result<()> {
+        let key = KeyPair::generate()?;
+        let params = CertificateParams::new(vec![subject.to_owned()])?;
+        let certificate = params.signed_by(&key, &self.0)?;
+        std::fs::write(directory.join(format!("{name}.crt")), certificate.pem())?;
+        std::fs::write(directory.join(format!("{name}.key")), key.serialize_pem())?;
+        Ok(())
+    }
+}
+
+/// An agent with a web configuration; ends when it is dropped.
+struct Agent {
+    child: Child,
+    port: u16,
+    directory: TempDir,
+}
+
+impl Agent {
+    /// Starts one in a directory that `prepare` fills; the configuration is `web.yml` there.
+    fn start(prepare: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<Self> {
+        let (directory, port) = (tempfile::tempdir()?, free_port()?);
+        prepare(directory.path())?;
+        let log = File::create(directory.path().join("log"))?;
+        let child = evictscope()
+            .args([
+                "run",
+                "--listen",
+                &format!("127.0.0.1:{port}"),
+                "--web-config",
+            ])
+            .arg(directory.path().join("web.yml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        let mut agent = Self {
+            child,
+            port,
+            directory,
+        };
+        within(Duration::from_secs(10), "the agent serves", || {
+            let ended = agent.child.try_wait()?;
+            ensure!(ended.is_none(), "evictscope ended: {}", agent.log()?);
+            Ok(agent.log()?.contains("serving http").then_some(()))
+        })?;
+        Ok(agent)
+    }
+
+    fn write(&self, text: &str) -> anyhow::Result<()> {
+        Ok(std::fs::write(self.directory.path().join("web.yml"), text)?)
+    }
+
+    fn log(&self) -> anyhow::Result<String> {
+        Ok(std::fs::read_to_string(self.directory.path().join("log"))?)
+    }
+
+    /// The status that curl gets for /metrics; 0 where there is no answer.
+    fn status(&self, scheme: &str, options: &[&str]) -> anyhow::Result<u16> {
+        let output = Command::new("curl")
+            .current_dir(self.directory.path())
+            .args([
+                "--silent",
+                "--show-error",
+                "--output",
+                "/dev/null",
+                "--max-time",
+                "5",
+            ])
+            .args(["--write-out", "%{http_code}"])
+            .args(options)
+            .arg(format!("{scheme}://localhost:{}/metrics", self.port))
+            .output()
+            .context("cannot run curl; `apt-get install curl`")?;
+        Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+    }
+
+    /// Waits until curl gets this status.
+    fn becomes(&self, status: u16, scheme: &str, options: &[&str]) -> anyhow::Result<()> {
+        within(NOTICED, &format!("{scheme} {options:?}: {status}"), || {
+            Ok((self.status(scheme, options)? == status).then_some(()))
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+/// As `htpasswd -nbBC 10 alice secret` writes it, but for the hash.
+const USERS: &str = "basic_auth_users:\n  alice: $2y$10$ALICE\n";
+
+fn users() -> anyhow::Result<String> {
+    let hash = bcrypt::hash_with_result("secret", 10)?.format_for_version(bcrypt::Version::TwoY);
+    Ok(USERS.replace("$2y$10$ALICE", &hash))
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
+    let (authority, other) = (Authority::new()?, Authority::new()?);
+    let users = users()?;
+    let agent = Agent::start(|directory| {
+        authority.write(directory, "authority")?;
+        other.write(directory, "other")?;
+        authority.issue(directory, "server", "localhost")?;
+        Ok(std::fs::write(
+            directory.join("web.yml"),
+            format!("{TLS}{users}"),
+        )?)
+    })?;
+    let trusting = ["--cacert", "authority.crt"];
+    let with = |more: &[&'static str]| [&trusting[..], more].concat();
+    let alice = with(&["--user", "alice:secret"]);
+
+    ensure!(agent.status("https", &alice)? == 200);
+    for wrong in [
+        &[][..],
+        &["--user", "alice:Secret"],
+        &["--user", "bob:secret"],
+    ] {
+        ensure!(agent.status("https", &with(wrong))? == 401, "{wrong:?}");
+    }
+    ensure!(agent.status("https", &with(&["--header", "Authorization: Basic !"]))? == 401);
+    ensure!(
+        agent.status("http", &["--user", "alice:secret"])? == 0,
+        "answers without TLS"
+    );
+    ensure!(
+        agent.status(
+            "https",
+            &["--cacert", "other.crt", "--user", "alice:secret"]
+        )? == 0
+    );
+
+    // A file that is wrong changes nothing, and its reason is said once.
+    agent.write(&format!("{TLS}basic_auth_users:\n  alice: secret\n"))?;
+    within(NOTICED, "the wrong file is noticed", || {
+        Ok(agent
+            .log()?
+            .contains("alice: not a bcrypt hash")
+            .then_some(()))
+    })?;
+    std::thread::sleep(NOTICED);
+    let log = agent.log()?;
+    ensure!(log.matches("stays in force").count() == 1, "{log}");
+    ensure!(agent.status("https", &alice)? == 200);
+    ensure!(agent.status("https", &trusting)? == 401);
+
+    // Another certificate, from another authority, without a restart.
+    agent.write(&format!("{TLS}{users}"))?;
+    other.issue(agent.directory.path(), "server", "localhost")?;
+    agent.becomes(
+        200,
+        "https",
+        &["--cacert", "other.crt", "--user", "alice:secret"],
+    )?;
+    ensure!(agent.status("https", &alice)? == 0);
+
+    // No users, then no TLS either.
+    agent.write(TLS)?;
+    agent.becomes(200, "https", &["--cacert", "other.crt"])?;
+    agent.write("")?;
+    agent.becomes(200, "http", &[])?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn clients_show_a_certificate_and_speak_a_new_tls() -> anyhow::Result<()> {
+    let (authority, other) = (Authority::new()?, Authority::new()?);
+    let agent = Agent::start(|directory| {
+        authority.write(directory, "authority")?;
+        authority.issue(directory, "server", "localhost")?;
+        authority.issue(directory, "client", "prometheus")?;
+        other.issue(directory, "stranger", "prometheus")?;
+        let asked =
+            "  client_ca_file: authority.crt\n  client_auth_type: RequireAndVerifyClientCert\n";
+        Ok(std::fs::write(
+            directory.join("web.yml"),
+            format!("{TLS}{asked}"),
+        )?)
+    })?;
+    let with = |more: &[&'static str]| [&["--cacert", "authority.crt"], more].concat();
+    let client = with(&["--cert", "client.crt", "--key", "client.key"]);
+    let old = [&client[..], &["--tls-max", "1.2"]].concat();
+    ensure!(agent.status("https", &client)? == 200);
+    ensure!(agent.status("https", &old)? == 200);
+    ensure!(
+        agent.status("https", &with(&[]))? == 0,
+        "answers without a certificate"
+    );
+    let stranger = with(&["--cert", "stranger.crt", "--key", "stranger.key"]);
+    ensure!(agent.status("https", &stranger)? == 0, "answers a stranger");
+
+    agent.write(&format!("{TLS}  min_version: TLS13\n"))?;
+    agent.becomes(200, "https", &with(&[]))?;
+    ensure!(agent.status("https", &old)? == 0, "speaks TLS 1.2");
+    Ok(())
+}
+
+#[test]
+fn a_wrong_web_configuration_does_not_start() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("web.yml");
+    std::fs::write(&file, TLS)?;
+    for check in [&["--check-config"][..], &[]] {
+        let output = evictscope()
+            .args(["run", "--web-config"])
+            .arg(&file)
+            .args(check)
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{}: {said}", output.status);
+        ensure!(
+            said.contains("cannot read") && said.contains("server.crt"),
+            "{said}"
+        );
+    }
+    Ok(())
+}
