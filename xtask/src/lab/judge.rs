@@ -155,6 +155,7 @@ mod tests {
 
     fn burst() -> Burst {
         Burst {
+            server: "7001".to_owned(),
             start: 1_010.1,
             end: 1_012.9,
             throughput_ratio: Some(0.31),
