@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use prometheus_parse::{Sample, Scrape, Value};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use ureq::Agent;
 
 use crate::histogram::Histogram;
@@ -55,10 +55,7 @@ impl Client {
             .context("the agent's bursts are not as docs/API.md describes them")?;
         let names = names(port, pid);
         let own = answer.bursts.into_iter();
-        Ok(own
-            .filter(|listed| names.contains(&listed.server))
-            .map(ListedBurst::read)
-            .collect())
+        Ok(own.filter(|burst| names.contains(&burst.server)).collect())
     }
 
     /// Reads what there is about one server.
@@ -91,11 +88,15 @@ fn names(port: u16, pid: u32) -> [String; 2] {
 }
 
 /// A finished burst, of what docs/API.md says about it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Burst {
+    /// What the agent calls the server.
+    pub server: String,
     /// Seconds since 1970.
+    #[serde(deserialize_with = "unix_seconds")]
     pub start: f64,
     /// Seconds since 1970.
+    #[serde(deserialize_with = "unix_seconds")]
     pub end: f64,
     /// Throughput in it by that of the minute before.
     pub throughput_ratio: Option<f64>,
@@ -109,37 +110,14 @@ pub struct Burst {
     pub reason: String,
 }
 
+fn unix_seconds<'de, D: Deserializer<'de>>(time: D) -> Result<f64, D::Error> {
+    let time = Timestamp::deserialize(time)?;
+    Ok(time.as_millisecond() as f64 / 1e3)
+}
+
 #[derive(Deserialize)]
 struct Bursts {
-    bursts: Vec<ListedBurst>,
-}
-
-/// As it comes.
-#[derive(Deserialize)]
-struct ListedBurst {
-    server: String,
-    start: Timestamp,
-    end: Timestamp,
-    throughput_ratio: Option<f64>,
-    client_buffers_peak_bytes: Option<u64>,
-    reclaimed_bytes: Option<u64>,
-    kind: String,
-    reason: String,
-}
-
-impl ListedBurst {
-    fn read(self) -> Burst {
-        let seconds = |time: Timestamp| time.as_millisecond() as f64 / 1e3;
-        Burst {
-            start: seconds(self.start),
-            end: seconds(self.end),
-            throughput_ratio: self.throughput_ratio,
-            client_buffers_peak_bytes: self.client_buffers_peak_bytes,
-            reclaimed_bytes: self.reclaimed_bytes,
-            kind: self.kind,
-            reason: self.reason,
-        }
-    }
+    bursts: Vec<Burst>,
 }
 
 /// The series about one server.

@@ -65,13 +65,8 @@ struct Block {
 pub(super) fn svg(server: &str, timeline: &Timeline) -> Result<String, DrawError> {
     let mut text = String::new();
     draw(server, timeline, &mut text).map_err(|error| DrawError(error.to_string()))?;
-    let inside = text.find('>').map_or(0, |end| end + 1);
-    let inside = match text.find("<svg") {
-        Some(begin) => text[begin..]
-            .find('>')
-            .map_or(inside, |end| begin + end + 1),
-        None => inside,
-    };
+    let begin = text.find("<svg").unwrap_or(0);
+    let inside = text[begin..].find('>').map_or(0, |end| begin + end + 1);
     text.insert_str(inside, STYLE);
     Ok(text)
 }

@@ -154,12 +154,20 @@ impl Cycle {
         if now.at.saturating_sub(ended) < QUIET {
             return None;
         }
-        if meter.fell_until() > ended {
-            self.clock.enter(Phase::Reclaim, ended);
+        let Some(burst) = self.leave_saturated(ended) else {
             return self.watch_reclaim(now);
+        };
+        self.clock.credit(now.at);
+        Some(burst)
+    }
+
+    /// The last evicting call ended at `ended`: the burst, where no reclaim follows.
+    fn leave_saturated(&mut self, ended: Duration) -> Option<Burst> {
+        if self.open.as_ref()?.fell_until() > ended {
+            self.clock.enter(Phase::Reclaim, ended);
+            return None;
         }
         self.clock.enter(Phase::NotSaturated, ended);
-        self.clock.credit(now.at);
         self.open.take().map(Meter::finish)
     }
 
@@ -184,12 +192,7 @@ impl Cycle {
         meter.saw(before, ended.max(meter.ended()));
         let ended = meter.ended();
         self.clock.credit(ended);
-        if meter.fell_until() > ended {
-            self.clock.enter(Phase::Reclaim, ended);
-            return None;
-        }
-        self.clock.enter(Phase::NotSaturated, ended);
-        self.open.take().map(Meter::finish)
+        self.leave_saturated(ended)
     }
 
     fn keep(&mut self, burst: Burst) -> Arc<Burst> {

@@ -155,7 +155,7 @@ impl Meter {
             .front()
             .filter(|mark| mark.at + SECOND <= now.at);
         if let Some(from) = second_ago
-            && let Some(rate) = command_rate(from, &now)
+            && let Some(rate) = rate(from, &now, |marks| marks.commands)
         {
             self.slowest_rate = Some(self.slowest_rate.map_or(rate, |slowest| slowest.min(rate)));
         }
@@ -183,14 +183,10 @@ impl Meter {
     pub fn finish(self) -> Burst {
         let growth = |from: Option<f64>, to: Option<f64>| Some((to? - from?).max(0.0));
         let (from, to) = self.measured();
-        // A burst of a single call can be shorter than a microsecond; no rate is made of that.
-        let seconds = to.at.saturating_sub(from.at).as_secs_f64();
-        let rate =
-            |from, to| Some(growth(from, to)? / Some(seconds).filter(|seconds| *seconds > 1e-6)?);
-        let during = command_rate(&from, &to);
-        let share = |from, to| Some(rate(from, to)? / 1e9);
-        let eviction = share(from.cpu_eviction_ns, to.cpu_eviction_ns);
-        let other = share(from.cpu_other_ns, to.cpu_other_ns);
+        let during = rate(&from, &to, |marks| marks.commands);
+        let share = |counter| Some(rate(&from, &to, counter)? / 1e9);
+        let eviction = share(|marks| marks.cpu_eviction_ns);
+        let other = share(|marks| marks.cpu_other_ns);
         let cpu = eviction
             .zip(other)
             .map(|(eviction, other)| eviction + other);
@@ -213,7 +209,7 @@ impl Meter {
             memory_end: bytes(self.end.used_memory),
             memory_after: bytes(self.falling.lowest),
             cpu_share: cpu,
-            waiting_share: share(from.waiting_ns, to.waiting_ns),
+            waiting_share: share(|marks| marks.waiting_ns),
             eviction_cpu_share: eviction
                 .zip(cpu.filter(|cpu| *cpu > 0.0))
                 .map(|(eviction, cpu)| eviction / cpu),
@@ -221,12 +217,12 @@ impl Meter {
     }
 }
 
-/// Commands a second between two moments. A burst of a single call can be shorter than a microsecond;
-/// no rate is made of that.
-fn command_rate(from: &Marks, to: &Marks) -> Option<f64> {
+/// How much a counter rises a second between two moments. A burst of a single call can be shorter than a
+/// microsecond; no rate is made of that.
+fn rate(from: &Marks, to: &Marks, counter: fn(&Marks) -> Option<f64>) -> Option<f64> {
     let seconds = to.at.saturating_sub(from.at).as_secs_f64();
-    let commands = (to.commands? - from.commands?).max(0.0);
-    (seconds > 1e-6).then(|| commands / seconds)
+    let rise = (counter(to)? - counter(from)?).max(0.0);
+    (seconds > 1e-6).then(|| rise / seconds)
 }
 
 fn higher(left: Option<f64>, right: Option<f64>) -> Option<f64> {

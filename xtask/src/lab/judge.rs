@@ -1,4 +1,8 @@
 //! What the agent says, beside what the record shows.
+//!
+//! The memory that was reclaimed is shown, but not judged. While a backlog is worked off, memory swells and
+//! shrinks by tens of MiB in each round of the server's event loop; the record (in the middle of rounds)
+//! and the agent (at any moment) meet it at its lowest by chance, and differed by up to 17 % of 34 MiB.
 
 use std::fmt::Write as _;
 
@@ -9,7 +13,7 @@ use crate::scrape::Burst;
 
 /// How far off the beginning and the end of a burst may be, seconds.
 const TIME: f64 = 0.2;
-/// How far off amounts may be, as a share of what the record shows, beside the record's own uncertainty.
+/// How far off amounts may be, as a share of what the record shows.
 const AMOUNT: f64 = 0.1;
 /// A burst of the agent's that begins this close to one of the record is that one, seconds.
 const SAME: f64 = 1.0;
@@ -109,10 +113,9 @@ fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
         ((agent - record).abs() > TIME)
             .then(|| format!("its {what} is {:+.3} s off", agent - record))
     };
-    let amount = |what: &str, agent: Option<f64>, record: Option<f64>, uncertainty: f64| {
+    let amount = |what: &str, agent: Option<f64>, record: Option<f64>| {
         let record = record?;
-        let far = AMOUNT * record + uncertainty;
-        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= far);
+        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= AMOUNT * record);
         (!is_near).then(|| match agent {
             Some(agent) => format!("its {what} is {agent:.3}, by the record {record:.3}"),
             None => format!("its {what} is not known, by the record {record:.3}"),
@@ -122,23 +125,11 @@ fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
     [
         time("beginning", burst.start, cycle.start),
         time("end", burst.end, cycle.end),
-        amount(
-            "throughput ratio",
-            burst.throughput_ratio,
-            ratio(cycle),
-            0.0,
-        ),
+        amount("throughput ratio", burst.throughput_ratio, ratio(cycle)),
         amount(
             "peak of client buffers",
             bytes(burst.client_buffers_peak_bytes),
             bytes(Some(cycle.client_buffers_peak)),
-            0.0,
-        ),
-        amount(
-            "reclaimed memory",
-            bytes(burst.reclaimed_bytes),
-            bytes(Some(cycle.reclaimed)),
-            cycle.memory_after_uncertainty as f64,
         ),
     ]
     .into_iter()
@@ -164,6 +155,7 @@ mod tests {
 
     fn burst() -> Burst {
         Burst {
+            server: "7001".to_owned(),
             start: 1_010.1,
             end: 1_012.9,
             throughput_ratio: Some(0.31),
@@ -186,13 +178,12 @@ mod tests {
 
     #[test]
     fn each_value_is_compared() {
-        let changes: [fn(&mut Burst); 7] = [
+        let changes: [fn(&mut Burst); 6] = [
             |burst| burst.start -= 0.4,
             |burst| burst.end += 0.4,
             |burst| burst.throughput_ratio = Some(0.34),
             |burst| burst.throughput_ratio = None,
             |burst| burst.client_buffers_peak_bytes = Some(100 << 20),
-            |burst| burst.reclaimed_bytes = Some(20 << 20),
             |burst| burst.kind = "plain".to_owned(),
         ];
         for (number, change) in changes.into_iter().enumerate() {

@@ -30,6 +30,10 @@ const FILLED_AT_FIRST: f64 = 0.6;
 /// Keys by which it is measured what a key takes.
 const FIRST_KEYS: u64 = 50_000;
 
+/// Keys that are filled in before it is looked again how full the server is: its hash tables grow by
+/// megabytes at once.
+const FILLED_AT_ONCE: u64 = 10_000;
+
 /// How long the capacity is measured each time.
 const CALIBRATION: Duration = Duration::from_millis(1500);
 
@@ -162,8 +166,13 @@ pub fn prepare(
     run_for(&mut generator, Pace::Rate(rate), WARM_UP)?;
     generator.settle(SETTLE)?;
     step("filling up")?;
-    let missing = keys(parameters.filled, sample()?.used_memory);
-    filler.fill(generator.workload(), missing)?;
+    loop {
+        let missing = keys(parameters.filled, sample()?.used_memory);
+        filler.fill(generator.workload(), missing.min(FILLED_AT_ONCE))?;
+        if missing <= FILLED_AT_ONCE {
+            break;
+        }
+    }
     step("starting the load")?;
     Ok(Ready {
         generator,

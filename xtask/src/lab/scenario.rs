@@ -82,7 +82,7 @@ const BURST: Parameters = Parameters {
         ttl_seconds: 900.0,
     },
     share_of_capacity: 0.45,
-    filled: 290 * MIB,
+    filled: 278 * MIB,
     stall: None,
 };
 

@@ -126,7 +126,8 @@ pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
             .cycles
             .iter()
             .map(|cycle| cycle.saturated_seconds)
-            .sum();
+            // An empty sum is -0.
+            .fold(0.0, |sum, seconds| sum + seconds);
         format!("{:.1} %", 100.0 * seconds / outcome.seconds)
     };
     let slowest = |outcome: &Outcome| {
