@@ -1,11 +1,12 @@
 //! Where things are in this checkout, and the cargo that runs this.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 /// The root of the checkout.
 pub fn root() -> &'static Path {
@@ -33,4 +34,26 @@ pub fn target_directory() -> Result<PathBuf> {
 /// The agent's release binary: there once `build` has run.
 pub fn agent_binary() -> Result<PathBuf> {
     Ok(target_directory()?.join("release/evictscope"))
+}
+
+/// The files in a directory that have this extension, by name; there must be one.
+pub fn files_ending(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("cannot list {}", directory.display()))?
+            .path();
+        if path.extension().is_some_and(|found| found == extension) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    ensure!(
+        !files.is_empty(),
+        "there is no *.{extension} in {}",
+        directory.display()
+    );
+    Ok(files)
 }

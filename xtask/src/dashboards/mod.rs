@@ -75,29 +75,7 @@ fn directory() -> PathBuf {
 
 /// The dashboards in a directory, by name.
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
-    with_extension(directory, "json")
-}
-
-/// The files in a directory whose names end so, by name.
-fn with_extension(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let entries =
-        fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry
-            .with_context(|| format!("cannot list {}", directory.display()))?
-            .path();
-        if path.extension().is_some_and(|found| found == extension) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    ensure!(
-        !files.is_empty(),
-        "there is no *.{extension} in {}",
-        directory.display()
-    );
-    Ok(files)
+    workspace::files_ending(directory, "json")
 }
 
 /// The program in `dashboards/src`.

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{go, with_extension};
+use super::go;
 use crate::workspace;
 
 /// Where runbooks are, as long as nobody has said where their copy is (docs/ALERTS.md).
@@ -73,13 +73,13 @@ struct ExpressionTest {
 
 /// The rule files, by name.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>> {
-    with_extension(directory, "yaml")
+    workspace::files_ending(directory, "yaml")
 }
 
 /// Checks the rules in this directory.
 pub fn check(directory: &Path) -> Result<()> {
     let files = files(directory)?;
-    let tests = with_extension(&directory.join("tests"), "yaml")?;
+    let tests = workspace::files_ending(&directory.join("tests"), "yaml")?;
     go::run(
         Command::new("promtool")
             .args(["check", "rules", "--lint-fatal"])
@@ -174,7 +174,7 @@ fn check_alert(alert: &str, rule: &Rule, tests: &[Test]) -> Result<()> {
 /// Each alert has its page, and each page its alert.
 fn check_runbooks(rules: &[Rule]) -> Result<()> {
     let directory = workspace::root().join("docs/runbooks");
-    let pages: BTreeSet<_> = with_extension(&directory, "md")?
+    let pages: BTreeSet<_> = workspace::files_ending(&directory, "md")?
         .into_iter()
         .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
         .collect();

@@ -33,6 +33,17 @@ const FILES: [&str; 8] = [
     "/usr/share/fish/vendor_completions.d/evictscope.fish",
 ];
 
+/// Directories of this repository, the ending of those of their files that are installed, and where.
+const SHIPPED: [(&str, &str, &str); 3] = [
+    ("dashboards", "json", "/usr/share/evictscope/dashboards"),
+    ("dashboards/rules", "yaml", "/usr/share/evictscope/rules"),
+    (
+        "docs/runbooks",
+        "md",
+        "/usr/share/doc/evictscope/docs/runbooks",
+    ),
+];
+
 /// What is not on disk, and where installing leaves traces by Debian's own rules: the state of
 /// packages, logs, caches, and the
 /// copies that are kept of the lists of users.
@@ -57,7 +68,13 @@ pub fn try_out(deb: &Path) -> Result<()> {
     fs::remove_file(root.join("package.deb"))?;
 
     let installed = inside(&root, &["dpkg", "--listfiles", "evictscope"])?;
-    for file in FILES {
+    let mut expected: Vec<_> = FILES.map(str::to_owned).into();
+    for (directory, ending, to) in SHIPPED {
+        for file in workspace::files_ending(&workspace::root().join(directory), ending)? {
+            expected.push(format!("{to}/{}", super::name(&file)?));
+        }
+    }
+    for file in expected {
         ensure!(
             installed.lines().any(|line| line == file),
             "no {file} in it:\n{installed}"
