@@ -25,15 +25,18 @@ pub struct Agent {
     process: Owned,
     log: NamedTempFile,
     client: Client,
-    port: u16,
 }
 
 impl Agent {
     /// Starts `evictscope run` with `options` on a free loopback port.
     pub fn start(binary: &Path, options: &[&str]) -> Result<Self> {
+        Self::start_on(free_port()?, binary, options)
+    }
+
+    /// The same on this loopback port.
+    pub fn start_on(port: u16, binary: &Path, options: &[&str]) -> Result<Self> {
         let mut command = Command::new(binary);
         let log = NamedTempFile::new().context("cannot make the log file of evictscope")?;
-        let port = free_port()?;
         let output: File = log
             .reopen()
             .context("cannot open the log file of evictscope")?;
@@ -46,7 +49,6 @@ impl Agent {
             process: Owned::start(&mut command)?,
             log,
             client: Client::new(port),
-            port,
         })
     }
 
@@ -55,29 +57,9 @@ impl Agent {
         self.process.pid()
     }
 
-    /// The loopback port that it listens on.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
     /// Where its metrics are.
     pub fn metrics_url(&self) -> String {
         self.client.metrics_url()
-    }
-
-    /// Waits until the agent is ready, whatever servers there are.
-    pub fn wait_until_ready(&mut self) -> Result<()> {
-        let started = Instant::now();
-        while !self.client.ready() {
-            self.must_be_alive()?;
-            ensure!(
-                started.elapsed() < START_TIMEOUT,
-                "evictscope is not ready after {START_TIMEOUT:?}{}",
-                self.log_text()
-            );
-            thread::sleep(Duration::from_millis(100));
-        }
-        Ok(())
     }
 
     /// Waits until the agent is ready and has found the server, or `interrupted` says so.

@@ -47,11 +47,6 @@ pub struct Arguments {
     seconds: u32,
 }
 
-impl Arguments {
-    /// For the test command.
-    pub const MINUTE: Self = Self { seconds: 60 };
-}
-
 /// Why it cannot run here, if it cannot.
 pub fn missing() -> Option<String> {
     ["cc", "c++"]

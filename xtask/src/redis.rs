@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     path::Path,
     process::Command,
     thread,
@@ -50,6 +51,9 @@ const PROGRAMS: [Program; 5] = [
 /// How long a server may take to listen; it has nothing to load.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Below the kernel's range for connections (`net.ipv4.ip_local_port_range`), as it is by default.
+const LATER: Range<u16> = 20_000..32_768;
+
 /// The programs that are not on `PATH`.
 pub fn missing_programs() -> Vec<Program> {
     PROGRAMS
@@ -68,6 +72,16 @@ pub fn free_port() -> Result<u16> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free loopback port")?;
     Ok(listener.local_addr()?.port())
+}
+
+/// The same for one who will listen only later: outside of the range from which the kernel gives ports
+/// to connections, of which there may be thousands until then.
+pub fn port_for_later() -> Result<u16> {
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let mut ports = LATER;
+    ports
+        .find(is_free)
+        .context("cannot find a free loopback port below 32768")
 }
 
 /// A redis-server of our own: on loopback, in a temporary directory, without persistence.

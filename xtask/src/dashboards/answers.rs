@@ -115,6 +115,14 @@ pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usi
     Ok(rules.len())
 }
 
+/// The most evicting calls a second (means of a minute) that a server made at any time.
+pub fn most_evictions(prometheus: &Prometheus, server: &str, start: f64) -> Result<f64> {
+    let query = format!("server:evictscope_evicting_calls:rate1m{{server=\"{server}\"}}");
+    let series = prometheus.since(start, &query)?;
+    let values = series.iter().flat_map(|series| &series.points);
+    Ok(values.fold(0.0, |most, (_, value)| value.max(most)))
+}
+
 /// Refuses an alert on bursts, or any that pages, that was pending or firing about a server at any
 /// time.
 pub fn must_have_been_calm(prometheus: &Prometheus, server: &str, start: f64) -> Result<()> {

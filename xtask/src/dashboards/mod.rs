@@ -5,6 +5,7 @@
 //! Grafana's linter. [`proof`] asks a real Prometheus all that they ask.
 
 mod answers;
+mod calm;
 mod expected;
 mod go;
 mod monitor;
@@ -21,36 +22,33 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use self::go::Go;
-pub use self::{
-    proof::run as prove,
-    tools::{missing, provide},
-};
+pub use self::tools::{missing, provide};
 use crate::workspace;
 
-/// What to do beside that.
+/// What to do in place of that.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Run every query and rule beside the lab, in a real Prometheus (needs root and a release build)
+    /// Instead, run every query and rule in a real Prometheus, beside two bursts of the lab (needs root
+    /// and a release build)
     #[arg(long)]
     live: bool,
 }
 
-/// Generates the dashboards anew, then checks them and the rules.
+/// Generates the dashboards anew, and checks them and the rules; or proves them.
 pub fn run(arguments: &Arguments) -> Result<()> {
     provide()?;
     if let Some(reason) = missing() {
         bail!(reason);
+    }
+    if arguments.live {
+        return proof::run();
     }
     let generator = Generator::build(&Go::find()?)?;
     generator.generate(&directory())?;
     for dashboard in files(&directory())? {
         println!("written        {}", dashboard.display());
     }
-    check()?;
-    if arguments.live {
-        prove()?;
-    }
-    Ok(())
+    check()
 }
 
 /// Checks the dashboards and the rules, as they are, without any server.

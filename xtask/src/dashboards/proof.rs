@@ -1,92 +1,132 @@
-//! The dashboards and the rules beside real servers: a Prometheus scrapes the agent, which watches the
-//! lab, first `steady` and then `burst`, and a server that only grows.
+//! The dashboards and the rules beside real servers: a Prometheus scrapes the agent that watches the
+//! lab's `burst`, and meanwhile a server that evicts calmly, and one that only grows.
 
 use std::{
-    fs::{self, File},
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::Signal;
-use tempfile::NamedTempFile;
+use anyhow::{Context as _, Result, ensure};
 
 use super::{
     answers,
+    calm::Calm,
     expected::FIRING,
     monitor::{Prometheus, SCRAPE_INTERVAL, unix_time},
     rules,
 };
 use crate::{
-    agent::Agent,
-    owned::{self, Owned},
+    lab::{self, Onlooker},
+    owned::Owned,
     redis::Server,
     workspace,
 };
 
-/// How long `steady` is watched once it evicts.
-const STEADY: Duration = Duration::from_secs(8);
-
-/// How long the lab may take to connect, measure and fill: some 20 s.
-const PREPARATION: Duration = Duration::from_secs(90);
-
-/// How long two bursts may take: the lab has one every 20 s.
-const TWO_BURSTS: Duration = Duration::from_secs(120);
+/// How many bursts fire all of [`FIRING`].
+const BURSTS: usize = 2;
 
 /// How long after the last low of memory the agent says that the reclaim is over.
 const RECLAIM_IS_OVER: f64 = 2.0;
 
+/// How long after the end of the last burst all alerts may take to fire: as [`alert_delay`], and the
+/// lab and the agent have agreed before that it is over.
+const ALERTS_FIRE: Duration = Duration::from_secs(10);
+
+/// Evicting calls a second of the server that evicts calmly, at least (mean of a minute).
+const CALM_EVICTIONS: f64 = 100.0;
+
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Proves them.
+/// Proves them, and on the way that the agent and the record of the lab agree.
+///
+/// To be called in a process of its own: it pins itself to a core, and takes over Ctrl-C.
 pub fn run() -> Result<()> {
-    let begun = Instant::now();
-    let start = unix_time()?;
-    let mut agent = Agent::start(&workspace::agent_binary()?, &[])?;
-    agent.wait_until_ready()?;
-    let prometheus = Prometheus::start(
-        agent.port(),
-        &rules::files(&super::directory().join("rules"))?,
-    )?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .context("cannot catch Ctrl-C")?;
+    let mut proof = Proof(None);
+    lab::cycles_before(&mut proof, workspace::agent_binary()?, BURSTS, &interrupted)
+}
 
-    let _growing = Growing::start()?;
+/// What runs beside the lab, once it has come.
+struct Proof(Option<Stage>);
 
-    let mut lab = Lab::start("steady")?;
-    let steady = lab.server()?;
-    let evicting = format!("server:evictscope_evicting_calls:rate1m{{server=\"{steady}\"}} > 100");
-    lab.wait_for("evictions", PREPARATION, || {
-        Ok(!prometheus.now(&evicting)?.is_empty())
-    })?;
-    thread::sleep(STEADY);
-    lab.stop();
+struct Stage {
+    start: f64,
+    prometheus: Prometheus,
+    calm: Calm,
+    _growing: Growing,
+}
 
-    let mut lab = Lab::start("burst")?;
-    let burst = lab.server()?;
-    lab.wait_for("two bursts that fire the alerts", TWO_BURSTS, || {
-        let alerts = prometheus.alerts()?;
-        Ok(FIRING.iter().all(|name| {
-            alerts.iter().any(|alert| {
-                let is = |label: &str, value: &str| {
-                    alert.labels.get(label).is_some_and(|found| found == value)
-                };
-                alert.state == "firing" && is("alertname", name) && is("server", &burst)
-            })
-        }))
-    })?;
-    // While the server lives: its series end with it.
-    let rules = answers::of_rules(&prometheus, &burst, start)?;
-    let queries = answers::of_dashboards(&prometheus, &burst, start)?;
-    let delay = alert_delay(&prometheus, &burst, start)?;
-    lab.stop();
-    answers::must_have_been_calm(&prometheus, &steady, start)?;
-    println!(
-        "{queries} queries of the dashboards and {rules} rules have data; the alert fired {delay:.1} s after \
-         the end of the burst; all quiet about the server that evicts calmly ({:.0} s)",
-        begun.elapsed().as_secs_f64()
-    );
-    Ok(())
+impl Onlooker for Proof {
+    fn come(&mut self, agent_port: u16) -> Result<()> {
+        let rules = rules::files(&super::directory().join("rules"))?;
+        self.0 = Some(Stage {
+            start: unix_time()?,
+            prometheus: Prometheus::start(agent_port, &rules)?,
+            calm: Calm::start()?,
+            _growing: Growing::start()?,
+        });
+        Ok(())
+    }
+
+    fn ask(&mut self, server: &Server, interrupted: &AtomicBool) -> Result<()> {
+        let stage = self.0.take().context("nobody has come")?;
+        stage.ask(&server.port().to_string(), interrupted)
+    }
+}
+
+impl Stage {
+    fn ask(mut self, burst: &str, interrupted: &AtomicBool) -> Result<()> {
+        let begun = Instant::now();
+        let prometheus = &self.prometheus;
+        while !all_fire(prometheus, burst)? {
+            ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
+            ensure!(
+                begun.elapsed() < ALERTS_FIRE,
+                "after {BURSTS} bursts not all of {FIRING:?} fire"
+            );
+            thread::sleep(LOOK);
+        }
+        let rules = answers::of_rules(prometheus, burst, self.start)?;
+        let queries = answers::of_dashboards(prometheus, burst, self.start)?;
+        let delay = alert_delay(prometheus, burst, self.start)?;
+        let calm = self.calm.server();
+        let most = answers::most_evictions(prometheus, &calm, self.start)?;
+        self.calm.end()?;
+        ensure!(
+            most > CALM_EVICTIONS,
+            "the server that is to evict calmly made {most} evicting calls a second at most"
+        );
+        answers::must_have_been_calm(prometheus, &calm, self.start)?;
+        println!(
+            "{queries} queries of the dashboards and {rules} rules have data; the alert fired {delay:.1} s after \
+             the end of the burst; all quiet about a server that made up to {most:.0} evicting calls a second \
+             calmly ({:.1} s)",
+            begun.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+}
+
+/// Whether all alerts on bursts fire about this server.
+fn all_fire(prometheus: &Prometheus, server: &str) -> Result<bool> {
+    let alerts = prometheus.alerts()?;
+    Ok(FIRING.iter().all(|name| {
+        alerts.iter().any(|alert| {
+            let is = |label: &str, value: &str| {
+                alert.labels.get(label).is_some_and(|found| found == value)
+            };
+            alert.state == "firing" && is("alertname", name) && is("server", server)
+        })
+    }))
 }
 
 /// How long after the end of the first burst the alert on it fired, in seconds. It may take two
@@ -142,71 +182,5 @@ impl Growing {
             _writer: Owned::start(&mut command)?,
             _server: server,
         })
-    }
-}
-
-/// A scenario of the lab, in a process of its own: it pins itself to cores, and takes over Ctrl-C.
-struct Lab {
-    process: Owned,
-    output: NamedTempFile,
-}
-
-impl Lab {
-    fn start(scenario: &str) -> Result<Self> {
-        let output = NamedTempFile::new().context("cannot make the log file of the lab")?;
-        let log: File = output
-            .reopen()
-            .context("cannot open the log file of the lab")?;
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(program);
-        command
-            // Ended by `stop`; this is for a test that is killed.
-            .args(["lab", scenario, "--seconds", "240"])
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        Ok(Self {
-            process: Owned::start(&mut command)?,
-            output,
-        })
-    }
-
-    /// The name of its server in the metrics, once its load has begun: the first line says its port.
-    fn server(&mut self) -> Result<String> {
-        let mut port = None;
-        let path = self.output.path().to_owned();
-        self.wait_for("the load", PREPARATION, || {
-            let text = fs::read_to_string(&path).context("cannot read the log of the lab")?;
-            port = text
-                .split_once("127.0.0.1:")
-                .and_then(|(_, rest)| rest.split_once(','))
-                .map(|(port, _)| port.to_owned());
-            Ok(port.is_some())
-        })?;
-        port.context("the lab does not say its port")
-    }
-
-    fn wait_for(
-        &mut self,
-        what: &str,
-        limit: Duration,
-        mut happened: impl FnMut() -> Result<bool>,
-    ) -> Result<()> {
-        let begun = Instant::now();
-        while begun.elapsed() < limit {
-            if happened()? {
-                return Ok(());
-            }
-            if let Some(status) = self.process.ended() {
-                let log = owned::log_text(self.output.path());
-                bail!("the lab ended ({status}) before {what}{log}");
-            }
-            thread::sleep(LOOK);
-        }
-        let log = owned::log_text(self.output.path());
-        bail!("after {limit:?} there is no sign of {what} in the lab{log}")
-    }
-
-    fn stop(&mut self) {
-        self.process.stop_with(Signal::INT);
     }
 }

@@ -86,7 +86,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-pub use self::run::Finished;
+pub use self::{
+    client::Client,
+    run::{Finished, Onlooker},
+};
 use self::{
     run::Plan,
     scenario::{Remedy, Scenario},
@@ -146,7 +149,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         cycles: arguments.cycles,
         agent,
     };
-    let without = run::run(&plan, cores, &interrupted)?;
+    let without = run::run(&plan, cores, None, &interrupted)?;
     println!("\n{}", summary::outcome(&without.outcome));
     judge(&without, scenario.kind_of_bursts())?;
     if scenario != Scenario::Remedy || interrupted.load(Ordering::Relaxed) {
@@ -159,7 +162,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     // As long as the run without it, however soon that had its cycles.
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
     plan.cycles = None;
-    let with = run::run(&plan, cores, &interrupted)?;
+    let with = run::run(&plan, cores, None, &interrupted)?;
     println!("\n{}", summary::outcome(&with.outcome));
     judge(&with, None)?;
     print!(
@@ -172,15 +175,38 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// One complete cycle of `burst`, watched by the agent.
 pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
     let cores = cores::choose()?;
-    let plan = Plan {
+    run::run(&bursts(agent, 1), cores, None, interrupted)
+}
+
+/// As many complete cycles of `burst`, watched by the agent, and through it by `onlooker`. Fails where
+/// the agent and the record differ.
+pub fn cycles_before(
+    onlooker: &mut dyn Onlooker,
+    agent: PathBuf,
+    cycles: usize,
+    interrupted: &AtomicBool,
+) -> Result<()> {
+    let cores = cores::choose()?;
+    let finished = run::run(&bursts(agent, cycles), cores, Some(onlooker), interrupted)?;
+    ensure!(!finished.outcome.interrupted, "interrupted");
+    let complete = finished.outcome.cycles.iter();
+    let complete = complete.filter(|cycle| cycle.complete).count();
+    ensure!(
+        complete >= cycles,
+        "{complete} cycles instead of {cycles} in the longest time that there is"
+    );
+    judge(&finished, Scenario::Burst.kind_of_bursts())
+}
+
+fn bursts(agent: PathBuf, cycles: usize) -> Plan {
+    Plan {
         name: Scenario::Burst.name().to_owned(),
         parameters: Scenario::Burst.parameters(),
         rate: None,
         length: Duration::from_secs(Scenario::Burst.seconds()),
-        cycles: Some(1),
+        cycles: Some(cycles),
         agent: Some(agent),
-    };
-    run::run(&plan, cores, interrupted)
+    }
 }
 
 /// Prints what the agent said, if there was one, beside what the record shows; fails where they differ.

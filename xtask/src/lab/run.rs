@@ -27,7 +27,10 @@ use super::{
     summary,
     witness::{Testimony, Witness},
 };
-use crate::{process::Progress, redis::Server};
+use crate::{
+    process::Progress,
+    redis::{Server, port_for_later},
+};
 
 /// How often it is looked whether something has ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -48,6 +51,16 @@ pub struct Plan {
     pub agent: Option<PathBuf>,
 }
 
+/// Others who look at a run with an agent, through it.
+pub trait Onlooker {
+    /// The server has just started, and this thread is on the lab's core, as is all that it starts.
+    /// The agent will listen on this loopback port once the load begins.
+    fn come(&mut self, agent_port: u16) -> Result<()>;
+
+    /// The load has ended, and the agent has said what it saw; it and the server are still there.
+    fn ask(&mut self, server: &Server, interrupted: &AtomicBool) -> Result<()>;
+}
+
 /// What came of it.
 pub struct Finished {
     /// What was run.
@@ -60,9 +73,18 @@ pub struct Finished {
 
 /// Runs it on `cores`, and prints each cycle as it is complete. Server and clients have ended when
 /// it returns.
-pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Result<Finished> {
+pub fn run(
+    plan: &Plan,
+    cores: Option<Cores>,
+    mut onlooker: Option<&mut dyn Onlooker>,
+    interrupted: &AtomicBool,
+) -> Result<Finished> {
     let clock = Clock::new();
     let mut server = start_server(&plan.parameters, cores)?;
+    let agent_port = port_for_later()?;
+    if let Some(onlooker) = &mut onlooker {
+        onlooker.come(agent_port)?;
+    }
     let progress = Progress::start(&plan.name);
     let prepared = prepare(plan, server.port(), clock, &progress, interrupted);
     // That the server has ended is the better reason.
@@ -93,7 +115,7 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
     let is_interrupted = || interrupted.load(Ordering::Relaxed);
     let agent = plan.agent.as_ref();
     let mut witness = agent
-        .map(|agent| Witness::start(agent, &server, is_interrupted))
+        .map(|agent| Witness::start(agent, agent_port, &server, is_interrupted))
         .transpose()?;
     if let Some(witness) = &witness {
         progress.print(&witness.heading());
@@ -120,7 +142,7 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
         interrupted,
     );
     // While the load goes on: what falls when the clients leave is no reclaim.
-    let testimony = match (&watched, witness) {
+    let testimony = match (&watched, &mut witness) {
         (Ok(()), Some(witness)) if !is_interrupted() => Some(witness.testify(&server)).transpose(),
         _ => Ok(None),
     };
@@ -129,6 +151,12 @@ pub fn run(plan: &Plan, cores: Option<Cores>, interrupted: &AtomicBool) -> Resul
     watched?;
     ended?;
     let testimony = testimony?;
+    if let Some(onlooker) = onlooker
+        && !is_interrupted()
+    {
+        onlooker.ask(&server, interrupted)?;
+    }
+    drop(witness);
     // What came after the last look.
     for line in lines.try_iter() {
         observer.take(&line)?;

@@ -39,9 +39,15 @@ pub struct Testimony {
 }
 
 impl Witness {
-    /// Starts the agent, and waits until it watches the server or `interrupted` says so.
-    pub fn start(binary: &Path, server: &Server, interrupted: impl Fn() -> bool) -> Result<Self> {
-        let mut agent = Agent::start(binary, &[])?;
+    /// Starts the agent on this loopback port, and waits until it watches the server or `interrupted`
+    /// says so.
+    pub fn start(
+        binary: &Path,
+        port: u16,
+        server: &Server,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<Self> {
+        let mut agent = Agent::start_on(port, binary, &[])?;
         agent.wait_for(server, interrupted)?;
         Ok(Self { agent, phase: None })
     }
@@ -64,7 +70,7 @@ impl Witness {
     }
 
     /// What it says when it has taken in what happened until now.
-    pub fn testify(mut self, server: &Server) -> Result<Testimony> {
+    pub fn testify(&mut self, server: &Server) -> Result<Testimony> {
         let asked = Instant::now();
         while asked.elapsed() < SETTLE && self.phase_of(server)?.as_deref() != Some(CALM) {
             thread::sleep(Duration::from_millis(200));
