@@ -105,19 +105,19 @@ fn a_wrong_configuration_is_said_with_exit_2() -> anyhow::Result<()> {
             2,
             "line 2, lisen: unknown field",
         ),
-        // The command line wins: an address that no host has.
+        // The command line wins: an address from a range for documents.
         (
             "listen = \"127.0.0.1:1\"\n",
-            &["--listen", "192.0.2.1:9739"],
+            &["--listen", "198.51.100.1:9739"],
             1,
-            "192.0.2.1:9739 is not an address of this host",
+            "198.51.100.1:9739 is not an address of this host",
         ),
         // The file wins over the default.
         (
-            "listen = \"192.0.2.2:9739\"\n",
+            "listen = \"198.51.100.2:9739\"\n",
             &[],
             1,
-            "192.0.2.2:9739 is not an address of this host",
+            "198.51.100.2:9739 is not an address of this host",
         ),
     ] {
         std::fs::write(&file, text)?;
