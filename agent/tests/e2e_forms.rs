@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use support::agent::Agent;
 use support::program::Program;
 use support::scrape::Scrape;
@@ -104,16 +104,43 @@ impl Variant {
     }
 }
 
+/// Compiles each variant whose compiler is there, on all cores.
+fn compile_all(directory: &Path) -> anyhow::Result<Vec<(Variant, PathBuf)>> {
+    let variants: Vec<_> = Variant::all().into_iter().enumerate().collect();
+    let cores = std::thread::available_parallelism()?.get();
+    let compiled = std::thread::scope(|scope| {
+        let shares = variants.chunks(variants.len().div_ceil(cores));
+        let threads: Vec<_> = shares
+            .map(|share| {
+                scope.spawn(move || {
+                    share
+                        .iter()
+                        .map(|(index, variant)| variant.compile(directory, *index))
+                        .collect::<anyhow::Result<Vec<_>>>()
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .map_err(|_| anyhow!("a compiling thread panicked"))?
+            })
+            .collect::<anyhow::Result<Vec<_>>>()
+    })?;
+    let variants = variants.into_iter().map(|(_, variant)| variant);
+    Ok(variants
+        .zip(compiled.into_iter().flatten())
+        .filter_map(|(variant, path)| Some((variant, path?)))
+        .collect())
+}
+
 #[test]
 #[ignore = "needs root and BPF"]
 fn every_form_gives_the_programs_own_numbers_or_is_refused() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut programs = Vec::new();
-    for (index, variant) in Variant::all().into_iter().enumerate() {
-        if let Some(path) = variant.compile(directory.path(), index)? {
-            programs.push((variant, path));
-        }
-    }
+    let programs = compile_all(directory.path())?;
     let agent = Agent::start(&["--process-match", "^evict-[0-9]+$"])?;
     let mut refused = Vec::new();
     for batch in programs.chunks(BATCH) {
