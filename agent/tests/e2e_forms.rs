@@ -49,7 +49,7 @@ const FLAGS: [(&str, &[&str]); 6] = [
 /// kernel takes its time for each. How soon a server is seen is tested elsewhere.
 const SEEN_WITHIN: Duration = Duration::from_secs(90);
 /// How many programs run at the same time.
-const BATCH: usize = 10;
+const BATCH: usize = 30;
 
 /// One way to compile the program.
 struct Variant {
