@@ -66,6 +66,8 @@ pub struct Sample {
     pub stats: &'static mut SampleStats,
     /// Whether the main thread is in an evicting call.
     pub evicting: bool,
+    /// Monotonic time at which the last evicting call ended, nanoseconds.
+    pub last_evicting_ns: u64,
 }
 
 /// Where the uprobe programs copy the counters of the allocator of a server.
@@ -135,11 +137,12 @@ pub fn sample() -> Option<Sample> {
     }
     // SAFETY: one thread is sampled by one event, which does not interrupt itself.
     let stats = unsafe { &mut *SAMPLES.get_ptr_mut(slot)? };
-    let evicting = EVICTIONS.get(slot)?.evicting_since_ns != 0;
+    let evictions = EVICTIONS.get(slot)?;
     Some(Sample {
         slot,
         config,
         stats,
-        evicting,
+        evicting: evictions.evicting_since_ns != 0,
+        last_evicting_ns: evictions.last_evicting_ns,
     })
 }

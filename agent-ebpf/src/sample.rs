@@ -20,6 +20,7 @@ pub fn try_sample(ctx: &PerfEventContext) -> Option<u32> {
         config,
         stats,
         evicting,
+        last_evicting_ns,
     } = sample()?;
     let begun = stats.begun.wrapping_add(1);
     // SAFETY: a valid, aligned field; volatile keeps it before the updates that follow.
@@ -27,6 +28,9 @@ pub fn try_sample(ctx: &PerfEventContext) -> Option<u32> {
     stats.hits += 1;
     charge_cpu(ctx, slot, stats, evicting);
     read_members(slot, config, stats);
+    if !evicting && last_evicting_ns != 0 {
+        keep_lowest_memory(stats, last_evicting_ns);
+    }
     // SAFETY: as above; volatile keeps it after the updates.
     unsafe { core::ptr::write_volatile(&mut stats.finished, begun) };
     Some(0)
@@ -94,6 +98,18 @@ fn read_members(slot: u32, config: &ServerConfig, stats: &mut SampleStats) {
     stats.members.known = known;
     stats.members.read_ns = now;
     count_client_buffers(stats, known, now);
+}
+
+#[inline(always)]
+fn keep_lowest_memory(stats: &mut SampleStats, last_evicting_ns: u64) {
+    if stats.members.used_memory_known == 0 {
+        return;
+    }
+    let used = stats.members.used_memory;
+    if stats.lowest_since_ns != last_evicting_ns || used < stats.lowest_memory {
+        stats.lowest_memory = used;
+        stats.lowest_since_ns = last_evicting_ns;
+    }
 }
 
 #[inline(always)]

@@ -189,6 +189,11 @@ pub struct SampleStats {
     pub client_buffers_ns: u64,
     /// Highest total of client buffers, bytes.
     pub client_buffers_peak: u64,
+    /// The lowest that the allocator's counter was at a sample since an evicting call, bytes. Between two
+    /// rounds of the server's event loop memory is low for moments only, which snapshots miss.
+    pub lowest_memory: u64,
+    /// That call: `last_evicting_ns`; 0 where `lowest_memory` is not known.
+    pub lowest_since_ns: u64,
     /// Updates begun.
     pub begun: u64,
 }

@@ -222,6 +222,7 @@ fn after_a_burst() -> Cycle {
             commands: Some(1_000 * second - 750 * (evicting - 31)),
             evicted_keys: Some(400 * (evicting - 31)),
             used_memory: Some((64 << 20) - (falling << 20)),
+            lowest_memory: None,
             last_reported: Some(64 << 20),
             client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
         });

@@ -55,6 +55,8 @@ pub fn empty_snapshot() -> Snapshot {
             client_buffers: Histogram::ZERO,
             client_buffers_ns: 0,
             client_buffers_peak: 0,
+            lowest_memory: 0,
+            lowest_since_ns: 0,
             begun: 0,
         },
         idle_members: None,

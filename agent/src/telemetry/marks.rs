@@ -17,6 +17,8 @@ pub(super) struct Marks {
     pub used_memory: Option<f64>,
     /// Memory at the last evicting call; not known between two observations.
     pub at_last_call: Option<f64>,
+    /// The lowest memory since the last evicting call; not known between two observations.
+    pub lowest_memory: Option<f64>,
     pub client_buffers: Option<f64>,
 }
 
@@ -42,6 +44,7 @@ impl Marks {
             waiting_ns: known(self.waiting_ns, later.waiting_ns),
             used_memory: known(self.used_memory, later.used_memory),
             at_last_call: None,
+            lowest_memory: None,
             client_buffers: known(self.client_buffers, later.client_buffers),
         }
     }
@@ -87,6 +90,7 @@ impl Marker {
             waiting_ns: number(seen.waiting_ns),
             used_memory: number(seen.used_memory),
             at_last_call: number(seen.last_reported),
+            lowest_memory: number(seen.lowest_memory),
             client_buffers: number(seen.client_buffers),
         }
     }

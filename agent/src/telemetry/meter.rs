@@ -24,7 +24,7 @@ struct Falling {
     /// The last low that counts as one, and when it was reached.
     low: Option<f64>,
     low_at: Duration,
-    /// The lowest of all, by however little.
+    /// The lowest of all, by however little, and also between two observations.
     lowest: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ impl Falling {
         let (Some(used), Some(low), Some(lowest)) = (now.used_memory, self.low, self.lowest) else {
             return;
         };
-        self.lowest = Some(lowest.min(used));
+        self.lowest = Some(lowest.min(used).min(now.lowest_memory.unwrap_or(used)));
         if used + RECLAIM_STEP <= low {
             self.low = Some(used);
             self.low_at = now.at;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_ebpf::{Activity, EvictionStats, Member};
+use evictscope_ebpf::{Activity, EvictionStats, Member, SampleStats};
 
 use super::{Members, ServerState};
 
@@ -55,20 +55,28 @@ pub struct Observation {
     pub evicted_keys: Option<u64>,
     /// Memory tracked by the allocator, bytes.
     pub used_memory: Option<u64>,
+    /// The lowest of it since the last evicting call, by the kernel's samples, bytes; `None` where one is
+    /// under way.
+    pub lowest_memory: Option<u64>,
     /// All client buffers, bytes.
     pub client_buffers: Option<u64>,
 }
 
 impl Observation {
-    /// Of a server whose last snapshot, with these eviction counters, has been applied to `state`.
+    /// Of a server whose last snapshot, with these counters, has been applied to `state`.
     pub fn new(
         at: Duration,
         unix_time: Duration,
         evictions: &EvictionStats,
+        samples: &SampleStats,
         state: &ServerState,
         waiting_ns: Option<u64>,
     ) -> Self {
         let cpu = |activity| u64::try_from(state.cpu_ns(activity)?).ok();
+        // What was sampled since an earlier call says nothing of the time since this one.
+        let is_since_last = evictions.evicting_since_ns == 0
+            && samples.lowest_since_ns != 0
+            && samples.lowest_since_ns == evictions.last_evicting_ns;
         let member = |member| state.members()?.get(member);
         Self {
             at,
@@ -82,6 +90,7 @@ impl Observation {
             commands: member(Member::CommandsProcessed),
             evicted_keys: member(Member::EvictedKeys),
             used_memory: state.members().and_then(Members::used_memory),
+            lowest_memory: is_since_last.then_some(samples.lowest_memory),
             client_buffers: state
                 .members()
                 .and_then(Members::client_buffers)

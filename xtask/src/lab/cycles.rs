@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::{info::Sample, record::Load};
 
-/// Without an eviction for this long, `saturated` is over: seconds. Well above the time between two
-/// samples of a saturated server (0.1 to 0.5 s), well below the `not_saturated` between two bursts.
-pub const QUIET: f64 = 1.5;
+/// Without an eviction for this long, `saturated` is over: seconds, by the definition of a burst (DESIGN,
+/// section 7) and as known from samples, which are 0.1 s apart or less.
+pub const QUIET: f64 = 1.0;
 
 /// `reclaim` is over when this share of the fall is left to fall. In each round of its event loop the
 /// server's memory swells by the replies that it holds: only that it stays low counts.

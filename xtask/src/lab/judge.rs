@@ -1,8 +1,4 @@
 //! What the agent says, beside what the record shows.
-//!
-//! The memory that was reclaimed is shown, but not judged. While a backlog is worked off, memory swells and
-//! shrinks by tens of MiB in each round of the server's event loop; the record (in the middle of rounds)
-//! and the agent (at any moment) meet it at its lowest by chance, and differed by up to 17 % of 34 MiB.
 
 use std::fmt::Write as _;
 
@@ -13,7 +9,8 @@ use crate::scrape::Burst;
 
 /// How far off the beginning and the end of a burst may be, seconds.
 const TIME: f64 = 0.2;
-/// How far off amounts may be, as a share of what the record shows.
+/// How far off amounts may be, as a share of what the record shows; further where the record itself
+/// says that it does not know one better.
 const AMOUNT: f64 = 0.1;
 /// A burst of the agent's that begins this close to one of the record is that one, seconds.
 const SAME: f64 = 1.0;
@@ -57,7 +54,10 @@ pub fn compare(begin: f64, cycles: &[Cycle], bursts: &[Burst], kind: Option<&str
                 burst.start - begin
             ));
         }
-        let is_complete = |cycle: &Cycle| cycle.complete && is_same(cycle, burst);
+        // One that begins in the backlog of another has nothing before it to be compared with.
+        let is_complete = |cycle: &Cycle| {
+            cycle.complete && cycle.throughput_before.is_some() && is_same(cycle, burst)
+        };
         let is_meant = kind == Some(PLAIN) || cycles.iter().any(is_complete);
         if is_meant && kind.is_some_and(|kind| kind != burst.kind) {
             differences.push(format!(
@@ -113,9 +113,10 @@ fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
         ((agent - record).abs() > TIME)
             .then(|| format!("its {what} is {:+.3} s off", agent - record))
     };
-    let amount = |what: &str, agent: Option<f64>, record: Option<f64>| {
+    let amount = |what: &str, agent: Option<f64>, record: Option<f64>, uncertainty: f64| {
         let record = record?;
-        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= AMOUNT * record);
+        let near = AMOUNT * record + uncertainty;
+        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= near);
         (!is_near).then(|| match agent {
             Some(agent) => format!("its {what} is {agent:.3}, by the record {record:.3}"),
             None => format!("its {what} is not known, by the record {record:.3}"),
@@ -125,11 +126,23 @@ fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
     [
         time("beginning", burst.start, cycle.start),
         time("end", burst.end, cycle.end),
-        amount("throughput ratio", burst.throughput_ratio, ratio(cycle)),
+        amount(
+            "throughput ratio",
+            burst.throughput_ratio,
+            ratio(cycle),
+            0.0,
+        ),
         amount(
             "peak of client buffers",
             bytes(burst.client_buffers_peak_bytes),
             bytes(Some(cycle.client_buffers_peak)),
+            0.0,
+        ),
+        amount(
+            "reclaimed memory",
+            bytes(burst.reclaimed_bytes),
+            bytes(Some(cycle.reclaimed)),
+            cycle.memory_after_uncertainty as f64,
         ),
     ]
     .into_iter()
@@ -149,6 +162,7 @@ mod tests {
             throughput_during: 300.0,
             client_buffers_peak: 120 << 20,
             reclaimed: 30 << 20,
+            memory_after_uncertainty: 1 << 20,
             ..Cycle::default()
         }
     }
@@ -178,12 +192,13 @@ mod tests {
 
     #[test]
     fn each_value_is_compared() {
-        let changes: [fn(&mut Burst); 6] = [
+        let changes: [fn(&mut Burst); 7] = [
             |burst| burst.start -= 0.4,
             |burst| burst.end += 0.4,
             |burst| burst.throughput_ratio = Some(0.34),
             |burst| burst.throughput_ratio = None,
             |burst| burst.client_buffers_peak_bytes = Some(100 << 20),
+            |burst| burst.reclaimed_bytes = Some(35 << 20),
             |burst| burst.kind = "plain".to_owned(),
         ];
         for (number, change) in changes.into_iter().enumerate() {

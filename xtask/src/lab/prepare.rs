@@ -23,9 +23,10 @@ use super::{
 };
 use crate::{process::Progress, redis::Server};
 
-/// How much of what it begins the load with the server holds while its capacity is measured: the
-/// replies under way then must not make it evict.
-const FILLED_AT_FIRST: f64 = 0.6;
+/// How much of what it begins the load with the server holds before its clients do anything: their
+/// buffers and what they write while the capacity is measured, half as much again, must not fill it
+/// further than that.
+const FILLED_AT_FIRST: f64 = 0.4;
 
 /// Keys by which it is measured what a key takes.
 const FIRST_KEYS: u64 = 50_000;
@@ -88,7 +89,7 @@ pub fn start_server(parameters: &Parameters, cores: Option<Cores>) -> Result<Ser
             "4gb",
             "--maxclients",
             // And the recorder's.
-            &(parameters.connections + 256).to_string(),
+            &(parameters.connections + 1024).to_string(),
         ],
     );
     if let Some(cores) = cores {

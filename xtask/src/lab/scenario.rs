@@ -82,7 +82,7 @@ const BURST: Parameters = Parameters {
         ttl_seconds: 900.0,
     },
     share_of_capacity: 0.45,
-    filled: 278 * MIB,
+    filled: 285 * MIB,
     stall: None,
 };
 

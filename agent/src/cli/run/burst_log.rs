@@ -33,9 +33,11 @@ pub fn log_burst(process: &ServerProcess, burst: &Burst) {
                 client_buffers_peak_bytes = burst.client_buffers_peak,
                 memory_start_bytes = burst.memory_start,
                 memory_peak_bytes = burst.memory_peak,
+                memory_end_bytes = burst.memory_end,
                 memory_after_bytes = burst.memory_after,
                 reclaimed_bytes = burst.reclaimed(),
                 main_thread_cpu_share = burst.cpu_share,
+                main_thread_waiting_share = burst.waiting_share,
                 eviction_cpu_share = burst.eviction_cpu_share,
                 "burst: {reason}"
             )

@@ -312,7 +312,8 @@ impl Watcher {
             withdraw_if_wrong(&mut self.probes, watched);
             let waiting = watched.scheduling.as_ref();
             let waiting = waiting.and_then(Scheduling::waiting_ns);
-            let seen = Observation::new(at, unix_time, &evictions, &watched.state, waiting);
+            let seen =
+                Observation::new(at, unix_time, &evictions, &samples, &watched.state, waiting);
             keep_timeline(&self.probes, watched, &seen);
             let bursts = watched.cycle.as_mut().map(|cycle| cycle.observe(&seen));
             for burst in bursts.unwrap_or_default() {

@@ -176,6 +176,21 @@ fn memory_at_the_end_is_what_the_last_evicting_call_reported() {
 }
 
 #[test]
+fn memory_that_is_low_only_between_observations_is_reclaimed_too() {
+    let mut server = Server::new();
+    server.goes_on(CALM, 10_000);
+    server.goes_on(STARVED, 3_050);
+    let reported = server.seen.used_memory;
+    server.seen.last_reported = reported;
+    server.seen.lowest_memory = reported.map(|bytes| bytes - 30_000_000);
+    server.goes_on(CALM, 5_000);
+    let [burst] = &server.bursts[..] else {
+        panic!("{:?}", server.bursts);
+    };
+    assert_eq!(burst.reclaimed(), Some(30_000_000), "{burst:?}");
+}
+
+#[test]
 fn the_cycle_of_the_article() {
     let mut server = Server::new();
     server.goes_on(CALM, 90_000);
@@ -439,6 +454,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         value(),
         value(),
         value(),
+        value(),
     );
     (any_time(), any_time(), times, any::<u64>(), values).prop_map(
         |(at, unix_time, times, calls, values)| Observation {
@@ -457,6 +473,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             commands: values.3,
             evicted_keys: values.4,
             used_memory: values.5,
+            lowest_memory: values.8,
             client_buffers: values.6,
             last_reported: values.7,
         },
