@@ -32,6 +32,10 @@ use crate::{process::Progress, redis::Server};
 /// How often it is looked whether something has ended.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// How long after its last eviction a cycle is complete for good, in seconds: a backlog that is worked
+/// off makes memory swell once more, and a record that ends just then would not show its reclaim.
+const FINAL: f64 = 5.0;
+
 /// What is to be run.
 pub struct Plan {
     /// The name of the record.
@@ -279,7 +283,12 @@ fn watch(
             progress.print(&summary::cycle(number + 1, cycle));
         }
         printed = complete.len();
-        if plan.cycles.is_some_and(|enough| printed >= enough) {
+        let now = load.clock.now();
+        let final_ones = complete.iter().filter(|cycle| now - cycle.end >= FINAL);
+        if plan
+            .cycles
+            .is_some_and(|enough| final_ones.count() >= enough)
+        {
             break;
         }
     }
