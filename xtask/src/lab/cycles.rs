@@ -74,7 +74,7 @@ pub struct Cycle {
     /// By how much the lowest samples of the first and the second quarter of that time differ: memory
     /// swells and shrinks in each round of the server's event loop, and samples rarely meet it at its lowest.
     pub memory_after_uncertainty: u64,
-    /// `memory_peak - memory_after`
+    /// The higher of the samples around the last eviction, less `memory_after`.
     pub reclaimed: u64,
     /// CPU time of the main thread as a share of the time, between the same samples.
     pub main_thread_cpu: f64,
@@ -121,6 +121,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         .map(|sample| sample.used_memory)
         .max()
         .unwrap_or_default();
+    let memory_at_end = before_last.used_memory.max(at_end.used_memory);
     let settled = settled(memory_peak, after);
     let low = lowest(memory_peak, after, settled);
     let reclaim_end = settled.unwrap_or(after[after.len() - 1].at).max(end);
@@ -168,7 +169,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         memory_peak,
         memory_after: low.bytes,
         memory_after_uncertainty: low.uncertainty,
-        reclaimed: memory_peak - low.bytes,
+        reclaimed: memory_at_end.saturating_sub(low.bytes),
         main_thread_cpu: (to.main_thread_cpu - from.main_thread_cpu) / (to.at - from.at),
     }
 }

@@ -152,6 +152,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let without = run::run(&plan, cores, None, &interrupted)?;
     println!("\n{}", summary::outcome(&without.outcome));
     judge(&without, scenario.kind_of_bursts())?;
+    if let Some(wanted) = arguments.cycles.filter(|_| !without.outcome.interrupted) {
+        let complete = without.outcome.cycles.iter();
+        let complete = complete.filter(|cycle| cycle.complete).count();
+        ensure!(
+            complete >= wanted,
+            "{complete} complete cycles instead of {wanted} in {:.0} s",
+            without.outcome.seconds
+        );
+    }
     if scenario != Scenario::Remedy || interrupted.load(Ordering::Relaxed) {
         return Ok(());
     }

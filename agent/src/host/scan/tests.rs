@@ -245,6 +245,10 @@ fn a_script_with_the_name_of_a_server_is_none() -> anyhow::Result<()> {
         .stdin(std::process::Stdio::piped())
         .spawn()?;
     let child = Killed(child);
+    // While it is being executed it has its new name already, but no arguments yet.
+    eventually("the script has its arguments", || {
+        std::fs::read(format!("/proc/{}/cmdline", child.0.id())).is_ok_and(|line| !line.is_empty())
+    })?;
     let scan = scanner()?.scan()?;
     assert!(!scan.starting.contains(&child.0.id()));
     Ok(())
