@@ -153,13 +153,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     println!("\n{}", summary::outcome(&without.outcome));
     judge(&without, scenario.kind_of_bursts())?;
     if let Some(wanted) = arguments.cycles.filter(|_| !without.outcome.interrupted) {
-        let complete = without.outcome.cycles.iter();
-        let complete = complete.filter(|cycle| cycle.complete).count();
-        ensure!(
-            complete >= wanted,
-            "{complete} complete cycles instead of {wanted} in {:.0} s",
-            without.outcome.seconds
-        );
+        had_cycles(&without, wanted)?;
     }
     if scenario != Scenario::Remedy || interrupted.load(Ordering::Relaxed) {
         return Ok(());
@@ -198,12 +192,7 @@ pub fn cycles_before(
     let cores = cores::choose()?;
     let finished = run::run(&bursts(agent, cycles), cores, Some(onlooker), interrupted)?;
     ensure!(!finished.outcome.interrupted, "interrupted");
-    let complete = finished.outcome.cycles.iter();
-    let complete = complete.filter(|cycle| cycle.complete).count();
-    ensure!(
-        complete >= cycles,
-        "{complete} cycles instead of {cycles} in the longest time that there is"
-    );
+    had_cycles(&finished, cycles)?;
     judge(&finished, Scenario::Burst.kind_of_bursts())
 }
 
@@ -216,6 +205,18 @@ fn bursts(agent: PathBuf, cycles: usize) -> Plan {
         cycles: Some(cycles),
         agent: Some(agent),
     }
+}
+
+/// Fails where a run ended before it had as many complete cycles as wanted.
+fn had_cycles(finished: &Finished, wanted: usize) -> Result<()> {
+    let outcome = &finished.outcome;
+    let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
+    ensure!(
+        complete >= wanted,
+        "{complete} complete cycles instead of {wanted} in {:.0} s",
+        outcome.seconds
+    );
+    Ok(())
 }
 
 /// Prints what the agent said, if there was one, beside what the record shows; fails where they differ.
