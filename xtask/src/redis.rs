@@ -1,7 +1,7 @@
 //! A throw-away redis-server, and how many `SET`s it answers.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     ops::Range,
     path::Path,
@@ -84,6 +84,14 @@ pub fn port_for_later() -> Result<u16> {
         .context("cannot find a free loopback port below 32768")
 }
 
+/// What the kernel's scheduler says of a thread.
+pub struct ThreadTimes {
+    /// Time on a CPU.
+    pub running: Duration,
+    /// Time that it could have run, and waited for a CPU.
+    pub waiting: Duration,
+}
+
 /// A redis-server of our own: on loopback, in a temporary directory, without persistence.
 pub struct Server {
     // Before the directory, because fields are dropped in this order.
@@ -150,6 +158,21 @@ impl Server {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// What its main thread has done since it was started.
+    pub fn main_thread_times(&self) -> Result<ThreadTimes> {
+        let pid = self.pid();
+        let path = format!("/proc/{pid}/task/{pid}/schedstat");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let mut times = text.split_whitespace().map(str::parse);
+        match (times.next(), times.next()) {
+            (Some(Ok(running)), Some(Ok(waiting))) => Ok(ThreadTimes {
+                running: Duration::from_nanos(running),
+                waiting: Duration::from_nanos(waiting),
+            }),
+            _ => bail!("{path} is `{text}`"),
+        }
     }
 
     /// Fails, with the server's log, if it has ended.

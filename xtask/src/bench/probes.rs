@@ -130,9 +130,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
                 let side = Side::ALL[index];
                 let watch = side.watch(&agent, &server, &target)?;
-                let before = main_thread_cpu(&server)?;
+                let before = server.main_thread_times()?.running;
                 let rate = measure_sets(&server, condition.keys, requests)?;
-                let cpu = (main_thread_cpu(&server)? - before) as f64 / f64::from(requests);
+                let cpu = server.main_thread_times()?.running - before;
+                let cpu = cpu.as_nanos() as f64 / f64::from(requests);
                 let counted = watch
                     .finish(&server, requests)
                     .with_context(|| side.name())?;
@@ -166,15 +167,4 @@ fn log_path() -> Result<PathBuf> {
     fs::create_dir_all(&directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
     Ok(directory.join("bench-probes.jsonl"))
-}
-
-/// CPU time of the main thread since it was started, in nanoseconds.
-fn main_thread_cpu(server: &Server) -> Result<u64> {
-    let pid = server.pid();
-    let path = format!("/proc/{pid}/task/{pid}/schedstat");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let first = text.split_whitespace().next().unwrap_or_default();
-    first
-        .parse()
-        .with_context(|| format!("{path} begins with `{first}`"))
 }

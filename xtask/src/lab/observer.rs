@@ -79,7 +79,7 @@ impl Observer {
     }
 
     /// What the record shows, once the load has ended.
-    pub fn outcome(&mut self, at: f64, interrupted: bool) -> Outcome {
+    pub fn outcome(&mut self, at: f64, interrupted: bool, server_wait_max: f64) -> Outcome {
         let cycles = self.cycles();
         let swelling = match self.stall {
             (Some(start), Some(end)) => Swelling::of(start, end, &self.samples, &self.loads),
@@ -104,6 +104,7 @@ impl Observer {
             client_buffers_peak: buffers.max().unwrap_or_default(),
             evicted_keys: evicted(samples.last()) - evicted(samples.first()),
             generator_cpu_max: greatest(|second| second.generator_cpu),
+            server_wait_max,
             cycles,
             swelling,
         }

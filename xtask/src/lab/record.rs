@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use super::{cores::Cores, cycles::Cycle, info::Sample, scenario::Parameters, stall::Swelling};
+use super::{
+    cores::Cores, cycles::Cycle, info::Sample, own_core::DISTURBED, scenario::Parameters,
+    stall::Swelling,
+};
 use crate::workspace;
 
 /// One line of the record; its `type` is the name of the variant in lower case.
@@ -141,10 +144,19 @@ pub struct Outcome {
     pub evicted_keys: u64,
     /// The greatest share of a second that the generator's thread was busy.
     pub generator_cpu_max: f64,
+    /// The greatest share of a second that the server's main thread waited for its core.
+    pub server_wait_max: f64,
     /// Every burst, complete or not.
     pub cycles: Vec<Cycle>,
     /// For `stall`: how client buffers swelled.
     pub swelling: Option<Swelling>,
+}
+
+impl Outcome {
+    /// Whether something else ran on the server's core, so that the run is no evidence.
+    pub fn was_disturbed(&self) -> bool {
+        self.server_wait_max > DISTURBED
+    }
 }
 
 /// The file.

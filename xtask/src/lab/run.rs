@@ -19,6 +19,7 @@ use super::{
     generator::Generator,
     info,
     observer::{LOAD_BEGINS, LOAD_ENDS, Observer, STALL_BEGINS, STALL_ENDS},
+    own_core::OwnCore,
     prepare::{Ready, prepare, start_server},
     record::{Event, Line, Outcome, Record, Run},
     scenario::Parameters,
@@ -73,6 +74,8 @@ pub struct Finished {
     pub outcome: Outcome,
     /// What the agent says, if there was one.
     pub testimony: Option<Testimony>,
+    /// What the onlooker says, if there was one.
+    pub onlooker: Result<()>,
 }
 
 /// Runs it on `cores`, and prints each cycle as it is complete. Server and clients have ended when
@@ -133,6 +136,7 @@ pub fn run(
         clock,
     };
     load.start(generator, &run)?;
+    let mut own_core = OwnCore::begin(&server)?;
     let watched = watch(
         plan,
         &load,
@@ -141,6 +145,7 @@ pub fn run(
         Watched {
             server: &mut server,
             witness: witness.as_mut(),
+            own_core: &mut own_core,
         },
         &progress,
         interrupted,
@@ -155,22 +160,20 @@ pub fn run(
     watched?;
     ended?;
     let testimony = testimony?;
-    if let Some(onlooker) = onlooker
-        && !is_interrupted()
-    {
-        onlooker.ask(&server, interrupted)?;
-    }
+    let asked = onlooker.filter(|_| !is_interrupted());
+    let asked = asked.map_or(Ok(()), |onlooker| onlooker.ask(&server, interrupted));
     drop(witness);
     // What came after the last look.
     for line in lines.try_iter() {
         observer.take(&line)?;
     }
-    let outcome = observer.outcome(clock.now(), interrupted.load(Ordering::Relaxed));
+    let outcome = observer.outcome(clock.now(), is_interrupted(), own_core.longest_wait());
     observer.take(&Line::Result(outcome.clone()))?;
     Ok(Finished {
         run,
         outcome,
         testimony,
+        onlooker: asked,
     })
 }
 
@@ -266,6 +269,7 @@ fn tell(lines: &Sender<Line>, clock: Clock, what: &'static str) -> Result<()> {
 struct Watched<'a> {
     server: &'a mut Server,
     witness: Option<&'a mut Witness>,
+    own_core: &'a mut OwnCore,
 }
 
 /// Records until it is enough.
@@ -293,6 +297,7 @@ fn watch(
         progress.show(observer.status());
         progress.sign_of_life();
         watched.server.must_be_alive()?;
+        watched.own_core.look(watched.server)?;
         if load.broken() {
             break;
         }

@@ -110,6 +110,14 @@ pub fn outcome(outcome: &Outcome) -> String {
             "the generator's thread had no time left in some seconds: what waited then, waited for it too\n",
         );
     }
+    if outcome.was_disturbed() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "the server waited for its core for {:.0} % of a second: something else ran there, and this run is no evidence",
+            100.0 * outcome.server_wait_max
+        );
+    }
     if let Some(swelling) = &outcome.swelling {
         text.push_str(&self::swelling(swelling));
     }
