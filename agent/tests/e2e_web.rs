@@ -186,6 +186,38 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
         )? == 0
     );
 
+    let watch = |options: &[&str]| {
+        evictscope()
+            .current_dir(agent.directory.path())
+            .args(["watch", "--once", "--url"])
+            .arg(format!("https://localhost:{}", agent.port))
+            .args(options)
+            .output()
+    };
+    std::fs::write(agent.directory.path().join("password"), "secret\n")?;
+    let password = ["--user", "alice", "--password-file", "password"];
+    for (options, said) in [
+        (&[][..], "needs --ca FILE"),
+        (&["--ca", "authority.crt"], "--password-file FILE"),
+        (
+            &[&["--ca", "other.crt"][..], &password].concat(),
+            "invalid peer certificate",
+        ),
+    ] {
+        let output = watch(options)?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            !output.status.success() && errors.contains(said),
+            "{errors}"
+        );
+    }
+    let output = watch(&[&["--ca", "authority.crt"][..], &password].concat())?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+
     // A file that is wrong changes nothing, and its reason is said once.
     agent.write(&format!("{TLS}basic_auth_users:\n  alice: secret\n"))?;
     within(NOTICED, "the wrong file is noticed", || {

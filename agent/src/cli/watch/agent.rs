@@ -1,15 +1,40 @@
 //! What a running agent answers.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use headers::Authorization;
+use headers::authorization::Credentials as _;
 use serde::Deserialize;
+use tokio_rustls::rustls::crypto::ring;
 use ureq::Agent as Http;
+use ureq::http::{HeaderValue, header};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::reading::Reading;
 
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the agent is, and how it lets somebody in (`run --web-config`).
+#[derive(clap::Args)]
+pub struct Access {
+    /// Where the agent serves
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9739")]
+    url: String,
+    /// For https: certificates of the authorities that are trusted, in PEM; those of the system are in
+    /// /etc/ssl/certs/ca-certificates.crt
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Where the agent asks for a password: the user
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+    /// Where the agent asks for a password: the file that it is in
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+}
 
 /// A finished burst, as the API lists it: what is shown of it.
 #[derive(Clone, Debug, Deserialize)]
@@ -35,18 +60,47 @@ struct Bursts {
 pub struct Agent {
     url: String,
     http: Http,
+    password: Option<HeaderValue>,
 }
 
 impl Agent {
-    /// The agent that serves at `url`, such as `http://127.0.0.1:9739`.
-    pub fn at(url: &str) -> Self {
+    /// The agent that is there.
+    ///
+    /// # Errors
+    ///
+    /// Where a file cannot be read, or is not what it should be.
+    pub fn at(access: &Access) -> anyhow::Result<Self> {
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()));
+        let tls = match &access.ca {
+            Some(file) => tls.root_certs(certificates(file)?),
+            None => {
+                ensure!(
+                    !access.url.starts_with("https:"),
+                    "{} needs --ca FILE, the certificates of the authorities that are trusted; those of \
+                     the system are in /etc/ssl/certs/ca-certificates.crt",
+                    access.url
+                );
+                tls
+            }
+        };
         let http = Http::config_builder()
             .timeout_global(Some(PATIENCE))
+            .tls_config(tls.build())
             .build();
-        Self {
-            url: url.trim_end_matches('/').to_owned(),
+        let password = match (&access.user, &access.password_file) {
+            (Some(user), Some(file)) => {
+                let password = read(file)?;
+                let password = password.trim_end_matches(['\r', '\n']);
+                Some(Authorization::basic(user, password).0.encode())
+            }
+            _ => None,
+        };
+        Ok(Self {
+            url: access.url.trim_end_matches('/').to_owned(),
             http: http.into(),
-        }
+            password,
+        })
     }
 
     /// What its metrics say now.
@@ -76,14 +130,45 @@ impl Agent {
     }
 
     fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {
-        let answer = self.http.get(format!("{}{path}", self.url)).call();
-        let answer = answer.with_context(|| {
-            format!(
-                "no agent answers at {}: start one with `sudo evictscope run`, or give the address of \
-                 one that runs with --url",
+        let mut request = self.http.get(format!("{}{path}", self.url));
+        if let Some(password) = &self.password {
+            request = request.header(header::AUTHORIZATION, password);
+        }
+        match request.call() {
+            Ok(answer) => Ok(answer.into_body()),
+            Err(ureq::Error::StatusCode(401)) => bail!(
+                "{} asks for a password, or for another one: --user NAME --password-file FILE",
                 self.url
-            )
-        })?;
-        Ok(answer.into_body())
+            ),
+            Err(error) => Err(error).with_context(|| {
+                format!(
+                    "no agent answers at {}: start one with `sudo evictscope run`, or give the address of \
+                     one that runs with --url (https, where it has TLS)",
+                    self.url
+                )
+            }),
+        }
     }
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn certificates(file: &Path) -> anyhow::Result<RootCerts> {
+    let text = read(file)?;
+    let found: Result<Vec<_>, _> = parse_pem(text.as_bytes())
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+        .collect();
+    let found = found.with_context(|| format!("{} is no PEM", file.display()))?;
+    ensure!(
+        !found.is_empty(),
+        "{} has no certificate in PEM",
+        file.display()
+    );
+    Ok(RootCerts::Specific(Arc::new(found)))
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use agent::Agent;
+use agent::{Access, Agent};
 use rates::Rates;
 
 /// How often the agent is read.
@@ -25,9 +25,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// the agent may run on another host.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where the agent serves
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9739")]
-    url: String,
+    #[command(flatten)]
+    access: Access,
     /// Print one plain table, of one second, and end
     #[arg(long)]
     once: bool,
@@ -37,9 +36,9 @@ pub struct Arguments {
 ///
 /// # Errors
 ///
-/// Where no agent answers, or stdout is no terminal.
+/// Where no agent answers, a file cannot be read, or stdout is no terminal.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let agent = Agent::at(&arguments.url);
+    let agent = Agent::at(&arguments.access)?;
     if arguments.once {
         return print_once(&agent);
     }
