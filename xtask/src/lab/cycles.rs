@@ -27,6 +27,10 @@ const QUARTER: f64 = SETTLED / 4.0;
 /// What is told of the time before a burst is of this many seconds, or of what there is.
 const BEFORE: f64 = 60.0;
 
+/// A burst that begins with a backlog of more seconds than this, at the throughput before it, begins in
+/// that of another one. The backlog of a calm time is some milliseconds.
+const BACKLOG: f64 = 0.5;
+
 /// One burst, with what precedes it. Times are seconds since 1970, sizes bytes, rates a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cycle {
@@ -51,7 +55,7 @@ pub struct Cycle {
     /// Keys evicted.
     pub evicted_keys: u64,
     /// Commands in the last minute, or what there is of it, of `not_saturated`. None: there is
-    /// nothing of it.
+    /// nothing of it, or a backlog was worked off in it.
     pub throughput_before: Option<f64>,
     /// Commands from the first to the last sample that lie in the burst for certain: right after it a
     /// server answers ten times as many. Of a burst that has no two of them, from the last sample
@@ -88,6 +92,14 @@ pub fn find(begin: f64, samples: &[Sample], loads: &[Load]) -> Vec<Cycle> {
         cycles.push(cycle(since, samples, first, last, loads));
     }
     cycles
+}
+
+impl Cycle {
+    /// Whether it is complete, and not an aftershock: a burst that begins in the backlog of another has
+    /// no calm time before it to be compared with, and need not be of its kind.
+    pub fn stands_alone(&self) -> bool {
+        self.complete && self.throughput_before.is_some()
+    }
 }
 
 /// The first and the last sample of each burst that show evictions since the sample before.
@@ -140,6 +152,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
     };
     let calm = within(since.max(start - BEFORE), before.at).next();
     let backlog_before = loads.iter().rev().find(|load| load.at <= start);
+    let backlog_before = backlog_before.map_or(0, |load| load.backlog);
     let backlogs = loads
         .iter()
         .filter(|load| load.at >= start && load.at <= reclaim_end);
@@ -156,9 +169,10 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         evicted_keys: at_end.evicted_keys - before.evicted_keys,
         throughput_before: calm
             .filter(|calm| calm.at < before.at)
-            .map(|calm| throughput(calm, before)),
+            .map(|calm| throughput(calm, before))
+            .filter(|throughput| backlog_before as f64 <= BACKLOG * throughput),
         throughput_during: throughput(from, to),
-        backlog_before: backlog_before.map_or(0, |load| load.backlog),
+        backlog_before,
         backlog_peak: backlogs
             .map(|load| load.backlog_peak)
             .max()
@@ -329,6 +343,19 @@ mod tests {
         }
         assert!(near(cycles[0].not_saturated_seconds, 9.95));
         assert!(near(cycles[1].not_saturated_seconds, 10.75));
+    }
+
+    #[test]
+    fn a_burst_in_the_backlog_of_another_does_not_stand_alone() {
+        let (samples, mut loads) = record(3);
+        for load in &mut loads[245..250] {
+            load.backlog = 600;
+        }
+        let cycles = find(BEGIN, &samples, &loads);
+        let alone: Vec<_> = cycles.iter().map(Cycle::stands_alone).collect();
+        assert_eq!(alone, [true, false, false]);
+        assert_eq!(cycles[1].throughput_before, None);
+        assert!(cycles[1].complete && !cycles[2].complete);
     }
 
     #[test]

@@ -7,10 +7,10 @@ use indicatif::BinaryBytes;
 use super::cycles::Cycle;
 use crate::scrape::Burst;
 
-/// How far off the beginning and the end of a burst may be, seconds.
-const TIME: f64 = 0.2;
-/// How far off amounts may be, as a share of what the record shows; further where the record itself
-/// says that it does not know one better.
+/// How far off the beginning and the end of a burst may be, seconds; further where the record itself
+/// says that it does not know them better.
+const TIME: f64 = 0.1;
+/// How far off amounts may be, as a share of what the record shows; further likewise.
 const AMOUNT: f64 = 0.1;
 /// A burst of the agent's that begins this close to one of the record is that one, seconds.
 const SAME: f64 = 1.0;
@@ -54,11 +54,8 @@ pub fn compare(begin: f64, cycles: &[Cycle], bursts: &[Burst], kind: Option<&str
                 burst.start - begin
             ));
         }
-        // One that begins in the backlog of another has nothing before it to be compared with.
-        let is_complete = |cycle: &Cycle| {
-            cycle.complete && cycle.throughput_before.is_some() && is_same(cycle, burst)
-        };
-        let is_meant = kind == Some(PLAIN) || cycles.iter().any(is_complete);
+        let is_one = |cycle: &Cycle| cycle.stands_alone() && is_same(cycle, burst);
+        let is_meant = kind == Some(PLAIN) || cycles.iter().any(is_one);
         if is_meant && kind.is_some_and(|kind| kind != burst.kind) {
             differences.push(format!(
                 "the burst {:.1} s after the load began is said to be {}: {}",
@@ -109,8 +106,8 @@ fn ratio(cycle: &Cycle) -> Option<f64> {
 
 /// In what the agent's burst differs by more than it may.
 fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
-    let time = |what: &str, agent: f64, record: f64| {
-        ((agent - record).abs() > TIME)
+    let time = |what: &str, agent: f64, record: f64, uncertainty: f64| {
+        ((agent - record).abs() > TIME + uncertainty)
             .then(|| format!("its {what} is {:+.3} s off", agent - record))
     };
     let amount = |what: &str, agent: Option<f64>, record: Option<f64>, uncertainty: f64| {
@@ -124,8 +121,13 @@ fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
     };
     let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
     [
-        time("beginning", burst.start, cycle.start),
-        time("end", burst.end, cycle.end),
+        time(
+            "beginning",
+            burst.start,
+            cycle.start,
+            cycle.start_uncertainty,
+        ),
+        time("end", burst.end, cycle.end, cycle.end_uncertainty),
         amount(
             "throughput ratio",
             burst.throughput_ratio,
@@ -157,6 +159,7 @@ mod tests {
         Cycle {
             start: 1_010.0,
             end: 1_013.0,
+            end_uncertainty: 0.05,
             complete: true,
             throughput_before: Some(1_000.0),
             throughput_during: 300.0,
@@ -170,8 +173,8 @@ mod tests {
     fn burst() -> Burst {
         Burst {
             server: "7001".to_owned(),
-            start: 1_010.1,
-            end: 1_012.9,
+            start: 1_010.05,
+            end: 1_012.95,
             throughput_ratio: Some(0.31),
             client_buffers_peak_bytes: Some(118 << 20),
             reclaimed_bytes: Some(29 << 20),
@@ -193,8 +196,8 @@ mod tests {
     #[test]
     fn each_value_is_compared() {
         let changes: [fn(&mut Burst); 7] = [
-            |burst| burst.start -= 0.4,
-            |burst| burst.end += 0.4,
+            |burst| burst.start -= 0.3,
+            |burst| burst.end += 0.3,
             |burst| burst.throughput_ratio = Some(0.34),
             |burst| burst.throughput_ratio = None,
             |burst| burst.client_buffers_peak_bytes = Some(100 << 20),

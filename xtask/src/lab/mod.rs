@@ -226,7 +226,8 @@ fn bursts(agent: PathBuf, cycles: usize) -> Plan {
 /// Fails where a run ended before it had as many complete cycles as wanted.
 fn had_cycles(finished: &Finished, wanted: usize) -> Result<()> {
     let outcome = &finished.outcome;
-    let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
+    let alone = outcome.cycles.iter().filter(|cycle| cycle.stands_alone());
+    let complete = alone.count();
     ensure!(
         complete >= wanted,
         "{complete} complete cycles instead of {wanted} in {:.0} s",

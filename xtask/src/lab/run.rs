@@ -317,7 +317,9 @@ fn watch(
         }
         printed = complete.len();
         let now = load.clock.now();
-        let final_ones = complete.iter().filter(|cycle| now - cycle.end >= FINAL);
+        let final_ones = complete
+            .iter()
+            .filter(|cycle| cycle.stands_alone() && now - cycle.end >= FINAL);
         if plan
             .cycles
             .is_some_and(|enough| final_ones.count() >= enough)
