@@ -7,7 +7,9 @@ use plotters::prelude::*;
 use serde_json::Value;
 
 use super::{
-    AXIS, Area, FRAME, font, legend,
+    AXIS, Area, FRAME,
+    axis::Axis,
+    font, legend,
     panel::{Content, Named, Panel},
     units,
 };
@@ -24,16 +26,35 @@ type Stacked = Vec<(f64, f64, f64)>;
 pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     let panel = content.panel;
     let series = content.series();
-    let stacked = stack(panel, &series);
+    let on_right = |named: &Named<'_>| {
+        let side = panel.property(&named.name, "custom.axisPlacement");
+        side.is_some_and(|side| side == "right")
+    };
+    let (right, left): (Vec<_>, Vec<_>) = series.iter().partition(|named| on_right(named));
+    let unit = panel.unit("");
+    let range = values(panel, &stack(panel, &left, 1.0));
+    let (right_unit, right_range) = match right.first() {
+        Some(named) => (
+            panel.unit(&named.name),
+            values(panel, &stack(panel, &right, 1.0)),
+        ),
+        None => (unit, range.clone()),
+    };
+    // What has its axis on the right is drawn against the left one.
+    let scale = range.end / right_range.end;
+    let order: Vec<_> = left.iter().chain(&right).copied().collect();
+    let mut stacked = stack(panel, &left, 1.0);
+    stacked.extend(stack(panel, &right, scale));
     let (_, height) = area.dim_in_pixel();
     let (plot, below) = area.split_vertically(height - LEGEND);
-    let unit = panel.unit("");
     let mut chart = ChartBuilder::on(&plot)
         .margin_right(12)
         .margin_top(4)
         .x_label_area_size(20)
         .y_label_area_size(AXIS)
-        .build_cartesian_2d(content.times(), values(panel, &stacked))?;
+        .right_y_label_area_size(if right.is_empty() { 0 } else { AXIS })
+        .build_cartesian_2d(content.times(), Axis::new(unit, range.clone()))?
+        .set_secondary_coord(content.times(), Axis::new(right_unit, right_range));
     chart
         .configure_mesh()
         .bold_line_style(FRAME)
@@ -41,14 +62,15 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         .axis_style(FRAME)
         .label_style(font(11))
         .x_labels(10)
-        .y_labels(5)
         .x_label_formatter(&|time| units::time_of_day(*time))
         .y_label_formatter(&|value| units::text(unit, *value))
         .draw()?;
-    let mut entries = Vec::new();
-    for (index, (named, points)) in series.iter().zip(&stacked).enumerate() {
-        let colour = panel.colour(&named.name, index);
-        entries.push((named.name.clone(), colour));
+    let colours: Vec<RGBColor> = (0..)
+        .zip(&order)
+        .map(|(index, named)| panel.colour(&named.name, index))
+        .collect();
+    // The first ones lie above the others.
+    for ((named, points), colour) in order.iter().zip(&stacked).zip(&colours).rev() {
         let opacity = panel.number(&named.name, "custom.fillOpacity");
         let filling = colour.mix(opacity.unwrap_or(0.0) / 100.0);
         let dashed = panel.property(&named.name, "custom.lineStyle");
@@ -79,30 +101,39 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     let across = panel.property("", "custom.thresholdsStyle");
     if across.is_some_and(|style| style["mode"] == "dashed") {
         for (value, colour) in panel.thresholds("") {
-            let Some(value) = value else { continue };
+            let Some(value) = value.filter(|value| *value < range.end) else {
+                continue;
+            };
             let ends = [(content.times().start, value), (content.times().end, value)];
             let style = colour.stroke_width(1);
             chart.draw_series(DashedLineSeries::new(ends, 4, 4, style))?;
         }
     }
-    let (low, high) = (chart.y_range().start, chart.y_range().end);
     for mark in content.marks {
-        let ends = [(*mark, low), (*mark, high)];
+        let ends = [(*mark, range.start), (*mark, range.end)];
         chart.draw_series(DashedLineSeries::new(ends, 3, 3, RED.mix(0.7).into()))?;
     }
-    legend(&below, &entries)
+    if !right.is_empty() {
+        let labels = |value: &f64| units::text(right_unit, *value);
+        let mut axes = chart.configure_secondary_axes();
+        axes.axis_style(FRAME).label_style(font(11));
+        axes.y_label_formatter(&labels).draw()?;
+    }
+    let names = order.iter().map(|named| named.name.clone());
+    legend(&below, &names.zip(colours).collect::<Vec<_>>())
 }
 
-/// The points of each series, one upon the other where the panel wants that.
-fn stack(panel: &Panel, series: &[Named<'_>]) -> Vec<Stacked> {
+/// The points of each series, one upon the other where the panel wants that, times `scale`.
+fn stack(panel: &Panel, series: &[&Named<'_>], scale: f64) -> Vec<Stacked> {
     let mut tops: BTreeMap<i64, f64> = BTreeMap::new();
     let mut all = Vec::new();
     for named in series {
         let mode = panel.property(&named.name, "custom.stacking");
         let mode = mode.and_then(|stacking| stacking["mode"].as_str());
         let points = named.series.points.iter().map(|(time, value)| {
+            let value = value * scale;
             if mode != Some("normal") {
-                return (*time, 0.0, *value);
+                return (*time, 0.0, value);
             }
             let top = tops.entry((time * 1000.0).round() as i64).or_default();
             let from = *top;

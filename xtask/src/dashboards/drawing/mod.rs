@@ -2,6 +2,7 @@
 //! `--live` kept. No Grafana is at hand here: what is drawn is what Prometheus answered to each panel's
 //! queries, with the titles, units, colours and thresholds of its JSON.
 
+mod axis;
 mod lines;
 mod panel;
 mod squares;
@@ -11,7 +12,11 @@ mod units;
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use plotters::{coord::Shift, prelude::*};
+use plotters::{
+    coord::Shift,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
 
 use self::panel::{Content, Dashboard, INK, Panel};
 use super::recording::Recording;
@@ -69,8 +74,8 @@ fn draw(dashboard: &Dashboard, recording: &Recording) -> Result<String> {
         units::text("time", recording.start),
         units::time_of_day(recording.end)
     );
-    let left = WIDTH as i32 - 10 - text_width(&caption, 12) as i32;
-    root.draw(&Text::new(caption, (left, 12), font(12)))?;
+    let right = font(12).pos(Pos::new(HPos::Right, VPos::Top));
+    root.draw(&Text::new(caption, (WIDTH as i32 - 10, 12), right))?;
     for panel in &dashboard.panels {
         let at = &panel.grid_pos;
         let corner = (at.x * CELL.0 + 3, HEADER + at.y * CELL.1 + 3);

@@ -61,6 +61,17 @@ pub struct Override {
     properties: Vec<Value>,
 }
 
+impl Override {
+    /// Whether it is about this field: by its name, or by a pattern such as `.* threads`.
+    fn is_of(&self, field: &str) -> bool {
+        let matching = self.matcher["options"].as_str().unwrap_or("");
+        match matching.strip_prefix(".*") {
+            Some(end) => field.ends_with(end),
+            None => field == matching,
+        }
+    }
+}
+
 /// What a panel draws, with where and of what.
 pub struct Content<'a> {
     pub dashboard: &'a str,
@@ -105,7 +116,7 @@ impl Content<'_> {
 impl Panel {
     /// A property of a field, such as `custom.fillOpacity`: its override, or what holds for all.
     pub fn property(&self, field: &str, id: &str) -> Option<&Value> {
-        let of_field = |one: &&Override| one.matcher["options"] == field;
+        let of_field = |one: &&Override| one.is_of(field);
         let overrides = self.field_config.overrides.iter().filter(of_field);
         overrides
             .flat_map(|one| &one.properties)
@@ -181,11 +192,17 @@ fn colour(name: &str) -> RGBColor {
     }
 }
 
-/// A legend such as `{{instance}} {{server}}` with the labels of a series.
+/// A legend such as `{{instance}} {{server}}` with the labels of a series; as in Grafana, those that it
+/// has not got are empty.
 fn legend(format: &str, series: &Series) -> String {
-    let mut text = format.to_owned();
-    for (label, value) in &series.labels {
-        text = text.replace(&format!("{{{{{label}}}}}"), value);
+    let mut text = String::new();
+    for (index, part) in format.split("{{").enumerate() {
+        let (label, rest) = match index {
+            0 => ("", part),
+            _ => part.split_once("}}").unwrap_or(("", part)),
+        };
+        text += series.labels.get(label).map_or("", String::as_str);
+        text += rest;
     }
-    text
+    text.trim().to_owned()
 }

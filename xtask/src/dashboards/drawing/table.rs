@@ -50,34 +50,62 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     let columns = organized(content, &rows);
     sort(content, &columns, &mut rows);
     let (width, height) = area.dim_in_pixel();
-    let column_width = width as i32 / columns.len().max(1) as i32;
-    let headings: Vec<Vec<String>> = columns
+    let cells: Vec<Vec<(String, RGBColor)>> = rows
         .iter()
-        .map(|(_, title)| wrapped(title, column_width))
+        .map(|row| {
+            let cell = |(field, title): &(String, String)| match row.get(field) {
+                Some(cell) => shown(content, field, title, cell),
+                None => (String::new(), super::INK),
+            };
+            columns.iter().map(cell).collect()
+        })
+        .collect();
+    let edges = edges(&columns, &cells, width);
+    let headings: Vec<Vec<String>> = (columns.iter().zip(edges.windows(2)))
+        .map(|((_, title), edge)| wrapped(title, edge[1] - edge[0]))
         .collect();
     let lines = headings.iter().map(Vec::len).max().unwrap_or(1) as i32;
     let bold = ("sans-serif", FONT, FontStyle::Bold).into_font();
-    for (column, heading) in (0..).zip(&headings) {
+    for (left, heading) in edges.iter().zip(&headings) {
         for (line, text) in (0..).zip(heading) {
-            let at = (column * column_width + 4, line * HEADING);
+            let at = (left + 4, line * HEADING);
             area.draw(&Text::new(text.as_str(), at, bold.clone()))?;
         }
     }
     let top = lines * HEADING + 4;
     let fits = ((height as i32 - top) / ROW).max(0) as usize;
-    for (number, row) in (0..).zip(rows.iter().take(fits)) {
+    for (number, row) in (0..).zip(cells.iter().take(fits)) {
         let y = top + number * ROW;
         area.draw(&PathElement::new([(0, y), (width as i32, y)], FRAME))?;
-        for (column, (field, title)) in (0..).zip(&columns) {
-            let Some(cell) = row.get(field) else { continue };
-            let (text, colour) = shown(content, field, title, cell);
-            let fitting = (column_width as u32 - 4) * 20 / 11 / FONT;
-            let text: String = text.chars().take(fitting as usize).collect();
-            let at = (column * column_width + 4, y + 4);
-            area.draw(&Text::new(text, at, font(FONT).color(&colour)))?;
+        for (left, (text, colour)) in edges.iter().zip(row) {
+            let style = font(FONT).color(colour);
+            area.draw(&Text::new(text.as_str(), (left + 4, y + 4), style))?;
         }
     }
     Ok(())
+}
+
+/// Where columns begin, and the last one ends: each as wide as its longest cell, or word of its
+/// heading, and a share of what is left.
+fn edges(columns: &[(String, String)], cells: &[Vec<(String, RGBColor)>], width: u32) -> Vec<i32> {
+    let needed: Vec<u32> = (0..)
+        .zip(columns)
+        .map(|(column, (_, title)): (usize, _)| {
+            let texts = cells.iter().map(|row| row[column].0.as_str());
+            // Headings are bold.
+            let words = title.split(' ').map(|word| text_width(word, FONT + 1));
+            let widths = texts.map(|text| text_width(text, FONT)).chain(words);
+            widths.max().unwrap_or(0) + 8
+        })
+        .collect();
+    let scale = f64::from(width) / f64::from(needed.iter().sum::<u32>());
+    let mut edges = vec![0];
+    let mut edge = 0.0;
+    for one in needed {
+        edge += f64::from(one) * scale;
+        edges.push(edge as i32);
+    }
+    edges
 }
 
 /// One row for all answers whose labels, and times, do not contradict each other.
