@@ -57,3 +57,21 @@ fn round(value: f64) -> f64 {
     let fits = digits.into_iter().find(|digit| digit * power >= value);
     fits.unwrap_or(10.0) * power
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ticks;
+
+    #[test]
+    fn labels_are_round_in_their_unit() {
+        let mebi = 1024.0 * 1024.0;
+        let bytes = ticks("bytes", &(0.0..130.0 * mebi));
+        assert_eq!(
+            bytes,
+            [0.0, 32.0, 64.0, 96.0, 128.0].map(|tick| tick * mebi)
+        );
+        assert_eq!(ticks("s", &(0.0..400.0)), [0.0, 120.0, 240.0, 360.0]);
+        assert_eq!(ticks("none", &(0.0..2.2)), [0.0, 0.5, 1.0, 1.5, 2.0]);
+        assert_eq!(ticks("none", &(-1.0..1.0)), [-1.0, -0.5, 0.0, 0.5, 1.0]);
+    }
+}

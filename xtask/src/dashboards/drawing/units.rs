@@ -61,3 +61,26 @@ fn digits(value: f64) -> String {
         false => text,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::text;
+
+    #[test]
+    fn numbers_as_grafana_writes_them() {
+        for (unit, value, written) in [
+            ("bytes", 1536.0, "1.5 KiB"),
+            ("bytes", 0.0, "0 B"),
+            ("bytes", 1024.0 * 1024.0, "1 MiB"),
+            ("s", 0.000_55, "550 µs"),
+            ("s", 2.55, "2.55 s"),
+            ("s", 90.0, "1.5 mins"),
+            ("percentunit", 0.3206, "32.1 %"),
+            ("cps", 1650.0, "1.65 K c/s"),
+            ("none", 2.0, "2"),
+            ("time", 0.0, "1970-01-01 00:00:00"),
+        ] {
+            assert_eq!(text(unit, value), written, "{value} {unit}");
+        }
+    }
+}
