@@ -26,8 +26,8 @@ type Row = BTreeMap<String, Cell>;
 /// Draws the last value of the first series, large.
 pub fn stat(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     let series = content.series();
-    let last = series.iter().filter_map(|named| named.series.points.last());
-    let (text, colour) = match last.last() {
+    let last = series.first().and_then(|named| named.series.points.last());
+    let (text, colour) = match last {
         Some((_, value)) => (
             units::text(content.panel.unit(""), *value),
             content.panel.threshold_colour("", *value),
