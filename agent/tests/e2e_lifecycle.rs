@@ -188,6 +188,21 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
 
 #[test]
 #[ignore = "needs root and BPF"]
+fn in_a_pid_namespace_of_its_own_the_agent_refuses_rather_than_count_nothing() -> anyhow::Result<()>
+{
+    let output = Command::new("unshare")
+        .args(["--fork", "--pid", "--mount-proc", "--kill-child"])
+        .arg(evictscope().get_program())
+        .args(["run", "--listen", "127.0.0.1:0"])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{}: {said}", output.status);
+    ensure!(said.contains("--pid=host"), "{said}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
 fn a_port_in_use_is_said_so() -> anyhow::Result<()> {
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();

@@ -45,6 +45,12 @@ impl ProbePlan {
             .all(|variable| variable.confidence == Confidence::Certain)
     }
 
+    /// Why nothing at all can be learnt from a process with this plan, where that is so.
+    pub fn useless(&self) -> Option<&str> {
+        let refusal = self.refusals.first()?;
+        self.functions.is_empty().then_some(refusal.why.as_str())
+    }
+
     /// Whether the server's counter of commands can be read.
     pub fn counts_commands(&self) -> bool {
         self.members

@@ -195,6 +195,9 @@ fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
     let debug = DebugFiles::default();
     let debug = debug.find_for_process(&data, &server.exe, server.identity.pid)?;
     let plan = binary::plan(&data, debug.data())?;
+    if let Some(why) = plan.useless() {
+        anyhow::bail!("{why}; --process-match says which processes are servers");
+    }
     let product = plan.product.as_deref().unwrap_or("unknown product");
     let version = plan.version.as_deref().unwrap_or("of unknown version");
     let seen = match plan.refusals.as_slice() {

@@ -9,6 +9,8 @@ mod burst_list;
 mod catalogue;
 mod cycle;
 #[cfg(test)]
+mod documentation;
+#[cfg(test)]
 mod fixture;
 mod heatmap;
 mod http;

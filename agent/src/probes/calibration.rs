@@ -89,7 +89,8 @@ impl Probes {
         })
     }
 
-    /// Nanoseconds of one call of each of `functions` with `programs` attached.
+    /// Nanoseconds of one call of each of `functions` with `programs` attached, which must have
+    /// taken them for those of the process that they are to watch.
     fn cost(
         &mut self,
         programs: &[(&'static str, u64)],
@@ -99,7 +100,14 @@ impl Probes {
         let slot = self.free.pop().ok_or(ProbeError::Object("free slot"))?;
         let mut attachment = Attachment::new(slot, std::process::id());
         let attached = self.attach_to_self(&mut attachment, programs);
-        let cost = attached.map(|()| time(functions));
+        let cost = attached.and_then(|()| {
+            let cost = time(functions);
+            let (seen, _) = self.read(&attachment)?;
+            match seen.hits.iter().sum() {
+                0u64 => Err(ProbeError::OtherPidNamespace),
+                _ => Ok(cost),
+            }
+        });
         self.detach(attachment);
         // The next measurement is of the same functions.
         self.finish();

@@ -9,9 +9,19 @@ use aya::programs::ProgramError;
 pub enum ProbeError {
     /// The kernel does not let this user load BPF programs.
     #[error(
-        "the kernel does not allow this process to load BPF programs or attach probes: {0}; run evictscope as root, or with CAP_SYS_ADMIN (this kernel may refuse CAP_BPF + CAP_PERFMON)"
+        "the kernel does not allow this process to load BPF programs or attach probes: {0}; run evictscope as root, or with CAP_SYS_ADMIN (this kernel may refuse CAP_BPF + CAP_PERFMON); in a container, with those of the host: a user namespace's do not count, and a filter of system calls must allow bpf and perf_event_open"
     )]
     NotPermitted(String),
+    /// The kernel's process ids are not those that this process sees.
+    #[error(
+        "this process is in a pid namespace of its own, as a container has it, where the kernel's process ids are not the ones that it sees, so nothing would be counted: run evictscope in the host's (docker run --pid=host; hostPID: true in Kubernetes)"
+    )]
+    OtherPidNamespace,
+    /// Each probe takes a file descriptor.
+    #[error(
+        "too many open files ({0}): allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192)"
+    )]
+    TooManyFiles(String),
     /// The object does not load.
     #[error(
         "the BPF programs cannot be loaded: {0}; `evictscope check` says what this kernel lacks"
@@ -52,12 +62,16 @@ impl ProbeError {
         let reason = chain(&error);
         match is_permission(&error) {
             true => Self::NotPermitted(reason),
+            false if is_too_many_files(&error) => Self::TooManyFiles(reason),
             false => Self::Load(reason),
         }
     }
 
     /// From loading or handling one program.
     pub(super) fn program(error: ProgramError) -> Self {
+        if is_too_many_files(&error) {
+            return Self::TooManyFiles("loading the programs".to_owned());
+        }
         // The verifier refuses with "permission denied", too, but says why.
         let refused = matches!(
             &error,
@@ -73,6 +87,9 @@ impl ProbeError {
     pub(super) fn attach(program: &'static str, pid: u32, error: ProgramError) -> Self {
         if is_permission(&error) {
             return Self::NotPermitted(chain(&error));
+        }
+        if is_too_many_files(&error) {
+            return Self::TooManyFiles(format!("attaching to process {pid}"));
         }
         if io_error(&error).is_some_and(|error| {
             error.kind() == ErrorKind::NotFound
@@ -90,6 +107,11 @@ impl ProbeError {
 
 fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
     io_error(error).is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+fn is_too_many_files(error: &(dyn std::error::Error + 'static)) -> bool {
+    let number = io_error(error).and_then(std::io::Error::raw_os_error);
+    number == Some(rustix::io::Errno::MFILE.raw_os_error())
 }
 
 fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {

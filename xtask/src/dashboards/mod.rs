@@ -6,11 +6,13 @@
 
 mod answers;
 mod calm;
+mod drawing;
 mod expected;
 mod go;
 mod monitor;
 mod proof;
 mod queries;
+mod recording;
 mod rules;
 mod tools;
 
@@ -32,10 +34,17 @@ pub struct Arguments {
     /// and a release build)
     #[arg(long)]
     live: bool,
+    /// Instead, draw the dashboards into docs/images, from the answers that Prometheus gave in the last
+    /// run of --live
+    #[arg(long, conflicts_with = "live")]
+    draw: bool,
 }
 
 /// Generates the dashboards anew, and checks them and the rules; or proves them.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.draw {
+        return drawing::run();
+    }
     provide()?;
     if let Some(reason) = missing() {
         bail!(reason);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -42,6 +42,7 @@ pub struct Prometheus {
 }
 
 /// One series of an answer: its labels, and its values with their times in seconds since 1970.
+#[derive(Serialize, Deserialize)]
 pub struct Series {
     /// Labels.
     pub labels: BTreeMap<String, String>,

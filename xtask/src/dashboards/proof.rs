@@ -18,6 +18,7 @@ use super::{
     calm::Calm,
     expected::FIRING,
     monitor::{Prometheus, SCRAPE_INTERVAL, unix_time},
+    recording::Recording,
     rules,
 };
 use crate::{
@@ -97,6 +98,7 @@ impl Stage {
         }
         let rules = answers::of_rules(prometheus, burst, self.start)?;
         let queries = answers::of_dashboards(prometheus, burst, self.start)?;
+        Recording::keep(prometheus, burst, self.start)?;
         let delay = alert_delay(prometheus, burst, self.start)?;
         let calm = self.calm.server();
         let most = answers::most_evictions(prometheus, &calm, self.start)?;

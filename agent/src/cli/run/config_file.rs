@@ -12,7 +12,10 @@ const DEFAULT_PATH: &str = "/etc/evictscope/config.toml";
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It was named, and is not there, or may not be read.
-    #[error("cannot read the configuration file {}: {source}", path.display())]
+    #[error(
+        "cannot read the configuration file {}: --config names one that is there and that this user may read",
+        path.display()
+    )]
     Unreadable {
         /// The file.
         path: PathBuf,

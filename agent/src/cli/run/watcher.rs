@@ -250,8 +250,8 @@ impl Watcher {
 
     fn attach(&mut self, process: ServerProcess) -> anyhow::Result<Watched> {
         let plan = self.plans.plan(&process)?;
-        if let ([], Some(refusal)) = (plan.functions.as_slice(), plan.refusals.first()) {
-            anyhow::bail!("{}", refusal.why);
+        if let Some(why) = plan.useless() {
+            anyhow::bail!("{why}; --process-match says which processes are servers");
         }
         let pid = process.identity.pid;
         let load_bias = memory::load_bias(pid, plan.entry_point)?;

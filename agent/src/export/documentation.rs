@@ -1,0 +1,182 @@
+//! Whether `docs/METRICS.md` says of each family what is exported, and of no other: name, type,
+//! labels, values of labels, unit, bounds of buckets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use prometheus::core::Collector as _;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricFamily;
+
+use super::ExportedServer;
+use super::catalogue::{FAMILIES, families};
+use super::fixture::{busy_server, partial_server};
+use crate::binary::Method;
+
+/// What is said of a family, or true of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Description {
+    kind: String,
+    /// Labels, and the values of those that have a fixed set of them.
+    labels: BTreeMap<String, BTreeSet<String>>,
+    /// The bounds of a histogram, in words.
+    bounds: Option<String>,
+}
+
+/// Servers that have, between them, a series of each family and each value of each label.
+fn servers() -> Vec<ExportedServer> {
+    let mut busy = busy_server();
+    busy.overhead_ratio = Some(0.001);
+    let mut plan = (*busy.plan).clone();
+    for (variable, method) in plan.variables.iter_mut().zip([Method::Both, Method::Dwarf]) {
+        variable.method = method;
+    }
+    busy.plan = Arc::new(plan);
+    vec![busy, partial_server()]
+}
+
+fn exported() -> Vec<MetricFamily> {
+    let mut all = families(&servers());
+    all.extend(ProcessCollector::for_self().collect());
+    all
+}
+
+fn truth(family: &MetricFamily) -> Description {
+    let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pair in family.get_metric().iter().flat_map(|one| one.get_label()) {
+        let values = labels.entry(pair.name().to_owned()).or_default();
+        values.insert(pair.value().to_owned());
+    }
+    let histogram = family.get_metric().first().map(|one| one.get_histogram());
+    let bounds: Vec<f64> = histogram.map_or(Vec::new(), |histogram| {
+        let bounds = histogram.get_bucket().iter().map(|one| one.upper_bound());
+        bounds.filter(|bound| bound.is_finite()).collect()
+    });
+    Description {
+        kind: format!("{:?}", family.get_field_type()).to_lowercase(),
+        labels,
+        bounds: (!bounds.is_empty()).then(|| in_words(&bounds)),
+    }
+}
+
+/// Bounds as the documentation is to write them: `powers of 4, 64 KiB … 64 GiB`, or
+/// `1-2-5, 0.1 … 20, 30, 60`.
+fn in_words(bounds: &[f64]) -> String {
+    match bounds {
+        [0.0, rest @ ..] => return format!("0, then {}", in_words(rest)),
+        [first, second, ..] if *first >= 64.0 => {
+            let power = second / first;
+            let last = bounds.last().copied().unwrap_or_default();
+            let regular = bounds.windows(2).all(|pair| pair[1] / pair[0] == power);
+            assert!(regular, "no powers of {power}: {bounds:?}");
+            return format!("powers of {power}, {} … {}", bytes(*first), bytes(last));
+        }
+        _ => {}
+    }
+    let step = |pair: &[f64]| (pair[1] / pair[0] * 2.0).round() / 2.0;
+    let regular = bounds.windows(2).take_while(|pair| {
+        let digit = pair[1] / 10_f64.powf(pair[1].log10().floor() + 1e-9);
+        step(pair) == if digit.round() == 5.0 { 2.5 } else { 2.0 }
+    });
+    let last = regular.count();
+    let mut words = format!("1-2-5, {} … {}", bounds[0], bounds[last]);
+    for bound in &bounds[last + 1..] {
+        words += &format!(", {bound}");
+    }
+    words
+}
+
+fn bytes(value: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let power = (value.log2() / 10.0).floor();
+    format!("{} {}", value / 1024_f64.powf(power), units[power as usize])
+}
+
+/// A row of a table of the documentation: the name, what is said of it, and its unit.
+struct Row {
+    name: String,
+    said: Description,
+    unit: String,
+}
+
+fn documented(text: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut beside_server = false;
+    for line in text.lines() {
+        if line.starts_with("| name |") {
+            beside_server = line.contains("beside `server`");
+        }
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [first, kind, unit, ..] = cells.as_slice() else {
+            continue;
+        };
+        let Some(name) = first.strip_prefix("| `") else {
+            continue;
+        };
+        let (kind, labels) = kind.split_once(", ").unwrap_or((kind, ""));
+        let mut labels = labels_of(labels);
+        if beside_server {
+            labels.insert("server".to_owned(), BTreeSet::new());
+        }
+        let bounds = unit.split_once("; ").map(|(_, bounds)| bounds.to_owned());
+        rows.push(Row {
+            name: name.trim_end_matches('`').to_owned(),
+            said: Description {
+                kind: kind.to_owned(),
+                labels,
+                bounds: bounds.filter(|_| kind == "histogram"),
+            },
+            unit: (*unit).to_owned(),
+        });
+    }
+    rows
+}
+
+/// From "`a`, `b` = `1`, `2`; `c` = whatever": labels, and the values that are listed.
+fn labels_of(cell: &str) -> BTreeMap<String, BTreeSet<String>> {
+    fn quoted(text: &str) -> impl Iterator<Item = String> {
+        text.split('`').skip(1).step_by(2).map(str::to_owned)
+    }
+    let mut labels = BTreeMap::new();
+    for group in cell.split("; ") {
+        let (names, values) = group.split_once(" = ").unwrap_or((group, ""));
+        labels.extend(quoted(names).map(|name| (name, BTreeSet::new())));
+        if let Some(last) = quoted(names).last() {
+            labels.insert(last, quoted(values).collect());
+        }
+    }
+    labels
+}
+
+#[test]
+fn the_documentation_says_of_each_family_what_is_exported_and_of_no_other() -> std::io::Result<()> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/METRICS.md");
+    let rows = documented(&std::fs::read_to_string(path)?);
+    let exported = exported();
+    let names: BTreeSet<&str> = exported.iter().map(|family| family.name()).collect();
+    for family in &FAMILIES {
+        assert!(names.contains(family.name), "no server has {}", family.name);
+    }
+    let said: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(said, names);
+    assert_eq!(said.len(), rows.len(), "a family is documented twice");
+    for (row, family) in rows
+        .iter()
+        .filter_map(|row| Some((row, exported.iter().find(|one| one.name() == row.name)?)))
+    {
+        let mut truth = truth(family);
+        for (label, values) in &mut truth.labels {
+            // Where the documentation lists no values, any may come, or another row lists them.
+            if row.said.labels.get(label).is_some_and(BTreeSet::is_empty) {
+                values.clear();
+            }
+        }
+        assert_eq!(row.said, truth, "{}", row.name);
+        for unit in ["seconds", "bytes"] {
+            let in_name = row.name.trim_end_matches("_total").ends_with(unit);
+            let wrong = in_name && !row.unit.starts_with(unit);
+            assert!(!wrong, "{} is in {}", row.name, row.unit);
+        }
+    }
+    Ok(())
+}

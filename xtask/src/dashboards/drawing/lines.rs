@@ -1,0 +1,161 @@
+//! Time series.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use plotters::prelude::*;
+use serde_json::Value;
+
+use super::{
+    AXIS, Area, FRAME,
+    axis::Axis,
+    font, legend,
+    panel::{Content, Named, Panel},
+    units,
+};
+
+/// Seconds between two points from which on there is a gap between them: two scrapes were missed.
+const GAP: f64 = 2.5;
+/// Pixels of the legend.
+const LEGEND: u32 = 18;
+
+/// What a line stands on, and its points.
+type Stacked = Vec<(f64, f64, f64)>;
+
+/// Draws all series as lines, with what the panel says of their colours, dashes and stacking.
+pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
+    let panel = content.panel;
+    let series = content.series();
+    let on_right = |named: &Named<'_>| {
+        let side = panel.property(&named.name, "custom.axisPlacement");
+        side.is_some_and(|side| side == "right")
+    };
+    let (right, left): (Vec<_>, Vec<_>) = series.iter().partition(|named| on_right(named));
+    let unit = panel.unit("");
+    let range = values(panel, &stack(panel, &left, 1.0));
+    let (right_unit, right_range) = match right.first() {
+        Some(named) => (
+            panel.unit(&named.name),
+            values(panel, &stack(panel, &right, 1.0)),
+        ),
+        None => (unit, range.clone()),
+    };
+    // What has its axis on the right is drawn against the left one.
+    let scale = range.end / right_range.end;
+    let order: Vec<_> = left.iter().chain(&right).copied().collect();
+    let mut stacked = stack(panel, &left, 1.0);
+    stacked.extend(stack(panel, &right, scale));
+    let (_, height) = area.dim_in_pixel();
+    let (plot, below) = area.split_vertically(height - LEGEND);
+    let mut chart = ChartBuilder::on(&plot)
+        .margin_right(12)
+        .margin_top(4)
+        .x_label_area_size(20)
+        .y_label_area_size(AXIS)
+        .right_y_label_area_size(if right.is_empty() { 0 } else { AXIS })
+        .build_cartesian_2d(content.times(), Axis::new(unit, range.clone()))?
+        .set_secondary_coord(content.times(), Axis::new(right_unit, right_range));
+    chart
+        .configure_mesh()
+        .bold_line_style(FRAME)
+        .light_line_style(TRANSPARENT)
+        .axis_style(FRAME)
+        .label_style(font(11))
+        .x_labels(10)
+        .x_label_formatter(&|time| units::time_of_day(*time))
+        .y_label_formatter(&|value| units::text(unit, *value))
+        .draw()?;
+    let colours: Vec<RGBColor> = (0..)
+        .zip(&order)
+        .map(|(index, named)| panel.colour(&named.name, index))
+        .collect();
+    // The first ones lie above the others.
+    for ((named, points), colour) in order.iter().zip(&stacked).zip(&colours).rev() {
+        let opacity = panel.number(&named.name, "custom.fillOpacity");
+        let filling = colour.mix(opacity.unwrap_or(0.0) / 100.0);
+        let dashed = panel.property(&named.name, "custom.lineStyle");
+        let dashed = dashed.is_some_and(|style| style["fill"] == "dash");
+        for part in points.chunk_by(|one, next| next.0 - one.0 < GAP) {
+            let line = part.iter().map(|(time, _, to)| (*time, *to));
+            let base = part.iter().rev().map(|(time, from, _)| (*time, *from));
+            if filling.alpha() > 0.0 {
+                let outline: Vec<_> = line.clone().chain(base).collect();
+                chart.draw_series([Polygon::new(outline, filling)])?;
+            }
+            match (part, dashed) {
+                ([(time, _, value)], _) => {
+                    let dot = Circle::new((*time, *value), 2, colour.filled());
+                    chart.draw_series([dot])?;
+                }
+                (_, true) => {
+                    let style = colour.stroke_width(1);
+                    chart.draw_series(DashedLineSeries::new(line, 8, 6, style))?;
+                }
+                _ => {
+                    let path = PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(2));
+                    chart.draw_series([path])?;
+                }
+            }
+        }
+    }
+    let across = panel.property("", "custom.thresholdsStyle");
+    if across.is_some_and(|style| style["mode"] == "dashed") {
+        for (value, colour) in panel.thresholds("") {
+            let Some(value) = value.filter(|value| *value < range.end) else {
+                continue;
+            };
+            let ends = [(content.times().start, value), (content.times().end, value)];
+            let style = colour.stroke_width(1);
+            chart.draw_series(DashedLineSeries::new(ends, 4, 4, style))?;
+        }
+    }
+    for mark in content.marks {
+        let ends = [(*mark, range.start), (*mark, range.end)];
+        chart.draw_series(DashedLineSeries::new(ends, 3, 3, RED.mix(0.7).into()))?;
+    }
+    if !right.is_empty() {
+        let labels = |value: &f64| units::text(right_unit, *value);
+        let mut axes = chart.configure_secondary_axes();
+        axes.axis_style(FRAME).label_style(font(11));
+        axes.y_label_formatter(&labels).draw()?;
+    }
+    let names = order.iter().map(|named| named.name.clone());
+    legend(&below, &names.zip(colours).collect::<Vec<_>>())
+}
+
+/// The points of each series, one upon the other where the panel wants that, times `scale`.
+fn stack(panel: &Panel, series: &[&Named<'_>], scale: f64) -> Vec<Stacked> {
+    let mut tops: BTreeMap<i64, f64> = BTreeMap::new();
+    let mut all = Vec::new();
+    for named in series {
+        let mode = panel.property(&named.name, "custom.stacking");
+        let mode = mode.and_then(|stacking| stacking["mode"].as_str());
+        let points = named.series.points.iter().map(|(time, value)| {
+            let value = value * scale;
+            if mode != Some("normal") {
+                return (*time, 0.0, value);
+            }
+            let top = tops.entry((time * 1000.0).round() as i64).or_default();
+            let from = *top;
+            *top += value;
+            (*time, from, *top)
+        });
+        all.push(points.collect());
+    }
+    all
+}
+
+/// The range of the axis of values: what the panel says, and else room for all.
+fn values(panel: &Panel, all: &[Stacked]) -> std::ops::Range<f64> {
+    let tops = all.iter().flatten().map(|(_, _, to)| *to);
+    let most = tops.clone().fold(f64::MIN, f64::max);
+    let least = tops.fold(f64::MAX, f64::min);
+    let soft = panel.property("", "custom.axisSoftMax");
+    let soft = soft.and_then(Value::as_f64).unwrap_or(f64::MIN);
+    let low = panel.number("", "min").unwrap_or(least);
+    let high = panel.number("", "max").unwrap_or((most * 1.08).max(soft));
+    match high > low {
+        true => low..high,
+        false => low..low + 1.0,
+    }
+}
