@@ -12,9 +12,9 @@ use axum::middleware;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use prometheus::TEXT_FORMAT;
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{TEXT_FORMAT, TextEncoder};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use super::burst_list::BurstList;
 use super::timeline::TimelineAnswer;
 use super::web::{Web, WebListener, guard};
-use super::{ExportedServer, Shared, families, heatmap, landing};
+use super::{ExportedServer, Shared, families, heatmap, landing, text};
 
 /// How long requests under way may take to finish after the server was told to stop; the agent as
 /// a whole is to end within 2 s.
@@ -131,16 +131,8 @@ async fn landing_page(State(app): State<App>) -> Html<String> {
 async fn metrics(State(app): State<App>) -> Response {
     let mut all = families(app.shared.servers().as_deref().unwrap_or_default());
     all.extend(app.process.collect());
-    match TextEncoder::new().encode_to_string(&all) {
-        Ok(text) => {
-            let content_type = format!("{TEXT_FORMAT}; charset=utf-8");
-            ([(header::CONTENT_TYPE, content_type)], text).into_response()
-        }
-        Err(error) => {
-            let text = format!("cannot encode the metrics: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
-        }
-    }
+    let content_type = format!("{TEXT_FORMAT}; charset=utf-8");
+    ([(header::CONTENT_TYPE, content_type)], text::encode(&all)).into_response()
 }
 
 /// Which server a request is about.

@@ -16,6 +16,7 @@ mod landing;
 mod proto;
 mod series;
 mod shared;
+mod text;
 mod timeline;
 mod web;
 

@@ -1,8 +1,8 @@
 //! `cargo xtask bench scrape`: what a scrape of the agent costs with 1, 16 and 64 servers.
 //!
 //! The agent works all the time, so its CPU time in a window with scrapes is compared with that in a
-//! window without, in turn within every round. All probe modes and variables are on, so that there
-//! is every series that there can be.
+//! window without, in turn within every round. It is in probe mode every-call, in which there is every
+//! series that there can be, and which does not change meanwhile.
 
 use std::{
     os::unix::fs::symlink,
