@@ -54,7 +54,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, clap::Args)]
 pub struct Arguments {
     /// Rounds, each of which has 2 s without scrapes, 2 s of scrapes of the agent, and 2 s of redis_exporter
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
 

@@ -100,7 +100,7 @@ impl Fleet {
     pub fn print_series(&self) {
         let of_a_server = self.page.series_of_a_server();
         println!(
-            "\n{} servers: {} series, {:.0} … {:.0} about each server; {} bytes, not compressed \
+            "\n{}: {} series, {:.0} … {:.0} about each server; {} bytes, not compressed \
              although that was offered",
             self.servers, self.page.series, of_a_server.least, of_a_server.greatest, self.bytes
         );
@@ -121,8 +121,8 @@ impl Fleet {
     /// The figures of all rounds.
     pub fn print(&self) {
         println!(
-            "\nmedian [quartiles] (least … greatest) with {} servers",
-            self.servers
+            "\nmedian [quartiles] (least … greatest) with {}",
+            self.name()
         );
         let line = |what: &str, spread: Spread, digits| {
             println!("{what:<58} {}", spread.text(digits));
@@ -158,6 +158,13 @@ impl Fleet {
             })),
             3,
         );
+    }
+
+    fn name(&self) -> String {
+        match self.servers {
+            1 => "1 server".to_owned(),
+            servers => format!("{servers} servers"),
+        }
     }
 
     fn agent_cpu_ms(&self) -> Spread {
