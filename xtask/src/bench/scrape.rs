@@ -217,8 +217,10 @@ struct Window {
 
 impl Window {
     fn measure(pids: [u32; 2], scraped: Option<&Exporter>) -> Result<Self> {
-        let cpu_now =
-            || -> Result<[u64; 2]> { Ok([cpu::of_process(pids[0])?, cpu::of_process(pids[1])?]) };
+        let cpu_now = || -> Result<[Duration; 2]> {
+            let [ours, theirs] = pids.map(schedstat::running_of_process);
+            Ok([ours?, theirs?])
+        };
         let before = cpu_now()?;
         let begun = Instant::now();
         let mut seconds = Vec::new();
