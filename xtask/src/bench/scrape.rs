@@ -39,8 +39,8 @@ const FLEETS: [usize; 3] = [1, 16, 64];
 const WINDOW: Duration = Duration::from_secs(2);
 /// From the beginning of one scrape to that of the next, where that was enough.
 const PACE: Duration = Duration::from_millis(100);
-/// The limit of each server, and the load that exceeds it: the values of all keys take five times
-/// that.
+/// The limit of each server, and the load that exceeds it: the 20,000 values are 2 MB, and the server
+/// and its keys come on top.
 const MAXMEMORY: &str = "2mb";
 const KEYS: u32 = 100_000;
 const SETS: u32 = 20_000;
