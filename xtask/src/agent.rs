@@ -105,7 +105,7 @@ impl Agent {
     }
 
     /// Fails, with its log, if it has ended.
-    fn must_be_alive(&mut self) -> Result<()> {
+    pub fn must_be_alive(&mut self) -> Result<()> {
         match self.process.ended() {
             Some(status) => bail!("evictscope ended ({status}){}", self.log_text()),
             None => Ok(()),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::process;
 
 /// Packages that start a service of the same name by themselves, unless they are told not to.
-const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
+const SERVICES: [&str; 3] = ["redis-server", "prometheus", "prometheus-redis-exporter"];
 
 /// Where there is a running systemd.
 const SYSTEMD: &str = "/run/systemd/system";

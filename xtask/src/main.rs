@@ -19,6 +19,7 @@ mod owned;
 mod package;
 mod process;
 mod redis;
+mod schedstat;
 mod scrape;
 mod servers;
 mod setup;

@@ -1,7 +1,7 @@
 //! A throw-away redis-server, and how many `SET`s it answers.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     ops::Range,
     path::Path,
@@ -13,7 +13,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
-use crate::owned::{self, Owned};
+use crate::{
+    owned::{self, Owned},
+    schedstat::{self, ThreadTimes},
+};
 
 /// A program that the demo or the tests run, and the Debian package that brings it.
 #[derive(Clone, Copy, Debug)]
@@ -82,14 +85,6 @@ pub fn port_for_later() -> Result<u16> {
     ports
         .find(is_free)
         .context("cannot find a free loopback port below 32768")
-}
-
-/// What the kernel's scheduler says of a thread.
-pub struct ThreadTimes {
-    /// Time on a CPU.
-    pub running: Duration,
-    /// Time that it could have run, and waited for a CPU.
-    pub waiting: Duration,
 }
 
 /// A redis-server of our own: on loopback, in a temporary directory, without persistence.
@@ -162,17 +157,7 @@ impl Server {
 
     /// What its main thread has done since it was started.
     pub fn main_thread_times(&self) -> Result<ThreadTimes> {
-        let pid = self.pid();
-        let path = format!("/proc/{pid}/task/{pid}/schedstat");
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let mut times = text.split_whitespace().map(str::parse);
-        match (times.next(), times.next()) {
-            (Some(Ok(running)), Some(Ok(waiting))) => Ok(ThreadTimes {
-                running: Duration::from_nanos(running),
-                waiting: Duration::from_nanos(waiting),
-            }),
-            _ => bail!("{path} is `{text}`"),
-        }
+        schedstat::of_thread(self.pid(), self.pid())
     }
 
     /// Fails, with the server's log, if it has ended.

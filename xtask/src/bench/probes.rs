@@ -4,7 +4,6 @@
 //! side; what is compared is always of the same round. The server has a core of its own.
 
 use std::{
-    fs,
     path::PathBuf,
     sync::{
         Arc,
@@ -13,8 +12,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
 
-use super::{cores::Cores, report, rivals, side::Side, target::Target};
+use super::{cores::Cores, log::Log, report, rivals, side::Side, target::Target};
 use crate::{
     build,
     redis::{Server, measure_sets},
@@ -104,7 +104,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             None => "there is only one: the load slows the server down",
         }
     );
-    let mut log = report::Log::create(&log_path()?, &target)?;
+    let mut log = Log::create(
+        "bench-probes.jsonl",
+        &json!({
+            "program": target.program,
+            "version": target.version,
+            "function": target.function,
+            "endbr64": target.endbr64,
+        }),
+    )?;
     let mut summaries = Vec::new();
     for condition in &CONDITIONS {
         let start = || Server::start_program(&target.program, condition.maxmemory);
@@ -148,7 +156,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     cpu,
                     evicting_share,
                 };
-                log.measurement(condition, round, side, &measurement)?;
+                log.line(&json!({
+                    "server": condition.name,
+                    "round": round,
+                    "side": side.name(),
+                    "sets_per_second": measurement.rate,
+                    "main_thread_cpu_ns_per_command": measurement.cpu,
+                    "evicting_calls_per_command": measurement.evicting_share,
+                }))?;
                 sides[index].push(measurement);
             }
             report::print_round(round, &sides);
@@ -160,11 +175,4 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     report::print_targets(&summaries, &target);
     println!("\nall measurements: {}", log.path().display());
     Ok(())
-}
-
-fn log_path() -> Result<PathBuf> {
-    let directory = workspace::target_directory()?;
-    fs::create_dir_all(&directory)
-        .with_context(|| format!("cannot make {}", directory.display()))?;
-    Ok(directory.join("bench-probes.jsonl"))
 }

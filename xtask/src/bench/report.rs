@@ -1,13 +1,4 @@
-//! Tables, targets and the file with all measurements.
-
-use std::{
-    fs::File,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
-
-use anyhow::{Context as _, Result};
-use serde_json::json;
+//! Tables and targets.
 
 use super::{
     probes::{Condition, Measurement},
@@ -18,59 +9,6 @@ use super::{
 
 /// The share of its time that the main thread must be busy if it is what limits the rate.
 const BUSY: f64 = 0.9;
-
-/// The file that gets one JSON object for each measurement, after one that says of what.
-pub struct Log {
-    file: File,
-    path: PathBuf,
-}
-
-impl Log {
-    /// Makes the file anew.
-    pub fn create(path: &Path, target: &Target) -> Result<Self> {
-        let file =
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut log = Self {
-            file,
-            path: path.to_owned(),
-        };
-        log.line(&json!({
-            "program": target.program,
-            "version": target.version,
-            "function": target.function,
-            "endbr64": target.endbr64,
-        }))?;
-        Ok(log)
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Adds one measurement.
-    pub fn measurement(
-        &mut self,
-        condition: &Condition,
-        round: u32,
-        side: Side,
-        measurement: &Measurement,
-    ) -> Result<()> {
-        self.line(&json!({
-            "server": condition.name,
-            "round": round,
-            "side": side.name(),
-            "sets_per_second": measurement.rate,
-            "main_thread_cpu_ns_per_command": measurement.cpu,
-            "evicting_calls_per_command": measurement.evicting_share,
-        }))
-    }
-
-    fn line(&mut self, value: &serde_json::Value) -> Result<()> {
-        writeln!(self.file, "{value}")
-            .with_context(|| format!("cannot write {}", self.path.display()))
-    }
-}
 
 /// The heading above [`print_round`]'s lines.
 pub fn print_heading() {
@@ -283,7 +221,8 @@ pub fn print_targets(summaries: &[Summary], target: &Target) {
     }
 }
 
-fn verdict(target: &str, met: bool, measured: &str) {
+/// One target, and what was measured of it.
+pub fn verdict(target: &str, met: bool, measured: &str) {
     let word = if met { "met" } else { "MISSED" };
     println!("  {word:<7} {target}: {measured}");
 }
