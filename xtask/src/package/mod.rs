@@ -25,6 +25,9 @@ use crate::{build, process, workspace};
 /// What reproducible builds take for the time, in seconds since 1970.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
+/// The checksums of the products, as `sha256sum` writes them.
+const SUMS: &str = "SHA256SUMS";
+
 /// What to do with the packages.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -45,6 +48,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         pack(&directory)?;
     }
     if arguments.try_out {
+        process::answer_of(
+            Command::new("sha256sum")
+                .current_dir(&directory)
+                .args(["--check", "--strict", SUMS]),
+        )
+        .context("the packages are not those that were made; pack again without --packed")?;
         sequence::run(&deb_in(&directory)?)?;
     }
     Ok(())
@@ -77,7 +86,7 @@ fn pack(directory: &Path) -> Result<()> {
             .current_dir(directory)
             .args(names.collect::<Result<Vec<_>>>()?),
     )?;
-    fs::write(directory.join("SHA256SUMS"), &sums).context("cannot write SHA256SUMS")?;
+    fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
     fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
     println!("{}:\n{}", directory.display(), sums.trim_end());
     Ok(())

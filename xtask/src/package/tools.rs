@@ -52,10 +52,7 @@ pub fn path((package, version): Tool) -> Result<PathBuf> {
         // Built in half the time, and as fast at what it does here.
         .args(["install", "--debug", "--locked", "--force"])
         .args(["--version", version, package, "--root"])
-        .arg(&root)
-        // For what the two have in common.
-        .arg("--target-dir")
-        .arg(root.join("build"));
+        .arg(&root);
     process::succeed(&mut install)?;
     Ok(path)
 }
