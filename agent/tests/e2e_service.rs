@@ -178,7 +178,7 @@ fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::R
         })?;
     }
 
-    must_be_kept(service.child.id(), &Unit::read(&unit())?, 64_999)?;
+    must_be_kept(service.child.id(), &Unit::read(&unit())?, 64_999, 64_999)?;
     let threads = service.threads()?;
     ensure!(
         threads

@@ -48,21 +48,25 @@ impl Installed {
             same(Path::new(&format!("/proc/{pid}/exe")))? == same(&self.path(program))?,
             "process {pid} is not the installed {program}"
         );
-        must_be_kept(pid, &unit, self.id_of(unit.one("User")?)?)
+        let user = self.number("/etc/passwd", unit.one("User")?)?;
+        let group = self.number("/etc/group", unit.one("Group")?)?;
+        must_be_kept(pid, &unit, user, group)
     }
 
     fn unit(&self) -> Result<Unit> {
         Unit::read(&self.path("/usr/lib/systemd/system/evictscope.service"))
     }
 
-    /// The number of one of the root's users.
-    fn id_of(&self, user: &str) -> Result<u32> {
-        let users = fs::read_to_string(self.path("/etc/passwd"));
-        let users = users.context("cannot read the root's list of users")?;
-        let mut entries = users.lines().map(|line| line.split(':'));
+    /// The number of one of the root's users or groups, as the file with them says.
+    fn number(&self, list: &str, name: &str) -> Result<u32> {
+        let entries = fs::read_to_string(self.path(list));
+        let entries = entries.with_context(|| format!("cannot read the root's {list}"))?;
+        let mut entries = entries.lines().map(|line| line.split(':'));
         let number =
-            entries.find_map(|mut entry| (entry.next() == Some(user)).then(|| entry.nth(1))?);
-        let number = number.with_context(|| format!("the root has no user {user}"))?;
-        number.parse().context("a user without a number")
+            entries.find_map(|mut entry| (entry.next() == Some(name)).then(|| entry.nth(1))?);
+        let number = number.with_context(|| format!("the root's {list} has no {name}"))?;
+        number
+            .parse()
+            .with_context(|| format!("the root's {list} has no number for {name}"))
     }
 }

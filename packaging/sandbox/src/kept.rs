@@ -14,7 +14,7 @@ const FILTERED: u32 = 2;
 /// # Errors
 ///
 /// That it is not so, or that the process has ended.
-pub fn must_be_kept(pid: u32, unit: &Unit, user: u32) -> anyhow::Result<()> {
+pub fn must_be_kept(pid: u32, unit: &Unit, user: u32, group: u32) -> anyhow::Result<()> {
     let names = unit.one("CapabilityBoundingSet")?.split_whitespace();
     let allowed = names.map(capability_bit).sum::<anyhow::Result<u64>>()?;
     for task in Process::new(pid.try_into()?)?.tasks()? {
@@ -34,7 +34,7 @@ pub fn must_be_kept(pid: u32, unit: &Unit, user: u32) -> anyhow::Result<()> {
             "{name} may get privileges, or call what it likes"
         );
         ensure!(
-            status.euid == user && status.egid == user && status.groups.is_empty(),
+            status.euid == user && status.egid == group && status.groups.is_empty(),
             "{name} runs as {}:{} with the groups {:?}",
             status.euid,
             status.egid,
