@@ -94,7 +94,7 @@ fn fuzz() -> Result<Outcome> {
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
 
-/// Packs in a process of its own, and makes what a clean root is unpacked from.
+/// Packs in a process of its own, and makes the root to install in.
 fn pack() -> Result<Outcome> {
     if let Some(reason) = package::missing() {
         return Ok(Outcome::Skipped(reason));

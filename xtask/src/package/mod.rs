@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 pub use self::{
-    root::packed as provide_root,
+    root::provide as provide_root,
     tools::{missing, provide},
 };
 

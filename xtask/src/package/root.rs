@@ -35,25 +35,16 @@ const NOT_COUNTED: [&str; 9] = [
     "./etc/.pwd.lock",
 ];
 
-/// A fresh one.
+/// One that somebody has taken.
 pub struct Root(PathBuf);
 
 impl Root {
-    /// Unpacks it anew; what it is unpacked from is made once.
-    pub fn unpack() -> Result<Self> {
-        let packed = packed()?;
-        let root = workspace::target_directory()?.join("clean-root");
-        if root.exists() {
-            fs::remove_dir_all(&root).context("cannot remove the previous root")?;
-        }
-        fs::create_dir(&root)?;
-        process::answer_of(
-            Command::new("tar")
-                .args(["--extract", "--numeric-owner", "--file"])
-                .arg(&packed)
-                .arg("--directory")
-                .arg(&root),
-        )?;
+    /// Takes a fresh one, which is made first where none is there.
+    pub fn take() -> Result<Self> {
+        let fresh = provide()?;
+        let root = fresh.with_extension("taken");
+        remove(&root).context("cannot remove the previous root")?;
+        fs::rename(&fresh, &root).context("cannot take a fresh root")?;
         Ok(Self(root))
     }
 
@@ -95,22 +86,40 @@ impl Root {
     }
 }
 
-/// What roots are unpacked from: made in some 15 s, from Debian's archive, where it is not there.
-pub fn packed() -> Result<PathBuf> {
-    let target = workspace::target_directory()?;
-    let packed = target.join("clean-root.tar");
+/// Makes a fresh root where none is there: in some seconds, and the first time in 15 more, from
+/// Debian's archive.
+pub fn provide() -> Result<PathBuf> {
+    let fresh = workspace::target_directory()?.join("clean-root.fresh");
+    if fresh.exists() {
+        return Ok(fresh);
+    }
+    let packed = fresh.with_extension("tar");
     if !packed.exists() {
-        let part = target.join("clean-root.part.tar");
-        process::answer_of(
-            Command::new("mmdebstrap")
-                .arg("--quiet")
-                .args(MADE_OF)
-                .arg(&part),
-        )
-        .context("cannot make a clean root")?;
+        let part = fresh.with_extension("part.tar");
+        let mut make = Command::new("mmdebstrap");
+        make.arg("--quiet").args(MADE_OF).arg(&part);
+        process::answer_of(&mut make).context("cannot make a clean root")?;
         fs::rename(part, &packed)?;
     }
-    Ok(packed)
+    let part = fresh.with_extension("part");
+    remove(&part)?;
+    fs::create_dir(&part)?;
+    let mut unpack = Command::new("tar");
+    unpack
+        .args(["--extract", "--numeric-owner", "--file"])
+        .arg(packed)
+        .arg("--directory")
+        .arg(&part);
+    process::answer_of(&mut unpack)?;
+    fs::rename(part, &fresh)?;
+    Ok(fresh)
+}
+
+fn remove(root: &Path) -> Result<()> {
+    if root.exists() {
+        fs::remove_dir_all(root)?;
+    }
+    Ok(())
 }
 
 /// What a package could leave behind.

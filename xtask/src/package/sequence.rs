@@ -50,7 +50,7 @@ pub fn run(deb: &Path) -> Result<()> {
         bail!(reason);
     }
     let begun = Instant::now();
-    let root = Root::unpack()?;
+    let root = Root::take()?;
     let before = root.traces()?;
     install(deb, &root)?;
     look(&root)?;
