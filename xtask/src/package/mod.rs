@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 pub use self::{
     root::provide as provide_root,
@@ -138,30 +138,31 @@ fn tarball(directory: &Path, deb: &Path) -> Result<PathBuf> {
 /// Every crate in the agent, in CycloneDX JSON.
 fn sbom(directory: &Path) -> Result<PathBuf> {
     const NAME: &str = "evictscope-sbom";
-    let manifest = workspace::root().join("agent/Cargo.toml");
+    // It writes one beside the manifest of each member of the workspace: into a copy, as the agent is
+    // built anew whenever something has changed in agent-ebpf.
+    let copy = directory.join("generated/sources");
+    fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
+    process::succeed(
+        Command::new("cp")
+            .current_dir(workspace::root())
+            .args(["--recursive", "Cargo.toml", "Cargo.lock"])
+            .args(["agent", "agent-ebpf", "packaging", "xtask"])
+            .arg(&copy),
+    )?;
+    let manifest = copy.join("agent/Cargo.toml");
     process::succeed(
         reproducibly(tools::path(tools::SBOM)?)
             .args(["cyclonedx", "--format", "json"])
-            .args([
-                "--target",
-                "x86_64-unknown-linux-gnu",
-                "--override-filename",
-                NAME,
-            ])
-            .arg("--manifest-path")
+            .args(["--target", "x86_64-unknown-linux-gnu"])
+            .args(["--override-filename", NAME, "--manifest-path"])
             .arg(&manifest),
     )?;
-    // It writes one beside the manifest of each member of the workspace.
-    let file = format!("{NAME}.json");
-    for member in ["agent-ebpf", "packaging/sandbox", "xtask"] {
-        // Not there with every version of the tool.
-        let _ = fs::remove_file(workspace::root().join(member).join(&file));
-    }
-    let kept = directory.join("generated").join(&file);
-    let written = workspace::root().join("agent").join(&file);
-    fs::copy(&written, &kept).context("cargo-cyclonedx has left no bill of materials")?;
-    fs::remove_file(&written).context("cannot remove the bill of materials beside the sources")?;
-    Ok(kept)
+    let written = copy.join("agent").join(format!("{NAME}.json"));
+    ensure!(
+        written.exists(),
+        "cargo-cyclonedx has left no bill of materials"
+    );
+    Ok(written)
 }
 
 /// A tool that will leave the same of the same commit: the times in it are the commit's, or what the
