@@ -8,10 +8,12 @@ mod support;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use evictscope_sandbox::{Place, Unit, must_be_kept};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -19,14 +21,25 @@ use nix::unistd::Pid;
 use procfs::process::{Process, Task};
 use support::redis::Redis;
 use support::scrape::Scrape;
-use support::unit::{self, Unit};
-use support::{free_port, sandbox, within};
+use support::{free_port, within};
 use tempfile::TempDir;
 
 /// The watchdog's period in these tests.
 const WATCHDOG: Duration = Duration::from_secs(2);
 /// The most exposure that `systemd-analyze security` may find, in tenths.
 const MOST_EXPOSURE: &str = "24";
+
+/// What becomes of this executable under the filters of system calls.
+const ENTRY: [&str; 4] = [
+    "--exact",
+    "under_the_filter_of_the_unit",
+    "--include-ignored",
+    "--nocapture",
+];
+
+fn unit() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/evictscope.service")
+}
 
 /// The service manager's side: where the agent reports to.
 struct Manager {
@@ -80,7 +93,8 @@ impl Service {
     fn start() -> anyhow::Result<Self> {
         let (manager, port) = (Manager::new()?, free_port()?);
         let listen = format!("--listen=127.0.0.1:{port}");
-        let child = sandbox::command(&Unit::read()?, "under_the_filter_of_the_unit", &[&listen])?
+        let agent = Place::StandIn(env!("CARGO_BIN_EXE_evictscope").as_ref());
+        let child = evictscope_sandbox::command(&Unit::read(&unit())?, agent, &ENTRY, &[&listen])?
             .env("NOTIFY_SOCKET", manager.directory.path().join("notify"))
             .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
             .stdout(Stdio::null())
@@ -133,7 +147,8 @@ fn server_of(uid: u32) -> anyhow::Result<Redis> {
 #[test]
 #[ignore = "run by the tests below, in processes of their own"]
 fn under_the_filter_of_the_unit() -> anyhow::Result<()> {
-    sandbox::enter()
+    let arguments = std::env::args().skip_while(|argument| argument != "--");
+    evictscope_sandbox::enter(&Vec::from_iter(arguments.skip(1)))
 }
 
 #[test]
@@ -163,12 +178,7 @@ fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::R
         })?;
     }
 
-    let unit = Unit::read()?;
-    let allowed = unit
-        .one("CapabilityBoundingSet")?
-        .split_whitespace()
-        .map(capability_bit);
-    let allowed = allowed.sum::<anyhow::Result<u64>>()?;
+    must_be_kept(service.child.id(), &Unit::read(&unit())?, 64_999, 64_999)?;
     let threads = service.threads()?;
     ensure!(
         threads
@@ -177,15 +187,6 @@ fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::R
     );
     for task in threads {
         let status = task.status()?;
-        ensure!(
-            status.capprm == allowed && status.capeff == allowed,
-            "{:x}",
-            status.capprm
-        );
-        ensure!(status.capinh == 0 && status.capamb == Some(0));
-        ensure!(status.capbnd == Some(allowed));
-        ensure!(status.nonewprivs == Some(1) && status.seccomp == Some(2));
-        ensure!(status.euid == 64_999 && status.egid == 64_999 && status.groups.is_empty());
         // Of MemoryMax, half at most; kilobytes.
         ensure!(
             status.vmhwm.is_some_and(|peak| peak < 256 << 10),
@@ -243,7 +244,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<
     let directory = tempfile::tempdir()?;
     let copy = directory.path().join("evictscope.service");
     // The program is not installed where the unit says, nor is the manual.
-    let text = std::fs::read_to_string(unit::path())?;
+    let text = std::fs::read_to_string(unit())?;
     let text = text.replace("/usr/bin/evictscope", env!("CARGO_BIN_EXE_evictscope"));
     std::fs::write(&copy, text)?;
     for arguments in [
@@ -267,14 +268,4 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<
         ensure!(arguments[0] != "verify" || all.is_empty(), "{all}");
     }
     Ok(())
-}
-
-/// From the kernel's `capability.h`.
-fn capability_bit(name: &str) -> anyhow::Result<u64> {
-    Ok(1 << match name {
-        "CAP_DAC_READ_SEARCH" => 2,
-        "CAP_SYS_PTRACE" => 19,
-        "CAP_SYS_ADMIN" => 21,
-        _ => anyhow::bail!("which number has {name}?"),
-    })
 }

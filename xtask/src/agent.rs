@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::NamedTempFile;
 
 use crate::{
+    installed::Installed,
     owned::{self, Owned},
     redis::{Server, free_port},
     scrape::{Burst, Client, Reading},
@@ -19,6 +20,29 @@ use crate::{
 
 /// How long the agent may take until it is ready, and until it has found the server.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// An agent that can be started.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// This executable, as whoever runs the task.
+    Built(PathBuf),
+    /// The one that is installed there, under the restrictions of its unit.
+    Installed(Installed),
+}
+
+impl Program {
+    /// `evictscope run` with these options.
+    fn run(&self, options: &[&str]) -> Result<Command> {
+        match self {
+            Self::Built(binary) => {
+                let mut command = Command::new(binary);
+                command.arg("run").args(options);
+                Ok(command)
+            }
+            Self::Installed(installed) => installed.start(options),
+        }
+    }
+}
 
 /// A running agent; dropping it ends it.
 pub struct Agent {
@@ -30,21 +54,19 @@ pub struct Agent {
 impl Agent {
     /// Starts `evictscope run` with `options` on a free loopback port.
     pub fn start(binary: &Path, options: &[&str]) -> Result<Self> {
-        Self::start_on(free_port()?, binary, options)
+        let program = Program::Built(binary.to_owned());
+        Self::start_on(free_port()?, &program, options)
     }
 
-    /// The same on this loopback port.
-    pub fn start_on(port: u16, binary: &Path, options: &[&str]) -> Result<Self> {
-        let mut command = Command::new(binary);
+    /// Starts any agent on this loopback port.
+    pub fn start_on(port: u16, program: &Program, options: &[&str]) -> Result<Self> {
+        let listen = format!("--listen=127.0.0.1:{port}");
+        let mut command = program.run(&[&[listen.as_str()], options].concat())?;
         let log = NamedTempFile::new().context("cannot make the log file of evictscope")?;
         let output: File = log
             .reopen()
             .context("cannot open the log file of evictscope")?;
-        command
-            .args(["run", "--listen", &format!("127.0.0.1:{port}")])
-            .args(options)
-            .stdout(output.try_clone()?)
-            .stderr(output);
+        command.stdout(output.try_clone()?).stderr(output);
         Ok(Self {
             process: Owned::start(&mut command)?,
             log,

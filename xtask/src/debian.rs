@@ -34,6 +34,44 @@ pub fn knows(package: &str) -> bool {
         .is_ok_and(|answer| !answer.trim().is_empty())
 }
 
+/// Installs what is not there of these programs (each with the package that brings it), where it may.
+/// Where it may not, only what needs them cannot be done, and this says so.
+pub fn provide(programs: &[(&str, &str)], what_needs_them: &str) -> Result<()> {
+    let mut packages: Vec<_> = absent(programs)
+        .map(|(_, package)| package.to_owned())
+        .collect();
+    packages.dedup();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    match installable() {
+        Ok(()) => install(&packages),
+        Err(reason) => {
+            println!(
+                "  {what_needs_them} needs {}: {reason:#}",
+                packages.join(" and ")
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Which of these programs is not there, if one is not.
+pub fn missing(programs: &[(&str, &str)]) -> Option<String> {
+    let (program, package) = absent(programs).next()?;
+    Some(format!(
+        "there is no {program} on PATH: on Debian, the package {package} brings it"
+    ))
+}
+
+fn absent<'a>(programs: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let there = |program: &str| which::which(program).is_ok();
+    programs
+        .iter()
+        .copied()
+        .filter(move |(program, _)| !there(program))
+}
+
 /// The commands that install these packages, as one would type them.
 pub fn install_commands(packages: &[String]) -> Vec<Command> {
     let mut update = Command::new("apt-get");

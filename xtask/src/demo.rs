@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use indicatif::{BinaryBytes, HumanCount};
 
 use crate::{
+    agent::Program,
     build,
     histogram::Histogram,
     lab, process,
@@ -31,7 +32,7 @@ pub fn run() -> Result<()> {
          run `cargo xtask demo` as root"
     );
     build::run()?;
-    let binary = workspace::agent_binary()?;
+    let agent = Program::Built(workspace::agent_binary()?);
 
     // Only from here on, so that Ctrl-C ends a set-up or a build at once.
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -43,7 +44,7 @@ pub fn run() -> Result<()> {
         "A throw-away redis-server is filled almost to its maxmemory, and asked for 45 % of what it can\n\
          answer. In some 20 s it is full: watch what happens then. All in all this takes a minute.\n"
     );
-    let finished = lab::one_cycle(binary, &interrupted)?;
+    let finished = lab::one_cycle(agent, &interrupted)?;
     match finished.testimony {
         Some(testimony) => {
             let loaded = Duration::from_secs_f64(finished.outcome.seconds);

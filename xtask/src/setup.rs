@@ -12,7 +12,7 @@ use crate::{
     compiler::{self, Compiler},
     dashboards, debian,
     linker::{self, Linker},
-    process, redis, servers,
+    package, process, redis, servers,
 };
 
 /// The LLVM of Debian 12's [`compiler::DEBIAN_PACKAGES`]: what bpf-linker must be built on once
@@ -43,6 +43,7 @@ pub fn run(voice: Voice) -> Result<()> {
     if voice == Voice::Full {
         servers::provide()?;
         dashboards::provide()?;
+        package::provide()?;
         println!("everything is there");
     }
     Ok(())

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 
 use crate::{
-    dashboards, fuzz, process,
+    dashboards, fuzz, package, process,
     setup::{self, Voice},
     workspace,
 };
@@ -52,9 +52,10 @@ pub fn run() -> Result<ExitCode> {
     report.step("tests, BPF programs", || {
         cargo(&["test", "--package", EBPF, "--lib"])
     });
-    // It takes one core, and a minute. Beside it goes nothing that is judged by how long it takes,
+    // They take one core, and a minute. Beside them goes nothing that is judged by how long it takes,
     // but for the 5 s of a plan, which are ten times what one takes.
     let fuzzing = report.begin("fuzzing for a minute", fuzz);
+    let packing = report.begin("package", pack);
     // Its bounds are those of the release build.
     report.step("tests of untrusted files", || {
         cargo(&[
@@ -69,13 +70,14 @@ pub fn run() -> Result<ExitCode> {
     report.step("end-to-end tests, untimed", || {
         end_to_end(|name| !is_timed(name))
     });
+    report.end(packing);
     report.end(fuzzing);
     report.step("dashboards and rules", || match dashboards::missing() {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => dashboards::check().map(|()| Outcome::Passed),
     });
     report.step("end-to-end tests", || end_to_end(is_timed));
-    report.step("the cycle, beside the lab's record and Prometheus", cycle);
+    report.step("from the package to the alert", sequence);
     Ok(report.close())
 }
 
@@ -89,6 +91,18 @@ fn fuzz() -> Result<Outcome> {
         .arg(this_program()?)
         .args(["fuzz", "--seconds", "60"]);
     let said = process::answer_of(&mut command)?;
+    Ok(Outcome::Said(said.trim_end().to_owned()))
+}
+
+/// Packs in a process of its own, and makes the root to install in.
+fn pack() -> Result<Outcome> {
+    if let Some(reason) = package::missing() {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let mut command = Command::new("nice");
+    command.arg(this_program()?).arg("package");
+    let said = process::answer_of(&mut command)?;
+    package::provide_root()?;
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
 
@@ -120,20 +134,20 @@ fn end_to_end(wanted: impl Fn(&str) -> bool) -> Result<Outcome> {
     outcome(&mut command)
 }
 
-/// Lets the lab make the cycle happen, and compares what the agent says with the lab's own record; and
-/// has a Prometheus that scrapes the agent answer the dashboards and evaluate the rules. In a process
-/// of its own, as the lab pins itself to a core.
-fn cycle() -> Result<Outcome> {
+/// Installs the package, has the lab make the cycle happen, compares what the installed agent says with the
+/// lab's own record, has a Prometheus that scrapes it answer the installed dashboards and evaluate the
+/// installed rules, and purges the package. In a process of its own, as the lab pins itself to a core.
+fn sequence() -> Result<Outcome> {
     if let Some(reason) = cannot_run_end_to_end()? {
         return Ok(Outcome::Skipped(reason));
     }
-    let Some(reason) = dashboards::missing() else {
-        return outcome(Command::new(this_program()?).args(["dashboards", "--live"]));
+    let Some(reason) = package::missing() else {
+        return outcome(Command::new(this_program()?).args(["package", "--try-out", "--packed"]));
     };
     match outcome(Command::new(this_program()?).args(["lab", "burst", "--cycles", "1", "--agent"]))?
     {
         Outcome::Passed => Ok(Outcome::Skipped(format!(
-            "the agent and the lab's record agree, but Prometheus could not be asked: {reason}"
+            "the agent and the lab's record agree, but the package could not be tried out: {reason}"
         ))),
         other => Ok(other),
     }

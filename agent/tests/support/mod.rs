@@ -7,10 +7,8 @@ pub mod agent;
 pub mod dwarf;
 pub mod program;
 pub mod redis;
-pub mod sandbox;
 pub mod scrape;
 pub mod servers;
-pub mod unit;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};

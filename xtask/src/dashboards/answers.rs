@@ -1,6 +1,6 @@
 //! Asking a Prometheus what the dashboards and the rules ask, and demanding data.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -10,9 +10,14 @@ use super::{
     queries::{self, Kind, Query},
 };
 
-/// Runs every query of every dashboard for this server; how many there are. All are from `start`
-/// (seconds since 1970) on.
-pub fn of_dashboards(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
+/// Runs every query of every dashboard in a directory for this server; how many there are. All are from
+/// `start` (seconds since 1970) on.
+pub fn of_dashboards(
+    prometheus: &Prometheus,
+    dashboards: &Path,
+    server: &str,
+    start: f64,
+) -> Result<usize> {
     let variables = [
         // The longer names first: they begin with the shorter ones.
         ("__rate_interval", "15s"),
@@ -24,7 +29,7 @@ pub fn of_dashboards(prometheus: &Prometheus, server: &str, start: f64) -> Resul
     ];
     let mut count = 0;
     let mut without = Vec::new();
-    for file in super::files(&super::directory())? {
+    for file in super::files(dashboards)? {
         let json =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         for query in queries::of_dashboard(&json, &variables)? {

@@ -24,7 +24,10 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use self::go::Go;
-pub use self::tools::{missing, provide};
+pub use self::{
+    proof::{Subject, run as prove},
+    tools::{missing, provide},
+};
 use crate::workspace;
 
 /// What to do in place of that.
@@ -50,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!(reason);
     }
     if arguments.live {
-        return proof::run();
+        return prove(Subject::built()?);
     }
     let generator = Generator::build(&Go::find()?)?;
     generator.generate(&directory())?;

@@ -2,6 +2,7 @@
 //! lab's `burst`, and meanwhile a server that evicts calmly, and one that only grows.
 
 use std::{
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
         Arc,
@@ -22,6 +23,8 @@ use super::{
     rules,
 };
 use crate::{
+    agent::Program,
+    installed::Installed,
     lab::{self, Onlooker},
     owned::Owned,
     redis::Server,
@@ -44,20 +47,58 @@ const CALM_EVICTIONS: f64 = 100.0;
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// What is proved together.
+pub struct Subject {
+    /// The agent.
+    agent: Program,
+    /// The directory of the dashboards.
+    dashboards: PathBuf,
+    /// The directory of the rules.
+    rules: PathBuf,
+}
+
+impl Subject {
+    /// What the sources are now, and the release build.
+    pub fn built() -> Result<Self> {
+        let dashboards = super::directory();
+        Ok(Self {
+            agent: Program::Built(workspace::agent_binary()?),
+            rules: dashboards.join("rules"),
+            dashboards,
+        })
+    }
+
+    /// What an operator has.
+    pub fn installed(installed: &Installed) -> Self {
+        Self {
+            agent: Program::Installed(installed.clone()),
+            dashboards: installed.path("/usr/share/evictscope/dashboards"),
+            rules: installed.path("/usr/share/evictscope/rules"),
+        }
+    }
+}
+
 /// Proves them, and on the way that the agent and the record of the lab agree.
 ///
 /// To be called in a process of its own: it pins itself to a core, and takes over Ctrl-C.
-pub fn run() -> Result<()> {
+pub fn run(subject: Subject) -> Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("cannot catch Ctrl-C")?;
-    let mut proof = Proof(None);
-    lab::cycles_before(&mut proof, workspace::agent_binary()?, BURSTS, &interrupted)
+    let agent = subject.agent.clone();
+    let mut proof = Proof {
+        subject,
+        stage: None,
+    };
+    lab::cycles_before(&mut proof, agent, BURSTS, &interrupted)
 }
 
-/// What runs beside the lab, once it has come.
-struct Proof(Option<Stage>);
+struct Proof {
+    subject: Subject,
+    /// What runs beside the lab, once it has come.
+    stage: Option<Stage>,
+}
 
 struct Stage {
     start: f64,
@@ -68,8 +109,8 @@ struct Stage {
 
 impl Onlooker for Proof {
     fn come(&mut self, agent_port: u16) -> Result<()> {
-        let rules = rules::files(&super::directory().join("rules"))?;
-        self.0 = Some(Stage {
+        let rules = rules::files(&self.subject.rules)?;
+        self.stage = Some(Stage {
             start: unix_time()?,
             prometheus: Prometheus::start(agent_port, &rules)?,
             calm: Calm::start()?,
@@ -78,14 +119,20 @@ impl Onlooker for Proof {
         Ok(())
     }
 
-    fn ask(&mut self, server: &Server, interrupted: &AtomicBool) -> Result<()> {
-        let stage = self.0.take().context("nobody has come")?;
-        stage.ask(&server.port().to_string(), interrupted)
+    fn ask(&mut self, server: &Server, agent: u32, interrupted: &AtomicBool) -> Result<()> {
+        let stage = self.stage.take().context("nobody has come")?;
+        if let Program::Installed(installed) = &self.subject.agent {
+            installed
+                .must_be(agent)
+                .context("the agent does not run as it is installed")?;
+        }
+        let dashboards = &self.subject.dashboards;
+        stage.ask(dashboards, &server.port().to_string(), interrupted)
     }
 }
 
 impl Stage {
-    fn ask(mut self, burst: &str, interrupted: &AtomicBool) -> Result<()> {
+    fn ask(mut self, dashboards: &Path, burst: &str, interrupted: &AtomicBool) -> Result<()> {
         let begun = Instant::now();
         let prometheus = &self.prometheus;
         while !all_fire(prometheus, burst)? {
@@ -97,7 +144,7 @@ impl Stage {
             thread::sleep(LOOK);
         }
         let rules = answers::of_rules(prometheus, burst, self.start)?;
-        let queries = answers::of_dashboards(prometheus, burst, self.start)?;
+        let queries = answers::of_dashboards(prometheus, dashboards, burst, self.start)?;
         Recording::keep(prometheus, burst, self.start)?;
         let delay = alert_delay(prometheus, burst, self.start)?;
         let calm = self.calm.server();

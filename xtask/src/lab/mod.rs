@@ -77,7 +77,6 @@ mod witness;
 mod workload;
 
 use std::{
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -95,7 +94,7 @@ use self::{
     run::Plan,
     scenario::{Remedy, Scenario},
 };
-use crate::{build, workspace};
+use crate::{agent::Program, build, workspace};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -131,7 +130,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let agent = match arguments.agent {
         true => {
             build::run()?;
-            Some(workspace::agent_binary()?)
+            Some(Program::Built(workspace::agent_binary()?))
         }
         false => None,
     };
@@ -177,7 +176,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// One complete cycle of `burst`, watched by the agent.
-pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
+pub fn one_cycle(agent: Program, interrupted: &AtomicBool) -> Result<Finished> {
     let cores = cores::choose()?;
     run::run(&bursts(agent, 1), cores, None, interrupted)
 }
@@ -187,7 +186,7 @@ pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
 /// else was on the server's core is no evidence, and is made once more.
 pub fn cycles_before(
     onlooker: &mut dyn Onlooker,
-    agent: PathBuf,
+    agent: Program,
     cycles: usize,
     interrupted: &AtomicBool,
 ) -> Result<()> {
@@ -212,7 +211,7 @@ pub fn cycles_before(
     }
 }
 
-fn bursts(agent: PathBuf, cycles: usize) -> Plan {
+fn bursts(agent: Program, cycles: usize) -> Plan {
     Plan {
         name: Scenario::Burst.name().to_owned(),
         parameters: Scenario::Burst.parameters(),

@@ -1,7 +1,6 @@
 //! One run: the server, the load, the recorder, and the end of them all.
 
 use std::{
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,6 +28,7 @@ use super::{
     witness::{Testimony, Witness},
 };
 use crate::{
+    agent::Program,
     process::Progress,
     redis::{Server, port_for_later},
 };
@@ -53,7 +53,7 @@ pub struct Plan {
     /// How many complete cycles are enough.
     pub cycles: Option<usize>,
     /// The agent that is to watch it.
-    pub agent: Option<PathBuf>,
+    pub agent: Option<Program>,
 }
 
 /// Others who look at a run with an agent, through it.
@@ -62,8 +62,9 @@ pub trait Onlooker {
     /// The agent will listen on this loopback port once the load begins.
     fn come(&mut self, agent_port: u16) -> Result<()>;
 
-    /// The load has ended, and the agent has said what it saw; it and the server are still there.
-    fn ask(&mut self, server: &Server, interrupted: &AtomicBool) -> Result<()>;
+    /// The load has ended, and the agent has said what it saw; it, the process `agent`, and the server
+    /// are still there.
+    fn ask(&mut self, server: &Server, agent: u32, interrupted: &AtomicBool) -> Result<()>;
 }
 
 /// What came of it.
@@ -160,8 +161,12 @@ pub fn run(
     watched?;
     ended?;
     let testimony = testimony?;
-    let asked = onlooker.filter(|_| !is_interrupted());
-    let asked = asked.map_or(Ok(()), |onlooker| onlooker.ask(&server, interrupted));
+    let asked = match (onlooker, &witness) {
+        (Some(onlooker), Some(witness)) if !is_interrupted() => {
+            onlooker.ask(&server, witness.pid(), interrupted)
+        }
+        _ => Ok(()),
+    };
     drop(witness);
     // What came after the last look.
     for line in lines.try_iter() {

@@ -4,7 +4,6 @@
 //! that of the filling before.
 
 use std::{
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -12,7 +11,7 @@ use std::{
 use anyhow::Result;
 
 use crate::{
-    agent::Agent,
+    agent::{Agent, Program},
     redis::Server,
     scrape::{Burst, Reading},
 };
@@ -42,14 +41,19 @@ impl Witness {
     /// Starts the agent on this loopback port, and waits until it watches the server or `interrupted`
     /// says so.
     pub fn start(
-        binary: &Path,
+        program: &Program,
         port: u16,
         server: &Server,
         interrupted: impl Fn() -> bool,
     ) -> Result<Self> {
-        let mut agent = Agent::start_on(port, binary, &[])?;
+        let mut agent = Agent::start_on(port, program, &[])?;
         agent.wait_for(server, interrupted)?;
         Ok(Self { agent, phase: None })
+    }
+
+    /// The agent's process id.
+    pub fn pid(&self) -> u32 {
+        self.agent.pid()
     }
 
     /// What runs, and how to look at it.

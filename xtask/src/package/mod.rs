@@ -1,10 +1,11 @@
 //! `cargo xtask package`: what operators install, in `target/package`.
 //!
 //! The .deb is described in `agent/Cargo.toml` and made by cargo-deb; the tarball has the same files;
-//! the bill of materials is cargo-cyclonedx'. Both tools are installed below `target/tools`, in the
-//! versions named here.
+//! the bill of materials is cargo-cyclonedx'. [`sequence`] tries the .deb out.
 
-mod install;
+mod root;
+mod sequence;
+mod tools;
 
 use std::{
     fs,
@@ -14,39 +15,65 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
+pub use self::{
+    root::provide as provide_root,
+    tools::{missing, provide},
+};
+
 use crate::{build, process, workspace};
 
-/// A tool of the registry: its package and its version.
-const DEB: (&str, &str) = ("cargo-deb", "3.8.0");
-/// The bill of materials.
-const SBOM: (&str, &str) = ("cargo-cyclonedx", "0.5.9");
+/// What reproducible builds take for the time, in seconds since 1970.
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
+
+/// The checksums of the products, as `sha256sum` writes them.
+const SUMS: &str = "SHA256SUMS";
 
 /// What to do with the packages.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Install the .deb in a clean root, check it, and purge it again (needs root and mmdebstrap)
+    /// Then install the .deb in a clean root, run it there as its unit says, beside two bursts of the
+    /// lab and a Prometheus with its rules and dashboards, and purge it (needs root; some 80 s)
     #[arg(long)]
     try_out: bool,
+    /// Pack nothing: try out what was packed before
+    #[arg(long, requires = "try_out")]
+    packed: bool,
 }
 
-/// Builds the agent and packs it.
+/// Builds the agent and packs it, and tries it out.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    build::run()?;
     let directory = workspace::target_directory()?.join("package");
+    if !arguments.packed {
+        build::run()?;
+        pack(&directory)?;
+    }
+    if arguments.try_out {
+        process::answer_of(
+            Command::new("sha256sum")
+                .current_dir(&directory)
+                .args(["--check", "--strict", SUMS]),
+        )
+        .context("the packages are not those that were made; pack again without --packed")?;
+        sequence::run(&deb_in(&directory)?)?;
+    }
+    Ok(())
+}
+
+fn pack(directory: &Path) -> Result<()> {
     if directory.exists() {
-        fs::remove_dir_all(&directory).context("cannot remove the previous packages")?;
+        fs::remove_dir_all(directory).context("cannot remove the previous packages")?;
     }
     let generated = directory.join("generated");
     fs::create_dir_all(&generated).context("cannot create target/package")?;
-    succeed(
+    process::succeed(
         Command::new(workspace::agent_binary()?)
             .arg("generate")
             .arg(&generated),
     )?;
 
-    let deb = deb(&directory)?;
-    let tarball = tarball(&directory, &deb)?;
-    let sbom = sbom(&directory)?;
+    let deb = deb(directory)?;
+    let tarball = tarball(directory, &deb)?;
+    let sbom = sbom(directory)?;
     let mut products = vec![deb.clone(), tarball.clone()];
     for product in [&deb, &tarball] {
         let bill = name(product)? + ".cdx.json";
@@ -56,46 +83,46 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let names = products.iter().map(|product| name(product));
     let sums = process::answer_of(
         Command::new("sha256sum")
-            .current_dir(&directory)
+            .current_dir(directory)
             .args(names.collect::<Result<Vec<_>>>()?),
     )?;
-    fs::write(directory.join("SHA256SUMS"), &sums).context("cannot write SHA256SUMS")?;
+    fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
     fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
     println!("{}:\n{}", directory.display(), sums.trim_end());
-    if arguments.try_out {
-        install::try_out(&deb)?;
-    }
     Ok(())
 }
 
 /// The .deb.
 fn deb(directory: &Path) -> Result<PathBuf> {
     let made = process::answer_of(
-        Command::new(tool(DEB)?)
-            .current_dir(workspace::root())
+        reproducibly(tools::path(tools::DEB)?)
             // Named by cargo, which calls its subcommands so.
             .args(["deb", "--package", "evictscope", "--no-build", "--quiet"])
             .arg("--output")
             .arg(directory),
     );
     made.context("cargo-deb failed")?;
+    deb_in(directory)
+}
+
+fn deb_in(directory: &Path) -> Result<PathBuf> {
     let mut files = fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path()));
     files
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .context("cargo-deb has left no .deb")
+        .with_context(|| format!("there is no .deb in {}", directory.display()))
 }
 
 /// The same files, below one directory.
 fn tarball(directory: &Path, deb: &Path) -> Result<PathBuf> {
     let stem = format!("evictscope-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
     let unpacked = directory.join(&stem);
-    succeed(
+    process::succeed(
         Command::new("dpkg-deb")
             .arg("--extract")
             .args([deb, &unpacked]),
     )?;
     let tarball = directory.join(format!("{stem}.tar.gz"));
-    succeed(
+    process::succeed(
         Command::new("tar")
             .args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
             .args(["--mtime=@0", "--gzip", "--create", "--file"])
@@ -111,74 +138,49 @@ fn tarball(directory: &Path, deb: &Path) -> Result<PathBuf> {
 /// Every crate in the agent, in CycloneDX JSON.
 fn sbom(directory: &Path) -> Result<PathBuf> {
     const NAME: &str = "evictscope-sbom";
-    let manifest = workspace::root().join("agent/Cargo.toml");
-    succeed(
-        Command::new(tool(SBOM)?)
+    // It writes one beside the manifest of each member of the workspace: into a copy, as the agent is
+    // built anew whenever something has changed in agent-ebpf.
+    let copy = directory.join("generated/sources");
+    fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
+    process::succeed(
+        Command::new("cp")
             .current_dir(workspace::root())
+            .args(["--recursive", "Cargo.toml", "Cargo.lock"])
+            .args(["agent", "agent-ebpf", "packaging", "xtask"])
+            .arg(&copy),
+    )?;
+    let manifest = copy.join("agent/Cargo.toml");
+    process::succeed(
+        reproducibly(tools::path(tools::SBOM)?)
             .args(["cyclonedx", "--format", "json"])
-            .args([
-                "--target",
-                "x86_64-unknown-linux-gnu",
-                "--override-filename",
-                NAME,
-            ])
-            .arg("--manifest-path")
+            .args(["--target", "x86_64-unknown-linux-gnu"])
+            .args(["--override-filename", NAME, "--manifest-path"])
             .arg(&manifest),
     )?;
-    // It writes one beside the manifest of each member of the workspace.
-    let file = format!("{NAME}.json");
-    for member in ["agent-ebpf", "xtask"] {
-        // Not there with every version of the tool.
-        let _ = fs::remove_file(workspace::root().join(member).join(&file));
-    }
-    let kept = directory.join("generated").join(&file);
-    let written = workspace::root().join("agent").join(&file);
-    fs::copy(&written, &kept).context("cargo-cyclonedx has left no bill of materials")?;
-    fs::remove_file(&written).context("cannot remove the bill of materials beside the sources")?;
-    Ok(kept)
-}
-
-/// The path of a tool in this version, which is installed first where it is not there.
-fn tool((package, version): (&str, &str)) -> Result<PathBuf> {
-    let root = workspace::target_directory()?.join("tools");
-    let path = root.join("bin").join(package);
-    let present = Command::new(&path)
-        .args([&package["cargo-".len()..], "--version"])
-        .output();
-    let fits =
-        present.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version));
-    if !fits {
-        println!(
-            "  installing {package} {version} into {} (some minutes)",
-            root.display()
-        );
-        let mut install = workspace::cargo();
-        install
-            .args([
-                "install",
-                "--locked",
-                "--force",
-                "--version",
-                version,
-                package,
-                "--root",
-            ])
-            .arg(&root);
-        succeed(&mut install)?;
-    }
-    Ok(path)
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let label = process::display(command);
-    let finished = process::run_with_progress(&label, command)?;
+    let written = copy.join("agent").join(format!("{NAME}.json"));
     ensure!(
-        finished.status.success(),
-        "{}\n`{label}` failed ({})",
-        finished.output.trim_end(),
-        finished.status
+        written.exists(),
+        "cargo-cyclonedx has left no bill of materials"
     );
-    Ok(())
+    Ok(written)
+}
+
+/// A tool that will leave the same of the same commit: the times in it are the commit's, or what the
+/// caller has set.
+fn reproducibly(tool: PathBuf) -> Command {
+    let mut command = Command::new(tool);
+    command.current_dir(workspace::root());
+    let mut asked = Command::new("git");
+    asked
+        .current_dir(workspace::root())
+        .args(["log", "-1", "--format=%ct"]);
+    if std::env::var_os(EPOCH).is_none()
+        // Without a repository, it is the time of packing.
+        && let Ok(time) = process::answer_of(&mut asked)
+    {
+        command.env(EPOCH, time.trim());
+    }
+    command
 }
 
 fn name(path: &Path) -> Result<String> {

@@ -1,12 +1,12 @@
 //! What the systemd unit asks for.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-/// `packaging/evictscope.service`.
+/// A unit of a service.
 pub struct Unit {
     /// Names and values in `[Service]`, in order.
     directives: Vec<(String, String)>,
@@ -14,8 +14,13 @@ pub struct Unit {
 
 impl Unit {
     /// Reads it.
-    pub fn read() -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path())?;
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be read or has no `[Service]`.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         let service = text.split("[Service]\n").nth(1).context("no [Service]")?;
         let service = service.split("\n[").next().unwrap_or(service);
         let lines = service.lines().filter(|line| !line.starts_with('#'));
@@ -33,6 +38,10 @@ impl Unit {
     }
 
     /// The value of a directive that is there once.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not there once.
     pub fn one(&self, name: &str) -> anyhow::Result<&str> {
         let values: Vec<&str> = self.all(name).collect();
         match values.as_slice() {
@@ -41,12 +50,31 @@ impl Unit {
         }
     }
 
+    /// The program that it starts, and its arguments.
+    ///
+    /// # Errors
+    ///
+    /// Where there is not one `ExecStart`.
+    pub fn start(&self) -> anyhow::Result<(&str, Vec<&str>)> {
+        let mut words = self.one("ExecStart")?.split_whitespace();
+        let program = words.next().context("ExecStart is empty")?;
+        Ok((program, words.collect()))
+    }
+
     /// Whether a directive is `yes`.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not there once.
     pub fn is_on(&self, name: &str) -> anyhow::Result<bool> {
         Ok(self.one(name)? == "yes")
     }
 
     /// The system calls that it allows: groups are taken from systemd.
+    ///
+    /// # Errors
+    ///
+    /// Where systemd does not know a group, or is not there.
     pub fn system_calls(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut allowed = BTreeSet::new();
         for (index, value) in self.all("SystemCallFilter").enumerate() {
@@ -70,11 +98,6 @@ impl Unit {
         ensure!(allowed.len() > 50, "{allowed:?}");
         Ok(allowed)
     }
-}
-
-/// Where the unit is.
-pub fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/evictscope.service")
 }
 
 /// The system calls of a group, or the call itself.

@@ -1,0 +1,143 @@
+//! A clean root: Debian's smallest, in a directory.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{process, workspace};
+
+/// What a clean root is made of: Debian's smallest, and what the package depends on.
+const MADE_OF: [&str; 3] = ["--variant=minbase", "--include=adduser", "bookworm"];
+
+/// Enters a root: /proc, /sys and /dev are this machine's, until the command ends.
+const ENTER: &str = r#"
+set -e
+for shared in proc sys dev; do mount --rbind "/$shared" "$1/$shared"; done
+exec chroot "$@"
+"#;
+
+/// What is not on disk, and where installing leaves traces by Debian's own rules: the state of
+/// packages, logs, caches, and the copies that are kept of the lists of users.
+const NOT_COUNTED: [&str; 9] = [
+    "./proc",
+    "./run",
+    "./sys",
+    "./dev",
+    "./var/lib/dpkg",
+    "./var/log",
+    "./var/cache",
+    "./etc/passwd-",
+    "./etc/.pwd.lock",
+];
+
+/// One that somebody has taken.
+pub struct Root(PathBuf);
+
+impl Root {
+    /// Takes a fresh one, which is made first where none is there.
+    pub fn take() -> Result<Self> {
+        let fresh = provide()?;
+        let root = fresh.with_extension("taken");
+        remove(&root).context("cannot remove the previous root")?;
+        fs::rename(&fresh, &root).context("cannot take a fresh root")?;
+        Ok(Self(root))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Runs a command in it; its output.
+    pub fn run(&self, command: &[&str]) -> Result<String> {
+        process::answer_of(
+            Command::new("unshare")
+                .args(["--mount", "--propagation", "private"])
+                .args(["sh", "-c", ENTER, "sh"])
+                .arg(&self.0)
+                .args(command)
+                .env("DEBIAN_FRONTEND", "noninteractive"),
+        )
+    }
+
+    /// What is in it now.
+    pub fn traces(&self) -> Result<Traces> {
+        let found = process::answer_of(Command::new("find").current_dir(&self.0).arg("."))?;
+        let counted = |line: &&str| {
+            !NOT_COUNTED.iter().any(|path| line.starts_with(path))
+                && !line.ends_with("/group-")
+                && !line.ends_with("shadow-")
+        };
+        let list = |name| fs::read_to_string(self.0.join("etc").join(name));
+        Ok(Traces {
+            files: found.lines().filter(counted).map(str::to_owned).collect(),
+            users: [list("passwd")?, list("group")?],
+        })
+    }
+
+    /// Removes it.
+    pub fn remove(self) -> Result<()> {
+        fs::remove_dir_all(self.0).context("cannot remove the root again")
+    }
+}
+
+/// Makes a fresh root where none is there: in some seconds, and the first time in 15 more, from
+/// Debian's archive.
+pub fn provide() -> Result<PathBuf> {
+    let fresh = workspace::target_directory()?.join("clean-root.fresh");
+    if fresh.exists() {
+        return Ok(fresh);
+    }
+    let packed = fresh.with_extension("tar");
+    if !packed.exists() {
+        let part = fresh.with_extension("part.tar");
+        let mut make = Command::new("mmdebstrap");
+        make.arg("--quiet").args(MADE_OF).arg(&part);
+        process::answer_of(&mut make).context("cannot make a clean root")?;
+        fs::rename(part, &packed)?;
+    }
+    let part = fresh.with_extension("part");
+    remove(&part)?;
+    fs::create_dir(&part)?;
+    let mut unpack = Command::new("tar");
+    unpack
+        .args(["--extract", "--numeric-owner", "--file"])
+        .arg(packed)
+        .arg("--directory")
+        .arg(&part);
+    process::answer_of(&mut unpack)?;
+    fs::rename(part, &fresh)?;
+    Ok(fresh)
+}
+
+fn remove(root: &Path) -> Result<()> {
+    if root.exists() {
+        fs::remove_dir_all(root)?;
+    }
+    Ok(())
+}
+
+/// What a package could leave behind.
+pub struct Traces {
+    files: BTreeSet<String>,
+    /// /etc/passwd and /etc/group.
+    users: [String; 2],
+}
+
+impl Traces {
+    /// Fails where there is more of it than there was.
+    pub fn must_be_as(&self, before: &Self) -> Result<()> {
+        let left: Vec<_> = self.files.difference(&before.files).collect();
+        ensure!(left.is_empty(), "purging leaves {left:?}");
+        ensure!(
+            self.users == before.users,
+            "purging leaves its user or group"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! From the package to the alert: installs the .deb in a clean root, looks at every file, has the
+//! installed agent run as its unit says while the lab makes bursts, asks a Prometheus all that the
+//! installed dashboards and rules ask, and purges the package again.
+
+use std::{fs, path::Path, time::Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{
+    root::Root,
+    tools::{missing, provide},
+};
+use crate::{
+    dashboards::{self, Subject},
+    installed::Installed,
+    process, workspace,
+};
+
+/// What every installation has to have.
+const FILES: [&str; 8] = [
+    "/usr/bin/evictscope",
+    "/etc/evictscope/config.toml",
+    "/usr/lib/systemd/system/evictscope.service",
+    "/usr/share/man/man1/evictscope.1.gz",
+    "/usr/share/man/man1/evictscope-run.1.gz",
+    "/usr/share/bash-completion/completions/evictscope",
+    "/usr/share/zsh/vendor-completions/_evictscope",
+    "/usr/share/fish/vendor_completions.d/evictscope.fish",
+];
+
+/// Directories of this repository, the ending of those of their files that are installed, and where.
+const SHIPPED: [(&str, &str, &str); 3] = [
+    ("dashboards", "json", "/usr/share/evictscope/dashboards"),
+    ("dashboards/rules", "yaml", "/usr/share/evictscope/rules"),
+    (
+        "docs/runbooks",
+        "md",
+        "/usr/share/doc/evictscope/docs/runbooks",
+    ),
+];
+
+/// Runs all of it. To be called in a process of its own, as [`dashboards::prove`] is.
+pub fn run(deb: &Path) -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "a package can be installed, and BPF programs attached, by root alone"
+    );
+    provide()?;
+    if let Some(reason) = missing() {
+        bail!(reason);
+    }
+    let begun = Instant::now();
+    let root = Root::take()?;
+    let before = root.traces()?;
+    install(deb, &root)?;
+    look(&root)?;
+    println!(
+        "installed in a clean root, and every file checked ({})",
+        process::seconds(begun.elapsed())
+    );
+
+    let installed = Installed::at(root.path());
+    dashboards::prove(Subject::installed(&installed))?;
+
+    let begun = Instant::now();
+    root.run(&["dpkg", "--purge", "evictscope"])?;
+    root.traces()?.must_be_as(&before)?;
+    root.remove()?;
+    println!(
+        "purged without a trace ({})",
+        process::seconds(begun.elapsed())
+    );
+    Ok(())
+}
+
+fn install(deb: &Path, root: &Root) -> Result<()> {
+    let copy = root.path().join("package.deb");
+    fs::copy(deb, &copy).context("cannot copy the package")?;
+    root.run(&["dpkg", "--install", "/package.deb"])?;
+    fs::remove_file(copy)?;
+    Ok(())
+}
+
+/// That all is there, and as it was packed, and that the program works.
+fn look(root: &Root) -> Result<()> {
+    let installed = root.run(&["dpkg", "--listfiles", "evictscope"])?;
+    let mut expected: Vec<_> = FILES.map(str::to_owned).into();
+    for (directory, ending, to) in SHIPPED {
+        for file in workspace::files_ending(&workspace::root().join(directory), ending)? {
+            expected.push(format!("{to}/{}", super::name(&file)?));
+        }
+    }
+    for file in expected {
+        ensure!(
+            installed.lines().any(|line| line == file),
+            "no {file} in it:\n{installed}"
+        );
+    }
+    for file in installed.lines().filter(|line| line.starts_with('/')) {
+        let there = fs::symlink_metadata(root.path().join(file.trim_start_matches('/')));
+        ensure!(there.is_ok(), "{file} was not installed");
+    }
+    let changed = root.run(&["dpkg", "--verify", "evictscope"])?;
+    ensure!(
+        changed.is_empty(),
+        "installed, but not as packed:\n{changed}"
+    );
+    root.run(&["getent", "passwd", "evictscope"])?;
+    root.run(&["evictscope", "run", "--check-config"])?;
+    let check = root.run(&["evictscope", "check"])?;
+    println!("{check}");
+    Ok(())
+}
