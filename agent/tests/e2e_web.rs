@@ -18,7 +18,7 @@ use support::{free_port, within};
 use tempfile::TempDir;
 
 /// How long a change may take to be in force.
-const NOTICED: Duration = Duration::from_secs(5);
+const NOTICED: Duration = Duration::from_secs(8);
 
 /// An authority that can be trusted or not.
 struct Authority(CertifiedIssuer<'static, KeyPair>);

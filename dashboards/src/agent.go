@@ -87,14 +87,14 @@ func agent() *dashboard.DashboardBuilder {
 	made.WithPanel(lines("Scrape time",
 		"How long Prometheus took to scrape each agent. Threshold: 1 s; 64 servers should take a hundredth of it.",
 		"s",
-		query("A", allServers, "scrape_duration_seconds{LABELS}", "{{instance}}")).
+		query("A", allAgents, "scrape_duration_seconds{LABELS}", "{{instance}}")).
 		Span(halfWidth).
 		Thresholds(thresholds(green, step{1, orange})))
 
 	made.WithPanel(lines("Scrape size",
-		"Samples in a scrape: 266 for each server, and 30 more while it is in probe mode every-call. Threshold: 50,000, more than 150 servers.",
+		"Samples in a scrape: 267 for each server that has had a burst, and 30 more while it is in probe mode every-call. Threshold: 50,000, more than 150 servers.",
 		"short",
-		query("A", allServers, "scrape_samples_scraped{LABELS}", "{{instance}}"),
+		query("A", allAgents, "scrape_samples_scraped{LABELS}", "{{instance}}"),
 		query("B", allServers, "count by (instance) (evictscope_server_info{LABELS})", "{{instance}} servers")).
 		Span(halfWidth).
 		Thresholds(thresholds(green, step{50000, orange})))
@@ -102,7 +102,7 @@ func agent() *dashboard.DashboardBuilder {
 	made.WithPanel(lines("CPU of the agent",
 		"Share of one CPU. The agent counts whole seconds, so this is over 5 minutes at least. Threshold: 2 %, the limit for 16 servers in a burst.",
 		"percentunit",
-		query("A", allServers, "rate(process_cpu_seconds_total{LABELS}[$__rate_interval])", "{{instance}}")).
+		query("A", allAgents, "rate(process_cpu_seconds_total{LABELS}[$__rate_interval])", "{{instance}}")).
 		Interval("5m").
 		Span(halfWidth).
 		Thresholds(thresholds(green, step{0.02, orange})).
@@ -112,15 +112,15 @@ func agent() *dashboard.DashboardBuilder {
 	made.WithPanel(lines("Memory of the agent",
 		"Resident memory. Threshold: 256 MiB, what planning for a new executable may take at most.",
 		"bytes",
-		query("A", allServers, "process_resident_memory_bytes{LABELS}", "{{instance}}")).
+		query("A", allAgents, "process_resident_memory_bytes{LABELS}", "{{instance}}")).
 		Span(halfWidth).
 		Thresholds(thresholds(green, step{256 << 20, orange})))
 
 	made.WithPanel(lines("File descriptors and threads",
 		"Each probe of each server is a descriptor. Thresholds on the share that is open: 80 % orange, 95 % red.",
 		"percentunit",
-		query("A", allServers, "process_open_fds{LABELS} / process_max_fds{LABELS}", "{{instance}} descriptors of the limit"),
-		query("B", allServers, "process_threads{LABELS}", "{{instance}} threads")).
+		query("A", allAgents, "process_open_fds{LABELS} / process_max_fds{LABELS}", "{{instance}} descriptors of the limit"),
+		query("B", allAgents, "process_threads{LABELS}", "{{instance}} threads")).
 		Span(halfWidth).
 		Thresholds(thresholds(green, step{0.8, orange}, step{0.95, red})).
 		OverrideByRegexp(".* threads", []dashboard.DynamicConfigValue{

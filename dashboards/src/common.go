@@ -22,6 +22,9 @@ const (
 const (
 	oneServer  = `job=~"$job",instance=~"$instance",server=~"$server"`
 	allServers = `job=~"$job",instance=~"$instance"`
+	// For series that every target has: with the variables at All, those of other jobs would match. The
+	// name is the one that the alert EvictscopeAgentDown asks for.
+	allAgents = allServers + `,job=~"evictscope.*"`
 )
 
 // Grafana's names of colours: each theme, dark or light, has its own shade of them.

@@ -45,7 +45,7 @@ func fleet() *dashboard.DashboardBuilder {
 		query("A", allServers, "count(server:evictscope_memory_saturation:ratio{LABELS} >= 0.95) or vector(0)", "")))
 	made.WithPanel(number("Agents down", "Agents that Prometheus cannot scrape: their servers' bursts are not seen.", "none",
 		thresholds(green, step{1, red}),
-		query("A", allServers, "count(up{LABELS} == 0) or vector(0)", "")))
+		query("A", allAgents, "count(up{LABELS} == 0) or vector(0)", "")))
 
 	seconds, share := property("unit", "s"), property("unit", "percentunit")
 	made.WithPanel(rows("Servers",

@@ -109,9 +109,12 @@ impl Attachment {
     /// Takes probes off in the background.
     fn take_off(&mut self, links: Vec<UProbeLink>) {
         self.leaving.retain(|thread| !thread.is_finished());
-        if !links.is_empty() {
-            self.leaving.push(std::thread::spawn(move || drop(links)));
+        if links.is_empty() {
+            return;
         }
+        // Where no thread is to be had, they have been dropped, and so taken off, here.
+        let thread = std::thread::Builder::new().spawn(move || drop(links));
+        self.leaving.extend(thread.ok());
     }
 }
 
@@ -309,14 +312,21 @@ impl Probes {
         if let Err(error) = switched_off.and(removed) {
             tracing::debug!(pid, slot, %error, "slot was not cleared");
         }
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             drop((sampler, per_call, evicting));
             for thread in leaving {
                 // It does nothing but drop.
                 let _ = thread.join();
             }
         });
-        self.detaching.push(Detaching { slot, thread });
+        match thread {
+            Ok(thread) => self.detaching.push(Detaching { slot, thread }),
+            // They have been dropped, and so taken off, here; but some of `leaving` may still write
+            // to the slot, so nobody else gets it.
+            Err(error) => {
+                tracing::warn!(pid, slot, %error, "probes were taken off without a thread")
+            }
+        }
     }
 
     /// Waits until every detached probe is off, but not for long: with many servers that takes the

@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use crate::process;
@@ -60,21 +60,8 @@ impl Go {
             .args(["build", "-o"])
             .arg(to)
             .arg(package);
-        run(&mut command)
+        process::succeed(&mut command)
     }
-}
-
-/// Runs a command that says what is wrong.
-pub fn run(command: &mut Command) -> Result<()> {
-    let finished = process::run_with_progress(&process::display(command), command)?;
-    ensure!(
-        finished.status.success(),
-        "{}\n`{}` failed ({})",
-        finished.output.trim_end(),
-        process::display(command),
-        finished.status
-    );
-    Ok(())
 }
 
 /// Whether this answer of `go env GOVERSION` is of a Go that gets newer ones. Before 1.16 it is empty.

@@ -28,7 +28,7 @@ pub use self::{
     proof::{Subject, run as prove},
     tools::{missing, provide},
 };
-use crate::workspace;
+use crate::{process, workspace};
 
 /// What to do in place of that.
 #[derive(clap::Args)]
@@ -99,11 +99,11 @@ impl Generator {
     }
 
     fn generate(&self, to: &Path) -> Result<()> {
-        go::run(std::process::Command::new(&self.0).arg("generate").arg(to))
+        process::succeed(std::process::Command::new(&self.0).arg("generate").arg(to))
     }
 
     fn validate(&self, dashboards: &[PathBuf]) -> Result<()> {
-        go::run(
+        process::succeed(
             std::process::Command::new(&self.0)
                 .arg("validate")
                 .args(dashboards),
@@ -149,7 +149,7 @@ fn lint(go: &Go, dashboards: &[PathBuf]) -> Result<()> {
         &linter,
     )?;
     for dashboard in dashboards {
-        go::run(
+        process::succeed(
             std::process::Command::new(&linter)
                 .args(["lint", "--strict"])
                 .arg(dashboard),

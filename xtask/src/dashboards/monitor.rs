@@ -23,6 +23,9 @@ use crate::{
 /// would be too slow for a test.
 pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
+pub const JOB: &str = "evictscope";
+
 /// What the rules say where they want a slower pace than the rest.
 const SLOWER: &str = "interval: 1m";
 
@@ -76,7 +79,7 @@ pub struct Alert {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes the agent on this loopback port as the job `evictscope`.
+    /// Starts one that scrapes the agent on this loopback port as [`JOB`], and itself.
     pub fn start(agent_port: u16, rules: &[PathBuf]) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("evictscope-prometheus-")
@@ -86,18 +89,20 @@ impl Prometheus {
             copy_at_pace(rule, directory.path())?;
         }
         let seconds = SCRAPE_INTERVAL.as_secs();
+        let port = free_port()?;
         let config = directory.path().join("prometheus.yml");
         fs::write(
             &config,
             format!(
                 "global:\n  scrape_interval: {seconds}s\n  evaluation_interval: {seconds}s\n\
                  rule_files: ['*.yaml']\n\
-                 scrape_configs:\n  - job_name: evictscope\n    static_configs:\n      \
-                 - targets: ['127.0.0.1:{agent_port}']\n"
+                 scrape_configs:\n  - job_name: {JOB}\n    static_configs:\n      \
+                 - targets: ['127.0.0.1:{agent_port}']\n\
+                 \x20 - job_name: prometheus\n    static_configs:\n      \
+                 - targets: ['127.0.0.1:{port}']\n"
             ),
         )
         .with_context(|| format!("cannot write {}", config.display()))?;
-        let port = free_port()?;
         let log = File::create(log_file(directory.path()))
             .context("cannot make the log file of prometheus")?;
         let mut command = Command::new("prometheus");

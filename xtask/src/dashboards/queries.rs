@@ -70,8 +70,18 @@ struct Annotation {
     target: Target,
 }
 
-/// The queries of a dashboard, with each of `variables` (name and value) filled in.
-pub fn of_dashboard(json: &str, variables: &[(&str, &str)]) -> Result<Vec<Query>> {
+/// The queries of a dashboard, with its variables filled in: this server, of all jobs and instances, of a
+/// Prometheus that scrapes once a second.
+pub fn of_dashboard(json: &str, server: &str) -> Result<Vec<Query>> {
+    let variables = &[
+        // The longer names first: they begin with the shorter ones.
+        ("__rate_interval", "4s"),
+        ("__interval", "1s"),
+        ("__range", "2m"),
+        ("instance", ".+"),
+        ("server", server),
+        ("job", ".+"),
+    ];
     let dashboard: Dashboard =
         serde_json::from_str(json).context("cannot understand a dashboard")?;
     let mut queries = Vec::new();
@@ -172,7 +182,7 @@ mod tests {
                 {"name": "datasource", "type": "datasource", "query": "prometheus"},
                 {"name": "job", "type": "query", "query": "label_values(c{x=\"1\",y=\"2\"}, job)"}]},
             "annotations": {"list": [{"name": "N", "target": {"expr": "d", "refId": "Anno"}}]}}"#;
-        let queries = of_dashboard(json, &[("job", ".+"), ("__rate_interval", "15s")])?;
+        let queries = of_dashboard(json, "6379")?;
         let seen: Vec<_> = queries
             .iter()
             .map(|query| (query.place.as_str(), query.text.as_str(), &query.kind))
@@ -181,13 +191,13 @@ mod tests {
         assert_eq!(
             seen,
             [
-                ("D / P / A", "rate(a{job=~\".+\"}[15s])", &Kind::Range),
+                ("D / P / A", "rate(a{job=~\".+\"}[4s])", &Kind::Range),
                 ("D / P / B", "b", &Kind::Now),
                 ("D / N / Anno", "d", &Kind::Range),
                 ("D / variable job", "c{x=\"1\",y=\"2\"}", &label),
             ]
         );
-        assert!(of_dashboard(json, &[("job", ".+")]).is_err());
+        assert!(of_dashboard(&json.replace("$job", "$unknown"), "6379").is_err());
         Ok(())
     }
 

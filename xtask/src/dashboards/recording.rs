@@ -1,24 +1,18 @@
 //! What a Prometheus answered to the queries of the dashboards, kept in a file to be drawn from.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    monitor::{Prometheus, Series},
+    monitor::{JOB, Prometheus, Series},
     queries::{self, Kind},
 };
-
-/// Grafana's variables, as it fills them in where Prometheus scrapes once a second. The longer names
-/// first: they begin with the shorter ones.
-const VARIABLES: [(&str, &str); 5] = [
-    ("__rate_interval", "4s"),
-    ("__interval", "1s"),
-    ("__range", "2m"),
-    ("instance", ".+"),
-    ("job", ".+"),
-];
 
 /// All answers of one time range.
 #[derive(Serialize, Deserialize)]
@@ -32,18 +26,22 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Asks every query of every dashboard for this server, from `start` (seconds since 1970) on, and
+    /// Asks every query of every dashboard in a directory for this server, from `start` (seconds since 1970) on, and
     /// keeps the answers.
-    pub fn keep(prometheus: &Prometheus, server: &str, start: f64) -> Result<()> {
-        let variables: Vec<_> = VARIABLES.into_iter().chain([("server", server)]).collect();
-        let up = prometheus.since(start, "up == 1")?;
+    pub fn keep(
+        prometheus: &Prometheus,
+        dashboards: &Path,
+        server: &str,
+        start: f64,
+    ) -> Result<()> {
+        let up = prometheus.since(start, &format!("up{{job=\"{JOB}\"}} == 1"))?;
         let first = up.iter().flat_map(|series| series.points.first()).next();
         let (start, _) = *first.context("the agent was never scraped")?;
         let mut answers = BTreeMap::new();
-        for file in super::files(&super::directory())? {
+        for file in super::files(dashboards)? {
             let json = fs::read_to_string(&file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
-            for query in queries::of_dashboard(&json, &variables)? {
+            for query in queries::of_dashboard(&json, server)? {
                 let mut series = match query.kind {
                     Kind::Now => prometheus.now(&query.text)?,
                     Kind::Range => prometheus.since(start, &query.text)?,

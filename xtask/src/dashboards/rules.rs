@@ -10,8 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::go;
-use crate::workspace;
+use crate::{process, workspace};
 
 /// Where runbooks are, as long as nobody has said where their copy is (docs/ALERTS.md).
 const RUNBOOKS: &str = "https://evictscope.example/docs/runbooks/";
@@ -80,12 +79,12 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>> {
 pub fn check(directory: &Path) -> Result<()> {
     let files = files(directory)?;
     let tests = workspace::files_ending(&directory.join("tests"), "yaml")?;
-    go::run(
+    process::succeed(
         Command::new("promtool")
             .args(["check", "rules", "--lint-fatal"])
             .args(&files),
     )?;
-    go::run(
+    process::succeed(
         Command::new("promtool")
             .args(["test", "rules"])
             .args(&tests),

@@ -61,6 +61,9 @@ impl Root {
                 .args(["sh", "-c", ENTER, "sh"])
                 .arg(&self.0)
                 .args(command)
+                // The caller's would be about another root.
+                .env_clear()
+                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
                 .env("DEBIAN_FRONTEND", "noninteractive"),
         )
     }
@@ -76,7 +79,12 @@ impl Root {
         let list = |name| fs::read_to_string(self.0.join("etc").join(name));
         Ok(Traces {
             files: found.lines().filter(counted).map(str::to_owned).collect(),
-            users: [list("passwd")?, list("group")?],
+            users: [
+                list("passwd")?,
+                list("group")?,
+                list("shadow")?,
+                list("gshadow")?,
+            ],
         })
     }
 
@@ -125,15 +133,17 @@ fn remove(root: &Path) -> Result<()> {
 /// What a package could leave behind.
 pub struct Traces {
     files: BTreeSet<String>,
-    /// /etc/passwd and /etc/group.
-    users: [String; 2],
+    /// Of users and groups, and their passwords.
+    users: [String; 4],
 }
 
 impl Traces {
-    /// Fails where there is more of it than there was.
+    /// Fails where there is more of it than there was, or less.
     pub fn must_be_as(&self, before: &Self) -> Result<()> {
         let left: Vec<_> = self.files.difference(&before.files).collect();
         ensure!(left.is_empty(), "purging leaves {left:?}");
+        let gone: Vec<_> = before.files.difference(&self.files).collect();
+        ensure!(gone.is_empty(), "purging takes {gone:?} along");
         ensure!(
             self.users == before.users,
             "purging leaves its user or group"

@@ -52,15 +52,21 @@ pub fn run(deb: &Path) -> Result<()> {
     let begun = Instant::now();
     let root = Root::take()?;
     let before = root.traces()?;
-    install(deb, &root)?;
-    look(&root)?;
+    let left = || {
+        format!(
+            "{} is left as it was then, for a look",
+            root.path().display()
+        )
+    };
+    install(deb, &root).with_context(left)?;
+    look(&root).with_context(left)?;
     println!(
         "installed in a clean root, and every file checked ({})",
         process::seconds(begun.elapsed())
     );
 
     let installed = Installed::at(root.path());
-    dashboards::prove(Subject::installed(&installed))?;
+    dashboards::prove(Subject::installed(&installed)).with_context(left)?;
 
     let begun = Instant::now();
     root.run(&["dpkg", "--purge", "evictscope"])?;

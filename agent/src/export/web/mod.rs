@@ -1,8 +1,9 @@
 //! How HTTP is protected: TLS and passwords, in the format of Prometheus' exporter-toolkit.
 //!
 //! The file, and the certificates and keys that it names, are read again and again: a change takes
-//! effect with the next connection (TLS) or request (passwords). What cannot be used is refused with
-//! the reason, and what was in force stays in force.
+//! effect with the next connection (TLS) or request (passwords) once two looks have found the same. A
+//! file that is just being written may be a valid one that asks for less. What cannot be used is
+//! refused with the reason, and what was in force stays in force.
 //!
 //! Deliberately absent: of that format, what protects nothing (client certificates that nobody
 //! verifies) and what is not about access (HTTP/2, headers, rate limits, cipher suites). It is
@@ -99,7 +100,10 @@ impl Web {
 /// A file that says how HTTP is protected.
 pub struct WebConfig {
     path: PathBuf,
-    read: Sources,
+    /// What was found at the last look.
+    seen: Sources,
+    /// What was judged last.
+    judged: Sources,
     web: Web,
 }
 
@@ -114,7 +118,8 @@ impl WebConfig {
         let protection = read.protection(path)?;
         Ok(Self {
             path: path.to_owned(),
-            read,
+            seen: read.clone(),
+            judged: read,
             web: Web::new(protection),
         })
     }
@@ -137,14 +142,14 @@ impl WebConfig {
         }
     }
 
-    /// Brings what has changed into force, if it can be used.
+    /// Brings what has changed, and then stayed the same, into force, if it can be used.
     fn look(&mut self) {
-        let read = Sources::read(&self.path);
-        if read == self.read {
+        let before = std::mem::replace(&mut self.seen, Sources::read(&self.path));
+        if self.seen != before || self.seen == self.judged {
             return;
         }
-        self.read = read;
-        match self.read.protection(&self.path) {
+        self.judged = self.seen.clone();
+        match self.judged.protection(&self.path) {
             Ok(protection) => {
                 self.web.0.send_replace(Arc::new(protection));
                 tracing::info!("{} has changed and is in force", self.path.display());
@@ -158,7 +163,7 @@ impl WebConfig {
 
 /// What a protection is made from: the content of the files, or why they cannot be read. Compared
 /// instead of times of change, which are the same for two changes in quick succession.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 struct Sources {
     config: Content,
     /// Those that the configuration names.
