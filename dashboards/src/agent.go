@@ -138,8 +138,8 @@ func agent() *dashboard.DashboardBuilder {
 		},
 		[]string{"Time", "Value #A"},
 		now("A", "max by (job, instance, version) (evictscope_build_info{LABELS})"),
-		now("B", "max by (job, instance) (process_start_time_seconds{LABELS}) * 1000"),
-		now("C", "max by (job, instance) (process_virtual_memory_bytes{LABELS})")).
+		tableQuery("B", allAgents, "max by (job, instance) (process_start_time_seconds{LABELS}) * 1000").Instant(),
+		tableQuery("C", allAgents, "max by (job, instance) (process_virtual_memory_bytes{LABELS})").Instant()).
 		Span(halfWidth))
 	return made
 }
