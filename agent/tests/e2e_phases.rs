@@ -189,9 +189,16 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
 
 /// Some thousand writes a second of one client, with pauses of some hundredths of a second, until `stop`.
 fn calm_load(redis: &Redis, stop: &AtomicBool) -> anyhow::Result<()> {
-    while !stop.load(Ordering::Relaxed) {
+    for keys in 10_000_000_u32.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        // Its random numbers begin with time ^ pid, which for whole seconds is the same as some seconds
+        // before. Of another number of keys, those are others; else they would be there already, and
+        // nothing be evicted.
+        let keys = keys.to_string();
         let options = [
-            "-t", "set", "-d", "500", "-r", "10000000", "-c", "1", "-n", "200",
+            "-t", "set", "-d", "500", "-r", &keys, "-c", "1", "-n", "200",
         ];
         redis.benchmark(&options).status()?;
         std::thread::sleep(Duration::from_millis(50));
