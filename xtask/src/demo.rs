@@ -3,16 +3,9 @@
 //! The lab makes the cycle happen and tells what it saw itself; every other number shown comes from
 //! the agent. Everything started here ends with it.
 
-use std::{
-    fmt::Write as _,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt::Write as _, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use indicatif::{BinaryBytes, HumanCount};
 
 use crate::{
@@ -35,10 +28,7 @@ pub fn run() -> Result<()> {
     let agent = Program::Built(workspace::agent_binary()?);
 
     // Only from here on, so that Ctrl-C ends a set-up or a build at once.
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .context("cannot catch Ctrl-C")?;
+    let interrupted = process::catch_ctrl_c()?;
 
     println!(
         "A throw-away redis-server is filled almost to its maxmemory, and asked for 45 % of what it can\n\

@@ -5,7 +5,11 @@ use std::{
     io::{BufRead as _, BufReader, IsTerminal as _},
     path::Path,
     process::{Command, ExitStatus, Stdio},
-    sync::mpsc::{self, RecvTimeoutError},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -98,6 +102,15 @@ pub fn succeed(command: &mut Command) -> Result<()> {
         finished.status
     );
     Ok(())
+}
+
+/// From now on, Ctrl-C does not end this program, but is noted: whoever asks ends everything in order.
+pub fn catch_ctrl_c() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .context("cannot catch Ctrl-C")?;
+    Ok(interrupted)
 }
 
 /// A command as one would type it.

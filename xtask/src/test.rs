@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, ExitStatus},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -132,15 +132,9 @@ fn end_to_end_that_wait() -> Result<Outcome> {
     }
     let mut command = end_to_end_command(|name| WAITING.contains(&name))?;
     let output = command.output().context("cannot run cargo")?;
-    if output.status.success() {
-        return Ok(Outcome::Passed);
-    }
     let said = [output.stdout, output.stderr].concat();
-    Ok(Outcome::Failed(format!(
-        "{}\n{}",
-        String::from_utf8_lossy(&said).trim_end(),
-        output.status
-    )))
+    let said = String::from_utf8_lossy(&said);
+    Ok(ended(&process::display(&command), &said, output.status))
 }
 
 fn end_to_end_command(wanted: impl Fn(&str) -> bool) -> Result<Command> {
@@ -247,14 +241,15 @@ fn outcome(command: &mut Command) -> Result<Outcome> {
         .collect::<Vec<_>>()
         .join(" ");
     let finished = process::run_with_progress(&label, command)?;
-    if finished.status.success() {
-        return Ok(Outcome::Passed);
+    Ok(ended(&words, &finished.output, finished.status))
+}
+
+/// What became of a command that ended so, with what it wrote.
+fn ended(command: &str, output: &str, status: ExitStatus) -> Outcome {
+    match status.success() {
+        true => Outcome::Passed,
+        false => Outcome::Failed(format!("$ {command}\n{}\n{status}", output.trim_end())),
     }
-    Ok(Outcome::Failed(format!(
-        "$ {words}\n{}\n{}",
-        finished.output.trim_end(),
-        finished.status
-    )))
 }
 
 /// What became of a step.

@@ -3,20 +3,14 @@
 //! The same redis-server and the same load in turn within every round, alone and watched by each
 //! side; what is compared is always of the same round. The server has a core of its own.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{path::PathBuf, sync::atomic::Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use super::{cores::Cores, log::Log, report, rivals, side::Side, target::Target};
 use crate::{
-    build,
+    build, process,
     redis::{Server, measure_sets},
     workspace,
 };
@@ -90,10 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let agent = workspace::agent_binary()?;
     let target = Target::find(arguments.server.as_deref())?;
     // A Ctrl-C ends the load; what is run here then ends everything else in order.
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .context("cannot catch Ctrl-C")?;
+    let interrupted = process::catch_ctrl_c()?;
 
     let cores = Cores::split()?;
     println!("server   {}: {}", target.program.display(), target.version);

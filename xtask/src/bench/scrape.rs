@@ -8,10 +8,7 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
 };
@@ -67,10 +64,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     build::run()?;
     exporters::provide()?;
     // A Ctrl-C ends the measurement; what is run here then ends everything else in order.
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .context("cannot catch Ctrl-C")?;
+    let interrupted = process::catch_ctrl_c()?;
     let go_on = || {
         ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
         Ok(())

@@ -8,29 +8,31 @@ use super::{
     expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, NOT_FIRING},
     monitor::{JOB, Prometheus, Series},
     queries::{self, Kind, Query},
+    recording::Answers,
 };
 
-/// Runs every query of every dashboard in a directory for this server; how many there are. All are from
-/// `start` (seconds since 1970) on.
+/// Runs every query of every dashboard in a directory for this server: how many there are, and their
+/// answers. All are from `start` (seconds since 1970) on.
 pub fn of_dashboards(
     prometheus: &Prometheus,
     dashboards: &Path,
     server: &str,
     start: f64,
-) -> Result<usize> {
-    let mut count = 0;
+) -> Result<(usize, Answers)> {
+    let (mut count, mut answers) = (0, Answers::new());
     let mut without = Vec::new();
     for file in super::files(dashboards)? {
         let json =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         for query in queries::of_dashboard(&json, server)? {
             count += 1;
-            let answered = answered(prometheus, &query, start)
+            let (answered, series) = answer(prometheus, &query, start)
                 .with_context(|| format!("the query of {} fails: {}", query.place, query.text))?;
             let is_empty = EMPTY_QUERIES.iter().any(|(place, _)| *place == query.place);
             if answered == is_empty {
                 without.push(format!("{}: {}", query.place, query.text));
             }
+            answers.insert(query.place, series);
         }
     }
     ensure!(
@@ -39,15 +41,17 @@ pub fn of_dashboards(
         without.len(),
         without.join("\n")
     );
-    Ok(count)
+    Ok((count, answers))
 }
 
-fn answered(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
+/// Whether a query has data, and the series of its answer, if it asks for series.
+fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<(bool, Vec<Series>)> {
     let series = match &query.kind {
         Kind::Now => prometheus.now(&query.text)?,
         Kind::Range => prometheus.since(start, &query.text)?,
         Kind::Label(label) => {
-            return Ok(!prometheus.label_values(&query.text, label)?.is_empty());
+            let values = prometheus.label_values(&query.text, label)?;
+            return Ok((!values.is_empty(), Vec::new()));
         }
     };
     // With the variables at All, series that every target has come from others, too.
@@ -59,7 +63,7 @@ fn answered(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> 
         strange.is_none(),
         "the answer is about other jobs than {JOB}: {strange:?}"
     );
-    Ok(has_data(&series))
+    Ok((has_data(&series), series))
 }
 
 fn has_data(series: &[Series]) -> bool {

@@ -4,10 +4,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +24,7 @@ use crate::{
     installed::Installed,
     lab::{self, Onlooker},
     owned::Owned,
+    process,
     redis::Server,
     workspace,
 };
@@ -82,10 +80,7 @@ impl Subject {
 ///
 /// To be called in a process of its own: it pins itself to a core, and takes over Ctrl-C.
 pub fn run(subject: Subject) -> Result<()> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .context("cannot catch Ctrl-C")?;
+    let interrupted = process::catch_ctrl_c()?;
     let agent = subject.agent.clone();
     let mut proof = Proof {
         subject,
@@ -144,8 +139,8 @@ impl Stage {
             thread::sleep(LOOK);
         }
         let rules = answers::of_rules(prometheus, burst, self.start)?;
-        let queries = answers::of_dashboards(prometheus, dashboards, burst, self.start)?;
-        Recording::keep(prometheus, dashboards, burst, self.start)?;
+        let (queries, answers) = answers::of_dashboards(prometheus, dashboards, burst, self.start)?;
+        Recording::keep(prometheus, answers, self.start)?;
         let delay = alert_delay(prometheus, burst, self.start)?;
         let calm = self.calm.server();
         let most = answers::most_evictions(prometheus, &calm, self.start)?;

@@ -1,18 +1,14 @@
 //! What a Prometheus answered to the queries of the dashboards, kept in a file to be drawn from.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    monitor::{JOB, Prometheus, Series},
-    queries::{self, Kind},
-};
+use super::monitor::{JOB, Prometheus, Series};
+
+/// Series by the place of the query that they answer: dashboard, panel and letter.
+pub type Answers = BTreeMap<String, Vec<Series>>;
 
 /// All answers of one time range.
 #[derive(Serialize, Deserialize)]
@@ -21,37 +17,18 @@ pub struct Recording {
     pub start: f64,
     /// Its end.
     pub end: f64,
-    /// The answers by the place of their query: dashboard, panel and letter.
-    answers: BTreeMap<String, Vec<Series>>,
+    answers: Answers,
 }
 
 impl Recording {
-    /// Asks every query of every dashboard in a directory for this server, from `start` (seconds since 1970) on, and
-    /// keeps the answers.
-    pub fn keep(
-        prometheus: &Prometheus,
-        dashboards: &Path,
-        server: &str,
-        start: f64,
-    ) -> Result<()> {
+    /// Keeps the answers to the queries of the dashboards, from the first scrape after `start` (seconds
+    /// since 1970) on.
+    pub fn keep(prometheus: &Prometheus, mut answers: Answers, start: f64) -> Result<()> {
         let up = prometheus.since(start, &format!("up{{job=\"{JOB}\"}} == 1"))?;
         let first = up.iter().flat_map(|series| series.points.first()).next();
         let (start, _) = *first.context("the agent was never scraped")?;
-        let mut answers = BTreeMap::new();
-        for file in super::files(dashboards)? {
-            let json = fs::read_to_string(&file)
-                .with_context(|| format!("cannot read {}", file.display()))?;
-            for query in queries::of_dashboard(&json, server)? {
-                let mut series = match query.kind {
-                    Kind::Now => prometheus.now(&query.text)?,
-                    Kind::Range => prometheus.since(start, &query.text)?,
-                    Kind::Label(_) => continue,
-                };
-                for one in &mut series {
-                    one.points.retain(|(_, value)| value.is_finite());
-                }
-                answers.insert(query.place, series);
-            }
+        for series in answers.values_mut().flatten() {
+            series.points.retain(|(_, value)| value.is_finite());
         }
         let end = super::monitor::unix_time()?;
         let kept = Self {

@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | `run` | first | what is run: server, rate, measured capacity, parameters ([`record::Run`]) |
 //! | `event` | as they come | `load_begins`, `load_ends`, `stall_begins`, `stall_ends` ([`record::Event`]) |
-//! | `info` | asked 40 times a second | the server's counters and memory ([`info::Sample`]). `at` is the server's own time as it wrote the answer, between `sent` and `received`, which a saturated server lets lie seconds apart. The lines of several connections are not in order: sort by `at`, then by `commands` |
+//! | `info` | asked 200 times a second | the server's counters and memory ([`info::Sample`]). `at` is the server's own time as it wrote the answer, between `sent` and `received`, which a saturated server lets lie seconds apart. The lines of several connections are not in order: sort by `at`, then by `commands` |
 //! | `load` | 10 times a second | the generator's counts since it connected, and its backlog ([`record::Load`]) |
 //! | `second` | every second | rates, latencies, backlog of the second ([`record::Second`]). Latency counts from when a request was due, so what waited in the generator has waited |
 //! | `result` | last | each cycle ([`cycles::Cycle`]), and of `stall` the swelling ([`stall::Swelling`]) |
@@ -77,14 +77,11 @@ mod witness;
 mod workload;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 pub use self::{
     client::Client,
@@ -94,7 +91,7 @@ use self::{
     run::Plan,
     scenario::{Remedy, Scenario},
 };
-use crate::{agent::Program, build, workspace};
+use crate::{agent::Program, build, process, workspace};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -123,10 +120,7 @@ pub struct Arguments {
 
 /// Runs it.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .context("cannot catch Ctrl-C")?;
+    let interrupted = process::catch_ctrl_c()?;
     let agent = match arguments.agent {
         true => {
             build::run()?;

@@ -106,10 +106,8 @@ fn deb(directory: &Path) -> Result<PathBuf> {
 }
 
 fn deb_in(directory: &Path) -> Result<PathBuf> {
-    let mut files = fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path()));
-    files
-        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .with_context(|| format!("there is no .deb in {}", directory.display()))
+    let mut files = workspace::files_ending(directory, "deb")?;
+    Ok(files.remove(0))
 }
 
 /// The same files, below one directory.

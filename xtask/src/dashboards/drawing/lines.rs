@@ -32,19 +32,20 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     };
     let (right, left): (Vec<_>, Vec<_>) = series.iter().partition(|named| on_right(named));
     let unit = panel.unit("");
-    let range = values(panel, &stack(panel, &left, 1.0));
+    let (mut stacked, mut stacked_right) = (stack(panel, &left), stack(panel, &right));
+    let range = values(panel, &stacked);
     let (right_unit, right_range) = match right.first() {
-        Some(named) => (
-            panel.unit(&named.name),
-            values(panel, &stack(panel, &right, 1.0)),
-        ),
+        Some(named) => (panel.unit(&named.name), values(panel, &stacked_right)),
         None => (unit, range.clone()),
     };
     // What has its axis on the right is drawn against the left one.
     let scale = range.end / right_range.end;
+    for (_, from, to) in stacked_right.iter_mut().flatten() {
+        *from *= scale;
+        *to *= scale;
+    }
+    stacked.append(&mut stacked_right);
     let order: Vec<_> = left.iter().chain(&right).copied().collect();
-    let mut stacked = stack(panel, &left, 1.0);
-    stacked.extend(stack(panel, &right, scale));
     let (_, height) = area.dim_in_pixel();
     let (plot, below) = area.split_vertically(height - LEGEND);
     let mut chart = ChartBuilder::on(&plot)
@@ -123,17 +124,16 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     legend(&below, &names.zip(colours).collect::<Vec<_>>())
 }
 
-/// The points of each series, one upon the other where the panel wants that, times `scale`.
-fn stack(panel: &Panel, series: &[&Named<'_>], scale: f64) -> Vec<Stacked> {
+/// The points of each series, one upon the other where the panel wants that.
+fn stack(panel: &Panel, series: &[&Named<'_>]) -> Vec<Stacked> {
     let mut tops: BTreeMap<i64, f64> = BTreeMap::new();
     let mut all = Vec::new();
     for named in series {
         let mode = panel.property(&named.name, "custom.stacking");
         let mode = mode.and_then(|stacking| stacking["mode"].as_str());
         let points = named.series.points.iter().map(|(time, value)| {
-            let value = value * scale;
             if mode != Some("normal") {
-                return (*time, 0.0, value);
+                return (*time, 0.0, *value);
             }
             let top = tops.entry((time * 1000.0).round() as i64).or_default();
             let from = *top;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use plotters::{
+    coord::{ranged1d::ValueFormatter, types::RangedCoordf64},
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
@@ -27,15 +28,7 @@ pub fn states(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         .x_label_area_size(20)
         .y_label_area_size(AXIS)
         .build_cartesian_2d(content.times(), 0.0..series.len() as f64)?;
-    chart
-        .configure_mesh()
-        .disable_mesh()
-        .axis_style(FRAME)
-        .label_style(font(11))
-        .x_labels(10)
-        .y_labels(0)
-        .x_label_formatter(&|time| units::time_of_day(*time))
-        .draw()?;
+    axes(&mut chart, 0, &|_| String::new())?;
     let left = font(11).pos(Pos::new(HPos::Left, VPos::Center));
     let right = font(11).pos(Pos::new(HPos::Right, VPos::Center));
     let mut entries: Vec<(String, RGBColor)> = Vec::new();
@@ -97,16 +90,7 @@ pub fn heat_map(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         Some(_) => "+Inf".to_owned(),
         None => "0".to_owned(),
     };
-    chart
-        .configure_mesh()
-        .disable_mesh()
-        .axis_style(FRAME)
-        .label_style(font(11))
-        .x_labels(10)
-        .y_labels(8)
-        .x_label_formatter(&|time| units::time_of_day(*time))
-        .y_label_formatter(&bound)
-        .draw()?;
+    axes(&mut chart, 8, &bound)?;
     for (row, (_, points)) in (0..).zip(&rows) {
         for (time, value) in points.iter().filter(|(_, value)| *value > 0.0) {
             let corners = [(time - STEP, row), (*time, row + 1)];
@@ -117,6 +101,26 @@ pub fn heat_map(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     let scale = [0.01, 0.1, 0.25, 0.5, 1.0];
     let scale = scale.map(|share| (units::text("cps", most * share), heat(share)));
     legend(&below, &scale)
+}
+
+/// Draws the axis of times, and another one on the left with so many labels.
+fn axes<Y, V>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
+    labels: usize,
+    text: &dyn Fn(&V) -> String,
+) -> Result<()>
+where
+    Y: Ranged<ValueType = V> + ValueFormatter<V>,
+{
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_mesh()
+        .axis_style(FRAME)
+        .label_style(font(11))
+        .x_labels(10)
+        .y_labels(labels)
+        .x_label_formatter(&|time| units::time_of_day(*time))
+        .y_label_formatter(text);
+    Ok(mesh.draw()?)
 }
 
 /// The rows of a heat map, from the lowest: the upper bound, and in each second how many calls were
