@@ -1,7 +1,7 @@
 //! The allocator's counters, added up.
 
 use aya_ebpf::helpers::{bpf_probe_read_user, generated};
-use evictscope_ebpf::{AllocatorCounters, COUNTER_BYTES};
+use evictscope_abi::{AllocatorCounters, COUNTER_BYTES};
 
 use crate::evaluate::{Known, read_user};
 use crate::maps::{COUNTER_WORDS, Counters};

@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_user;
-use evictscope_ebpf::{Recipe, Term, TermKind};
+use evictscope_abi::{Recipe, Term, TermKind};
 
 /// Copies the registers to where they can be chosen at run time: the verifier allows no variable
 /// offset into the context itself.

@@ -8,7 +8,7 @@
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evictscope_ebpf::{
+use evictscope_abi::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, ProgramKind, QUIET_NS,
     ResultKind, ServerConfig, TermKind, Variable, bounds,
 };

@@ -42,7 +42,7 @@ pub fn eviction_done(ctx: ProbeContext) -> u32 {
     eviction::try_done(&ctx).unwrap_or(0)
 }
 
-/// Every [`evictscope_ebpf::SAMPLE_PERIOD_NS`] of CPU time of a server's main thread.
+/// Every [`evictscope_abi::SAMPLE_PERIOD_NS`] of CPU time of a server's main thread.
 #[perf_event]
 pub fn main_thread_sample(ctx: PerfEventContext) -> u32 {
     sample::try_sample(&ctx).unwrap_or(0)

@@ -4,7 +4,7 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cookie};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap};
-use evictscope_ebpf::{
+use evictscope_abi::{
     BinRing, COUNTER_BYTES, Cookie, EvictionStats, MAX_SERVERS, SampleStats, ServerConfig,
 };
 

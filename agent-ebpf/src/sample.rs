@@ -4,7 +4,7 @@ use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::bpf_perf_event_value;
 use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_perf_prog_read_value};
 use aya_ebpf::programs::PerfEventContext;
-use evictscope_ebpf::{
+use evictscope_abi::{
     Activity, CLIENT_BUFFERS_INTERVAL_NS, Fault, MEMBERS, Member, SampleStats, ServerConfig, bounds,
 };
 

@@ -1,7 +1,6 @@
 //! evictscope: Prometheus metrics about evictions of the redis-server processes that already run on
 //! a host. `docs/ARCHITECTURE.md` says how the parts fit together.
 
-mod binary;
 mod cli;
 mod export;
 mod host;

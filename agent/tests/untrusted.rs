@@ -4,7 +4,7 @@
 //! These are times and sizes of the release build: `cargo test --release --test untrusted`.
 #![cfg(not(debug_assertions))]
 
-#[path = "../fuzz/mutation.rs"]
+#[path = "../plan/fuzz/mutation.rs"]
 mod mutation;
 mod support;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: damaged executables for the planning of probes, as long as one likes.
 //!
-//! `agent/fuzz` is laid out for cargo-fuzz, which wants a nightly compiler for its sanitizers. The
+//! `agent/plan/fuzz` is laid out for cargo-fuzz, which wants a nightly compiler for its sanitizers. The
 //! agent has no unsafe code there, so none are used here: the target is built by the stable compiler
 //! with the same instrumentation, and libFuzzer runs it. Whatever it finds interesting is kept under
 //! `target/fuzz`, and is where the next run begins.
@@ -106,7 +106,7 @@ fn build(directory: &Path) -> Result<PathBuf> {
             "build",
             "--release",
             "--manifest-path",
-            "agent/fuzz/Cargo.toml",
+            "agent/plan/fuzz/Cargo.toml",
         ])
         // Named, so that build scripts and macros are not instrumented.
         .args(["--target", &host, "--target-dir"])

@@ -7,8 +7,8 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::Selection;
 use super::debug_files::DebugFiles;
-use crate::binary;
 use crate::host::{Executable, Scanner, ServerProcess};
+use evictscope_plan;
 
 /// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
@@ -194,7 +194,7 @@ fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
     let data = Executable::open(&server.exe_proc_path)?.read()?;
     let debug = DebugFiles::default();
     let debug = debug.find_for_process(&data, &server.exe, server.identity.pid)?;
-    let plan = binary::plan(&data, debug.data())?;
+    let plan = evictscope_plan::plan(&data, debug.data())?;
     if let Some(why) = plan.useless() {
         anyhow::bail!("{why}; --process-match says which processes are servers");
     }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::binary::{ProbePlan, Site};
 use crate::telemetry::{HitCosts, ProbeMode, ProbedSites, Stepping};
+use evictscope_plan::{ProbePlan, Site};
 
 /// Which sites of a plan would be probed, and what the kernel does there.
 pub fn probed_sites(plan: &ProbePlan) -> ProbedSites {
@@ -119,8 +119,8 @@ impl fmt::Display for Prediction {
 #[cfg(test)]
 mod tests {
     use super::{Source, predict};
-    use crate::binary;
     use crate::telemetry::HitCosts;
+    use evictscope_plan;
 
     #[test]
     fn a_healthy_server_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
@@ -128,7 +128,7 @@ mod tests {
             println!("skipped: /usr/bin/redis-server is not installed");
             return Ok(());
         };
-        let plan = binary::plan(&data, None)?;
+        let plan = evictscope_plan::plan(&data, None)?;
         let costs = HitCosts {
             enter_ns: 700.0,
             return_ns: 500.0,

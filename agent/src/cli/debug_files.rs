@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::binary::DebugFileNames;
 use crate::host::{Search, Wanted, find_debug_file};
+use evictscope_plan::DebugFileNames;
 
 /// Where debug files are looked for.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::cost::{self, Prediction, Source};
 use super::debug_files::DebugFiles;
-use crate::binary::{self, Confidence, ProbePlan, Site};
 use crate::host::Executable;
 use crate::telemetry::HitCosts;
+use evictscope_plan::{Confidence, ProbePlan, Site};
 
 /// Show the probe plan of one server or executable: what would be attached where, how each value
 /// is found, and what could not be
@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let debug_file = debug.found.as_ref().map(|file| file.path.as_path());
     let begun = Instant::now();
-    let plan = binary::plan(&data, debug.data())
+    let plan = evictscope_plan::plan(&data, debug.data())
         .with_context(|| format!("cannot plan for {}", shown.display()))?;
     let took = begun.elapsed();
     let cost = arguments.rate.map(|rate| predict(&plan, rate));

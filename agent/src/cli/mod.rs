@@ -13,10 +13,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
-use crate::binary::Image;
 use crate::host::{DEFAULT_PATTERN, Matcher, MatcherError, memory};
 use crate::probes::Probes;
 use crate::telemetry::HitCosts;
+use evictscope_plan::Image;
 
 /// Eviction metrics of the redis-server processes that already run on this host
 ///

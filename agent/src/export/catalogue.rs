@@ -2,7 +2,7 @@
 //!
 //! `docs/METRICS.md` describes them to users, and `documentation.rs` tests that it does.
 
-use evictscope_ebpf::{Member, Variable};
+use evictscope_abi::{Member, Variable};
 use prometheus::proto::{Gauge, Metric, MetricFamily, MetricType};
 
 use super::proto::Unit;

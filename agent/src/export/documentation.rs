@@ -11,7 +11,7 @@ use prometheus::proto::MetricFamily;
 use super::ExportedServer;
 use super::catalogue::{FAMILIES, families};
 use super::fixture::{busy_server, partial_server};
-use crate::binary::Method;
+use evictscope_plan::Method;
 
 /// What is said of a family, or true of it.
 #[derive(Debug, Default, PartialEq, Eq)]

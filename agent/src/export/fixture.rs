@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use evictscope_ebpf::{BIN_NS, BinRing, Check, Fault, Histogram, MemberValues, ResultKind, bounds};
+use evictscope_abi::{BIN_NS, BinRing, Check, Fault, Histogram, MemberValues, ResultKind, bounds};
 
 use super::ExportedServer;
-use crate::binary::{
+use crate::telemetry::fixture::{UNREAD, empty_snapshot};
+use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
+use evictscope_plan::{
     Confidence, DoneSite, Method, Operand, ProbePlan, Recipe, Refusal, Site, Sites, Term,
     VariablePlan,
 };
-use crate::telemetry::fixture::{UNREAD, empty_snapshot};
-use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
 
 fn site(address: u64) -> Site {
     Site {
@@ -232,7 +232,7 @@ fn after_a_burst() -> Cycle {
 
 fn record<const BUCKETS: usize>(
     histogram: &mut Histogram<BUCKETS>,
-    bounds: evictscope_ebpf::Bounds,
+    bounds: evictscope_abi::Bounds,
     values: &[u64],
 ) {
     for value in values {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use evictscope_ebpf::BIN_NS;
+use evictscope_abi::BIN_NS;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 

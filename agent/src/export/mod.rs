@@ -24,8 +24,8 @@ mod web;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::binary::ProbePlan;
 use crate::telemetry::{BrokenInvariant, Cycle, ProbeMode, ServerState, Timeline};
+use evictscope_plan::ProbePlan;
 
 pub use burst_list::rfc3339;
 pub use catalogue::families;

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use evictscope_ebpf::{
+use evictscope_abi::{
     Activity, Check, Fault, Member, ProgramKind, ResultKind, VARIABLES, Variable,
 };
 use prometheus::proto::Metric;
 
 use super::ExportedServer;
 use super::proto::{Unit, counter, gauge, histogram};
-use crate::binary::{Method, Sites, variable_name};
 use crate::telemetry::{BrokenInvariant, CallTotals, Members, ProbeMode};
+use evictscope_plan::{Method, Sites, variable_name};
 
 /// The kinds of eviction calls that are counted for this server. Without a goal site, evicting
 /// calls cannot be told from no-op calls; without done sites, their ends are not seen. No-op calls

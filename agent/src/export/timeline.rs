@@ -1,6 +1,6 @@
 //! `GET /api/v1/timeline`: the last ten minutes of one server, as JSON.
 
-use evictscope_ebpf::BIN_NS;
+use evictscope_abi::BIN_NS;
 use serde::Serialize;
 
 use super::rfc3339;

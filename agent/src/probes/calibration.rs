@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use evictscope_ebpf::{
+use evictscope_abi::{
     AllocatorCounters, Cookie, Member, Recipe, ServerConfig, Term, TermKind, Variable,
 };
 use rustix::time::{ClockId, clock_gettime};

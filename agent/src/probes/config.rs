@@ -1,10 +1,10 @@
 //! From a plan, which speaks of the ELF file, to what the programs need of one process.
 
-use evictscope_ebpf as kernel;
-use evictscope_ebpf::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
+use evictscope_abi as kernel;
+use evictscope_abi::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
 
 use super::Target;
-use crate::binary::{Counters, Operand, ProbePlan, Recipe, variable_name};
+use evictscope_plan::{Counters, Operand, ProbePlan, Recipe, variable_name};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
 const MEMBERS: [(Member, &str, u64); kernel::MEMBERS] = [

@@ -1,8 +1,8 @@
 //! The shared structures as aya copies them in and out of maps.
 
-use evictscope_ebpf::{BinRing, EvictionStats, SampleStats, ServerConfig};
+use evictscope_abi::{BinRing, EvictionStats, SampleStats, ServerConfig};
 
-/// A structure of `evictscope_ebpf` in a map.
+/// A structure of `evictscope_abi` in a map.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Shared<T>(pub T);

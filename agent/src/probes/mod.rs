@@ -25,12 +25,12 @@ use aya::programs::perf_event::{
 };
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{PerfEvent, UProbe};
-use evictscope_ebpf::{
+use evictscope_abi::{
     BinRing, Cookie, EvictionStats, MAX_SERVERS, SAMPLE_PERIOD_NS, SampleStats, ServerConfig,
 };
 
-use crate::binary::{ProbePlan, Site};
 use crate::telemetry::ProbeMode;
+use evictscope_plan::{ProbePlan, Site};
 
 pub use config::server_config;
 pub use error::ProbeError;

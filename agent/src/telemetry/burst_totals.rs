@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_ebpf::Bounds;
+use evictscope_abi::Bounds;
 
 use super::{Burst, BurstKind, HistogramTotals};
 

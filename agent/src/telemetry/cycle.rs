@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evictscope_ebpf::QUIET_NS;
+use evictscope_abi::QUIET_NS;
 
 use super::baseline::Baseline;
 use super::marks::{Marker, Marks};

@@ -1,6 +1,6 @@
 //! Snapshots for tests.
 
-use evictscope_ebpf::{CallStats, EvictionStats, Histogram, MemberValues, SampleStats};
+use evictscope_abi::{CallStats, EvictionStats, Histogram, MemberValues, SampleStats};
 
 use super::Snapshot;
 
@@ -8,7 +8,7 @@ use super::Snapshot;
 pub const UNREAD: MemberValues = MemberValues {
     read_ns: 0,
     known: 0,
-    values: [0; evictscope_ebpf::MEMBERS],
+    values: [0; evictscope_abi::MEMBERS],
     used_memory: 0,
     used_memory_known: 0,
 };

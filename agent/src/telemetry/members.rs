@@ -1,6 +1,6 @@
 //! The last values read from a server's memory. What could not be read is `None`, never 0.
 
-use evictscope_ebpf::{Member, MemberValues};
+use evictscope_abi::{Member, MemberValues};
 
 /// The last values read together from a server's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_ebpf::{Activity, EvictionStats, Member, SampleStats};
+use evictscope_abi::{Activity, EvictionStats, Member, SampleStats};
 
 use super::{Members, ServerState};
 

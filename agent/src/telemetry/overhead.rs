@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_ebpf::{Member, ProgramKind};
+use evictscope_abi::{Member, ProgramKind};
 
 use super::{ProbeMode, ServerState};
 
@@ -204,7 +204,7 @@ const PROGRAMS: [ProgramKind; 4] = [
 mod tests {
     use std::time::Duration;
 
-    use evictscope_ebpf::{Member, MemberValues};
+    use evictscope_abi::{Member, MemberValues};
 
     use super::{HitCosts, IntervalCost, Overhead, ProbedSites, Stepping};
     use crate::telemetry::{ProbeMode, ServerState, fixture};

@@ -1,6 +1,6 @@
 //! What was read of one server at one moment.
 
-use evictscope_ebpf::{EvictionStats, MemberValues, SampleStats};
+use evictscope_abi::{EvictionStats, MemberValues, SampleStats};
 
 /// What was read of one server at one moment. Its counters run since the server was attached,
 /// modulo 2^64.

@@ -1,6 +1,6 @@
 //! What is known of one server since it was found.
 
-use evictscope_ebpf::{
+use evictscope_abi::{
     Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, Fault, ProgramKind, Variable, bounds,
 };
 

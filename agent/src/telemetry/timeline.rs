@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use evictscope_ebpf::{Activity, BIN_NS, BINS, BinRing};
+use evictscope_abi::{Activity, BIN_NS, BINS, BinRing};
 
 /// How many bins are kept: ten minutes. With the samples that is 0.8 MB for each server.
 const KEPT: usize = 30_000;
@@ -156,7 +156,7 @@ fn index(at: Duration) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use evictscope_ebpf::{BIN_NS, BinRing};
+    use evictscope_abi::{BIN_NS, BinRing};
 
     use super::{KEPT, TimeBin, Timeline};
 

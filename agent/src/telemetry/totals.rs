@@ -1,6 +1,6 @@
 //! Totals of the structures that the kernel counts in.
 
-use evictscope_ebpf::{Bounds, CallStats, Histogram, ResultKind, bounds};
+use evictscope_abi::{Bounds, CallStats, Histogram, ResultKind, bounds};
 
 use super::Accumulator;
 
@@ -100,7 +100,7 @@ pub(super) fn advance_all<const N: usize>(totals: &mut [Accumulator; N], counter
 
 #[cfg(test)]
 mod tests {
-    use evictscope_ebpf::{Histogram, bounds};
+    use evictscope_abi::{Histogram, bounds};
     use proptest::prelude::*;
 
     use super::HistogramTotals;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use evictscope_ebpf::{Check, Fault, ProgramKind};
+use evictscope_abi::{Check, Fault, ProgramKind};
 
 use super::ServerState;
 
@@ -105,7 +105,7 @@ impl Withdrawal {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_ebpf::{Check, Fault, ProgramKind};
+    use evictscope_abi::{Check, Fault, ProgramKind};
 
     use super::{BrokenInvariant, Withdrawal};
     use crate::telemetry::{ServerState, fixture::empty_snapshot};

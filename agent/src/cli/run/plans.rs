@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-use crate::binary::{self, ProbePlan};
 use crate::cli::debug_files::DebugFiles;
 use crate::host::{Executable, ExecutableId, ServerProcess};
+use evictscope_plan::ProbePlan;
 
 /// The probe plans made so far.
 pub struct Plans {
@@ -69,7 +69,7 @@ impl Plans {
         if let Some(file) = &debug.found {
             tracing::info!(pid, "debug information from {}", file.path.display());
         }
-        Ok(binary::plan(data, debug.data())?)
+        Ok(evictscope_plan::plan(data, debug.data())?)
     }
 
     /// Forgets the plans that no server uses any more.

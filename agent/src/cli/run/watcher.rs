@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use evictscope_ebpf::{AllocatorCounters, MemberValues, SampleStats, ServerConfig};
+use evictscope_abi::{AllocatorCounters, MemberValues, SampleStats, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::cost::probed_sites;
@@ -16,7 +16,6 @@ use super::burst_log::log_burst;
 use super::options::RequestedMode;
 use super::plans::Plans;
 use super::service::Progress;
-use crate::binary::ProbePlan;
 use crate::export::{ExportedServer, Shared};
 use crate::host::{Identity, Scan, Scanner, Scheduling, ServerProcess, labels, memory};
 use crate::probes::{Attachment, Probes, Target, server_config};
@@ -24,6 +23,7 @@ use crate::telemetry::{
     AutoMode, Cycle, HitCosts, Observation, Overhead, OverheadBudget, ProbeMode, ServerState,
     Snapshot, Timeline, Withdrawal,
 };
+use evictscope_plan::ProbePlan;
 
 /// How often the host is searched for servers; one that starts is to be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -440,7 +440,7 @@ fn read_if_stale(watched: &Watched, samples: &SampleStats, now: Duration) -> Opt
     let mut values = MemberValues {
         read_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
         known: 0,
-        values: [0; evictscope_ebpf::MEMBERS],
+        values: [0; evictscope_abi::MEMBERS],
         used_memory: 0,
         used_memory_known: 0,
     };

@@ -1,4 +1,4 @@
-use evictscope_ebpf::{
+use evictscope_abi::{
     Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, Fault, Member, MemberValues, ProgramKind,
     ResultKind, Variable, bounds,
 };

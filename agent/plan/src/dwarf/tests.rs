@@ -1,0 +1,328 @@
+//! Plans of the program in `tests/fixtures/evict.c`, with debug information of several kinds: its
+//! own, in a file apart, compressed, damaged, and that of another program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::{Asked, DebugInfo, DwarfError, read};
+use crate::plan::{Confidence, Method, ProbePlan};
+use crate::{DebugFileNames, plan};
+
+const SOURCE: &str = include_str!("../../../tests/fixtures/evict.c");
+const CALLED: &str = "__attribute__((noinline))";
+const INLINED: &str = "__attribute__((always_inline))inline static";
+const EVICTION: Asked<'static> = Asked {
+    names: &["performEvictions"],
+    entry: None,
+};
+
+/// Where programs are compiled.
+struct Workshop(TempDir);
+
+impl Workshop {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a tool; `false` where it is not there.
+    fn run(&self, tool: &str, arguments: &[&str]) -> bool {
+        let done = Command::new(tool)
+            .args(arguments)
+            .current_dir(self.0.path())
+            .output();
+        match done {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                println!("skipped: {tool} is not installed");
+                false
+            }
+            Err(error) => panic!("{tool}: {error}"),
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.success(), "{tool} {arguments:?}: {said}");
+                true
+            }
+        }
+    }
+
+    /// Compiles `source` with debug information as `program`.
+    fn compile(&self, compiler: &str, source: &str, form: &str, flags: &[&str]) -> Option<Vec<u8>> {
+        let form = format!("-DFORM={form}");
+        let mut arguments = vec![
+            "-g",
+            "-w",
+            "-rdynamic",
+            &form,
+            "-o",
+            "program",
+            "program.c",
+            "-Wl,--build-id=sha1",
+        ];
+        arguments.extend(flags);
+        write(&self.path("program.c"), source.as_bytes());
+        self.run(compiler, &arguments)
+            .then(|| bytes(&self.path("program")))
+    }
+
+    /// The program without debug information, and the file that it went to.
+    fn split(&self) -> (Vec<u8>, Vec<u8>) {
+        let made = self.run(
+            "objcopy",
+            &["--only-keep-debug", "program", "program.debug"],
+        ) && self.run("strip", &["--strip-all", "-o", "stripped", "program"])
+            && self.run(
+                "objcopy",
+                &["--add-gnu-debuglink=program.debug", "stripped"],
+            );
+        assert!(made, "there is a compiler but no objcopy or strip");
+        (
+            bytes(&self.path("stripped")),
+            bytes(&self.path("program.debug")),
+        )
+    }
+}
+
+fn write(path: &Path, content: &[u8]) {
+    std::fs::write(path, content).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn bytes(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn plan_of(data: &[u8], debug: Option<&[u8]>) -> ProbePlan {
+    plan(data, debug).unwrap_or_else(|error| panic!("no plan: {error}"))
+}
+
+fn debug_info(data: &[u8]) -> DebugInfo {
+    read(data, EVICTION)
+        .unwrap_or_else(|error| panic!("{error}"))
+        .unwrap_or_else(|| panic!("no debug information"))
+}
+
+fn why<'a>(plan: &'a ProbePlan, what: &str) -> &'a str {
+    plan.refusals
+        .iter()
+        .find(|refusal| refusal.what == what)
+        .map_or("", |refusal| &refusal.why)
+}
+
+#[test]
+fn dwarf_and_data_flow_agree_on_every_variant() {
+    let workshop = Workshop::new();
+    let (mut compared, mut confirmed) = (0, 0);
+    for compiler in ["gcc", "clang"] {
+        for form in [CALLED, INLINED] {
+            for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+                for version in ["-gdwarf-4", "-gdwarf-5"] {
+                    let flags = [level, version];
+                    let name = format!("{compiler} {form} {flags:?}");
+                    let Some(data) = workshop.compile(compiler, SOURCE, form, &flags) else {
+                        continue;
+                    };
+                    let (stripped, _) = workshop.split();
+                    let (with, without) = (plan_of(&data, None), plan_of(&stripped, None));
+                    for (with, without) in with.variables.iter().zip(&without.variables) {
+                        let name = format!("{name}: {}", with.name);
+                        assert_eq!(with.recipe, without.recipe, "{name}");
+                        compared += u32::from(without.confidence == Confidence::Certain);
+                        confirmed += u32::from(with.method == Method::Both);
+                    }
+                    for member in &with.members {
+                        let in_dwarf = matches!(member.method, Method::Both | Method::Dwarf);
+                        assert!(in_dwarf, "{name}: {member:?}");
+                    }
+                    assert!(with.members.len() >= 5, "{name}: {:?}", with.members);
+                }
+            }
+        }
+    }
+    println!("{confirmed} of {compared} variables are confirmed by DWARF");
+    // Compilers drop a location here and there, but not often.
+    assert!(confirmed * 10 >= compared * 8, "{confirmed} of {compared}");
+}
+
+#[test]
+fn a_debug_file_makes_up_for_what_was_stripped() {
+    let workshop = Workshop::new();
+    // Without -rdynamic's names, and with its own: both stripped of all that can be stripped.
+    for flags in [&["-O2"][..], &["-O2", "-Wl,--no-export-dynamic"]] {
+        let Some(data) = workshop.compile("gcc", SOURCE, CALLED, flags) else {
+            return;
+        };
+        let (stripped, debug) = workshop.split();
+        let names = DebugFileNames::of(&stripped).ok().flatten();
+        let names = names.unwrap_or_else(|| panic!("it names no debug file"));
+        assert_eq!(names.link.as_deref(), Some("program.debug"));
+        assert_eq!(names.check(&debug), Ok(()));
+        let plan = plan_of(&stripped, Some(&debug));
+        assert_eq!(plan, plan_of(&data, None), "{flags:?}");
+        assert!(plan.is_certain(), "{:?}", plan.refusals);
+        assert!(plan.variables.iter().all(|own| own.method == Method::Both));
+
+        // The whole program needs no other file, and no program has that of another.
+        assert_eq!(DebugFileNames::of(&data).ok(), Some(None));
+        workshop.compile("gcc", SOURCE, CALLED, &["-O1"]);
+        let (_, other) = workshop.split();
+        let refused = names.check(&other).err();
+        let said = refused.map(|why| why.to_string()).unwrap_or_default();
+        assert!(said.starts_with("its build id is "), "{said}");
+    }
+}
+
+#[test]
+fn without_a_build_id_the_checksum_decides() {
+    let workshop = Workshop::new();
+    let flags = ["-O2", "-Wl,--build-id=none"];
+    if workshop.compile("gcc", SOURCE, CALLED, &flags).is_none() {
+        return;
+    }
+    let (stripped, mut debug) = workshop.split();
+    let names = DebugFileNames::of(&stripped).ok().flatten();
+    let names = names.unwrap_or_else(|| panic!("it names no debug file"));
+    assert_eq!(names.check(&debug), Ok(()));
+    if let Some(last) = debug.last_mut() {
+        *last ^= 1;
+    }
+    assert!(names.check(&debug).is_err());
+}
+
+#[test]
+fn compressed_sections_say_the_same() {
+    let workshop = Workshop::new();
+    let Some(data) = workshop.compile("gcc", SOURCE, INLINED, &["-O2"]) else {
+        return;
+    };
+    let whole = debug_info(&data);
+    assert!(whole.server.is_some() && !whole.variables.inlined.is_empty());
+    for format in ["zlib", "zstd"] {
+        let option = format!("--compress-debug-sections={format}");
+        assert!(workshop.run("objcopy", &[&option, "program", "compressed"]));
+        let compressed = bytes(&workshop.path("compressed"));
+        assert!(compressed.len() < data.len(), "{format}");
+        assert_eq!(debug_info(&compressed), whole, "{format}");
+
+        // A section that promises more than it holds, or more than any server has.
+        for size in [1_u64 << 20, 1 << 40] {
+            let mut lies = compressed.clone();
+            let at = compression_header(&lies);
+            lies[at + 8..at + 16].copy_from_slice(&size.to_le_bytes());
+            let refused = read(&lies, EVICTION).err();
+            let expected = match size {
+                0..0x1000_0000 => matches!(refused, Some(DwarfError::Compression)),
+                _ => matches!(refused, Some(DwarfError::TooLarge)),
+            };
+            assert!(expected, "{format}, {size}: {refused:?}");
+        }
+    }
+}
+
+/// Offset of the header of the compressed `.debug_info`.
+fn compression_header(data: &[u8]) -> usize {
+    use object::read::elf::ElfFile64;
+    use object::{Endianness, Object as _, ObjectSection as _};
+    let file = ElfFile64::<Endianness>::parse(data).unwrap_or_else(|error| panic!("{error}"));
+    let section = file.section_by_name(".debug_info");
+    let range = section.and_then(|section| section.file_range());
+    range.map_or(0, |(start, _)| usize::try_from(start).unwrap_or(0))
+}
+
+#[test]
+fn a_variable_on_which_the_methods_differ_is_refused() {
+    let workshop = Workshop::new();
+    // The same code, but what is called mem_reported is really mem_tofree, and the other way round.
+    let swapped = SOURCE
+        .replace("mem_reported", "placeholder")
+        .replace("mem_tofree", "mem_reported")
+        .replace("placeholder", "mem_tofree");
+    assert_ne!(swapped, SOURCE);
+    for (form, level, names) in [
+        (CALLED, "-O2", &["mem_reported", "mem_tofree"][..]),
+        // Here DWARF has no place for what it calls mem_tofree where the goal is known.
+        (INLINED, "-O1", &["mem_reported"]),
+    ] {
+        if workshop.compile("gcc", SOURCE, form, &[level]).is_none() {
+            return;
+        }
+        let (stripped, own) = workshop.split();
+        workshop.compile("gcc", &swapped, form, &[level]);
+        let (other, debug) = workshop.split();
+        let code = |data: &[u8]| plan_of(data, None).sites;
+        assert_eq!(code(&stripped), code(&other), "{form}: not the same code");
+
+        let (right, wrong) = (
+            plan_of(&stripped, Some(&own)),
+            plan_of(&stripped, Some(&debug)),
+        );
+        for name in names {
+            let of = |plan: &ProbePlan| {
+                let own = plan.variables.iter().find(|own| own.name == *name);
+                own.cloned().unwrap_or_else(|| panic!("{name}"))
+            };
+            assert_eq!(of(&right).method, Method::Both, "{form}: {name}");
+            let really = match *name {
+                "mem_reported" => "mem_tofree",
+                _ => "mem_reported",
+            };
+            let said = why(&wrong, name);
+            assert!(said.contains("DWARF says"), "{form}: {name}: {said:?}");
+            assert!(said.ends_with(really), "{form}: {name}: {said:?}");
+            assert_eq!(of(&wrong).recipe, None, "{form}: {name}");
+            assert_eq!(of(&wrong).method, Method::None, "{form}: {name}");
+            assert_eq!(of(&wrong).confidence, Confidence::None, "{form}: {name}");
+        }
+    }
+}
+
+#[test]
+fn members_of_another_build_are_refused_by_name() {
+    let workshop = Workshop::new();
+    let larger = SOURCE.replace(
+        "unsigned int maxclients;",
+        "long more; unsigned int maxclients;",
+    );
+    assert_ne!(larger, SOURCE);
+    if workshop.compile("gcc", SOURCE, CALLED, &["-O2"]).is_none() {
+        return;
+    }
+    let (stripped, _) = workshop.split();
+    workshop.compile("gcc", &larger, CALLED, &["-O2"]);
+    let (_, debug) = workshop.split();
+    let plan = plan_of(&stripped, Some(&debug));
+    for member in ["maxmemory", "maxclients", "maxmemory_policy"] {
+        let said = why(&plan, member);
+        assert!(said.contains("DWARF says that it is at 0x"), "{said:?}");
+        assert!(said.contains("the configuration table that"), "{said:?}");
+        assert!(plan.members.iter().all(|own| own.name != member));
+    }
+    // Before what differs, both say the same.
+    let port = plan.members.iter().find(|own| own.name == "port");
+    assert_eq!(port.map(|own| own.method), Some(Method::Both));
+    // Where it is not certain what maxmemory is, nothing is that was recognised by it.
+    assert!(plan.sites.goal.is_none() && plan.sites.done.is_empty());
+    assert!(plan.variables.iter().all(|own| own.recipe.is_none()));
+}
+
+#[test]
+fn damaged_debug_information_does_no_harm() {
+    let workshop = Workshop::new();
+    let Some(data) = workshop.compile("gcc", SOURCE, INLINED, &["-O2"]) else {
+        return;
+    };
+    let whole = debug_info(&data);
+    let mut changed = 0;
+    // Debug information makes up most of the file behind the code and data.
+    for (round, place) in (data.len() / 4..data.len()).step_by(7).enumerate() {
+        let mut damaged = data.clone();
+        damaged[place] = damaged[place].wrapping_add(1 << (round % 8));
+        if let Ok(Some(info)) = read(&damaged, EVICTION) {
+            changed += usize::from(info != whole);
+        }
+    }
+    assert!(changed > 0, "no damage had any effect");
+}

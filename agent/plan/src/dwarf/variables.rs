@@ -1,0 +1,172 @@
+//! The goal variables in the eviction function: its own, and those of the inlined copy of
+//! `getMaxmemoryState()` that sets the goal.
+//!
+//! That copy is the first in the source, by the line of the call; compilers write them down in any
+//! order, and put them anywhere. What is inlined further down only looks whether enough was freed.
+
+use evictscope_abi::Variable;
+use gimli::{Range, constants};
+
+use super::DwarfError;
+use super::globals::number;
+use super::location::{self, LocatedAt, Location, Sum};
+use super::units::{Entry, EntryId, Units};
+
+/// What computes the goal.
+const CALCULATION: &str = "getMaxmemoryState";
+/// How deep blocks and inlined functions stand in each other.
+const MAX_NESTING: usize = 128;
+/// Most copies of the calculation, and most goal variables in a scope.
+const MAX_COPIES: usize = 64;
+/// Most entries of one location list.
+const MAX_LOCATIONS: usize = 4_096;
+
+/// Where a goal variable is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableLocations {
+    /// Which.
+    pub variable: Variable,
+    /// Where, and at which instructions.
+    pub locations: Vec<LocatedAt>,
+    /// Whether it is in one place wherever it is in scope, so also before it is assigned.
+    pub always: bool,
+}
+
+impl VariableLocations {
+    /// Where it is before the instruction at `address`.
+    pub fn at(&self, address: u64) -> Option<&Location> {
+        self.locations
+            .iter()
+            .find(|own| (own.range.begin..own.range.end).contains(&address))
+            .map(|own| &own.location)
+    }
+}
+
+/// The goal variables of the eviction function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GoalVariables {
+    /// `mem_reported` and `mem_tofree` of the function itself, which its call fills in.
+    pub own: Vec<VariableLocations>,
+    /// Those of the first inlined copy of `getMaxmemoryState()`.
+    pub inlined: Vec<VariableLocations>,
+}
+
+/// A copy of the calculation.
+struct Copy {
+    /// Line and column of the call.
+    called_at: (u64, u64),
+    ranges: Vec<Range>,
+    variables: Vec<VariableLocations>,
+}
+
+/// What an entry stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Function,
+    Copy(usize),
+    Other,
+}
+
+/// Finds the goal variables of the function at `id`.
+///
+/// # Errors
+///
+/// Where there are too many entries.
+pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError> {
+    let mut found = GoalVariables::default();
+    let (Some(unit), Some(function)) = (units.units.get(id.unit), units.entry(id)) else {
+        return Ok(found);
+    };
+    let frame = function
+        .attr_value(constants::DW_AT_frame_base)
+        .and_then(|value| value.exprloc_value())
+        .and_then(|expression| location::frame_base(expression, unit.encoding()));
+    let own_ranges = units.ranges(id.unit, &function);
+    let mut copies: Vec<Copy> = Vec::new();
+    let mut scopes: Vec<Scope> = Vec::new();
+    units.walk(id, MAX_NESTING, |depth, entry| {
+        scopes.truncate(depth);
+        let inner = match (scopes.last().copied(), entry.tag()) {
+            (None, _) => Scope::Function,
+            (Some(scope), constants::DW_TAG_lexical_block) => scope,
+            (Some(Scope::Function), constants::DW_TAG_inlined_subroutine)
+                if copies.len() < MAX_COPIES && units.name(id.unit, entry) == Some(CALCULATION) =>
+            {
+                copies.push(Copy {
+                    called_at: (
+                        number(entry, constants::DW_AT_call_line).unwrap_or(u64::MAX),
+                        number(entry, constants::DW_AT_call_column).unwrap_or(u64::MAX),
+                    ),
+                    ranges: units.ranges(id.unit, entry),
+                    variables: Vec::new(),
+                });
+                Scope::Copy(copies.len() - 1)
+            }
+            (Some(Scope::Function), constants::DW_TAG_variable) if found.own.len() < MAX_COPIES => {
+                let found = &mut found.own;
+                found.extend(variable(units, id.unit, entry, &own_ranges, frame.as_ref()));
+                Scope::Other
+            }
+            (Some(Scope::Copy(index)), constants::DW_TAG_variable) => {
+                let copy = copies.get_mut(index);
+                if let Some(copy) = copy.filter(|copy| copy.variables.len() < MAX_COPIES) {
+                    let found = variable(units, id.unit, entry, &copy.ranges, frame.as_ref());
+                    copy.variables.extend(found);
+                }
+                Scope::Other
+            }
+            _ => Scope::Other,
+        };
+        scopes.push(inner);
+    })?;
+    if let Some(first) = copies.into_iter().min_by_key(|copy| copy.called_at) {
+        found.inlined = first.variables;
+    }
+    Ok(found)
+}
+
+fn variable<'a>(
+    units: &Units<'a>,
+    unit: usize,
+    entry: &Entry<'a>,
+    scope: &[Range],
+    frame: Option<&Sum>,
+) -> Option<VariableLocations> {
+    let variable = match units.name(unit, entry)? {
+        "mem_reported" => Variable::MemReported,
+        "overhead" => Variable::Overhead,
+        "mem_used" => Variable::MemUsed,
+        "mem_tofree" => Variable::MemTofree,
+        _ => return None,
+    };
+    let value = entry.attr_value(constants::DW_AT_location)?;
+    let unit = units.units.get(unit)?;
+    let parse = |expression| location::parse(expression, unit.encoding(), frame);
+    let locations = match value.exprloc_value() {
+        Some(expression) => {
+            let location = parse(expression)?;
+            let everywhere = scope.iter().map(|range| LocatedAt {
+                range: *range,
+                location: location.clone(),
+            });
+            everywhere.collect()
+        }
+        None => {
+            let mut list = units.dwarf.attr_locations(unit, value).ok()??;
+            std::iter::from_fn(|| list.next().ok().flatten())
+                .take(MAX_LOCATIONS)
+                .filter_map(|entry| {
+                    Some(LocatedAt {
+                        range: entry.range,
+                        location: parse(entry.data)?,
+                    })
+                })
+                .collect()
+        }
+    };
+    Some(VariableLocations {
+        variable,
+        locations,
+        always: value.exprloc_value().is_some(),
+    })
+}

@@ -1,0 +1,108 @@
+//! The forms of `zmalloc_used_memory()`, by every compiler that is here, at every level.
+
+use std::path::Path;
+use std::process::Command;
+
+use object::{Object as _, ObjectSymbol as _};
+
+use super::counters_returned_by;
+use crate::image::Image;
+use crate::plan::Counters;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/counters.c");
+const LEVELS: [&[&str]; 7] = [
+    &["-O0"],
+    &["-O0", "-fstack-protector-all"],
+    &["-Os"],
+    &["-O1"],
+    &["-O2"],
+    &["-O3"],
+    &["-O3", "-no-pie", "-fno-pie", "-fcf-protection"],
+];
+
+/// What a form should be found to be: distance, counters, and whether there is an overflow.
+struct Expected {
+    form: u8,
+    counters: Option<(u64, u64, bool)>,
+}
+
+/// Compiles a form; `None` where the compiler is not here.
+fn compiled(compiler: &str, level: &[&str], form: u8, to: &Path) -> Option<Vec<u8>> {
+    let status = Command::new(compiler)
+        .args(level)
+        .arg(format!("-DFORM={form}"))
+        .arg("-o")
+        .args([to, Path::new(SOURCE)])
+        .status()
+        .ok()?;
+    assert!(status.success(), "{compiler} {level:?} {form}");
+    Some(std::fs::read(to).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn address_of(data: &[u8], name: &str) -> Option<u64> {
+    let file = object::File::parse(data).unwrap_or_else(|error| panic!("{error}"));
+    let mut symbols = file.symbols().filter(|symbol| {
+        let found = symbol.name().unwrap_or_default();
+        found == name
+    });
+    symbols.next().map(|symbol| symbol.address())
+}
+
+#[test]
+fn every_form_is_understood_as_it_is_compiled_and_no_other() {
+    let expected = [
+        (0, Some((8, 1, false))),
+        (1, Some((64, 16, false))),
+        (2, Some((8, 20, true))),
+        (3, Some((8, 260, true))),
+        (4, None),
+        (5, None),
+        (6, None),
+        (7, None),
+    ]
+    .map(|(form, counters)| Expected { form, counters });
+    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let to = directory.path().join("counters");
+    let mut tried = 0;
+    for compiler in ["gcc", "clang"] {
+        for level in LEVELS {
+            for Expected { form, counters } in &expected {
+                let Some(data) = compiled(compiler, level, *form, &to) else {
+                    println!("skipped: no {compiler} here");
+                    continue;
+                };
+                tried += 1;
+                check(&data, *counters, &format!("{compiler} {level:?} {form}"));
+            }
+        }
+    }
+    assert_ne!(tried, 0, "neither gcc nor clang is here");
+}
+
+/// The addresses are those of the symbols that the compiler wrote.
+fn check(data: &[u8], expected: Option<(u64, u64, bool)>, what: &str) {
+    let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
+    let function = image.function("zmalloc_used_memory");
+    let function = function.unwrap_or_else(|| panic!("{what}: no function"));
+    let found = counters_returned_by(&image, function.address);
+    let Some((stride, most, has_overflow)) = expected else {
+        assert!(found.is_err(), "{what}: {found:?}");
+        return;
+    };
+    let first = address_of(data, "used_memory")
+        .or_else(|| address_of(data, "used_memory_thread").filter(|_| most < 260))
+        .or_else(|| address_of(data, "padded").map(|padded| padded + 7 * 8));
+    let one = first.map(Counters::one);
+    let expected = match most {
+        1 => one,
+        _ => one.map(|one| Counters {
+            stride,
+            most,
+            threads: address_of(data, "active_threads"),
+            threads_width: if stride == 64 { 8 } else { 4 },
+            overflow: address_of(data, "further_threads").filter(|_| has_overflow),
+            ..one
+        }),
+    };
+    assert_eq!(found.ok(), expected, "{what}");
+}

@@ -1,0 +1,61 @@
+//! `stat_evictedkeys` by data flow: the one member of `server` that the eviction loop adds 1 to.
+
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+use super::only;
+use crate::execute::{Execution, general_register};
+use crate::state::State;
+use crate::value::{Atom, Value};
+
+/// The one 8-byte member of `server` that the loops of the eviction function add 1 to, by one
+/// instruction, or by a load, an addition and a store. None where there are several: functions that
+/// were inlined into the loop count, too.
+pub fn incremented_member(
+    execution: &mut Execution<'_>,
+    server: std::ops::Range<u64>,
+) -> Option<u64> {
+    let code = execution.code;
+    let mut found = Vec::new();
+    for block in code.loops().into_iter().flatten() {
+        let states = execution.states_in(block);
+        let instructions = &code.blocks.get(block)?.instructions;
+        for (instruction, state) in instructions.iter().zip(states) {
+            found.extend(incremented(execution, &state, instruction));
+        }
+    }
+    found.retain(|address| server.contains(address));
+    only(found)
+}
+
+/// The 8-byte global that an instruction leaves 1 higher than it was.
+fn incremented(
+    execution: &mut Execution<'_>,
+    state: &State,
+    instruction: &Instruction,
+) -> Option<u64> {
+    if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
+        return None;
+    }
+    let by = |constant| instruction.try_immediate(1).is_ok_and(|by| by == constant);
+    let adds_one = match instruction.mnemonic() {
+        Mnemonic::Inc => true,
+        Mnemonic::Add => by(1),
+        Mnemonic::Sub => by(u64::MAX),
+        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
+            let source = general_register(instruction.op1_register())?;
+            let before = state.registers.get(source)?.minus(&Value::constant(1));
+            let target = execution.global_operand(state, instruction)?;
+            let atom = before.as_atom().and_then(|atom| execution.atoms.get(atom));
+            return match atom {
+                Some(Atom::Global {
+                    address, width: 8, ..
+                }) => (*address == target).then_some(target),
+                _ => None,
+            };
+        }
+        _ => false,
+    };
+    adds_one
+        .then(|| execution.global_operand(state, instruction))
+        .flatten()
+}

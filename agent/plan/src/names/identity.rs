@@ -1,0 +1,96 @@
+//! Product and version of the server, by what it prints when asked for its version.
+//!
+//! The function that mentions the format of that line mentions the version too. Texts that merely
+//! look like a version are many: the command table says since when each command exists, and a Valkey
+//! also carries the version of Redis that it is compatible with.
+
+use crate::image::Image;
+
+use super::references;
+use super::texts::Texts;
+
+/// The formats of the line that `--version` prints, and the products that print it.
+const LINES: [(&str, Option<&str>); 4] = [
+    (
+        "Redis server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
+        Some("redis"),
+    ),
+    (
+        "Server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
+        Some("valkey"),
+    ),
+    (
+        "KeyDB server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
+        Some("keydb"),
+    ),
+    ("v=%s sha=%s:%d malloc=%s bits=%d build=%llx", None),
+];
+/// Where that line comes in two steps, the formats of the second.
+const PRODUCTS: [(&str, &str); 2] = [
+    ("Redis server %s\n", "redis"),
+    ("Valkey server %s\n", "valkey"),
+];
+/// Longest text that can be a version, bytes.
+const LONGEST: usize = 11;
+
+/// The texts that are needed.
+pub const TEXTS: [&str; 6] = [
+    LINES[0].0,
+    LINES[1].0,
+    LINES[2].0,
+    LINES[3].0,
+    PRODUCTS[0].0,
+    PRODUCTS[1].0,
+];
+
+/// What the executable is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// `redis`, `valkey` or `keydb`.
+    pub product: Option<&'static str>,
+    /// Such as `7.0.15`.
+    pub version: Option<String>,
+}
+
+/// Product and version, as far as they are certain.
+pub fn identity(image: &Image<'_>, texts: &Texts) -> Identity {
+    let mut lines = LINES.iter().filter(|(text, _)| texts.has(text));
+    let (Some((line, product)), None) = (lines.next(), lines.next()) else {
+        return Identity::default();
+    };
+    let mut products = PRODUCTS.iter().filter(|(text, _)| texts.has(text));
+    let product = product.or_else(|| match (products.next(), products.next()) {
+        (Some((_, only)), None) => Some(only),
+        _ => None,
+    });
+    Identity {
+        product,
+        version: version(image, texts, line),
+    }
+}
+
+/// The one version that the function which mentions `line` mentions.
+fn version(image: &Image<'_>, texts: &Texts, line: &str) -> Option<String> {
+    let frames = texts.mentioned_in(line);
+    let mut versions: Vec<&str> = frames
+        .iter()
+        .flat_map(|frame| references::instructions(image, *frame))
+        .flat_map(|instruction| references::mentioned(&instruction).collect::<Vec<_>>())
+        .filter_map(|address| version_at(image, address))
+        .collect();
+    versions.sort_unstable();
+    versions.dedup();
+    match versions.as_slice() {
+        [only] => Some((*only).to_owned()),
+        _ => None,
+    }
+}
+
+fn version_at<'data>(image: &Image<'data>, address: u64) -> Option<&'data str> {
+    let text = std::str::from_utf8(image.text_at(address, LONGEST)?).ok()?;
+    let is_version = text.split('.').count() == 3
+        && text
+            .split('.')
+            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    is_version.then_some(text)
+}

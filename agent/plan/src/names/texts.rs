@@ -1,0 +1,102 @@
+//! Which functions mention which texts.
+
+use std::ops::Range;
+
+use crate::image::Image;
+
+use super::frames::Frame;
+use super::references::{self, Reference};
+
+/// Most places that are looked for of one text; as many copies of it as no linker leaves.
+const MAX_PLACES: usize = 16;
+
+/// Where texts are, and what mentions them.
+#[derive(Debug)]
+pub struct Texts {
+    places: Vec<(&'static str, Vec<u64>)>,
+    references: Vec<Reference>,
+}
+
+impl Texts {
+    /// Looks for `texts`, each NUL-terminated, and for what mentions them.
+    pub fn find(image: &Image<'_>, texts: &[&'static str]) -> Self {
+        let places: Vec<_> = texts
+            .iter()
+            .map(|text| {
+                let mut places = image.find_string(text);
+                places.truncate(MAX_PLACES);
+                (*text, places)
+            })
+            .collect();
+        let targets: Vec<Range<u64>> = places
+            .iter()
+            .flat_map(|(_, places)| places)
+            .map(|place| *place..place.saturating_add(1))
+            .collect();
+        Self {
+            references: references::find(image, &targets),
+            places,
+        }
+    }
+
+    /// Whether the executable has the text.
+    pub fn has(&self, text: &str) -> bool {
+        !self.places_of(text).is_empty()
+    }
+
+    /// What the unwind tables' entries cover that mention the text, by address.
+    pub fn mentioned_in(&self, text: &str) -> Vec<Frame> {
+        let places = self.places_of(text);
+        let mut frames: Vec<Frame> = self
+            .references
+            .iter()
+            .filter(|reference| places.contains(&reference.target))
+            .map(|reference| reference.frame)
+            .collect();
+        frames.sort_unstable_by_key(|frame| frame.start);
+        frames.dedup();
+        frames
+    }
+
+    /// The functions that mention the text, by address; in place of a part of a function that the
+    /// compiler moved elsewhere, the one function that jumps to it.
+    pub fn functions(&self, image: &Image<'_>, text: &str) -> Vec<u64> {
+        let (whole, parts): (Vec<Frame>, Vec<Frame>) = self
+            .mentioned_in(text)
+            .into_iter()
+            .partition(|frame| image.is_function(frame.start));
+        let mut functions: Vec<u64> = whole.iter().map(|frame| frame.start).collect();
+        functions.extend(owners(image, &parts));
+        functions.sort_unstable();
+        functions.dedup();
+        functions
+    }
+
+    /// Where the text is.
+    pub fn places_of(&self, text: &str) -> &[u64] {
+        self.places
+            .iter()
+            .find(|(own, _)| *own == text)
+            .map_or(&[], |(_, places)| places)
+    }
+}
+
+/// For each part, the one function that jumps to it.
+fn owners(image: &Image<'_>, parts: &[Frame]) -> Vec<u64> {
+    let parts = parts.get(..MAX_PLACES).unwrap_or(parts);
+    let targets: Vec<Range<u64>> = parts.iter().map(|part| part.start..part.end).collect();
+    let jumps = references::find(image, &targets);
+    let owner = |part: &Frame| {
+        let mut from: Vec<u64> = jumps
+            .iter()
+            .filter(|jump| (part.start..part.end).contains(&jump.target) && jump.frame != *part)
+            .map(|jump| jump.frame.start)
+            .collect();
+        from.dedup();
+        match from.as_slice() {
+            [only] if image.is_function(*only) => Some(*only),
+            _ => None,
+        }
+    };
+    parts.iter().filter_map(owner).collect()
+}
