@@ -14,36 +14,22 @@
 //!
 //! Deliberately absent, and refused by name: inlined copies that decide in more than one place.
 
-mod agreement;
-mod bounds;
 mod budget;
-mod called;
-mod callees;
 mod code;
-mod debug_names;
 mod dwarf;
-mod emulation;
-mod execute;
-mod exits;
-mod facts;
-mod goal;
-mod image;
-mod machine;
+mod elf;
+mod flow;
 mod members;
 mod names;
-mod paths;
 mod plan;
 mod planner;
-mod recipe;
-mod relocations;
-mod state;
-mod value;
+mod traced;
 
 #[cfg(test)]
 mod tests;
 
-pub use debug_names::DebugFileNames;
-pub use image::Image;
+pub use elf::debug_link::DebugFileNames;
+pub use elf::image::Image;
 pub use plan::{
     Confidence, Counters, Method, Operand, ProbePlan, Recipe, Site, Sites, variable_name,
 };

@@ -3,30 +3,31 @@
 use evictscope_abi::VARIABLES;
 use iced_x86::{Formatter as _, GasFormatter, Instruction};
 
-use super::agreement::{self, Verdict};
-use super::called;
-use super::code::FunctionCode;
-use super::dwarf::{self, DebugInfo};
-use super::emulation;
-use super::execute::Execution;
-use super::exits::{self, Exit};
-use super::goal::{self, Candidate, GoalCopy};
-use super::image::{Image, ImageError};
-use super::members::{self, ConfigTable, KnownLayout, NoLayout, ServerFacts};
-use super::names::{self, Identity, Server, Texts};
-use super::plan::{
+use crate::code::emulation;
+use crate::code::graph::FunctionCode;
+use crate::dwarf::{self, DebugInfo};
+use crate::elf::image::{Image, ImageError};
+use crate::flow::execute::Execution;
+use crate::flow::reach::Reach;
+use crate::flow::value::Value;
+use crate::members::{self, ConfigTable, KnownLayout, NoLayout, ServerFacts};
+use crate::names::{self, Identity, Server, Texts};
+use crate::plan::{
     Confidence, Counters, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Site, Sites,
     VariablePlan, variable_name,
 };
-use super::recipe::Reach;
-use super::value::Value;
+use crate::traced::eviction::agreement::{self, Verdict};
+use crate::traced::eviction::called;
+use crate::traced::eviction::entry;
+use crate::traced::eviction::exits::{self, Exit};
+use crate::traced::eviction::inlined::{self, Candidate, GoalCopy};
 
 /// Names of what `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
 /// information in it, or else in the file whose whole content is `debug`: the one that belongs to
-/// this very executable ([`DebugFileNames`](super::DebugFileNames) tells).
+/// this very executable ([`DebugFileNames`](crate::DebugFileNames) tells).
 ///
 /// What cannot be found is refused by name in the plan itself.
 ///
@@ -138,7 +139,7 @@ impl Planner<'_, '_> {
     fn read_debug_info(&mut self, data: &[u8], debug: Option<&[u8]>, address: u64) {
         for data in std::iter::once(data).chain(debug) {
             let eviction = dwarf::Asked {
-                names: &names::EVICTION_CALLS,
+                names: &entry::NAMES,
                 entry: Some(address),
             };
             match dwarf::read(data, eviction) {
@@ -159,7 +160,7 @@ impl Planner<'_, '_> {
         data: &[u8],
         debug: Option<&[u8]>,
     ) -> Option<FunctionCode> {
-        let function = names::eviction_call(self.image, self.texts, policy)
+        let function = entry::eviction_call(self.image, self.texts, policy)
             .map_err(|why| self.refuse("eviction_call", &why))
             .ok()?;
         let address = function.address;
@@ -212,7 +213,7 @@ impl Planner<'_, '_> {
         if let Some(called) = called::find(self.image, execution, maxmemory) {
             return (Some(called.goal), Some(called.counter));
         }
-        match goal::find(execution, maxmemory) {
+        match inlined::find(execution, maxmemory) {
             Ok(goal) => {
                 let counter = members::counters_behind(self.image, &goal.mem_reported, execution);
                 (Some(goal), Some(counter))
@@ -256,7 +257,7 @@ impl Planner<'_, '_> {
             &goal.mem_tofree,
             &goal.maxmemory,
         ];
-        let best = goal::candidates(execution, goal)
+        let best = inlined::candidates(execution, goal)
             .into_iter()
             .map(|candidate| {
                 let recipes = recipes_at(execution, &candidate.state, &values, goal, maxmemory);
@@ -483,7 +484,7 @@ impl Planner<'_, '_> {
 
 fn recipes_at(
     execution: &mut Execution<'_>,
-    state: &super::state::State,
+    state: &crate::flow::state::State,
     values: &[&Value; 5],
     goal: &GoalCopy,
     maxmemory: u64,

@@ -1,7 +1,7 @@
 //! Plans of real executables, whole and broken.
 
-use super::plan;
-use super::plan::{Confidence, Method, ProbePlan};
+use crate::plan;
+use crate::plan::{Confidence, Method, ProbePlan};
 
 /// Debian's redis-server, where it is installed.
 fn redis_server() -> Option<Vec<u8>> {

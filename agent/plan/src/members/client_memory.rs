@@ -1,9 +1,9 @@
 //! `stat_clients_type_memory` by data flow: `getMemoryOverheadData()` adds up three of its elements.
 
 use super::only;
-use crate::code::FunctionCode;
-use crate::execute::Execution;
-use crate::image::Image;
+use crate::code::graph::FunctionCode;
+use crate::elf::image::Image;
+use crate::flow::execute::Execution;
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::only;
-use crate::image::Image;
+use crate::elf::image::Image;
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
 const CONFIG_STRIDES: [u64; 2] = [56, 64];

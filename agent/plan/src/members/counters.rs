@@ -11,11 +11,11 @@
 
 use evictscope_abi::COUNTER_BYTES;
 
-use crate::execute::Execution;
-use crate::image::Image;
-use crate::machine::{Globals, Load, Machine, Outcome};
+use crate::elf::image::Image;
+use crate::flow::execute::Execution;
+use crate::flow::machine::{Globals, Load, Machine, Outcome};
+use crate::flow::value::{Atom, Value};
 use crate::plan::Counters;
-use crate::value::{Atom, Value};
 
 /// Every number of threads up to this is tried: past what compilers unroll and peel off.
 const THREADS_TRIED: u64 = 20;
@@ -95,7 +95,7 @@ struct Function<'a, 'data> {
 }
 
 impl Function<'_, '_> {
-    fn run(&mut self, globals: Globals) -> Result<Outcome, crate::machine::Halt> {
+    fn run(&mut self, globals: Globals) -> Result<Outcome, crate::flow::machine::Halt> {
         self.machine.run(self.address, globals)
     }
 

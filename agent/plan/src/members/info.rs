@@ -6,10 +6,10 @@
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use crate::code::FunctionCode;
-use crate::execute::Execution;
-use crate::image::Image;
-use crate::state::{RSP, State};
+use crate::code::graph::FunctionCode;
+use crate::elf::image::Image;
+use crate::flow::execute::Execution;
+use crate::flow::state::{RSP, State};
 
 /// Names of the function that makes the text of INFO, newest first.
 const INFO_FUNCTIONS: [&str; 2] = ["genValkeyInfoString", "genRedisInfoString"];

@@ -14,8 +14,8 @@ mod layouts;
 
 use std::collections::BTreeMap;
 
-use super::execute::Execution;
-use super::image::Image;
+use crate::elf::image::Image;
+use crate::flow::execute::Execution;
 
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{counters_behind, counters_returned_by};

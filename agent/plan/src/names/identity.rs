@@ -4,10 +4,10 @@
 //! look like a version are many: the command table says since when each command exists, and a Valkey
 //! also carries the version of Redis that it is compatible with.
 
-use crate::image::Image;
+use crate::elf::image::Image;
 
-use super::references;
 use super::texts::Texts;
+use crate::code::references;
 
 /// The formats of the line that `--version` prints, and the products that print it.
 const LINES: [(&str, Option<&str>); 4] = [

@@ -5,21 +5,16 @@
 //! do [`not_return`], and product and version ([`identity()`]). [`server()`] finds the global without a
 //! name. Where a symbol answers too, both must agree.
 
-mod eviction_call;
-mod frames;
 mod identity;
 mod not_return;
-mod references;
 mod server;
 mod texts;
 
 #[cfg(test)]
 mod tests;
 
-use super::image::Image;
+use crate::elf::image::Image;
 
-pub use eviction_call::{NAMES as EVICTION_CALLS, eviction_call};
-pub use frames::Frames;
 pub use identity::{Identity, identity};
 pub use server::{Server, server};
 pub use texts::Texts;
@@ -27,7 +22,7 @@ pub use texts::Texts;
 /// Names the functions that the texts name and no symbol does, and returns the texts.
 pub fn find(image: &mut Image<'_>) -> Texts {
     let needed = [
-        &[eviction_call::TEXT][..],
+        &[crate::traced::eviction::entry::TEXT][..],
         &not_return::TEXTS,
         &identity::TEXTS,
     ];

@@ -3,7 +3,7 @@
 //! Hundreds of functions call them, so no compiler puts their bodies into all of these; the one
 //! function that mentions the text is the function itself.
 
-use crate::image::Image;
+use crate::elf::image::Image;
 
 use super::texts::Texts;
 

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::image::Image;
+use crate::elf::image::Image;
 use crate::members::{self, ConfigTable, Layout};
 
 use super::identity::Identity;

@@ -8,7 +8,7 @@ use std::process::Command;
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
 
-use crate::image::Image;
+use crate::elf::image::Image;
 use crate::members::{self, ConfigTable};
 use crate::plan;
 use crate::plan::ProbePlan;
@@ -126,7 +126,7 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
     };
     let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
     let texts = super::find(&mut image);
-    let mentioned = texts.mentioned_in(super::eviction_call::TEXT);
+    let mentioned = texts.mentioned_in(crate::traced::eviction::entry::TEXT);
     assert!(
         mentioned.iter().any(|frame| !frame.is_entry),
         "the compiler moved nothing: {mentioned:x?}"
@@ -383,7 +383,11 @@ fn damaged_unwind_tables_do_no_harm() {
         let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
         let texts = super::find(&mut image);
         let config = members::config_table(&image).unwrap_or_else(|error| panic!("{error}"));
-        super::eviction_call(&image, &texts, config.get("maxmemory_policy").copied())
+        crate::traced::eviction::entry::eviction_call(
+            &image,
+            &texts,
+            config.get("maxmemory_policy").copied(),
+        )
     };
     let right = eviction_call(&data).unwrap_or_else(|why| panic!("{why}"));
     let file = ElfFile64::<Endianness>::parse(&*data).unwrap_or_else(|error| panic!("{error}"));

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use crate::image::Image;
+use crate::elf::image::Image;
 
-use super::frames::Frame;
-use super::references::{self, Reference};
+use crate::code::references::{self, Reference};
+use crate::elf::frames::Frame;
 
 /// Most places that are looked for of one text; as many copies of it as no linker leaves.
 const MAX_PLACES: usize = 16;

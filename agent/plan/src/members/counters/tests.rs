@@ -6,7 +6,7 @@ use std::process::Command;
 use object::{Object as _, ObjectSymbol as _};
 
 use super::counters_returned_by;
-use crate::image::Image;
+use crate::elf::image::Image;
 use crate::plan::Counters;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/counters.c");

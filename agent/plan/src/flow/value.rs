@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::budget::Budget;
+use crate::budget::Budget;
 
 /// Most summands of one value; a longer sum becomes opaque.
 const MAX_SUMMANDS: usize = 8;

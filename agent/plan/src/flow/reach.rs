@@ -1,12 +1,12 @@
 //! From what is known at one point to recipes: which sum of registers, stack slots and globals is
 //! a given value.
 
-use super::budget::Budget;
-use super::execute::Execution;
-use super::goal::resolve;
-use super::plan::{Operand, Recipe, Term};
-use super::state::{RSP, State};
-use super::value::Value;
+use crate::budget::Budget;
+use crate::flow::execute::Execution;
+use crate::flow::state::{RSP, State};
+use crate::flow::value::Value;
+use crate::plan::{Operand, Recipe, Term};
+use crate::traced::eviction::inlined::resolve;
 
 /// Most places that are combined with each other.
 const MAX_PLACES: usize = 32;

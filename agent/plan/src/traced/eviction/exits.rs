@@ -14,13 +14,13 @@ use petgraph::algo::dinics;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef as _;
 
-use super::code::{EdgeKind, FunctionCode};
-use super::emulation;
-use super::execute::Execution;
-use super::paths::{self, Point};
-use super::plan::Operand;
-use super::state::{Flags, RSP, State};
-use super::value::{Atom, AtomId, Value};
+use crate::code::emulation;
+use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::flow::execute::Execution;
+use crate::flow::paths::{self, Point};
+use crate::flow::state::{Flags, RSP, State};
+use crate::flow::value::{Atom, AtomId, Value};
+use crate::plan::Operand;
 
 /// Capacity of an edge that must not be cut.
 const INFINITE: u64 = 1 << 40;

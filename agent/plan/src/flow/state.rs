@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use iced_x86::ConditionCode;
 
-use super::value::{Atom, Atoms, Condition, Relation, Value};
+use crate::flow::value::{Atom, Atoms, Condition, Relation, Value};
 
 /// x86-64 number of the stack pointer.
 pub const RSP: usize = 4;

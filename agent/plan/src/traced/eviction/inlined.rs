@@ -9,11 +9,11 @@ use iced_x86::Instruction;
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::NodeIndex;
 
-use super::code::{EdgeKind, FunctionCode};
-use super::execute::Execution;
-use super::facts::{implies, is_impossible};
-use super::state::{Flags, State};
-use super::value::{Atom, Atoms, Condition, Relation, Value};
+use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::flow::execute::Execution;
+use crate::flow::facts::{implies, is_impossible};
+use crate::flow::state::{Flags, State};
+use crate::flow::value::{Atom, Atoms, Condition, Relation, Value};
 
 /// How often one value is resolved further.
 const MAX_RESOLUTIONS: usize = 8;
@@ -360,7 +360,7 @@ fn decide_select(
 
 fn only_possible(
     atoms: &mut Atoms,
-    atom: super::value::AtomId,
+    atom: crate::flow::value::AtomId,
     options: &[Value],
     facts: &[Condition],
 ) -> Option<Value> {

@@ -1,6 +1,6 @@
 //! What follows from conditions that are known to hold.
 
-use super::value::{Condition, Relation, Value};
+use crate::flow::value::{Condition, Relation, Value};
 
 /// Whether a condition holds, where `facts` or its own form decide it.
 pub fn decide(facts: &[Condition], condition: &Condition) -> Option<bool> {

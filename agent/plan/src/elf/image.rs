@@ -8,11 +8,11 @@ use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
-use super::names::Frames;
-use super::relocations;
+use crate::elf::frames::Frames;
+use crate::elf::relocations;
 
-use super::bounds;
-use super::budget::Budget;
+use crate::budget::Budget;
+use crate::elf::bounds;
 
 /// Most symbols that are read of one file; a server has ten thousand.
 const MAX_SYMBOLS: usize = 300_000;

@@ -17,9 +17,9 @@ use iced_x86::{
 use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::budget::Budget;
-use super::callees::Callee;
-use super::image::Image;
+use crate::budget::Budget;
+use crate::code::callees::Callee;
+use crate::elf::image::Image;
 
 /// Most instructions of one function.
 const MAX_INSTRUCTIONS: usize = 20_000;

@@ -1,13 +1,13 @@
 //! Which function is the eviction call: by its symbol, and by the text that it reports its duration
 //! under. The latency report mentions that text too, but does not care for `maxmemory-policy`.
 
-use crate::code::FunctionCode;
-use crate::execute::Execution;
-use crate::image::Image;
+use crate::code::graph::FunctionCode;
+use crate::elf::image::Image;
+use crate::flow::execute::Execution;
 use crate::plan::Function;
 
-use super::references;
-use super::texts::Texts;
+use crate::code::references;
+use crate::names::Texts;
 
 /// Its names, newest first.
 pub const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];

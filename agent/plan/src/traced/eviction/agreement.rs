@@ -9,12 +9,12 @@ use evictscope_abi::{VARIABLES, Variable};
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::NodeIndex;
 
-use super::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
-use super::execute::Execution;
-use super::goal::{self, Form, GoalCopy, resolve};
-use super::plan::{MemberPlan, Method, ProbePlan, VariablePlan, variable_name};
-use super::state::State;
-use super::value::{Atom, Value};
+use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
+use crate::flow::execute::Execution;
+use crate::flow::state::State;
+use crate::flow::value::{Atom, Value};
+use crate::plan::{MemberPlan, Method, ProbePlan, VariablePlan, variable_name};
+use crate::traced::eviction::inlined::{self, Form, GoalCopy, resolve};
 
 /// What the allocator's counter is called, in plans and in Redis.
 const COUNTER: &str = "used_memory";
@@ -79,7 +79,7 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(u64, State)> {
             .nth_back(1);
         points.extend(before.map(|state| (branch.ip(), state)));
     }
-    let after = goal::after_decision(execution, goal).into_iter();
+    let after = inlined::after_decision(execution, goal).into_iter();
     points.extend(after.map(|candidate| (candidate.instruction.ip(), candidate.state)));
     points
 }

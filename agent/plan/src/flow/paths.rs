@@ -5,9 +5,9 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{DfsSpace, has_path_connecting};
 use petgraph::graph::NodeIndex;
 
-use super::code::FunctionCode;
-use super::execute::Execution;
-use super::state::State;
+use crate::code::graph::FunctionCode;
+use crate::flow::execute::Execution;
+use crate::flow::state::State;
 
 /// Most steps over all paths from one point.
 const MAX_STEPS: usize = 2_000;

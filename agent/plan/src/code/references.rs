@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
-use crate::image::Image;
+use crate::elf::image::Image;
 
-use super::frames::Frame;
+use crate::elf::frames::Frame;
 
 /// Most places that are verified.
 const MAX_CANDIDATES: usize = 512;

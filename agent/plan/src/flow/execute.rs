@@ -14,10 +14,10 @@ use iced_x86::{
 };
 use petgraph::visit::DfsPostOrder;
 
-use super::code::{Block, EdgeKind, FunctionCode};
-use super::facts;
-use super::state::{CALLER_SAVED, Flags, LoopEffects, LoopSlot, RBP, RSP, State};
-use super::value::{Atom, Atoms, Condition, Relation, Value};
+use crate::code::graph::{Block, EdgeKind, FunctionCode};
+use crate::flow::facts;
+use crate::flow::state::{CALLER_SAVED, Flags, LoopEffects, LoopSlot, RBP, RSP, State};
+use crate::flow::value::{Atom, Atoms, Condition, Relation, Value};
 
 /// What executing one instruction takes.
 const STEPS_OF_ONE: u64 = 2;

@@ -7,7 +7,7 @@ use object::Endianness;
 use object::elf::{FileHeader64, PT_LOAD, SHT_NOBITS};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 
-use super::image::ImageError;
+use crate::elf::image::ImageError;
 
 /// Most program headers; executables have about a dozen.
 const MAX_SEGMENTS: usize = 128;

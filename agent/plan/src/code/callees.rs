@@ -9,9 +9,9 @@ use std::collections::HashMap;
 
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
-use super::code::FunctionCode;
-use super::execute::{general_register, writes};
-use super::image::Image;
+use crate::code::graph::FunctionCode;
+use crate::elf::image::Image;
+use crate::flow::execute::{general_register, writes};
 
 /// How deep calls are followed that pass an argument on; below that everything counts as read.
 const MAX_DEPTH: u32 = 3;
@@ -183,7 +183,7 @@ impl Survey<'_, '_> {
     }
 }
 
-fn tail_calls(block: &super::code::Block) -> bool {
+fn tail_calls(block: &crate::code::graph::Block) -> bool {
     block
         .instructions
         .last()

@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::FlowControl;
 
-use super::callees;
-use super::code::{EdgeKind, FunctionCode};
-use super::execute::Execution;
-use super::goal::{self, Form, GoalCopy};
-use super::image::Image;
-use super::members;
-use super::paths;
-use super::plan::Counters;
-use super::state::{Flags, RSP, State};
-use super::value::{Atom, Relation, Value};
+use crate::code::callees;
+use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::elf::image::Image;
+use crate::flow::execute::Execution;
+use crate::flow::paths;
+use crate::flow::state::{Flags, RSP, State};
+use crate::flow::value::{Atom, Relation, Value};
+use crate::members;
+use crate::plan::Counters;
+use crate::traced::eviction::inlined::{self, Form, GoalCopy};
 
 /// A called copy, as the caller sees it.
 pub struct CalledCopy {
@@ -45,7 +45,7 @@ pub fn find(
     maxmemory: u64,
 ) -> Option<CalledCopy> {
     let code = execution.code;
-    for block in goal::blocks_before_eviction(execution) {
+    for block in inlined::blocks_before_eviction(execution) {
         let states = execution.states_in(block);
         for (call, state) in code.blocks.get(block)?.instructions.iter().zip(states) {
             if call.flow_control() != FlowControl::Call {
@@ -77,7 +77,7 @@ fn examine(
     let atoms = caller.atoms.clone();
     // Most callees are told apart by this alone, before anything is asked about their callees.
     let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
-    goal::first_comparison(&mut first_look, maxmemory)?;
+    inlined::first_comparison(&mut first_look, maxmemory)?;
     let blocks = 0..code.blocks.len();
     code.callees = callees::of(image, &code, blocks);
     let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
@@ -86,7 +86,7 @@ fn examine(
         left_slots(image, &execution, &over_limit, maxmemory)
     });
     from_start.or_else(|| {
-        let (block, comparison) = goal::first_comparison(&mut execution, maxmemory)?;
+        let (block, comparison) = inlined::first_comparison(&mut execution, maxmemory)?;
         let (over_edge, over_block) = comparison.over?;
         let mut within = Execution::run_from(&code, entry, atoms, Some((block, over_edge)));
         if !always_returns_zero(&mut within) {
@@ -154,7 +154,7 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
     slots
         .filter(|(_, (_, width))| *width == 8)
         .map(|(slot, (value, _))| {
-            let value = goal::resolve(&mut execution.atoms, value, &state.facts);
+            let value = inlined::resolve(&mut execution.atoms, value, &state.facts);
             (*slot, value)
         })
         .collect()
@@ -236,7 +236,7 @@ fn in_caller(
 /// The branch on whether the call at `site` returned 0, and its edge where it did not.
 fn test_of_result(execution: &mut Execution<'_>, site: u64) -> Option<(usize, EdgeKind, usize)> {
     let code = execution.code;
-    for index in goal::blocks_before_eviction(execution) {
+    for index in inlined::blocks_before_eviction(execution) {
         let block = code.blocks.get(index)?;
         let Some(last) = block
             .instructions

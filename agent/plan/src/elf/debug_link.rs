@@ -3,7 +3,7 @@
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _};
 
-use super::image::{Image, ImageError};
+use crate::elf::image::{Image, ImageError};
 
 /// What an executable without debug information says of the file that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl DebugFileNames {
                 .build_id()
                 .ok()
                 .flatten()
-                .map(super::image::hexadecimal);
+                .map(crate::elf::image::hexadecimal);
             return match found {
                 Some(found) if found == *wanted => Ok(()),
                 found => Err(NotItsDebugFile::BuildId {

@@ -1,0 +1,3 @@
+//! The traced functions: what each one is, and where its probes go.
+
+pub mod eviction;
