@@ -1,5 +1,5 @@
-//! End to end: the agent under the restrictions of `packaging/evictscope.service`, watching servers of
-//! other users, and what it tells the service manager.
+//! End to end: the agent with the user and the capabilities of `packaging/evictscope.service`, watching
+//! servers of other users, and what it tells the service manager.
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evictscope_sandbox::{Place, Unit, must_be_kept};
+use evictscope_testkit::service;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -29,14 +29,6 @@ const WATCHDOG: Duration = Duration::from_secs(2);
 /// The most exposure that `systemd-analyze security` may find, in tenths.
 const MOST_EXPOSURE: &str = "24";
 
-/// What becomes of this executable under the filters of system calls.
-const ENTRY: [&str; 4] = [
-    "--exact",
-    "under_the_filter_of_the_unit",
-    "--include-ignored",
-    "--nocapture",
-];
-
 fn unit() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/evictscope.service")
 }
@@ -49,8 +41,7 @@ struct Manager {
 
 impl Manager {
     fn new() -> anyhow::Result<Self> {
-        // As systemd's, it is below /run: everywhere else is hidden or the agent's own.
-        let directory = tempfile::tempdir_in("/run")?;
+        let directory = tempfile::tempdir()?;
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path)?;
         for path in [directory.path(), &path] {
@@ -82,7 +73,7 @@ impl Manager {
     }
 }
 
-/// An agent under the unit's restrictions, which ends when it is dropped.
+/// An agent with the unit's privileges, which ends when it is dropped.
 struct Service {
     child: Child,
     port: u16,
@@ -93,8 +84,8 @@ impl Service {
     fn start() -> anyhow::Result<Self> {
         let (manager, port) = (Manager::new()?, free_port()?);
         let listen = format!("--listen=127.0.0.1:{port}");
-        let agent = Place::StandIn(env!("CARGO_BIN_EXE_evictscope").as_ref());
-        let child = evictscope_sandbox::command(&Unit::read(&unit())?, agent, &ENTRY, &[&listen])?
+        let child = service::command(env!("CARGO_BIN_EXE_evictscope"))
+            .args(["run", &listen])
             .env("NOTIFY_SOCKET", manager.directory.path().join("notify"))
             .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
             .stdout(Stdio::null())
@@ -145,15 +136,8 @@ fn server_of(uid: u32) -> anyhow::Result<Redis> {
 }
 
 #[test]
-#[ignore = "run by the tests below, in processes of their own"]
-fn under_the_filter_of_the_unit() -> anyhow::Result<()> {
-    let arguments = std::env::args().skip_while(|argument| argument != "--");
-    evictscope_sandbox::enter(&Vec::from_iter(arguments.skip(1)))
-}
-
-#[test]
 #[ignore = "needs root and BPF"]
-fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::Result<()> {
+fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow::Result<()> {
     let before = server_of(64_001)?;
     let service = Service::start()?;
     ensure!(
@@ -178,7 +162,8 @@ fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::R
         })?;
     }
 
-    must_be_kept(service.child.id(), &Unit::read(&unit())?, 64_999, 64_999)?;
+    let pid = service.child.id();
+    service::must_have_these_privileges(pid, service::NOBODY, service::NOBODY)?;
     let threads = service.threads()?;
     ensure!(
         threads

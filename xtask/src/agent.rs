@@ -9,10 +9,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::service::Installed;
 use tempfile::NamedTempFile;
 
 use crate::{
-    installed::Installed,
     owned::{self, Owned},
     redis::{Server, free_port},
     scrape::{Burst, Client, Reading},
@@ -26,18 +26,18 @@ const START_TIMEOUT: Duration = Duration::from_secs(15);
 pub enum Program {
     /// This executable, as whoever runs the task.
     Built(PathBuf),
-    /// The one that is installed there, under the restrictions of its unit.
+    /// The installed one, with the user and the capabilities of its unit.
     Installed(Installed),
 }
 
 impl Program {
     /// `evictscope run` with these options.
-    fn run(&self, options: &[&str]) -> Result<Command> {
+    fn run(&self, options: &[&str]) -> Command {
         match self {
             Self::Built(binary) => {
                 let mut command = Command::new(binary);
                 command.arg("run").args(options);
-                Ok(command)
+                command
             }
             Self::Installed(installed) => installed.start(options),
         }
@@ -61,7 +61,7 @@ impl Agent {
     /// Starts any agent on this loopback port.
     pub fn start_on(port: u16, program: &Program, options: &[&str]) -> Result<Self> {
         let listen = format!("--listen=127.0.0.1:{port}");
-        let mut command = program.run(&[&[listen.as_str()], options].concat())?;
+        let mut command = program.run(&[&[listen.as_str()], options].concat());
         let log = NamedTempFile::new().context("cannot make the log file of evictscope")?;
         let output: File = log
             .reopen()

@@ -13,7 +13,6 @@ mod debian;
 mod demo;
 mod fuzz;
 mod histogram;
-mod installed;
 mod lab;
 mod linker;
 mod owned;
@@ -31,9 +30,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-
-/// The subcommand with which `installed` calls this program.
-const UNDER_UNIT: &str = "under-unit";
 
 /// Developer tasks of evictscope
 #[derive(Parser)]
@@ -64,13 +60,6 @@ enum Task {
     Package(package::Arguments),
     /// Set up, then run every check and every test
     Test,
-    /// What becomes of this program between the unit's restrictions and the installed agent
-    #[command(name = UNDER_UNIT, hide = true)]
-    UnderUnit {
-        /// The agent's command line
-        #[arg(last = true)]
-        command: Vec<String>,
-    },
 }
 
 fn main() -> ExitCode {
@@ -93,7 +82,6 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Lab(arguments) => lab::run(arguments)?,
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Package(arguments) => package::run(arguments)?,
-        Task::UnderUnit { command } => evictscope_sandbox::enter(command)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::service::Installed;
 
 use super::{
     answers,
@@ -21,7 +22,6 @@ use super::{
 };
 use crate::{
     agent::Program,
-    installed::Installed,
     lab::{self, Onlooker},
     owned::Owned,
     process,

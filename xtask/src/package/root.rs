@@ -8,18 +8,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::root::enter;
 
 use crate::{process, workspace};
 
 /// What a clean root is made of: Debian's smallest, and what the package depends on.
 const MADE_OF: [&str; 3] = ["--variant=minbase", "--include=adduser", "bookworm"];
-
-/// Enters a root: /proc, /sys and /dev are this machine's, until the command ends.
-const ENTER: &str = r#"
-set -e
-for shared in proc sys dev; do mount --rbind "/$shared" "$1/$shared"; done
-exec chroot "$@"
-"#;
 
 /// What is not on disk, and where installing leaves traces by Debian's own rules: the state of
 /// packages, logs, caches, and the copies that are kept of the lists of users.
@@ -53,17 +47,11 @@ impl Root {
         &self.0
     }
 
-    /// Runs a command in it; its output.
-    pub fn run(&self, command: &[&str]) -> Result<String> {
+    /// Runs a program in it and returns what it prints.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         process::answer_of(
-            Command::new("unshare")
-                .args(["--mount", "--propagation", "private"])
-                .args(["sh", "-c", ENTER, "sh"])
-                .arg(&self.0)
-                .args(command)
-                // The caller's would be about another root.
-                .env_clear()
-                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            enter(&self.0, program)
+                .args(arguments)
                 .env("DEBIAN_FRONTEND", "noninteractive"),
         )
     }

@@ -5,6 +5,7 @@
 use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::service::Installed;
 
 use super::{
     root::Root,
@@ -12,7 +13,6 @@ use super::{
 };
 use crate::{
     dashboards::{self, Subject},
-    installed::Installed,
     process, workspace,
 };
 
@@ -65,11 +65,11 @@ pub fn run(deb: &Path) -> Result<()> {
         process::seconds(begun.elapsed())
     );
 
-    let installed = Installed::at(root.path());
+    let installed = Installed::at(root.path()).with_context(left)?;
     dashboards::prove(Subject::installed(&installed)).with_context(left)?;
 
     let begun = Instant::now();
-    root.run(&["dpkg", "--purge", "evictscope"])?;
+    root.run("dpkg", &["--purge", "evictscope"])?;
     root.traces()?.must_be_as(&before)?;
     root.remove()?;
     println!(
@@ -82,14 +82,14 @@ pub fn run(deb: &Path) -> Result<()> {
 fn install(deb: &Path, root: &Root) -> Result<()> {
     let copy = root.path().join("package.deb");
     fs::copy(deb, &copy).context("cannot copy the package")?;
-    root.run(&["dpkg", "--install", "/package.deb"])?;
+    root.run("dpkg", &["--install", "/package.deb"])?;
     fs::remove_file(copy)?;
     Ok(())
 }
 
 /// That all is there, and as it was packed, and that the program works.
 fn look(root: &Root) -> Result<()> {
-    let installed = root.run(&["dpkg", "--listfiles", "evictscope"])?;
+    let installed = root.run("dpkg", &["--listfiles", "evictscope"])?;
     let mut expected: Vec<_> = FILES.map(str::to_owned).into();
     for (directory, ending, to) in SHIPPED {
         for file in workspace::files_ending(&workspace::root().join(directory), ending)? {
@@ -106,14 +106,14 @@ fn look(root: &Root) -> Result<()> {
         let there = fs::symlink_metadata(root.path().join(file.trim_start_matches('/')));
         ensure!(there.is_ok(), "{file} was not installed");
     }
-    let changed = root.run(&["dpkg", "--verify", "evictscope"])?;
+    let changed = root.run("dpkg", &["--verify", "evictscope"])?;
     ensure!(
         changed.is_empty(),
         "installed, but not as packed:\n{changed}"
     );
-    root.run(&["getent", "passwd", "evictscope"])?;
-    root.run(&["evictscope", "run", "--check-config"])?;
-    let check = root.run(&["evictscope", "check"])?;
+    root.run("getent", &["passwd", "evictscope"])?;
+    root.run("evictscope", &["run", "--check-config"])?;
+    let check = root.run("evictscope", &["check"])?;
     println!("{check}");
     Ok(())
 }

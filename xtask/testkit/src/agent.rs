@@ -2,6 +2,7 @@
 
 use std::{
     os::unix::process::CommandExt as _,
+    path::PathBuf,
     process::{Command, ExitStatus},
     thread,
     time::Duration,
@@ -12,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::{
     burst::Burst, http::Http, owned::Owned, port::free_port, redis::Redis, scrape::Scrape,
-    wait::within,
+    service::Installed, wait::within,
 };
 
 /// How long the agent may take until it is ready.
@@ -37,6 +38,29 @@ pub fn evictscope_without_privileges() -> Command {
         command.uid(NOBODY).gid(NOBODY);
     }
     command
+}
+
+/// An agent that a developer task can start.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// This executable, as the user of the task.
+    Built(PathBuf),
+    /// The installed one, with the user and the capabilities of its unit.
+    Installed(Installed),
+}
+
+impl Program {
+    /// Returns the command `evictscope run`.
+    pub fn run(&self) -> Command {
+        match self {
+            Self::Built(binary) => {
+                let mut command = Command::new(binary);
+                command.arg("run");
+                command
+            }
+            Self::Installed(installed) => installed.start(&[]),
+        }
+    }
 }
 
 /// A running agent, which is killed when this is dropped.
