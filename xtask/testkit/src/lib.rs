@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod burst;
 pub mod cores;
+pub mod debian;
 pub mod histogram;
 mod http;
 pub mod owned;
