@@ -2,19 +2,16 @@
 //!
 //! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `dashboards`, `package`, `test`), and one
 //! per topic that tasks share.
-//! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
+//! `setup` and the testkit's `debian` name everything that the tasks need on the machine.
 
 mod agent;
 mod bench;
 mod build;
-mod compiler;
 mod dashboards;
-mod debian;
 mod demo;
 mod fuzz;
 mod histogram;
 mod lab;
-mod linker;
 mod owned;
 mod package;
 mod process;

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Where nobody watches a spinner, a sign of life goes to the log this often.
@@ -89,19 +89,6 @@ pub fn answer_of(command: &mut Command) -> Result<String> {
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Runs a command to its end, showing that it is at work; where it fails, with what it wrote.
-pub fn succeed(command: &mut Command) -> Result<()> {
-    let label = display(command);
-    let finished = run_with_progress(&label, command)?;
-    ensure!(
-        finished.status.success(),
-        "{}\n`{label}` failed ({})",
-        finished.output.trim_end(),
-        finished.status
-    );
-    Ok(())
 }
 
 /// From now on, Ctrl-C does not end this program, but is noted: whoever asks ends everything in order.

@@ -18,57 +18,11 @@ use crate::{
     schedstat::{self, ThreadTimes},
 };
 
-/// A program that the demo or the tests run, and the Debian package that brings it.
-#[derive(Clone, Copy, Debug)]
-pub struct Program {
-    /// Its name on `PATH`.
-    pub name: &'static str,
-    /// The Debian package.
-    pub package: &'static str,
-}
-
-const PROGRAMS: [Program; 5] = [
-    Program {
-        name: "redis-server",
-        package: "redis-server",
-    },
-    Program {
-        name: "redis-cli",
-        package: "redis-tools",
-    },
-    Program {
-        name: "redis-benchmark",
-        package: "redis-tools",
-    },
-    // What judges the unit, and what the web configuration is tested with.
-    Program {
-        name: "systemd-analyze",
-        package: "systemd",
-    },
-    Program {
-        name: "curl",
-        package: "curl",
-    },
-];
-
 /// How long a server may take to listen; it has nothing to load.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Below the kernel's range for connections (`net.ipv4.ip_local_port_range`), as it is by default.
 const LATER: Range<u16> = 20_000..32_768;
-
-/// The programs that are not on `PATH`.
-pub fn missing_programs() -> Vec<Program> {
-    PROGRAMS
-        .into_iter()
-        .filter(|program| which::which(program.name).is_err())
-        .collect()
-}
-
-/// All the programs, in one line.
-pub fn names() -> String {
-    PROGRAMS.map(|program| program.name).join(", ")
-}
 
 /// A port on the loopback interface that nobody listens on now.
 pub fn free_port() -> Result<u16> {

@@ -9,10 +9,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::debian;
 use tempfile::NamedTempFile;
 
 use crate::{
-    debian,
     owned::{self, Owned},
     redis::{Server, free_port},
 };

@@ -12,13 +12,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::debian;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use super::target::Target;
 use crate::{
-    debian,
     owned::{self, Owned},
     redis::Server,
 };

@@ -1,21 +1,15 @@
-//! A dashboard as its JSON has it, as far as it is drawn.
+//! A panel as the dashboard's JSON describes it, as far as it is drawn.
+
+use std::ops::Range;
 
 use plotters::style::RGBColor;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::{monitor::Series, recording::Recording};
+use crate::{Series, canvas::INK};
 
-/// What is written, and lines in the colour of text.
-pub const INK: RGBColor = RGBColor(36, 41, 46);
-/// For series that have no colour of their own: the beginning of Grafana's palette.
+/// The colours of series that have none of their own: the beginning of Grafana's palette.
 const PALETTE: [&str; 6] = ["green", "yellow", "blue", "orange", "red", "purple"];
-
-#[derive(Deserialize)]
-pub struct Dashboard {
-    pub title: String,
-    pub panels: Vec<Panel>,
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,15 +17,16 @@ pub struct Panel {
     pub title: String,
     #[serde(rename = "type")]
     pub kind: String,
-    pub grid_pos: Place,
+    #[serde(rename = "gridPos")]
+    pub at: Place,
     pub targets: Vec<Target>,
-    pub field_config: FieldConfig,
+    field_config: FieldConfig,
     pub options: Value,
     #[serde(default)]
     pub transformations: Vec<Value>,
 }
 
-/// In cells of a grid of 24 columns.
+/// Where a panel is, in cells of a grid of 24 columns.
 #[derive(Deserialize)]
 pub struct Place {
     pub x: u32,
@@ -40,29 +35,31 @@ pub struct Place {
     pub h: u32,
 }
 
+/// One query.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    pub ref_id: String,
-    pub legend_format: String,
+    #[serde(rename = "refId")]
+    pub letter: String,
+    legend_format: String,
     #[serde(default)]
     pub instant: bool,
 }
 
 #[derive(Deserialize)]
-pub struct FieldConfig {
-    pub defaults: Value,
-    pub overrides: Vec<Override>,
+struct FieldConfig {
+    defaults: Value,
+    overrides: Vec<Override>,
 }
 
 #[derive(Deserialize)]
-pub struct Override {
+struct Override {
     matcher: Value,
     properties: Vec<Value>,
 }
 
 impl Override {
-    /// Whether it is about this field: by its name, or by a pattern such as `.* threads`.
+    /// Returns whether it is about this field, by its name or by a pattern such as `.* threads`.
     fn is_of(&self, field: &str) -> bool {
         let matching = self.matcher["options"].as_str().unwrap_or("");
         match matching.strip_prefix(".*") {
@@ -72,49 +69,41 @@ impl Override {
     }
 }
 
-/// What a panel draws, with where and of what.
+/// A panel and what it shows.
 pub struct Content<'a> {
-    pub dashboard: &'a str,
     pub panel: &'a Panel,
-    pub recording: &'a Recording,
-    /// When bursts began, seconds since 1970.
+    /// The series of all its queries.
+    pub series: Vec<Named<'a>>,
+    /// The time range, in seconds since 1970.
+    pub times: Range<f64>,
+    /// When bursts began, in seconds since 1970.
     pub marks: &'a [f64],
 }
 
-/// A series with its name in the legend.
+/// A series with its name in the legend, and the query that it answers.
 pub struct Named<'a> {
     pub name: String,
     pub series: &'a Series,
+    pub target: &'a Target,
 }
 
-impl Content<'_> {
-    /// The answer to one of its queries.
-    pub fn answer(&self, target: &Target) -> &[Series] {
-        self.recording
-            .answer(self.dashboard, &self.panel.title, &target.ref_id)
-    }
-
-    /// All series of all queries.
-    pub fn series(&self) -> Vec<Named<'_>> {
-        let targets = self.panel.targets.iter();
+impl Panel {
+    /// Returns all series that have points, among the answers to its queries.
+    pub fn series<'a>(&'a self, answer: impl Fn(&str) -> &'a [Series]) -> Vec<Named<'a>> {
+        let targets = self.targets.iter();
         let all = targets.flat_map(|target| {
-            self.answer(target).iter().map(|series| Named {
+            let named = |series| Named {
                 name: legend(&target.legend_format, series),
                 series,
-            })
+                target,
+            };
+            answer(&target.letter).iter().map(named)
         });
         all.filter(|named| !named.series.points.is_empty())
             .collect()
     }
 
-    /// The time range.
-    pub fn times(&self) -> std::ops::Range<f64> {
-        self.recording.start..self.recording.end
-    }
-}
-
-impl Panel {
-    /// A property of a field, such as `custom.fillOpacity`: its override, or what holds for all.
+    /// Returns a property of a field, such as `custom.fillOpacity`: its override, or else the default.
     pub fn property(&self, field: &str, id: &str) -> Option<&Value> {
         let of_field = |one: &&Override| one.is_of(field);
         let overrides = self.field_config.overrides.iter().filter(of_field);
@@ -128,25 +117,25 @@ impl Panel {
             })
     }
 
-    /// A property that is a number.
+    /// Returns a property that is a number.
     pub fn number(&self, field: &str, id: &str) -> Option<f64> {
         self.property(field, id)?.as_f64()
     }
 
-    /// The unit of a field.
+    /// Returns the unit of a field.
     pub fn unit(&self, field: &str) -> &str {
         let unit = self.property(field, "unit").and_then(Value::as_str);
         unit.unwrap_or("none")
     }
 
-    /// The colour of a series, which is the one at `index`.
+    /// Returns the colour of a series, which is the one at `index`.
     pub fn colour(&self, field: &str, index: usize) -> RGBColor {
         let fixed = self.property(field, "color");
         let fixed = fixed.and_then(|colour| colour["fixedColor"].as_str());
         colour(fixed.unwrap_or(PALETTE[index % PALETTE.len()]))
     }
 
-    /// The thresholds of a field, ascending: from which value on, and its colour.
+    /// Returns the thresholds of a field, ascending: the value at which one begins, and its colour.
     pub fn thresholds(&self, field: &str) -> Vec<(Option<f64>, RGBColor)> {
         let steps = self.property(field, "thresholds");
         let steps = steps.and_then(|value| value["steps"].as_array());
@@ -159,17 +148,14 @@ impl Panel {
             .collect()
     }
 
-    /// The colour that the thresholds of a field give a value.
+    /// Returns the colour that the thresholds of a field give a value.
     pub fn threshold_colour(&self, field: &str, value: f64) -> RGBColor {
-        let steps = self.thresholds(field);
-        let reached = steps
-            .iter()
-            .rev()
-            .find(|(from, _)| from.is_none_or(|from| value >= from));
-        reached.map_or(INK, |(_, colour)| *colour)
+        let steps = self.thresholds(field).into_iter().rev();
+        let mut reached = steps.filter(|(from, _)| from.is_none_or(|from| value >= from));
+        reached.next().map_or(INK, |(_, colour)| colour)
     }
 
-    /// The text and colour that a value is mapped to, if it is.
+    /// Returns the text and the colour that a value of a field is mapped to.
     pub fn mapped(&self, field: &str, value: &str) -> Option<(String, RGBColor)> {
         let mappings = self.property(field, "mappings")?.as_array()?;
         let to = mappings
@@ -192,8 +178,8 @@ fn colour(name: &str) -> RGBColor {
     }
 }
 
-/// A legend such as `{{instance}} {{server}}` with the labels of a series; as in Grafana, those that it
-/// has not got are empty.
+/// Fills the labels of a series into a legend such as `{{instance}} {{server}}`. As in Grafana, a label
+/// that it lacks is empty.
 fn legend(format: &str, series: &Series) -> String {
     let mut text = String::new();
     for (index, part) in format.split("{{").enumerate() {

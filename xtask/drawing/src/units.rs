@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// A value in one of Grafana's units, or, as times are, in seconds since 1970 (`time`).
+/// Writes a value in one of Grafana's units, or (`time`) a time in seconds since 1970.
 pub fn text(unit: &str, value: f64) -> String {
     match unit {
         "bytes" => scaled(value, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"]),
@@ -24,7 +24,7 @@ pub fn text(unit: &str, value: f64) -> String {
     }
 }
 
-/// The time of day, UTC, of seconds since 1970.
+/// Writes the time of day, UTC, of seconds since 1970.
 pub fn time_of_day(seconds: f64) -> String {
     time("%T", seconds)
 }
@@ -48,7 +48,7 @@ fn scaled(value: f64, base: f64, units: &[&str]) -> String {
     )
 }
 
-/// Three digits that count, without zeros behind them.
+/// Writes three significant digits, without trailing zeros.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,
@@ -67,7 +67,7 @@ mod tests {
     use super::text;
 
     #[test]
-    fn numbers_as_grafana_writes_them() {
+    fn numbers_are_written_as_grafana_writes_them() {
         for (unit, value, written) in [
             ("bytes", 1536.0, "1.5 KiB"),
             ("bytes", 0.0, "0 B"),

@@ -6,15 +6,20 @@ use anyhow::Result;
 use plotters::prelude::*;
 use serde_json::Value;
 
-use super::{Area, FRAME, empty, font, panel::Content, text_width, units};
+use crate::{
+    canvas::{Area, FRAME, INK, font, text_width},
+    panel::Content,
+    units,
+};
 
-/// Pixels of a row, and of a line of the heading.
+/// The pixels of a row.
 const ROW: i32 = 20;
+/// The pixels of a line of the heading.
 const HEADING: i32 = 14;
-/// Size of the font.
+/// The size of the font.
 const FONT: u32 = 11;
 
-/// What stands in a cell.
+/// The content of a cell.
 #[derive(Clone, PartialEq)]
 enum Cell {
     Text(String),
@@ -25,15 +30,11 @@ type Row = BTreeMap<String, Cell>;
 
 /// Draws the last value of the first series, large.
 pub fn stat(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
-    let series = content.series();
-    let last = series.first().and_then(|named| named.series.points.last());
-    let (text, colour) = match last {
-        Some((_, value)) => (
-            units::text(content.panel.unit(""), *value),
-            content.panel.threshold_colour("", *value),
-        ),
-        None => return empty(area),
-    };
+    let mut series = content.series.iter();
+    let last = series.find_map(|named| named.series.points.last());
+    let value = last.map_or(0.0, |(_, value)| *value);
+    let text = units::text(content.panel.unit(""), value);
+    let colour = content.panel.threshold_colour("", value);
     let (width, height) = area.dim_in_pixel();
     let size = 38;
     let left = (width as i32 - text_width(&text, size) as i32) / 2;
@@ -44,9 +45,6 @@ pub fn stat(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
 /// Draws the rows that Grafana's transformations `merge` and `organize` make of the answers.
 pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     let mut rows = merged(content);
-    if rows.is_empty() {
-        return empty(area);
-    }
     let columns = organized(content, &rows);
     sort(content, &columns, &mut rows);
     let (width, height) = area.dim_in_pixel();
@@ -55,7 +53,7 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         .map(|row| {
             let cell = |(field, title): &(String, String)| match row.get(field) {
                 Some(cell) => shown(content, field, title, cell),
-                None => (String::new(), super::INK),
+                None => (String::new(), INK),
             };
             columns.iter().map(cell).collect()
         })
@@ -85,8 +83,8 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Where columns begin, and the last one ends: each as wide as its longest cell, or word of its
-/// heading, and a share of what is left.
+/// Returns where each column begins, and where the last one ends. A column is as wide as its longest
+/// cell or word of its heading, and has its share of the remaining width.
 fn edges(columns: &[(String, String)], cells: &[Vec<(String, RGBColor)>], width: u32) -> Vec<i32> {
     let needed: Vec<u32> = (0..)
         .zip(columns)
@@ -108,38 +106,35 @@ fn edges(columns: &[(String, String)], cells: &[Vec<(String, RGBColor)>], width:
     edges
 }
 
-/// One row for all answers whose labels, and times, do not contradict each other.
+/// Makes one row of all answers whose labels and times agree.
 fn merged(content: &Content<'_>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
-    for target in &content.panel.targets {
+    for named in &content.series {
         let value_name = match content.panel.targets.len() {
             1 => "Value".to_owned(),
-            _ => format!("Value #{}", target.ref_id),
+            _ => format!("Value #{}", named.target.letter),
         };
-        for series in content.answer(target) {
-            for (time, value) in &series.points {
-                let labels = series.labels.iter();
-                let mut row: Row = labels
-                    .map(|(label, value)| (label.clone(), Cell::Text(value.clone())))
-                    .collect();
-                let time = match target.instant {
-                    true => content.recording.end,
-                    false => *time,
-                };
-                row.insert("Time".to_owned(), Cell::Number(time));
-                let fits = |known: &&mut Row| {
-                    !known.contains_key(&value_name)
-                        && row
-                            .iter()
-                            .all(|(name, cell)| known.get(name).is_none_or(|other| other == cell))
-                };
-                let value = (value_name.clone(), Cell::Number(*value));
-                match rows.iter_mut().find(fits) {
-                    Some(known) => known.extend(row.into_iter().chain([value])),
-                    None => {
-                        row.extend([value]);
-                        rows.push(row);
-                    }
+        for (time, value) in &named.series.points {
+            let labels = named.series.labels.iter();
+            let mut row: Row = labels
+                .map(|(label, value)| (label.clone(), Cell::Text(value.clone())))
+                .collect();
+            let time = match named.target.instant {
+                true => content.times.end,
+                false => *time,
+            };
+            row.insert("Time".to_owned(), Cell::Number(time));
+            let fits = |known: &&mut Row| {
+                let mut cells = row.iter();
+                !known.contains_key(&value_name)
+                    && cells.all(|(name, cell)| known.get(name).is_none_or(|other| other == cell))
+            };
+            let value = (value_name.clone(), Cell::Number(*value));
+            match rows.iter_mut().find(fits) {
+                Some(known) => known.extend(row.into_iter().chain([value])),
+                None => {
+                    row.extend([value]);
+                    rows.push(row);
                 }
             }
         }
@@ -147,7 +142,7 @@ fn merged(content: &Content<'_>) -> Vec<Row> {
     rows
 }
 
-/// Fields and titles of the columns, in their order.
+/// Returns the fields and titles of the columns, in their order.
 fn organized(content: &Content<'_>, rows: &[Row]) -> Vec<(String, String)> {
     let mut steps = content.panel.transformations.iter();
     let options = steps.find(|step| step["id"] == "organize");
@@ -185,7 +180,7 @@ fn sort(content: &Content<'_>, columns: &[(String, String)], rows: &mut [Row]) {
 fn shown(content: &Content<'_>, field: &str, title: &str, cell: &Cell) -> (String, RGBColor) {
     let panel = content.panel;
     let coloured = panel.property(title, "custom.cellOptions").is_some();
-    let plain = super::INK;
+    let plain = INK;
     match cell {
         Cell::Text(text) => panel
             .mapped(title, text)
@@ -205,7 +200,7 @@ fn shown(content: &Content<'_>, field: &str, title: &str, cell: &Cell) -> (Strin
     }
 }
 
-/// A heading in lines that fit.
+/// Breaks a heading into lines that fit.
 fn wrapped(title: &str, width: i32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in title.split(' ') {

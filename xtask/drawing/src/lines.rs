@@ -1,36 +1,32 @@
 //! Time series.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use anyhow::Result;
 use plotters::prelude::*;
 use serde_json::Value;
 
-use super::{
-    AXIS, Area, FRAME,
+use crate::{
     axis::Axis,
-    font, legend,
+    canvas::{AXIS, Area, FRAME, chart, font, legend},
     panel::{Content, Named, Panel},
     units,
 };
 
-/// Seconds between two points from which on there is a gap between them: two scrapes were missed.
+/// Seconds between two points that make a gap: two scrapes were missed.
 const GAP: f64 = 2.5;
-/// Pixels of the legend.
-const LEGEND: u32 = 18;
 
-/// What a line stands on, and its points.
+/// The points of a line: time, the value that the line is stacked on, and their sum.
 type Stacked = Vec<(f64, f64, f64)>;
 
-/// Draws all series as lines, with what the panel says of their colours, dashes and stacking.
+/// Draws all series as lines, with the colours, dashes and stacking of the panel.
 pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
-    let panel = content.panel;
-    let series = content.series();
-    let on_right = |named: &Named<'_>| {
+    let (panel, times) = (content.panel, &content.times);
+    let on_right = |named: &&Named<'_>| {
         let side = panel.property(&named.name, "custom.axisPlacement");
         side.is_some_and(|side| side == "right")
     };
-    let (right, left): (Vec<_>, Vec<_>) = series.iter().partition(|named| on_right(named));
+    let (right, left): (Vec<_>, Vec<_>) = content.series.iter().partition(on_right);
     let unit = panel.unit("");
     let (mut stacked, mut stacked_right) = (stack(panel, &left), stack(panel, &right));
     let range = values(panel, &stacked);
@@ -38,34 +34,19 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         Some(named) => (panel.unit(&named.name), values(panel, &stacked_right)),
         None => (unit, range.clone()),
     };
-    // What has its axis on the right is drawn against the left one.
+    // Lines with their axis on the right are drawn against the left one.
     let scale = range.end / right_range.end;
     for (_, from, to) in stacked_right.iter_mut().flatten() {
         *from *= scale;
         *to *= scale;
     }
     stacked.append(&mut stacked_right);
-    let order: Vec<_> = left.iter().chain(&right).copied().collect();
-    let (_, height) = area.dim_in_pixel();
-    let (plot, below) = area.split_vertically(height - LEGEND);
-    let mut chart = ChartBuilder::on(&plot)
-        .margin_right(12)
-        .margin_top(4)
-        .x_label_area_size(20)
-        .y_label_area_size(AXIS)
-        .right_y_label_area_size(if right.is_empty() { 0 } else { AXIS })
-        .build_cartesian_2d(content.times(), Axis::new(unit, range.clone()))?
-        .set_secondary_coord(content.times(), Axis::new(right_unit, right_range));
-    chart
-        .configure_mesh()
-        .bold_line_style(FRAME)
-        .light_line_style(TRANSPARENT)
-        .axis_style(FRAME)
-        .label_style(font(11))
-        .x_labels(10)
-        .x_label_formatter(&|time| units::time_of_day(*time))
-        .y_label_formatter(&|value| units::text(unit, *value))
-        .draw()?;
+    let order: Vec<_> = left.iter().chain(&right).collect();
+    let room = if right.is_empty() { 0 } else { AXIS };
+    let values = Axis::new(unit, range.clone());
+    let label = |value: &f64| units::text(unit, *value);
+    let (chart, below) = chart(area, times, values, (10, true, room), &label)?;
+    let mut chart = chart.set_secondary_coord(times.clone(), Axis::new(right_unit, right_range));
     let colours: Vec<RGBColor> = (0..)
         .zip(&order)
         .map(|(index, named)| panel.colour(&named.name, index))
@@ -83,31 +64,25 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
                 let outline: Vec<_> = line.clone().chain(base).collect();
                 chart.draw_series([Polygon::new(outline, filling)])?;
             }
-            match (part, dashed) {
-                ([(time, _, value)], _) => {
-                    let dot = Circle::new((*time, *value), 2, colour.filled());
-                    chart.draw_series([dot])?;
-                }
-                (_, true) => {
-                    let style = colour.stroke_width(1);
-                    chart.draw_series(DashedLineSeries::new(line, 8, 6, style))?;
-                }
-                _ => {
-                    let path = PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(2));
-                    chart.draw_series([path])?;
-                }
+            if let [(time, _, value)] = part {
+                chart.draw_series([Circle::new((*time, *value), 2, colour.filled())])?;
+            } else if dashed {
+                let style = colour.stroke_width(1);
+                chart.draw_series(DashedLineSeries::new(line, 8, 6, style))?;
+            } else {
+                let path = PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(2));
+                chart.draw_series([path])?;
             }
         }
     }
     let across = panel.property("", "custom.thresholdsStyle");
     if across.is_some_and(|style| style["mode"] == "dashed") {
         for (value, colour) in panel.thresholds("") {
-            let Some(value) = value.filter(|value| *value < range.end) else {
-                continue;
-            };
-            let ends = [(content.times().start, value), (content.times().end, value)];
-            let style = colour.stroke_width(1);
-            chart.draw_series(DashedLineSeries::new(ends, 4, 4, style))?;
+            if let Some(value) = value.filter(|value| *value < range.end) {
+                let ends = [(times.start, value), (times.end, value)];
+                let style = colour.stroke_width(1);
+                chart.draw_series(DashedLineSeries::new(ends, 4, 4, style))?;
+            }
         }
     }
     for mark in content.marks {
@@ -124,7 +99,7 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     legend(&below, &names.zip(colours).collect::<Vec<_>>())
 }
 
-/// The points of each series, one upon the other where the panel wants that.
+/// Returns the points of each series, stacked where the panel says so.
 fn stack(panel: &Panel, series: &[&Named<'_>]) -> Vec<Stacked> {
     let mut tops: BTreeMap<i64, f64> = BTreeMap::new();
     let mut all = Vec::new();
@@ -145,8 +120,8 @@ fn stack(panel: &Panel, series: &[&Named<'_>]) -> Vec<Stacked> {
     all
 }
 
-/// The range of the axis of values: what the panel says, and else room for all.
-fn values(panel: &Panel, all: &[Stacked]) -> std::ops::Range<f64> {
+/// Returns the range of the axis of values: the panel's own, or else one with room for all.
+fn values(panel: &Panel, all: &[Stacked]) -> Range<f64> {
     let tops = all.iter().flatten().map(|(_, _, to)| *to);
     let most = tops.clone().fold(f64::MIN, f64::max);
     let least = tops.fold(f64::MAX, f64::min);

@@ -1,17 +1,17 @@
-//! An axis of values whose labels are round in their unit: 64 MiB, not 66.7.
+//! An axis of values with labels that are round in their unit: 64 MiB, not 66.7.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-/// A range of values, and where it has labels.
+/// A range of values, and where its labels are.
 pub struct Axis {
     range: Range<f64>,
     ticks: Vec<f64>,
 }
 
 impl Axis {
-    /// For values in one of Grafana's units.
+    /// Makes an axis for values in one of Grafana's units.
     pub fn new(unit: &str, range: Range<f64>) -> Self {
         let ticks = ticks(unit, &range);
         Self { range, ticks }
@@ -36,7 +36,7 @@ impl Ranged for Axis {
     }
 }
 
-/// Where an axis has its labels: at most five or so round values of the unit.
+/// Returns about five round values of the unit, for the labels.
 fn ticks(unit: &str, range: &Range<f64>) -> Vec<f64> {
     let rough = (range.end - range.start) / 5.0;
     let step = match unit {
@@ -50,7 +50,7 @@ fn ticks(unit: &str, range: &Range<f64>) -> Vec<f64> {
     (first..=last).map(|number| number as f64 * step).collect()
 }
 
-/// The next greater of 1, 2 and 5, times a power of ten.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn round(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let digits = [1.0, 2.0, 5.0];
