@@ -1,4 +1,4 @@
-//! One blocking connection: to ask the server, and to fill it.
+//! A blocking connection, which asks the server and fills it.
 
 use std::{
     io::{Read as _, Write as _},
@@ -17,7 +17,7 @@ use crate::{
     workload::Workload,
 };
 
-/// How long one answer may take, also of a server that is saturated or held up.
+/// How long one answer may take, even from a saturated server.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Commands sent at once while filling.
@@ -29,7 +29,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// To the server on this loopback port.
+    /// Connects to the server on this loopback port.
     pub fn connect(port: u16) -> Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
             .context("cannot connect to the redis-server of the lab")?;
@@ -39,7 +39,7 @@ impl Client {
         Ok(Self { stream })
     }
 
-    /// Sends one command and waits for its answer, which must be a string.
+    /// Sends one command and returns its answer, which must be a string.
     pub fn call(&mut self, words: &[&str]) -> Result<String> {
         let words: Vec<_> = words.iter().map(|text| word(text.as_bytes())).collect();
         let mut command = Vec::new();
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Sets `keys` new keys, as if they had been written over time.
+    /// Sets `keys` new keys, with the times to live that keys written over time would have left.
     pub fn fill(&mut self, workload: &mut Workload, keys: u64) -> Result<()> {
         let mut skim = Skim::default();
         let mut piece = [0; 16 * 1024];

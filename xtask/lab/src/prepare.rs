@@ -1,7 +1,7 @@
 //! Before the record begins: a filled server, connected clients, and the rate of the load.
 //!
-//! Machines differ, and so does one machine from hour to hour. The rate is therefore a share of what
-//! the server was just measured to answer below its limit, with the same clients and requests.
+//! Machines differ, and so does one machine from hour to hour. The rate is therefore a share of the capacity that was
+//! just measured below the limit, with the same clients and requests.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -51,7 +51,7 @@ pub struct Ready {
     pub cpu_share: f64,
     /// Requests a second that are to be due.
     pub rate: f64,
-    /// What one key takes of the server's memory, in bytes.
+    /// The size of a key in the server's memory, in bytes.
     pub key_bytes: u64,
 }
 

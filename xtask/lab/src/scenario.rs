@@ -1,10 +1,10 @@
-//! What each scenario asks of the server, and why just that.
+//! The scenarios: how the server is configured and what its clients ask for.
 
 use serde::Serialize;
 
 use crate::{judge::PLAIN, stall::Stall, workload::Mix};
 
-/// What to make happen.
+/// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
     /// The three-phase cycle, several times over
@@ -32,7 +32,7 @@ pub enum Remedy {
     Rate,
 }
 
-/// All that can differ between two runs.
+/// All that may differ between two runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Clients.
@@ -47,13 +47,13 @@ pub struct Parameters {
     pub tenacity: u32,
     /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
     pub samples: u32,
-    /// What is asked.
+    /// The clients' requests.
     pub mix: Mix,
-    /// Requests due, as a share of what the server can answer below its limit.
+    /// Requests due, as a share of the capacity below the limit.
     pub share_of_capacity: f64,
-    /// What the load begins with: used memory, under load, in bytes.
+    /// Used memory at the beginning of the load, in bytes.
     pub filled: u64,
-    /// The main thread made slow.
+    /// When and how the server is made slow.
     pub stall: Option<Stall>,
 }
 

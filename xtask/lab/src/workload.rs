@@ -1,4 +1,4 @@
-//! What the clients ask for: `SET`s of new keys, and `MGET`s of many of the newest ones.
+//! The clients' requests: `SET`s of new keys, and `MGET`s of many of the newest ones.
 
 use anyhow::Result;
 use fastrand::Rng;
@@ -30,7 +30,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Always the same requests for the same mix.
+    /// Begins a workload. It is always the same for the same mix.
     pub fn new(mix: Mix) -> Self {
         Self {
             random: Rng::with_seed(1),
@@ -55,16 +55,15 @@ impl Workload {
         self.set_for(share, output)
     }
 
-    /// Appends a `SET` of a new key, which lives for what would be left to one of those that are
-    /// there when they have been written all the time.
+    /// Appends a `SET` of a new key with the time to live that a key written some time ago would have left.
     pub fn set_earlier(&mut self, output: &mut Vec<u8>) -> Result<()> {
-        // A key that lives long is there longer, and at any time of its life: the rest of lives that
-        // are spread evenly has a density that falls linearly.
+        // A key that lives long is seen more often, at any time of its life. Where lives are spread evenly,
+        // the density of what is left of them falls linearly.
         let share = 1.0 - self.random.f64().sqrt();
         self.set_for(share, output)
     }
 
-    /// A `SET` of a key that lives for this share of the longest life.
+    /// Appends a `SET` of a key that lives for this share of the longest life.
     fn set_for(&mut self, share: f64, output: &mut Vec<u8>) -> Result<()> {
         let key = key(self.keys);
         self.keys += 1;
