@@ -62,7 +62,7 @@ impl Connection {
         while self.under_way.len() < most
             && let Some(due) = self.waiting.pop_front()
         {
-            workload.request(&mut self.output)?;
+            workload.request(&mut self.output);
             self.under_way.push_back(due);
             sent += 1;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_testkit::agent::Program;
 
-use crate::scenario::{Parameters, Scenario};
+use crate::scenario::{Parameters, Scenario, name_of};
 
 /// A run to be made.
 pub struct Plan {
@@ -26,7 +26,7 @@ impl Plan {
     /// Returns the plan of a scenario, watched by `agent`.
     pub fn new(scenario: Scenario, agent: Option<Program>) -> Self {
         Self {
-            name: scenario.name().to_owned(),
+            name: name_of(&scenario),
             parameters: scenario.parameters(),
             rate: None,
             length: Duration::from_secs(scenario.seconds()),

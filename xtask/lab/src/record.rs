@@ -48,6 +48,16 @@ pub struct Run {
     pub port: u16,
     /// The cores of the server and of the lab, where there are enough for both.
     pub cores: Option<Cores>,
+    /// What was measured before the load.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// The server's configuration and its load.
+    pub parameters: Parameters,
+}
+
+/// The server before the load, and the rate that follows from it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Measured {
     /// Replies per second of CPU time of the main thread, when it was as fast as it could be below its limit.
     pub capacity: f64,
     /// That CPU time as a share of the time that passed. Well below 1, others used the server's core or
@@ -57,8 +67,6 @@ pub struct Run {
     pub rate: f64,
     /// The size of a key in the server's memory, in bytes.
     pub key_bytes: u64,
-    /// The rest.
-    pub parameters: Parameters,
 }
 
 /// Something that the lab did.

@@ -17,7 +17,7 @@ use crate::{
     observer::Observer,
     own_core::OwnCore,
     plan::Plan,
-    prepare::{Ready, prepare, start_server},
+    prepare::{prepare, start_server},
     record::{Line, Record, Run},
     summary,
     threads::Threads,
@@ -59,13 +59,7 @@ pub fn carry_out(
     let prepared = prepare(plan, server.port(), clock, &progress, interrupted);
     // Where the server has ended, that is the better reason.
     server.must_be_alive()?;
-    let Ready {
-        generator,
-        capacity,
-        cpu_share,
-        rate,
-        key_bytes,
-    } = prepared?;
+    let (generator, measured) = prepared?;
 
     let run = Run {
         at: clock.now(),
@@ -73,10 +67,7 @@ pub fn carry_out(
         pid: server.pid(),
         port: server.port(),
         cores: cores.cloned(),
-        capacity,
-        cpu_share,
-        rate,
-        key_bytes,
+        measured,
         parameters: plan.parameters.clone(),
     };
     let mut observer = Observer::new(Record::create(&plan.name, run.at)?);

@@ -27,11 +27,11 @@ pub fn heading(run: &Run, record: &Path) -> String {
         ),
         None => "all on one core: nothing here is evidence".to_owned(),
     };
-    let warning = if run.cpu_share < NOT_BUSY {
+    let warning = if run.measured.cpu_share < NOT_BUSY {
         format!(
             "\nwarning        as fast as it could, the server had {:.0} % of its core: something else runs \
              there, or the generator could not ask faster",
-            100.0 * run.cpu_share
+            100.0 * run.measured.cpu_share
         )
     } else {
         String::new()
@@ -49,9 +49,9 @@ pub fn heading(run: &Run, record: &Path) -> String {
         parameters.samples,
         parameters.tenacity,
         count(parameters.connections as f64),
-        count(run.rate),
-        100.0 * run.rate / run.capacity,
-        count(run.capacity),
+        count(run.measured.rate),
+        100.0 * run.measured.rate / run.measured.capacity,
+        count(run.measured.capacity),
         parameters.most_under_way,
         100.0 * mix.set_share,
         mix.value_bytes,
