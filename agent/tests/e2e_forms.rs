@@ -8,12 +8,11 @@
 mod program;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use evictscope_testkit::{agent::Agent, scrape::Scrape};
-use program::Program;
+use program::{Program, compiling};
 
 /// Compilers, forms, levels and flags; each combination is one variant.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
@@ -85,10 +84,7 @@ impl Variant {
     /// Compiles it, and returns `None` where the compiler is absent.
     fn compile(&self, directory: &Path, index: usize) -> anyhow::Result<Option<PathBuf>> {
         let program = directory.join(format!("evict-{index}"));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
-        let compiled = Command::new(self.compiler)
-            .args([self.level, &format!("-DFORM={}", self.form.1), "-o"])
-            .args([&program, &source])
+        let compiled = compiling(self.compiler, self.level, self.form.1, &program)
             .args(self.flags.1)
             .output();
         match compiled {

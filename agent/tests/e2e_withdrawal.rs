@@ -8,12 +8,11 @@
 mod program;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, wait::within};
-use program::Program;
+use anyhow::ensure;
+use evictscope_testkit::{agent::Agent, process, wait::within};
+use program::{Program, compiling};
 
 /// Series that rest on the plan.
 const RESTING_ON_THE_PLAN: [&str; 8] = [
@@ -30,15 +29,10 @@ const RESTING_ON_THE_PLAN: [&str; 8] = [
 /// Compiles the program, so that it breaks an invariant where `breaks` names one.
 fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result<PathBuf> {
     let program = directory.join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
-    let status = Command::new("gcc")
-        .args(["-O2", "-rdynamic", "-DFORM=__attribute__((noinline))"])
-        .args(breaks.map(|breaks| format!("-D{breaks}")))
-        .arg("-o")
-        .args([&program, &source])
-        .status()
-        .context("cannot run gcc")?;
-    ensure!(status.success(), "gcc: {status}");
+    let mut gcc = compiling("gcc", "-O2", "__attribute__((noinline))", &program);
+    gcc.arg("-rdynamic")
+        .args(breaks.map(|breaks| format!("-D{breaks}")));
+    process::answer_of(&mut gcc)?;
     Ok(program)
 }
 
