@@ -1,9 +1,7 @@
-//! The command line, as far as it goes without root.
-
-mod support;
+//! The command line without root.
 
 use anyhow::ensure;
-use support::agent::{evictscope, evictscope_as_nobody};
+use evictscope_testkit::agent::{evictscope, evictscope_without_privileges};
 
 #[test]
 fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
@@ -28,7 +26,7 @@ fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_cannot_be_inspected_is_said_with_exit_1() -> anyhow::Result<()> {
+fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let nonsense = directory.path().join("nonsense");
     std::fs::write(&nonsense, "not an executable at all")?;
@@ -49,7 +47,7 @@ fn what_cannot_be_inspected_is_said_with_exit_1() -> anyhow::Result<()> {
         );
         ensure!(said.contains(named), "{}: {said}", target.display());
     }
-    // An executable, but no Redis: a plan that refuses.
+    // The plan for an executable that is no Redis refuses.
     let output = evictscope().arg("inspect").arg(own).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.code() == Some(1), "{}", output.status);
@@ -60,11 +58,7 @@ fn what_cannot_be_inspected_is_said_with_exit_1() -> anyhow::Result<()> {
 #[test]
 fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
     for arguments in [&["run", "--listen", "127.0.0.1:0"][..], &["check"]] {
-        let command = match nix::unistd::geteuid().is_root() {
-            true => evictscope_as_nobody(),
-            false => evictscope(),
-        };
-        let output = { command }.args(arguments).output()?;
+        let output = evictscope_without_privileges().args(arguments).output()?;
         let said =
             [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         let said = said.concat();
@@ -82,7 +76,7 @@ fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_wrong_configuration_is_said_with_exit_2() -> anyhow::Result<()> {
+fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("config.toml");
     for (text, arguments, code, said) in [
@@ -98,14 +92,14 @@ fn a_wrong_configuration_is_said_with_exit_2() -> anyhow::Result<()> {
             2,
             "line 2, lisen: unknown field",
         ),
-        // Without --check-config too, and before anything else is tried.
+        // Also without --check-config, and before anything else is tried.
         (
             "\nlisen = \"127.0.0.1:1\"\n",
             &[],
             2,
             "line 2, lisen: unknown field",
         ),
-        // The command line wins: an address from a range for documents.
+        // The command line wins. The address is from a range for documentation.
         (
             "listen = \"127.0.0.1:1\"\n",
             &["--listen", "198.51.100.1:9739"],

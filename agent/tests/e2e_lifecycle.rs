@@ -2,19 +2,19 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
-
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use nix::sys::signal::Signal;
-use support::agent::{Agent, evictscope};
-use support::redis::{Redis, copy_to};
-use support::within;
+use evictscope_testkit::{
+    agent::{Agent, evictscope},
+    redis::{self, Redis, copy_to},
+    wait::within,
+};
+use rustix::process::Signal;
 
-/// The bytes of the running server's code at the sites of its plan, and those of its file.
+/// Returns the bytes of the running server's code at the sites of its plan, and the bytes of its file there.
 fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
     let output = evictscope()
         .args(["inspect", "--json", &redis.pid().to_string()])
@@ -46,8 +46,8 @@ fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> anyhow::Result<()> {
-    let mut first = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
+fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
+    let first = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
     let second = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
     let agent = Agent::start(&["--probe-mode", "every-call"])?;
     for redis in [&first, &second] {
@@ -76,14 +76,10 @@ fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> any
         );
     }
 
-    let mut load = first
-        .benchmark(&["-t", "set", "-r", "10000000", "-n", "100000000"])
-        .spawn()?;
+    let load = first.load(&["-t", "set", "-r", "10000000", "-n", "100000000"])?;
     std::thread::sleep(Duration::from_millis(500));
     first.kill()?;
-    // It ends with its server; where it does not, it is ended here.
-    let _ = load.kill();
-    load.wait()?;
+    drop(load);
     within(
         Duration::from_secs(3),
         "the killed server's series are gone",
@@ -100,7 +96,7 @@ fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> any
         .sum("evictscope_eviction_calls_total", &server)?;
     ensure!(
         after - before >= 10_000.0,
-        "the other server's series stand still"
+        "the other server's series do not grow"
     );
     Ok(())
 }
@@ -120,29 +116,31 @@ fn a_server_that_starts_later_is_seen_within_two_seconds() -> anyhow::Result<()>
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
-    // Under a name that no other agent on this host looks for: its probes would stay.
+    // No other agent on this host looks for this name. The probes of such an agent would stay.
     let directory = tempfile::tempdir()?;
     let name = format!("probed-{}", std::process::id());
     let redis = Redis::start_program(copy_to(directory.path(), &name)?, &[])?;
     let only = format!("^{name}$");
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
-        let mut agent = Agent::start(&["--probe-mode", "every-call", "--process-match", &only])?;
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        let agent = Agent::start(&["--probe-mode", "every-call", "--process-match", &only])?;
         agent.wait_for(&redis.name(), Duration::from_secs(3))?;
         let (attached, original) = code_at_sites(&redis)?;
         ensure!(
             attached.iter().all(|byte| *byte == 0xcc),
             "no breakpoints at the sites: {attached:x?}"
         );
-        let (status, took) = agent.end(signal)?;
-        println!("{signal}: {status} after {took:?}");
-        if signal != Signal::SIGKILL {
-            ensure!(status.success(), "{signal}: {status}");
+        let asked = Instant::now();
+        let status = agent.end(signal)?;
+        let took = asked.elapsed();
+        println!("{signal:?}: {status} after {took:?}");
+        if signal != Signal::KILL {
+            ensure!(status.success(), "{signal:?}: {status}");
         }
-        ensure!(took < Duration::from_secs(2), "{signal}: {took:?}");
+        ensure!(took < Duration::from_secs(2), "{signal:?}: {took:?}");
         let (left, _) = code_at_sites(&redis)?;
         ensure!(
             left == original,
-            "{signal} left probes: {left:x?}, the file has {original:x?}"
+            "{signal:?} left probes: {left:x?}, the file has {original:x?}"
         );
         redis.write_keys(1_000)?;
     }
@@ -162,7 +160,7 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
     let mut program = Command::new("unshare");
     program.args(["--mount", "--propagation", "private", "sh", "-c"]).arg(format!(
         "mount -t tmpfs none {hidden} && cp {} {hidden}/redis-server && exec {hidden}/redis-server \"$@\"",
-        support::redis::executable()?.display()
+        redis::executable()?.display()
     ));
     let hidden = Redis::start_program(
         {
@@ -188,8 +186,7 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn in_a_pid_namespace_of_its_own_the_agent_refuses_rather_than_count_nothing() -> anyhow::Result<()>
-{
+fn in_a_pid_namespace_of_its_own_the_agent_refuses_to_run() -> anyhow::Result<()> {
     let output = Command::new("unshare")
         .args(["--fork", "--pid", "--mount-proc", "--kill-child"])
         .arg(evictscope().get_program())
@@ -203,7 +200,7 @@ fn in_a_pid_namespace_of_its_own_the_agent_refuses_rather_than_count_nothing() -
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_port_in_use_is_said_so() -> anyhow::Result<()> {
+fn a_port_in_use_is_named_in_the_error() -> anyhow::Result<()> {
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
     let output = evictscope().args(["run", "--listen", &address]).output()?;

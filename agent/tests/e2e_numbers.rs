@@ -2,17 +2,13 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
-
 use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::ensure;
-use support::agent::Agent;
-use support::redis::Redis;
-use support::within;
+use evictscope_testkit::{agent::Agent, redis::Redis, wait::within};
 
-/// Whether `left` is within 2 % of `right`.
+/// Returns whether `left` is within 2 % of `right`.
 fn close(left: f64, right: f64) -> bool {
     (left - right).abs() <= 0.02 * right.abs()
 }
@@ -27,7 +23,7 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
     agent.wait_for(&name, Duration::from_secs(3))?;
     redis.write_keys(50_000)?;
     let clients: Vec<TcpStream> = (0..500)
-        .map(|_| TcpStream::connect(("127.0.0.1", redis.port)))
+        .map(|_| TcpStream::connect(("127.0.0.1", redis.port())))
         .collect::<Result<_, _>>()?;
     std::thread::sleep(Duration::from_secs(3));
 
@@ -90,14 +86,14 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
             .sum("evictscope_eviction_calls_total", &labels)
     };
     redis.write_keys(100_000)?;
-    // Far below what is used: at tenacity 0 a call gives up after 16 keys, and a timer goes on.
+    // This is far below the used memory. At tenacity 0 a call gives up after 16 keys, and a timer goes on.
     redis.config_set("maxmemory", "40mb")?;
     ensure!(
         results("running")? > 0.0,
         "no call stopped at its time limit"
     );
-    // While the timer goes on, a call that reaches its goal answers `running`, too; when it has
-    // ended, a command that needs to evict a key or two answers `ok`.
+    // While the timer goes on, a call that reaches its goal answers `running`, too. Later, a command that has to evict a
+    // key or two answers `ok`.
     within(Duration::from_secs(30), "a call reaches its goal", || {
         redis.write_keys(1_000)?;
         Ok((results("ok")? > 0.0).then_some(()))
@@ -121,8 +117,8 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The overhead is what `INFO` calls `mem_not_counted_for_evict`: with an append-only file, what is
-/// waiting to be written to it.
+/// The overhead is `mem_not_counted_for_evict` of `INFO`. With an append-only file this is the data that waits to be
+/// written to it.
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_overhead_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
@@ -133,12 +129,8 @@ fn the_overhead_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     agent.wait_for(&name, Duration::from_secs(3))?;
     redis.write_keys(200_000)?;
     let scrape = agent.settled()?;
-    let buckets = scrape.buckets("evictscope_mem_overhead_bytes", &server)?;
-    let all = scrape.count("evictscope_mem_overhead_bytes", &server)?;
-    let none = buckets
-        .iter()
-        .find(|(bound, _)| *bound == 0.0)
-        .map_or(0.0, |(_, count)| *count);
+    let overheads = scrape.histogram("evictscope_mem_overhead_bytes", &server)?;
+    let (all, none) = (overheads.count(), overheads.count_up_to(0.0));
     ensure!(
         all > 10_000.0 && none < all / 2.0,
         "{none} of {all} calls without overhead"

@@ -2,19 +2,15 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
-
-use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use evictscope_testkit::{agent::evictscope, owned::Owned, port::free_port, wait::within};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
-use support::agent::evictscope;
-use support::{free_port, within};
 use tempfile::TempDir;
 
 /// How long a change may take to be in force.
@@ -26,7 +22,7 @@ struct Authority(CertifiedIssuer<'static, KeyPair>);
 impl Authority {
     fn new() -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
-        // By default it would have the name of what it signs, which looks self-signed then.
+        // By default it would have the name of what it signs, which would then look self-signed.
         params.distinguished_name = DistinguishedName::new();
         params
             .distinguished_name
@@ -57,52 +53,39 @@ impl Authority {
     }
 }
 
-/// An agent with a web configuration; ends when it is dropped.
+/// An agent with a web configuration.
 struct Agent {
-    child: Child,
+    process: Owned,
     port: u16,
     directory: TempDir,
 }
 
 impl Agent {
-    /// Starts one in a directory that `prepare` fills; the configuration is `web.yml` there.
+    /// Starts an agent in a directory that `prepare` fills. The configuration is `web.yml` there.
     fn start(prepare: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<Self> {
         let (directory, port) = (tempfile::tempdir()?, free_port()?);
         prepare(directory.path())?;
-        let log = File::create(directory.path().join("log"))?;
-        let child = evictscope()
-            .args([
-                "run",
-                "--listen",
-                &format!("127.0.0.1:{port}"),
-                "--web-config",
-            ])
-            .arg(directory.path().join("web.yml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()?;
-        let mut agent = Self {
-            child,
+        let listen = format!("127.0.0.1:{port}");
+        let process = Owned::start(
+            evictscope()
+                .args(["run", "--listen", &listen, "--web-config"])
+                .arg(directory.path().join("web.yml")),
+        )?;
+        process.until(Duration::from_secs(10), "the agent serves", || {
+            Ok(process.log()?.contains("serving http").then_some(()))
+        })?;
+        Ok(Self {
+            process,
             port,
             directory,
-        };
-        within(Duration::from_secs(10), "the agent serves", || {
-            let ended = agent.child.try_wait()?;
-            ensure!(ended.is_none(), "evictscope ended: {}", agent.log()?);
-            Ok(agent.log()?.contains("serving http").then_some(()))
-        })?;
-        Ok(agent)
+        })
     }
 
     fn write(&self, text: &str) -> anyhow::Result<()> {
         Ok(std::fs::write(self.directory.path().join("web.yml"), text)?)
     }
 
-    fn log(&self) -> anyhow::Result<String> {
-        Ok(std::fs::read_to_string(self.directory.path().join("log"))?)
-    }
-
-    /// The status that curl gets for /metrics; 0 where there is no answer.
+    /// Returns the status that curl gets for /metrics, or 0 without an answer.
     fn status(&self, scheme: &str, options: &[&str]) -> anyhow::Result<u16> {
         let output = Command::new("curl")
             .current_dir(self.directory.path())
@@ -131,16 +114,8 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
-/// As `htpasswd -nbBC 10 alice secret` writes it, but for the hash.
+/// The line that `htpasswd -nbBC 10 alice secret` writes, but for the hash.
 const USERS: &str = "basic_auth_users:\n  alice: $2y$10$ALICE\n";
 
 fn users() -> anyhow::Result<String> {
@@ -150,7 +125,7 @@ fn users() -> anyhow::Result<String> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
+fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
     let (authority, other) = (Authority::new()?, Authority::new()?);
     let users = users()?;
     let agent = Agent::start(|directory| {
@@ -218,21 +193,19 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
 
-    // A file that is wrong changes nothing, and its reason is said once.
+    // A wrong file changes nothing, and is logged once.
     agent.write(&format!("{TLS}basic_auth_users:\n  alice: secret\n"))?;
     within(NOTICED, "the wrong file is noticed", || {
-        Ok(agent
-            .log()?
-            .contains("alice: not a bcrypt hash")
-            .then_some(()))
+        let log = agent.process.log()?;
+        Ok(log.contains("alice: not a bcrypt hash").then_some(()))
     })?;
     std::thread::sleep(NOTICED);
-    let log = agent.log()?;
+    let log = agent.process.log()?;
     ensure!(log.matches("stays in force").count() == 1, "{log}");
     ensure!(agent.status("https", &alice)? == 200);
     ensure!(agent.status("https", &trusting)? == 401);
 
-    // Another certificate, from another authority, without a restart.
+    // Another certificate from another authority is used without a restart.
     agent.write(&format!("{TLS}{users}"))?;
     other.issue(agent.directory.path(), "server", "localhost")?;
     agent.becomes(
@@ -242,7 +215,7 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
     )?;
     ensure!(agent.status("https", &alice)? == 0);
 
-    // No users, then no TLS either.
+    // Without users no password is needed. Without TLS, http serves.
     agent.write(TLS)?;
     agent.becomes(200, "https", &["--cacert", "other.crt"])?;
     agent.write("")?;
@@ -252,7 +225,7 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn clients_show_a_certificate_and_speak_a_new_tls() -> anyhow::Result<()> {
+fn clients_must_show_a_certificate_and_speak_a_new_tls() -> anyhow::Result<()> {
     let (authority, other) = (Authority::new()?, Authority::new()?);
     let agent = Agent::start(|directory| {
         authority.write(directory, "authority")?;

@@ -5,15 +5,15 @@
 //! its symbols and its debug information; and a plan for the same file without either must say the
 //! same, or less.
 
-mod support;
+#[path = "support/dwarf.rs"]
+mod dwarf;
 
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use evictscope_testkit::{agent::evictscope, servers};
 use object::{Object as _, ObjectSymbol as _};
 use serde_json::Value;
-use support::agent::evictscope;
-use support::{dwarf, servers};
 
 #[test]
 fn debian_redis_7_0_15() -> anyhow::Result<()> {

@@ -6,7 +6,6 @@
 
 #[path = "../fuzz/mutation.rs"]
 mod mutation;
-mod support;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -15,8 +14,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use evictscope_testkit::servers;
 use mutation::Base;
-use support::servers;
 
 /// How long an answer may take.
 const SECONDS: Duration = Duration::from_secs(5);

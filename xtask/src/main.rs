@@ -1,27 +1,19 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `dashboards`, `package`, `test`), and one
-//! per topic that tasks share.
+//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`, `drawing`, and
+//! `testkit`, which starts and reads everything.
 //! `setup` and the testkit's `debian` name everything that the tasks need on the machine.
 
-mod agent;
 mod bench;
 mod build;
 mod dashboards;
 mod demo;
 mod fuzz;
-mod histogram;
 mod lab;
-mod owned;
 mod package;
-mod process;
-mod redis;
-mod schedstat;
-mod scrape;
 mod servers;
 mod setup;
 mod test;
-mod workspace;
 
 use std::process::ExitCode;
 
@@ -46,11 +38,11 @@ enum Task {
     Demo,
     /// Set up, build, and measure what watching a redis-server costs it (needs root)
     #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(evictscope_bench::Bench),
     /// Damage executables and plan for them, with libFuzzer
     Fuzz(fuzz::Arguments),
     /// Make the eviction-burst cycle happen on a throw-away redis-server, and record it
-    Lab(lab::Arguments),
+    Lab(evictscope_lab::Arguments),
     /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
     Dashboards(dashboards::Arguments),
     /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials

@@ -10,9 +10,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow};
+use evictscope_lab::Client;
 use evictscope_testkit::redis::Redis;
-
-use crate::lab::Client;
 
 /// Its limit.
 const MAXMEMORY: &str = "16mb";

@@ -9,19 +9,18 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_lab::{Onlooker, cycles_before};
 use evictscope_testkit::{
+    agent::Program,
+    clock::unix_time,
     process,
-    prometheus::{Prometheus, SCRAPE_INTERVAL, unix_time},
+    prometheus::{Prometheus, SCRAPE_INTERVAL},
+    redis::Redis,
     service::Installed,
     workspace,
 };
 
 use super::{answers, calm::Calm, expected::FIRING, folders, growing::Growing, recording, rules};
-use crate::{
-    agent::Program,
-    lab::{self, Onlooker},
-    redis::Server,
-};
 
 /// The number of bursts after which all of [`FIRING`] fire.
 const BURSTS: usize = 2;
@@ -79,7 +78,7 @@ pub fn run(subject: Subject) -> Result<()> {
         subject,
         stage: None,
     };
-    lab::cycles_before(&mut proof, agent, BURSTS, &interrupted)
+    cycles_before(&mut proof, agent, BURSTS, &interrupted)
 }
 
 struct Proof {
@@ -107,7 +106,7 @@ impl Onlooker for Proof {
         Ok(())
     }
 
-    fn ask(&mut self, server: &Server, agent: u32, interrupted: &AtomicBool) -> Result<()> {
+    fn ask(&mut self, server: &Redis, agent: u32, interrupted: &AtomicBool) -> Result<()> {
         let stage = self.stage.take().context("the lab has not begun")?;
         if let Program::Installed(installed) = &self.subject.agent {
             installed

@@ -5,7 +5,8 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context as _, Result};
 use evictscope_drawing::Recording;
 use evictscope_testkit::{
-    prometheus::{JOB, Prometheus, Series, unix_time},
+    clock::unix_time,
+    prometheus::{JOB, Prometheus, Series},
     workspace,
 };
 

@@ -130,6 +130,18 @@ impl Agent {
         self.scrape()
     }
 
+    /// Returns what /metrics says about one server now.
+    pub fn reading(&self, redis: &Redis) -> Result<Scrape> {
+        Ok(self.scrape()?.of_server(redis.port(), redis.pid()))
+    }
+
+    /// Waits until it watches a server, 15 s at most.
+    pub fn watches(&self, redis: &Redis) -> Result<()> {
+        let is_seen = || Ok((!self.reading(redis)?.is_empty()).then_some(()));
+        self.process
+            .until(START_TIMEOUT, "evictscope shows the server", is_seen)
+    }
+
     /// Returns the server's finished bursts, the oldest first.
     pub fn bursts(&self, redis: &Redis) -> Result<Vec<Burst>> {
         let all = Burst::all(&self.get("/api/v1/bursts")?)?;

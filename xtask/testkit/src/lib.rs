@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod burst;
+pub mod clock;
 pub mod cores;
 pub mod debian;
 pub mod histogram;

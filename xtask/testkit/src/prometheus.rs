@@ -5,7 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{http::Http, owned::Owned, port::free_port};
+use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port};
 
 /// From one scrape to the next, and from one evaluation of the rules to the next: an operator's 15 s
 /// would be too slow for a test.
@@ -22,7 +22,7 @@ pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
 
-/// What rules say where they want a slower pace than the others.
+/// How a group of rules asks for a slower pace than the others.
 const SLOWER: &str = "interval: 1m";
 
 /// How long it may take until it is ready.
@@ -189,12 +189,6 @@ impl Prometheus {
         );
         answer.data.context("prometheus answers without data")
     }
-}
-
-/// Returns the time now in seconds since 1970.
-pub fn unix_time() -> Result<f64> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    Ok(now.context("the clock is set before 1970")?.as_secs_f64())
 }
 
 /// Copies a rule file and lets all its groups be evaluated at the pace of the test.

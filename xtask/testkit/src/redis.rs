@@ -6,7 +6,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     time::Duration,
 };
 
@@ -132,23 +132,22 @@ impl Redis {
     pub fn benchmark(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("redis-benchmark");
         command
-            .args(["-p", &self.port.to_string()])
-            .args(arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .args(["-p", &self.port.to_string(), "-q"])
+            .args(arguments);
         command
+    }
+
+    /// Starts a redis-benchmark of this server, which is killed when the result is dropped.
+    pub fn load(&self, arguments: &[&str]) -> Result<Owned> {
+        Owned::start(&mut self.benchmark(arguments))
     }
 
     /// Writes `requests` random keys of 500 bytes, so that the server has to evict.
     pub fn write_keys(&self, requests: u32) -> Result<()> {
         let requests = requests.to_string();
-        let status = self
-            .benchmark(&[
-                "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", &requests,
-            ])
-            .status()
-            .context("cannot run redis-benchmark; `cargo xtask setup` installs it")?;
-        ensure!(status.success(), "redis-benchmark: {status}");
+        process::answer_of(&mut self.benchmark(&[
+            "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", &requests,
+        ]))?;
         Ok(())
     }
 

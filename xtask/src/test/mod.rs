@@ -1,0 +1,254 @@
+//! `cargo xtask test`: everything that CI runs.
+
+mod report;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, ExitStatus},
+};
+
+use anyhow::{Context as _, Result};
+use evictscope_testkit::{process, workspace};
+
+use self::report::{Outcome, Report};
+use crate::{
+    dashboards, fuzz, package,
+    setup::{self, Voice},
+};
+
+const EBPF: &str = "evictscope-ebpf";
+
+/// Runs every step, also after one that failed, and prints a summary.
+pub fn run() -> Result<ExitCode> {
+    let mut report = Report::default();
+    report.step("set-up", || {
+        setup::run(Voice::Full)?;
+        Ok(Outcome::Passed)
+    });
+    report.step("format", || match missing_tool("fmt") {
+        Some(reason) => Ok(Outcome::Skipped(reason)),
+        None => cargo(&["fmt", "--all", "--check"]),
+    });
+    report.step("clippy", || {
+        clippy(&["--workspace", "--exclude", EBPF], &[])
+    });
+    // In one build with the others, the panic handler of the BPF programs would be the second, beside std's. And on a
+    // host target, a program without std has to be told that nothing unwinds.
+    report.step("clippy, BPF programs", || {
+        clippy(
+            &["--package", EBPF],
+            &[("CARGO_PROFILE_DEV_PANIC", "abort")],
+        )
+    });
+    report.step("documentation", || {
+        documentation(&["--workspace", "--exclude", EBPF])
+    });
+    report.step("documentation, BPF programs", || {
+        documentation(&["--package", EBPF])
+    });
+    report.step("release build", || cargo(&["build", "--release"]));
+    report.step("tests", || {
+        cargo(&["test", "--workspace", "--exclude", EBPF])
+    });
+    report.step("tests, BPF programs", || {
+        cargo(&["test", "--package", EBPF, "--lib"])
+    });
+    // These take one core for a minute. No step beside them is judged by its time, but for the 5 s of a plan, of which
+    // the plans for 38 real builds took 0.12 s at most.
+    let fuzzing = report.begin("fuzzing for a minute", fuzz);
+    let packing = report.begin("package", pack);
+    // Its bounds hold for the release build.
+    report.step("tests of untrusted files", || {
+        cargo(&[
+            "test",
+            "--release",
+            "--package",
+            "evictscope",
+            "--test",
+            "untrusted",
+        ])
+    });
+    let waiting = report.begin("end-to-end tests that wait", end_to_end_that_wait);
+    report.step("end-to-end tests, untimed", || {
+        end_to_end(|name| UNTIMED.contains(&name))
+    });
+    report.end(waiting);
+    report.end(packing);
+    report.end(fuzzing);
+    report.step("dashboards and rules", || match dashboards::missing() {
+        Some(reason) => Ok(Outcome::Skipped(reason)),
+        None => dashboards::check().map(|()| Outcome::Passed),
+    });
+    report.step("end-to-end tests", || {
+        end_to_end(|name| !UNTIMED.contains(&name) && !WAITING.contains(&name))
+    });
+    report.step("from the package to the alert", sequence);
+    Ok(report.close())
+}
+
+/// Fuzzes in a process of its own, with a lower priority than the steps beside it.
+fn fuzz() -> Result<Outcome> {
+    if let Some(reason) = fuzz::missing() {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let mut command = Command::new("nice");
+    command
+        .arg(this_program()?)
+        .args(["fuzz", "--seconds", "60"]);
+    let said = process::answer_of(&mut command)?;
+    Ok(Outcome::Said(said.trim_end().to_owned()))
+}
+
+/// Packs in a process of its own, and makes the root in which the package is installed.
+fn pack() -> Result<Outcome> {
+    if let Some(reason) = package::missing() {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let mut command = Command::new("nice");
+    command.arg(this_program()?).arg("package");
+    let said = process::answer_of(&mut command)?;
+    package::provide_root()?;
+    Ok(Outcome::Said(said.trim_end().to_owned()))
+}
+
+/// The end-to-end tests that compare counts and sums, which are the same on a busy machine.
+const UNTIMED: [&str; 2] = ["e2e_builds", "e2e_forms"];
+
+/// The end-to-end tests that mostly wait: for a changed file to be noticed, some seconds each time.
+const WAITING: [&str; 1] = ["e2e_web"];
+
+/// Runs the end-to-end tests with `wanted` names, where this machine can load BPF programs. A plain `cargo test` ignores
+/// them, because it must pass on any machine.
+fn end_to_end(wanted: impl Fn(&str) -> bool) -> Result<Outcome> {
+    match cannot_run_end_to_end()? {
+        Some(reason) => Ok(Outcome::Skipped(reason)),
+        None => outcome(&mut end_to_end_command(wanted)?),
+    }
+}
+
+/// Runs those that wait, and prints nothing until they end.
+fn end_to_end_that_wait() -> Result<Outcome> {
+    if let Some(reason) = cannot_run_end_to_end()? {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let mut command = end_to_end_command(|name| WAITING.contains(&name))?;
+    let output = command.output().context("cannot run cargo")?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    Ok(ended(&process::display(&command), &said, output.status))
+}
+
+fn end_to_end_command(wanted: impl Fn(&str) -> bool) -> Result<Command> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--release", "--package", "evictscope"]);
+    for file in workspace::files_ending(&workspace::root().join("agent/tests"), "rs")? {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        if name.starts_with("e2e_") && wanted(&name) {
+            command.args(["--test", &name]);
+        }
+    }
+    command
+        .arg("--")
+        // One at a time, because they compare rates and start servers that fill the machine.
+        .args(["--include-ignored", "--test-threads=1"]);
+    Ok(command)
+}
+
+/// Tries the package out: installs it, compares the installed agent with the lab's record of bursts, asks a Prometheus
+/// all that the installed dashboards and rules ask, and purges the package. This is a process of its own, because the
+/// lab pins itself to a core.
+fn sequence() -> Result<Outcome> {
+    if let Some(reason) = cannot_run_end_to_end()? {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let Some(reason) = package::missing() else {
+        return outcome(Command::new(this_program()?).args(["package", "--try-out", "--packed"]));
+    };
+    match outcome(Command::new(this_program()?).args(["lab", "burst", "--cycles", "1", "--agent"]))?
+    {
+        Outcome::Passed => Ok(Outcome::Skipped(format!(
+            "the agent and the lab's record agree, but the package could not be tried out: {reason}"
+        ))),
+        other => Ok(other),
+    }
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot tell which program this is")
+}
+
+/// Returns why end-to-end tests cannot run here, if they cannot.
+fn cannot_run_end_to_end() -> Result<Option<String>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Some("they need root".to_owned()));
+    }
+    cannot_run(&workspace::agent_binary()?)
+}
+
+/// Returns why the agent cannot run on this machine by its own `check`, if it cannot.
+fn cannot_run(binary: &Path) -> Result<Option<String>> {
+    let mut command = Command::new(binary);
+    command.arg("check");
+    let finished = process::run_with_progress("evictscope check", &mut command)
+        .context("the release build left no agent to check this machine with")?;
+    Ok((!finished.status.success()).then(|| {
+        format!(
+            "`evictscope check` says that it cannot run here:\n{}",
+            finished.output.trim_end()
+        )
+    }))
+}
+
+fn clippy(packages: &[&str], environment: &[(&str, &str)]) -> Result<Outcome> {
+    if let Some(reason) = missing_tool("clippy") {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let mut command = workspace::cargo();
+    command
+        .envs(environment.iter().copied())
+        .arg("clippy")
+        .args(packages)
+        .args(["--all-targets", "--", "-Dwarnings"]);
+    outcome(&mut command)
+}
+
+/// Returns why this subcommand of cargo cannot run, if it is not installed.
+fn missing_tool(name: &str) -> Option<String> {
+    process::answer_of(workspace::cargo().args([name, "--version"])).err()?;
+    Some(format!(
+        "there is no `cargo {name}`: get it with `rustup component add rustfmt clippy`, or from \
+         Debian's packages rustfmt-web and rust-web-clippy"
+    ))
+}
+
+fn documentation(packages: &[&str]) -> Result<Outcome> {
+    let mut command = workspace::cargo();
+    command
+        .env("RUSTDOCFLAGS", "-Dwarnings")
+        .args(["doc", "--no-deps"])
+        .args(packages);
+    outcome(&mut command)
+}
+
+fn cargo(arguments: &[&str]) -> Result<Outcome> {
+    outcome(workspace::cargo().args(arguments))
+}
+
+fn outcome(command: &mut Command) -> Result<Outcome> {
+    let words = process::display(command);
+    let label = words
+        .split_whitespace()
+        .take(3)
+        .collect::<Vec<_>>()
+        .join(" ");
+    let finished = process::run_with_progress(&label, command)?;
+    Ok(ended(&words, &finished.output, finished.status))
+}
+
+/// Returns the outcome of a command that ended so.
+fn ended(command: &str, output: &str, status: ExitStatus) -> Outcome {
+    match status.success() {
+        true => Outcome::Passed,
+        false => Outcome::Failed(format!("$ {command}\n{}\n{status}", output.trim_end())),
+    }
+}
