@@ -116,16 +116,19 @@ func agent() *dashboard.DashboardBuilder {
 		Span(halfWidth).
 		Thresholds(thresholds(green, step{256 << 20, orange})))
 
-	made.WithPanel(lines("File descriptors and threads",
-		"Each probe of each server takes a descriptor. Thresholds on the share of the limit: 80 % orange, 95 % red.",
+	made.WithPanel(lines("File descriptors",
+		"Open descriptors as a share of the limit. Each probe of each server takes one. Thresholds: 80 % orange, 95 % red.",
 		"percentunit",
-		query("A", allAgents, "process_open_fds{LABELS} / process_max_fds{LABELS}", "{{instance}} descriptors of the limit"),
-		query("B", allAgents, "process_threads{LABELS}", "{{instance}} threads")).
+		query("A", allAgents, "process_open_fds{LABELS} / process_max_fds{LABELS}", "{{instance}}")).
 		Span(halfWidth).
-		Thresholds(thresholds(green, step{0.8, orange}, step{0.95, red})).
-		OverrideByRegexp(".* threads", []dashboard.DynamicConfigValue{
-			property("unit", "none"), property("custom.axisPlacement", "right"),
-		}))
+		Thresholds(thresholds(green, step{0.8, orange}, step{0.95, red})))
+
+	made.WithPanel(lines("Threads",
+		"Threads of each agent. When probes are removed, there is one for each server. Threshold: 1,024, the limit of the unit.",
+		"none",
+		query("A", allAgents, "process_threads{LABELS}", "{{instance}}")).
+		Span(halfWidth).
+		Thresholds(thresholds(green, step{1024, red})))
 
 	made.WithPanel(rows("Agents",
 		"Agents that are up, with their version and start. No threshold, because versions may differ during a roll-out.",
@@ -139,7 +142,6 @@ func agent() *dashboard.DashboardBuilder {
 		[]string{"Time", "Value #A"},
 		now("A", "max by (job, instance, version) (evictscope_build_info{LABELS})"),
 		tableQuery("B", allAgents, "max by (job, instance) (process_start_time_seconds{LABELS}) * 1000").Instant(),
-		tableQuery("C", allAgents, "max by (job, instance) (process_virtual_memory_bytes{LABELS})").Instant()).
-		Span(halfWidth))
+		tableQuery("C", allAgents, "max by (job, instance) (process_virtual_memory_bytes{LABELS})").Instant()))
 	return made
 }
