@@ -1,9 +1,8 @@
-//! `cargo xtask fuzz`: damaged executables for the planning of probes, as long as one likes.
+//! `cargo xtask fuzz`: plans for damaged executables.
 //!
-//! `agent/plan/fuzz` is laid out for cargo-fuzz, which wants a nightly compiler for its sanitizers. The
-//! agent has no unsafe code there, so none are used here: the target is built by the stable compiler
-//! with the same instrumentation, and libFuzzer runs it. Whatever it finds interesting is kept under
-//! `target/fuzz`, and is where the next run begins.
+//! `agent/plan/fuzz` is laid out for cargo-fuzz, whose sanitizers need a nightly compiler. The planning has no unsafe code
+//! and needs no sanitizer, so the stable compiler builds the target here with the same instrumentation, and libFuzzer
+//! runs it. Interesting inputs are kept in `target/fuzz`, where the next run begins.
 
 use std::{
     fs,
@@ -14,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{process, workspace};
 
-/// What cargo-fuzz gives to rustc, but for the sanitizer.
+/// The options of cargo-fuzz for rustc, without the sanitizer.
 const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -23,19 +22,19 @@ const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 \
     -Ccodegen-units=1 --cfg fuzzing";
 
-/// How the small executables are compiled: each level, and the calculation called or inlined.
+/// The small executables are compiled at each level, with the calculation called and inlined.
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
 const FORMS: [&str; 2] = [
     "__attribute__((noinline))",
     "static inline __attribute__((always_inline))",
 ];
 
-/// Changes of a server that are tried in one run: as many as fit into this many bytes of script.
+/// The longest script of changes to a server, in bytes.
 const SCRIPT_BYTES: u32 = 512;
-/// What planning may take, and what the damaged file and the instrumentation take besides, MiB.
+/// The memory for planning, and for the damaged file and the instrumentation beside it, in MiB.
 const MEMORY: u32 = 256 + 128;
-/// A single plan may not take longer, in seconds: four times the limit, as the instrumentation slows
-/// it down, and the machine has other things to do.
+/// The longest time for a plan, in seconds: four times the limit, because the instrumentation slows it down and the
+/// machine has other work.
 const TIMEOUT: u32 = 20;
 
 /// How long to fuzz.
@@ -46,7 +45,7 @@ pub struct Arguments {
     seconds: u32,
 }
 
-/// Why it cannot run here, if it cannot.
+/// Returns why it cannot run here, if it cannot.
 pub fn missing() -> Option<String> {
     ["cc", "c++"]
         .into_iter()
@@ -121,7 +120,7 @@ fn build(directory: &Path) -> Result<PathBuf> {
     Ok(build.join(host).join("release/plan"))
 }
 
-/// The executables to damage: small ones with the structure of a server, and Debian's server.
+/// Writes the executables to damage: small ones with the structure of a server, and Debian's server.
 fn write_bases(directory: &Path) -> Result<usize> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -146,7 +145,7 @@ fn write_bases(directory: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// Each base as it is, and one that is no base.
+/// Writes a seed for each base as it is, and one for a base that does not exist.
 fn write_seeds(directory: &Path, bases: usize) -> Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -158,7 +157,7 @@ fn write_seeds(directory: &Path, bases: usize) -> Result<()> {
     Ok(())
 }
 
-/// What a failed run has to say stands at its end.
+/// Returns the end of the output, where a failed run says why.
 fn tail(output: &str) -> String {
     let lines: Vec<&str> = output.trim_end().lines().collect();
     lines[lines.len().saturating_sub(60)..].join("\n")
