@@ -10,8 +10,8 @@ use crate::elf::image::{Image, ImageError};
 use crate::flow::execute::Execution;
 use crate::flow::reach::Reach;
 use crate::flow::value::Value;
-use crate::members::{self, ConfigTable, KnownLayout, NoLayout, ServerFacts};
-use crate::names::{self, Identity, Server, Texts};
+use crate::members::{self, ConfigTable, KnownLayout, NoLayout, Server, ServerFacts};
+use crate::names::{self, Identity, Texts};
 use crate::plan::{
     Confidence, Counters, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Site, Sites,
     VariablePlan, variable_name,
@@ -366,7 +366,7 @@ impl Planner<'_, '_> {
                 size: symbol.size,
                 is_exact: true,
             }),
-            None => names::server(self.image, config, &identity, &mut |range| {
+            None => members::server(self.image, config, &identity, &mut |range| {
                 members::incremented_member(execution, range)
             }),
         };

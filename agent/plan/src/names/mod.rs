@@ -2,12 +2,11 @@
 //!
 //! [`frames`] has the bounds of all functions. [`texts`] tells which of them mention certain texts,
 //! by the [`references`] in their code. From that follow the [`eviction_call()`], the functions that
-//! do [`not_return`], and product and version ([`identity()`]). [`server()`] finds the global without a
-//! name. Where a symbol answers too, both must agree.
+//! do [`not_return`], and product and version ([`identity()`]). Where a symbol answers too, both must
+//! agree.
 
 mod identity;
 mod not_return;
-mod server;
 mod texts;
 
 #[cfg(test)]
@@ -16,7 +15,6 @@ mod tests;
 use crate::elf::image::Image;
 
 pub use identity::{Identity, identity};
-pub use server::{Server, server};
 pub use texts::Texts;
 
 /// Names the functions that the texts name and no symbol does, and returns the texts.

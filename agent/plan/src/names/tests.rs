@@ -9,12 +9,11 @@ use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
 
 use crate::elf::image::Image;
-use crate::members::{self, ConfigTable};
+use crate::members::{self, ConfigTable, server};
 use crate::plan;
 use crate::plan::ProbePlan;
 
 use super::identity::Identity;
-use super::server;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 const PROGRAM: &str = "#include \"evict.c\"\n";
