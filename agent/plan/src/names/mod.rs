@@ -17,13 +17,10 @@ use crate::elf::image::Image;
 pub use identity::{Identity, identity};
 pub use texts::Texts;
 
-/// Names the functions that the texts name and no symbol does, and returns the texts.
-pub fn find(image: &mut Image<'_>) -> Texts {
-    let needed = [
-        &[crate::traced::eviction::entry::TEXT][..],
-        &not_return::TEXTS,
-        &identity::TEXTS,
-    ];
+/// Names the functions that the texts name and no symbol does, and returns the texts: those that are
+/// needed for it, and those that are `wanted` besides.
+pub fn find(image: &mut Image<'_>, wanted: &[&'static str]) -> Texts {
+    let needed = [wanted, &not_return::TEXTS, &identity::TEXTS];
     let texts = Texts::find(image, &needed.concat());
     not_return::name_functions(image, &texts);
     texts
