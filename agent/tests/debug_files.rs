@@ -19,7 +19,7 @@ struct Stripped {
 
 /// Compiles the program with the structure of Redis; `None` where a tool is missing.
 fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
     let source = source.to_str().context("a path that is no text")?;
     let whole = format!("whole{level}");
     for command in [

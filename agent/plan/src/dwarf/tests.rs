@@ -10,7 +10,7 @@ use super::{Asked, DebugInfo, DwarfError, read};
 use crate::plan::{Confidence, Method, ProbePlan};
 use crate::{DebugFileNames, plan};
 
-const SOURCE: &str = include_str!("../../../tests/fixtures/evict.c");
+const SOURCE: &str = include_str!("../../tests/fixtures/evict.c");
 const CALLED: &str = "__attribute__((noinline))";
 const INLINED: &str = "__attribute__((always_inline))inline static";
 const EVICTION: Asked<'static> = Asked {
