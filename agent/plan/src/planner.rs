@@ -6,12 +6,13 @@ use iced_x86::{Formatter as _, GasFormatter, Instruction};
 use crate::code::emulation;
 use crate::code::graph::FunctionCode;
 use crate::dwarf::{self, DebugInfo};
-use crate::elf::image::{Image, ImageError};
-use crate::flow::execute::Execution;
+use crate::elf::error::ElfError;
+use crate::elf::image::Image;
+use crate::flow::execution::Execution;
 use crate::flow::reach::Reach;
 use crate::flow::value::Value;
-use crate::members::{self, ConfigTable, KnownLayout, NoLayout, ServerFacts};
-use crate::names::{self, Identity, Server, Texts};
+use crate::members::{self, ConfigTable, KnownLayout, NoLayout, Server, ServerFacts};
+use crate::names::{self, Identity, Texts};
 use crate::plan::{
     Confidence, Counters, DoneSite, Function, MemberPlan, Method, ProbePlan, Recipe, Site, Sites,
     VariablePlan, variable_name,
@@ -34,12 +35,12 @@ const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 /// # Errors
 ///
 /// Where `data` is not an x86-64 ELF executable.
-pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ImageError> {
+pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ElfError> {
     let mut image = Image::parse(data)?;
     if let Some(debug) = debug {
         image.add_symbols_of(debug)?;
     }
-    let texts = names::find(&mut image);
+    let texts = names::find(&mut image, &[entry::TEXT]);
     let mut planner = Planner {
         image: &image,
         texts: &texts,
@@ -366,7 +367,7 @@ impl Planner<'_, '_> {
                 size: symbol.size,
                 is_exact: true,
             }),
-            None => names::server(self.image, config, &identity, &mut |range| {
+            None => members::server(self.image, config, &identity, &mut |range| {
                 members::incremented_member(execution, range)
             }),
         };

@@ -12,9 +12,10 @@
 use evictscope_abi::COUNTER_BYTES;
 
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Load, Machine, Outcome};
-use crate::flow::value::{Atom, Value};
+use crate::flow::atom::Atom;
+use crate::flow::value::Value;
 use crate::plan::Counters;
 
 /// Every number of threads up to this is tried: past what compilers unroll and peel off.

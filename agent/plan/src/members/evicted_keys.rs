@@ -3,9 +3,11 @@
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use super::only;
-use crate::flow::execute::{Execution, general_register};
+use crate::code::registers::general_register;
+use crate::flow::execution::Execution;
 use crate::flow::state::State;
-use crate::flow::value::{Atom, Value};
+use crate::flow::atom::Atom;
+use crate::flow::value::Value;
 
 /// The one 8-byte member of `server` that the loops of the eviction function add 1 to, by one
 /// instruction, or by a load, an addition and a store. None where there are several: functions that

@@ -8,8 +8,9 @@ use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use crate::code::graph::FunctionCode;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
-use crate::flow::state::{RSP, State};
+use crate::flow::execution::Execution;
+use crate::code::registers::RSP;
+use crate::flow::state::State;
 
 /// Names of the function that makes the text of INFO, newest first.
 const INFO_FUNCTIONS: [&str; 2] = ["genValkeyInfoString", "genRedisInfoString"];

@@ -11,16 +11,18 @@ mod counters;
 mod evicted_keys;
 mod info;
 mod layouts;
+mod server;
 
 use std::collections::BTreeMap;
 
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{counters_behind, counters_returned_by};
 pub use evicted_keys::incremented_member;
 pub use layouts::{KnownLayout, Layout, NoLayout, ServerFacts, known_layout, layouts};
+pub use server::{Server, server};
 
 /// The members that no configuration directive sets, in the order of the plan.
 pub const COUNTERS: [&str; 4] = [

@@ -18,8 +18,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Regist
 
 use self::flags::Flags;
 use crate::elf::image::Image;
-use crate::flow::execute::general_register;
-use crate::flow::state::RSP;
+use crate::code::registers::general_register;
+use crate::code::registers::RSP;
 
 /// Most instructions of one run.
 const MAX_STEPS: usize = 1 << 14;

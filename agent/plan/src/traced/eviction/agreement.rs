@@ -10,11 +10,13 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::NodeIndex;
 
 use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
+use crate::flow::resolution::resolve;
 use crate::flow::state::State;
-use crate::flow::value::{Atom, Value};
+use crate::flow::atom::Atom;
+use crate::flow::value::Value;
 use crate::plan::{MemberPlan, Method, ProbePlan, VariablePlan, variable_name};
-use crate::traced::eviction::inlined::{self, Form, GoalCopy, resolve};
+use crate::traced::eviction::inlined::{self, Form, GoalCopy};
 
 /// What the allocator's counter is called, in plans and in Redis.
 const COUNTER: &str = "used_memory";

@@ -13,10 +13,15 @@ use iced_x86::FlowControl;
 use crate::code::callees;
 use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::flow::paths;
-use crate::flow::state::{Flags, RSP, State};
-use crate::flow::value::{Atom, Relation, Value};
+use crate::code::registers::RSP;
+use crate::flow::flags::Flags;
+use crate::flow::resolution::resolve;
+use crate::flow::state::State;
+use crate::flow::atom::Atom;
+use crate::flow::condition::Relation;
+use crate::flow::value::Value;
 use crate::members;
 use crate::plan::Counters;
 use crate::traced::eviction::inlined::{self, Form, GoalCopy};
@@ -154,7 +159,7 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
     slots
         .filter(|(_, (_, width))| *width == 8)
         .map(|(slot, (value, _))| {
-            let value = inlined::resolve(&mut execution.atoms, value, &state.facts);
+            let value = resolve(&mut execution.atoms, value, &state.facts);
             (*slot, value)
         })
         .collect()

@@ -3,7 +3,7 @@
 
 use crate::code::graph::FunctionCode;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::plan::Function;
 
 use crate::code::references;

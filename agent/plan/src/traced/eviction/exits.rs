@@ -16,10 +16,13 @@ use petgraph::visit::EdgeRef as _;
 
 use crate::code::emulation;
 use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::flow::paths::{self, Point};
-use crate::flow::state::{Flags, RSP, State};
-use crate::flow::value::{Atom, AtomId, Value};
+use crate::code::registers::RSP;
+use crate::flow::flags::Flags;
+use crate::flow::state::State;
+use crate::flow::atom::Atom;
+use crate::flow::value::{AtomId, Value};
 use crate::plan::Operand;
 
 /// Capacity of an edge that must not be cut.

@@ -1,5 +1,7 @@
 //! Plans of real executables, whole and broken.
 
+mod nameless;
+
 use crate::plan;
 use crate::plan::{Confidence, Method, ProbePlan};
 

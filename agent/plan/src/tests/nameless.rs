@@ -9,12 +9,11 @@ use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
 
 use crate::elf::image::Image;
-use crate::members::{self, ConfigTable};
+use crate::members::{self, ConfigTable, server};
+use crate::names::{self, Identity};
 use crate::plan;
 use crate::plan::ProbePlan;
 
-use super::identity::Identity;
-use super::server;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 const PROGRAM: &str = "#include \"evict.c\"\n";
@@ -125,7 +124,7 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
         return;
     };
     let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
-    let texts = super::find(&mut image);
+    let texts = names::find(&mut image, &[crate::traced::eviction::entry::TEXT]);
     let mentioned = texts.mentioned_in(crate::traced::eviction::entry::TEXT);
     assert!(
         mentioned.iter().any(|frame| !frame.is_entry),
@@ -381,7 +380,7 @@ fn damaged_unwind_tables_do_no_harm() {
     let data = without_names(&data, false);
     let eviction_call = |data: &[u8]| {
         let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
-        let texts = super::find(&mut image);
+        let texts = names::find(&mut image, &[crate::traced::eviction::entry::TEXT]);
         let config = members::config_table(&image).unwrap_or_else(|error| panic!("{error}"));
         crate::traced::eviction::entry::eviction_call(
             &image,

@@ -8,9 +8,10 @@
 use std::ops::Range;
 
 use crate::elf::image::Image;
-use crate::members::{self, ConfigTable, Layout};
+use super::config_table::ConfigTable;
+use super::layouts::{self, Layout};
 
-use super::identity::Identity;
+use crate::names::Identity;
 
 /// The global `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ pub fn server(
     identity: &Identity,
     mut evicted_keys: impl FnMut(Range<u64>) -> Option<u64>,
 ) -> Result<Server, String> {
-    let mut candidates: Vec<Candidate> = members::layouts()?
+    let mut candidates: Vec<Candidate> = layouts::layouts()?
         .into_iter()
         .filter_map(|(release, layout)| Candidate::of(release, layout, config))
         .filter(|candidate| candidate.is_in_writable_data(image))
