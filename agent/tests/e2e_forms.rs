@@ -86,7 +86,7 @@ impl Variant {
     /// Compiles it; `None` where the compiler is not there.
     fn compile(&self, directory: &Path, index: usize) -> anyhow::Result<Option<PathBuf>> {
         let program = directory.join(format!("evict-{index}"));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
         let compiled = Command::new(self.compiler)
             .args([self.level, &format!("-DFORM={}", self.form.1), "-o"])
             .args([&program, &source])

@@ -32,7 +32,7 @@ const RESTING_ON_THE_PLAN: [&str; 8] = [
 /// Compiles the program so that it breaks an invariant, or none.
 fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result<PathBuf> {
     let program = directory.join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
     let status = Command::new("gcc")
         .args(["-O2", "-rdynamic", "-DFORM=__attribute__((noinline))"])
         .args(breaks.map(|breaks| format!("-D{breaks}")))

@@ -62,7 +62,7 @@ pub fn run() -> Result<ExitCode> {
             "test",
             "--release",
             "--package",
-            "evictscope",
+            "evictscope-plan",
             "--test",
             "untrusted",
         ])

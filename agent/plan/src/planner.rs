@@ -1,7 +1,8 @@
 //! From an executable to its plan: the steps in their order, joined.
 
 use crate::dwarf::DebugInfo;
-use crate::elf::image::{Image, ImageError};
+use crate::elf::error::ElfError;
+use crate::elf::image::Image;
 use crate::item::{FunctionKind, Item, Member};
 use crate::members::{self, ConfigTable, Members};
 use crate::names::{self, Texts};
@@ -19,7 +20,7 @@ use crate::traced::{TRACED, Traced};
 /// # Errors
 ///
 /// Where `data` is not an x86-64 ELF executable.
-pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ImageError> {
+pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ElfError> {
     plan_functions(data, debug, &TRACED)
 }
 
@@ -32,7 +33,7 @@ pub fn plan_functions(
     data: &[u8],
     debug: Option<&[u8]>,
     traced: &[Traced],
-) -> Result<ProbePlan, ImageError> {
+) -> Result<ProbePlan, ElfError> {
     let mut image = Image::parse(data)?;
     if let Some(debug) = debug {
         image.add_symbols_of(debug)?;

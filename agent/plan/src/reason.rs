@@ -1,6 +1,6 @@
 //! Why something was not found.
 
-use crate::code::graph::CodeError;
+use crate::code::decode::CodeError;
 use crate::dwarf::DwarfError;
 use crate::flow::cut::CutError;
 use crate::members::MemberError;

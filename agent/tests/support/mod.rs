@@ -4,7 +4,6 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod agent;
-pub mod dwarf;
 pub mod program;
 pub mod redis;
 pub mod scrape;

@@ -1,55 +1,24 @@
-//! Which registers a function takes arguments in, and which it changes.
+//! Finds out which registers a function takes arguments in, and which it changes.
 //!
-//! A register that a function reads before it writes it is an argument; one that it never reads is
-//! not, whatever a caller left in it. That tells an address that is handed out from one that merely
-//! still lies about. A register that it never writes keeps its value, and within one unit compilers
-//! make use of that (gcc's `-fipa-ra`), whatever the ABI says.
+//! A register that a function reads before it writes it is an argument. One that it never reads is
+//! none, so an address that a caller left there is not handed out. A register that it never writes
+//! keeps its value. Within one unit compilers rely on that (gcc's `-fipa-ra`), whatever the ABI says.
 
 use std::collections::HashMap;
 
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
-use crate::code::graph::FunctionCode;
+use super::graph::{Block, FunctionCode};
+use super::instruction::writes;
+use super::registers::{Callee, Registers, general_register};
 use crate::elf::image::Image;
-use crate::flow::execute::{general_register, writes};
 
-/// How deep calls are followed that pass an argument on; below that everything counts as read.
+/// How deep calls are followed that pass an argument on; below that every register counts as read.
 const MAX_DEPTH: u32 = 3;
-
 /// Most functions that are looked at for one caller.
 const MAX_FUNCTIONS: usize = 64;
 
-/// A set of registers: bit i for x86-64 number i.
-type Registers = u16;
-
-/// What a function does with registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Callee {
-    /// Those that it reads before it writes them.
-    reads: Registers,
-    /// Those that it, or what it calls, writes.
-    writes: Registers,
-}
-
-impl Callee {
-    /// A function of which nothing is known.
-    const UNKNOWN: Self = Self {
-        reads: Registers::MAX,
-        writes: Registers::MAX,
-    };
-
-    /// Whether it may take an argument in a register.
-    pub fn reads(self, number: usize) -> bool {
-        self.reads & (1 << number) != 0
-    }
-
-    /// Whether a register may hold another value after the call.
-    pub fn writes(self, number: usize) -> bool {
-        self.writes & (1 << number) != 0
-    }
-}
-
-/// What is known of each function that `blocks` of `code` call directly.
+/// Returns what each function that `blocks` of `code` call directly does with registers.
 pub fn of(
     image: &Image<'_>,
     code: &FunctionCode,
@@ -85,7 +54,7 @@ impl Survey<'_, '_> {
         if self.known.len() >= MAX_FUNCTIONS {
             return Callee::UNKNOWN;
         }
-        // A function that calls itself is not known while it is looked at.
+        // While a function is looked at, nothing is known of it: it may call itself.
         self.known.insert(function, Callee::UNKNOWN);
         let callee = FunctionCode::decode(self.image, function)
             .map_or(Callee::UNKNOWN, |code| self.registers_of(&code, depth));
@@ -131,12 +100,13 @@ impl Survey<'_, '_> {
     fn read_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
         let mut info = InstructionInfoFactory::new();
         let mut read = 0;
-        // Registers written on every way to a block so far; a block is visited again with fewer.
+        // The registers written on every way to a block so far. A block is visited again where a
+        // new way wrote fewer.
         let mut written: HashMap<usize, Registers> = HashMap::new();
         let mut pending = vec![(0, 0)];
         while let Some((index, mut gone)) = pending.pop() {
             match written.get_mut(&index) {
-                // At least as much was written on the ways seen before: nothing new can be read.
+                // The ways seen before wrote no more than this one: nothing new can be read.
                 Some(seen) if *seen & gone == *seen => continue,
                 Some(seen) => {
                     *seen &= gone;
@@ -167,7 +137,7 @@ impl Survey<'_, '_> {
                     if reads && gone & (1 << number) == 0 {
                         read |= 1 << number;
                     }
-                    if used.access() == OpAccess::Write && writes(used.access()) {
+                    if used.access() == OpAccess::Write {
                         gone |= 1 << number;
                     }
                 }
@@ -183,7 +153,7 @@ impl Survey<'_, '_> {
     }
 }
 
-fn tail_calls(block: &crate::code::graph::Block) -> bool {
+fn tail_calls(block: &Block) -> bool {
     block
         .instructions
         .last()

@@ -1,22 +1,21 @@
-//! Which instructions mention an address or jump to it, without decoding all of the code.
+//! Finds the instructions that mention an address or jump to it, without decoding all of the code.
 //!
-//! Every four bytes of code are taken for a distance from the next instruction, and where the
-//! executable is linked to a fixed address, for an address. Few of them are one that is looked for;
-//! those are verified by decoding the function from its beginning.
+//! Each four bytes of code are read as a distance from the next instruction, and also as an address
+//! where the executable is linked to a fixed address. Few of them lead to an address that is looked
+//! for; those are verified by decoding the function from its beginning.
 
 use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
-use crate::elf::image::Image;
-
 use crate::elf::frames::Frame;
+use crate::elf::image::Image;
 
 /// Most places that are verified.
 const MAX_CANDIDATES: usize = 512;
-/// Longest function that is decoded for it, bytes.
+/// Longest function that is decoded to verify one, in bytes.
 const MAX_FUNCTION: u64 = 512 << 10;
-/// Most bytes that are decoded in all.
+/// Most bytes that are decoded in total.
 const MAX_DECODED: u64 = 8 << 20;
 
 /// An instruction that mentions an address.
@@ -28,14 +27,15 @@ pub struct Reference {
     pub frame: Frame,
 }
 
-/// What mentions an address in one of `targets`, each once, in code that the unwind tables cover.
+/// Finds what mentions an address in one of `targets`, in code that the unwind tables cover. Each
+/// reference is returned once.
 pub fn find(image: &Image<'_>, targets: &[Range<u64>]) -> Vec<Reference> {
     let lowest = targets.iter().map(|target| target.start).min();
     let highest = targets.iter().map(|target| target.end).max();
     let (Some(lowest), Some(highest)) = (lowest, highest) else {
         return Vec::new();
     };
-    // The lower halves tell addresses apart well enough to begin with.
+    // At first the lower halves are enough to tell addresses apart.
     let span = low_half(highest.wrapping_sub(lowest));
     let is_target = |low: u32| {
         low.wrapping_sub(low_half(lowest)) < span
@@ -74,7 +74,8 @@ fn low_half(address: u64) -> u32 {
     (address & u64::from(u32::MAX)) as u32
 }
 
-/// The instruction around the four bytes at `at`, if it mentions a target.
+/// Decodes the instruction around the four bytes at `at` and returns what it mentions, if that is a
+/// target.
 fn verify(
     image: &Image<'_>,
     at: u64,
@@ -93,7 +94,7 @@ fn verify(
     Some(Reference { target, frame })
 }
 
-/// All instructions of what a table entry covers, one after the other.
+/// Decodes what a table entry covers, one instruction after the other.
 pub fn instructions<'data>(
     image: &Image<'data>,
     frame: Frame,
@@ -104,7 +105,7 @@ pub fn instructions<'data>(
     Decoder::with_ip(64, bytes, frame.start, DecoderOptions::NONE).into_iter()
 }
 
-/// The addresses that an instruction mentions: as memory, as a number, or as where it jumps.
+/// Returns the addresses that an instruction mentions: as memory, as a number, or as its target.
 pub fn mentioned(instruction: &Instruction) -> impl Iterator<Item = u64> + '_ {
     let operands = 0..instruction.op_count();
     let memory = operands

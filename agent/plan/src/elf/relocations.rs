@@ -1,5 +1,5 @@
-//! Which pointers the loader will store, by the dynamic segment: it is what the loader reads, and
-//! it is there where section headers were removed.
+//! The pointers that the loader will store, by the dynamic segment, which the loader itself reads and
+//! which remains where section headers were removed.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Sym as _};
 /// Most relocations that are read of one file; a server has some ten thousand.
 const MAX_RELOCATIONS: usize = 500_000;
 
-/// Where the loader will store which address, before it adds the load bias. `bytes_at` gives the
-/// bytes from an address to the end of its segment.
+/// Returns the pointer that the loader will store at each address, before it adds the load bias.
+/// `bytes_at` returns the bytes from an address to the end of its segment.
 pub fn pointers<'data>(
     file: &ElfFile64<'data, Endianness>,
     bytes_at: impl Fn(u64) -> Option<&'data [u8]>,

@@ -5,9 +5,9 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{DfsSpace, has_path_connecting};
 use petgraph::graph::NodeIndex;
 
+use super::execution::Execution;
+use super::state::State;
 use crate::code::graph::FunctionCode;
-use crate::flow::execute::Execution;
-use crate::flow::state::State;
 
 /// Most steps over all paths from one point.
 const MAX_STEPS: usize = 2_000;
@@ -15,9 +15,8 @@ const MAX_STEPS: usize = 2_000;
 /// An instruction: its block and its index there.
 pub type Point = (usize, usize);
 
-/// The first block that all ways to the returns pass and that no loop can follow: the entry, or, as
-/// allocators that count per thread are added up first, a block behind that loop. `None` where there
-/// is none.
+/// Finds the first block that all ways to the returns pass and that no loop can follow. That is the
+/// entry, or a block behind the loop that adds up an allocator's counters.
 pub fn behind_loops(code: &FunctionCode) -> Option<usize> {
     let graph = code.graph();
     let looping: Vec<NodeIndex> = (code.loops().into_iter().flatten())
@@ -48,16 +47,16 @@ pub fn behind_loops(code: &FunctionCode) -> Option<usize> {
     free.last().map(NodeIndex::index)
 }
 
-/// What is known at each return that can be reached from `point`, where `state` holds, on every path
-/// that is not known to be impossible; `None` where there are too many, or one loops, or one leaves
-/// in another way.
+/// Returns what is known at each return that can be reached from `point`, where `state` holds, on every
+/// path that is not known to be impossible. Returns `None` where there are too many paths, or one of
+/// them loops or leaves in another way.
 pub fn to_returns(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<State>> {
     let code = execution.code;
     let mut steps = 0;
     let mut returns = Vec::new();
     let mut pending = vec![(state, point, Vec::new())];
     while let Some((mut state, (block, first), mut passed)) = pending.pop() {
-        // What is known of a value holds for one time round a loop only.
+        // What is known of a value holds only for one round of a loop.
         if passed.contains(&block) {
             return None;
         }

@@ -7,11 +7,14 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Code, OpKind, Register};
 
-use crate::flow::execute::Execution;
+use crate::code::registers::RSP;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
 use crate::flow::paths::{self, Point};
 use crate::flow::recipe::Operand;
-use crate::flow::state::{Flags, RSP, State};
-use crate::flow::value::{Atom, AtomId, Value};
+use crate::flow::state::State;
+use crate::flow::value::{AtomId, Value};
 
 /// How many merges are taken apart, one after the other.
 const MAX_SPLITS: u32 = 5;

@@ -2,7 +2,7 @@
 
 use crate::code::graph::FunctionCode;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 
 use super::only;
 

@@ -13,9 +13,10 @@ use evictscope_abi::COUNTER_BYTES;
 use serde::Serialize;
 
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
-use crate::flow::value::{Atom, Value};
+use crate::flow::value::Value;
 
 use super::MemberError;
 

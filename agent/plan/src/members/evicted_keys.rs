@@ -2,9 +2,11 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use crate::flow::execute::{Execution, general_register};
+use crate::code::registers::general_register;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
 use crate::flow::state::State;
-use crate::flow::value::{Atom, Value};
+use crate::flow::value::Value;
 
 /// Returns the 8-byte globals that the loops of the eviction function add 1 to, by one instruction,
 /// or by a load, an addition and a store. What functions count that were inlined into a loop is

@@ -7,9 +7,10 @@
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use crate::code::graph::FunctionCode;
+use crate::code::registers::RSP;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
-use crate::flow::state::{RSP, State};
+use crate::flow::execution::Execution;
+use crate::flow::state::State;
 use crate::item::Member;
 
 /// Names of the function that makes the text of INFO, newest first.

@@ -3,7 +3,7 @@
 use crate::code::graph::FunctionCode;
 use crate::dwarf::{self, DebugInfo};
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::item::{FunctionKind, Item};
 use crate::members::{ConfigTable, Evidence};
 use crate::names::Texts;

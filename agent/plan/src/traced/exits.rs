@@ -12,7 +12,7 @@ use iced_x86::{FlowControl, Instruction};
 use crate::code::emulation;
 use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::flow::cut::{CutError, INFINITE, minimum_cut};
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::flow::paths::Point;
 use crate::flow::recipe::Operand;
 use crate::flow::result::Results;

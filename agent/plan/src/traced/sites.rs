@@ -6,7 +6,7 @@ use iced_x86::{Formatter as _, GasFormatter, Instruction};
 use crate::code::emulation;
 use crate::code::graph::FunctionCode;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::flow::reach::Reach;
 use crate::flow::recipe::Recipe;
 use crate::flow::state::State;

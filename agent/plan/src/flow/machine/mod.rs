@@ -17,9 +17,9 @@ use std::collections::HashMap;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
 use self::flags::Flags;
+use crate::code::registers::RSP;
+use crate::code::registers::general_register;
 use crate::elf::image::Image;
-use crate::flow::execute::general_register;
-use crate::flow::state::RSP;
 
 /// Most instructions of one run.
 const MAX_STEPS: usize = 1 << 14;

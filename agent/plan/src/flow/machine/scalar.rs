@@ -4,7 +4,7 @@ use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
 
 use super::flags::{Flags, is_negative};
 use super::{Halt, Run, low_bytes};
-use crate::flow::state::RSP;
+use crate::code::registers::RSP;
 
 /// x86-64 number of the frame pointer.
 const RBP: usize = 5;

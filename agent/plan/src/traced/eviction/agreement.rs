@@ -10,10 +10,11 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::NodeIndex;
 
 use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
-use crate::flow::execute::Execution;
-use crate::flow::resolve::resolve;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::resolution::resolve;
 use crate::flow::state::State;
-use crate::flow::value::{Atom, Value};
+use crate::flow::value::Value;
 use crate::item::{Method, variable_name};
 use crate::plan::QuantityPlan;
 use crate::reason::Reason;

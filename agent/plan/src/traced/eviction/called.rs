@@ -12,12 +12,16 @@ use iced_x86::FlowControl;
 
 use crate::code::callees;
 use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::registers::RSP;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::atom::Atom;
+use crate::flow::condition::Relation;
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
 use crate::flow::paths;
-use crate::flow::resolve::resolve;
-use crate::flow::state::{Flags, RSP, State};
-use crate::flow::value::{Atom, Relation, Value};
+use crate::flow::resolution::resolve;
+use crate::flow::state::State;
+use crate::flow::value::Value;
 use crate::members::{self, Counters, MemberError};
 use crate::traced::eviction::inlined::{self, Form, GoalCopy};
 

@@ -4,7 +4,7 @@
 use crate::code::graph::FunctionCode;
 use crate::code::references;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::names::Texts;
 use crate::reason::FunctionError;
 

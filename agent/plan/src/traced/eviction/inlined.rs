@@ -10,10 +10,11 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::NodeIndex;
 
 use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::flow::execute::Execution;
-use crate::flow::resolve::resolve;
-use crate::flow::state::Flags;
-use crate::flow::value::{Condition, Relation, Value};
+use crate::flow::condition::{Condition, Relation};
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
+use crate::flow::resolution::resolve;
+use crate::flow::value::Value;
 use crate::reason::Reason;
 use crate::traced::sites::Candidate;
 

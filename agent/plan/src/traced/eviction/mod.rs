@@ -11,7 +11,7 @@ pub mod inlined;
 use evictscope_abi::VARIABLES;
 
 use crate::dwarf;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{InnerSite, QuantityPlan, TracedFunction};

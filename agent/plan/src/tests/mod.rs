@@ -1,5 +1,7 @@
 //! Plans of real executables, whole and broken.
 
+mod nameless;
+
 use evictscope_abi::VARIABLES;
 
 use crate::{EVICTION_CALL, Item, Member, Method, ProbePlan, TracedFunction, plan};
