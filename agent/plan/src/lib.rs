@@ -29,6 +29,7 @@ mod tests;
 
 pub use elf::debug_link::DebugFileNames;
 pub use elf::image::Image;
+pub use flow::execution::Execution;
 pub use flow::recipe::{Operand, Recipe, Term};
 pub use item::{Description, FunctionKind, Item, Member, Method, variable_name};
 pub use members::{Counters, MemberPlan};

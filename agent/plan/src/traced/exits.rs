@@ -39,6 +39,11 @@ pub struct Calls {
     pub by: Option<(usize, EdgeKind)>,
 }
 
+impl Calls {
+    /// All calls of the function.
+    pub const ALL: Self = Self { block: 0, by: None };
+}
+
 /// An exit: the instruction that the probe sits on, and what holds the result there, if known.
 pub type FoundExit = (Instruction, Option<Operand>);
 
