@@ -133,7 +133,9 @@ impl Step<'_> {
             OpKind::Register => self.write_register(operand, value),
             OpKind::Memory => {
                 let place = self.place();
-                if !matches!(place, Place::Stack(_)) {
+                // What lies relative to a frame pointer is a local variable, not an argument.
+                let is_local = self.instruction.memory_base() == Register::RBP;
+                if !is_local || !matches!(place, Place::Stack(_)) {
                     self.state.escape_value(&value, self.atoms);
                 }
                 self.store(&place, value);
@@ -184,13 +186,13 @@ impl Step<'_> {
         }
     }
 
-    /// Pushes a value.
+    /// Pushes a value, perhaps as an argument.
     pub fn push(&mut self, value: Value) {
         let top = self.state.registers[RSP].offset(8_u64.wrapping_neg());
         self.state.registers[RSP] = top.clone();
-        match self.atoms.stack_offset(&top) {
-            Some(offset) => self.state.store_slot(offset, 8, value),
-            None => self.state.escape_value(&value, self.atoms),
+        self.state.escape_value(&value, self.atoms);
+        if let Some(offset) = self.atoms.stack_offset(&top) {
+            self.state.store_slot(offset, 8, value);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
+use iced_x86::{ConditionCode, InstructionInfoFactory, Mnemonic, OpKind};
 
 use super::atom::Atom;
 use super::flags::Flags;
@@ -100,19 +100,15 @@ impl Step<'_> {
         }
     }
 
-    /// Lets the addresses on the stack escape that a callee can find in its arguments: in registers
-    /// and in the slots above the stack pointer. What lies below the stack pointer is gone.
+    /// Lets the addresses on the stack escape that a callee can find in registers. Those that it can
+    /// find on the stack escaped when they were stored there. What lies below the stack pointer is gone.
     fn hand_out(&mut self, callee: Callee) {
         if let Some(top) = self.atoms.stack_offset(&self.state.registers[RSP]) {
             self.state.stack.retain(|at, _| *at >= top);
         }
-        let registers = CALLER_SAVED.into_iter().filter(|number| callee.reads(*number));
-        let registers = registers.map(|number| &self.state.registers[number]);
-        let slots = self.state.stack.values().map(|(value, _)| value);
-        let passed = registers.chain(slots);
-        let lowest = passed.filter_map(|value| self.atoms.reach_on_stack(value)).min();
-        if let Some(lowest) = lowest {
-            self.state.escape(lowest);
+        for number in CALLER_SAVED.into_iter().filter(|number| callee.reads(*number)) {
+            let value = self.state.registers[number].clone();
+            self.state.escape_value(&value, self.atoms);
         }
     }
 
