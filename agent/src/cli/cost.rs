@@ -5,20 +5,21 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::telemetry::{HitCosts, ProbeMode, ProbedSites, Stepping};
-use evictscope_plan::{ProbePlan, Site};
+use evictscope_plan::{EVICTION_CALL, ProbePlan, Site, TracedFunction};
 
-/// Which sites of a plan would be probed, and what the kernel does there.
+/// Returns which sites of the eviction call would be probed, and what the kernel does there.
 pub fn probed_sites(plan: &ProbePlan) -> ProbedSites {
     let stepping = |emulated: bool| match emulated {
         true => Stepping::Emulated,
         false => Stepping::SingleStepped,
     };
     let of = |site: &Site| stepping(site.emulated);
-    let evicting = plan.sites.evicting();
+    let function = plan.function(EVICTION_CALL.description);
+    let inner = function.and_then(TracedFunction::inner_span);
     ProbedSites {
-        entry: plan.sites.every_call().map(of),
-        goal: evicting.map(|(goal, _)| of(goal)),
-        done: evicting.map(|(_, done)| stepping(done.iter().all(|done| done.site.emulated))),
+        entry: function.and_then(TracedFunction::every_call).map(of),
+        goal: inner.map(|(inner, _)| of(&inner.site)),
+        done: inner.map(|(_, exits)| stepping(exits.iter().all(|exit| exit.site.emulated))),
     }
 }
 

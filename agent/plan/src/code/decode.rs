@@ -25,7 +25,7 @@ const BYTES_OF_TARGET: usize = 128;
 const STEPS_TO_DECODE: u64 = 8;
 
 /// Why a function could not be decoded.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
     /// The address is outside the file's code, or the bytes there are no instructions.
     #[error("no valid instructions at {0:#x}")]

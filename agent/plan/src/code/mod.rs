@@ -2,7 +2,7 @@
 //! kernel emulates.
 
 mod canary;
-mod decode;
+pub mod decode;
 mod switches;
 
 pub mod callees;

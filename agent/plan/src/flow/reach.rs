@@ -6,7 +6,7 @@ use crate::code::registers::RSP;
 use super::state::State;
 use super::value::Value;
 use super::recipe::{Operand, Recipe, Term};
-use super::resolution::resolve;
+use super::resolve::resolve;
 
 /// Most places that are combined with each other.
 const MAX_PLACES: usize = 32;

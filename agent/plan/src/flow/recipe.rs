@@ -34,7 +34,7 @@ pub enum Operand {
         /// What is added.
         plus: i64,
     },
-    /// Memory at a register plus a displacement, 8 bytes.
+    /// Memory at a register plus a displacement.
     Memory {
         /// x86-64 number of the base register.
         base: u8,

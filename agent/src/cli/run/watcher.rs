@@ -23,7 +23,7 @@ use crate::telemetry::{
     AutoMode, Cycle, HitCosts, Observation, Overhead, OverheadBudget, ProbeMode, ServerState,
     Snapshot, Timeline, Withdrawal,
 };
-use evictscope_plan::ProbePlan;
+use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 
 /// How often the host is searched for servers; one that starts is to be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -207,7 +207,7 @@ impl Watcher {
                 tracing::info!(
                     pid,
                     server = name,
-                    version = watched.plan.version,
+                    version = watched.plan.identity.version,
                     probes = watched.attachment.probes(),
                     mode = %watched.mode,
                     "attached"
@@ -221,13 +221,13 @@ impl Watcher {
                          chooses it all the same"
                     );
                 }
-                for refusal in &watched.plan.refusals {
+                for missing in &watched.plan.not_found {
                     tracing::warn!(
                         pid,
                         server = name,
                         "{} is not exported: {}",
-                        refusal.what,
-                        refusal.why
+                        missing.item,
+                        missing.reason
                     );
                 }
                 self.failed.remove(&identity);
@@ -250,22 +250,25 @@ impl Watcher {
 
     fn attach(&mut self, process: ServerProcess) -> anyhow::Result<Watched> {
         let plan = self.plans.plan(&process)?;
-        if let Some(why) = plan.useless() {
+        if let Some(why) = plan.unusable_reason() {
             anyhow::bail!("{why}; --process-match says which processes are servers");
         }
         let pid = process.identity.pid;
-        let load_bias = memory::load_bias(pid, plan.entry_point)?;
+        let load_bias = memory::load_bias(pid, plan.identity.entry_point)?;
         let target = Target {
             pid,
             exe: &process.exe_proc_path,
             load_bias,
         };
         // Where no-op calls cannot be counted, every-call mode would only cost.
-        let mode = match (self.mode, plan.sites.every_call()) {
+        let function = plan.function(EVICTION_CALL.description);
+        let every_call = function.and_then(TracedFunction::every_call);
+        let evicting = function.and_then(TracedFunction::inner_span);
+        let mode = match (self.mode, every_call) {
             (RequestedMode::EveryCall, Some(_)) => ProbeMode::EveryCall,
             _ => ProbeMode::EvictingOnly,
         };
-        let auto = match (self.mode, plan.sites.every_call()) {
+        let auto = match (self.mode, every_call) {
             (RequestedMode::Auto, Some(_)) => Some(AutoMode::new(self.budget)),
             _ => None,
         };
@@ -274,11 +277,8 @@ impl Watcher {
             attachment: self.probes.attach(target, &plan, mode)?,
             config: server_config(target, &plan),
             overhead: Overhead::new(self.costs, probed_sites(&plan)),
-            cycle: plan.sites.evicting().map(|_| Cycle::new(found)),
-            timeline: plan
-                .sites
-                .evicting()
-                .map(|_| Arc::new(Mutex::new(Timeline::new(found)))),
+            cycle: evicting.map(|_| Cycle::new(found)),
+            timeline: evicting.map(|_| Arc::new(Mutex::new(Timeline::new(found)))),
             bins_read: found,
             scheduling: Scheduling::of(pid),
             plan,
@@ -386,7 +386,7 @@ fn withdraw_if_wrong(probes: &mut Probes, watched: &mut Watched) {
         pid,
         server = watched.process.name,
         exe = %watched.process.exe.display(),
-        build_id = watched.plan.build_id.as_deref().unwrap_or("none"),
+        build_id = watched.plan.identity.build_id.as_deref().unwrap_or("none"),
         check = %withdrawal.broken,
         "the probe plan is wrong for this server and was withdrawn: {}, at {} of {} evicting calls. \
          What rests on the plan is no longer exported; please report this with the output of \

@@ -15,23 +15,22 @@ use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::flow::paths;
+use crate::flow::resolve::resolve;
 use crate::code::registers::RSP;
 use crate::flow::flags::Flags;
-use crate::flow::resolution::resolve;
 use crate::flow::state::State;
 use crate::flow::atom::Atom;
 use crate::flow::condition::Relation;
 use crate::flow::value::Value;
-use crate::members;
-use crate::plan::Counters;
+use crate::members::{self, Counters, MemberError};
 use crate::traced::eviction::inlined::{self, Form, GoalCopy};
 
 /// A called copy, as the caller sees it.
 pub struct CalledCopy {
     /// The calculation, in the caller's values.
     pub goal: GoalCopy,
-    /// The allocator's counter behind `mem_reported`, or why it is not known.
-    pub counter: Result<Counters, String>,
+    /// The allocator's counters behind `mem_reported`, or why they are not known.
+    pub counters: Result<Counters, MemberError>,
 }
 
 /// What a called copy leaves behind.
@@ -40,7 +39,7 @@ struct Callee {
     mem_reported: i64,
     /// Stack slot of `mem_tofree`.
     mem_tofree: i64,
-    counter: Result<Counters, String>,
+    counters: Result<Counters, MemberError>,
 }
 
 /// Finds the called copy, and executes the caller again with what is then known.
@@ -148,7 +147,7 @@ fn left_slots(
         others.iter().all(same).then(|| Callee {
             mem_reported: *reported_slot,
             mem_tofree: *tofree_slot,
-            counter: members::counters_behind(image, mem_reported, execution),
+            counters: members::counters_behind(image, mem_reported, execution),
         })
     })
 }
@@ -234,7 +233,7 @@ fn in_caller(
             mem_tofree,
             maxmemory: limit,
         },
-        counter: callee.counter,
+        counters: callee.counters,
     })
 }
 

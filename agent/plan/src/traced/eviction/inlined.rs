@@ -5,18 +5,23 @@
 //! `mem_reported - x` that is compared with it next is `mem_used`, and `x` is `overhead`. The copy
 //! that counts is the first that no loop precedes: later ones look again whether enough was freed.
 
-use iced_x86::Instruction;
+use evictscope_abi::Variable;
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::NodeIndex;
 
 use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::flow::condition::{Condition, Relation};
 use crate::flow::execution::Execution;
+use crate::flow::resolve::resolve;
 use crate::flow::flags::Flags;
-use crate::flow::resolution::resolve;
-use crate::flow::state::State;
+use crate::flow::condition::{Condition, Relation};
 use crate::flow::value::Value;
+use crate::reason::Reason;
+use crate::traced::sites::Candidate;
 
+/// Nothing is compared with `maxmemory`.
+const NO_COMPARISON: &str = "the function compares nothing with maxmemory before its first loop";
+/// `mem_reported` is compared with it, and nothing derived from it.
+const NO_GOAL: &str = "memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState";
 /// Most blocks between the deciding branch and a goal site.
 const MAX_CHAIN: usize = 16;
 
@@ -55,27 +60,17 @@ pub struct GoalCopy {
     pub maxmemory: Value,
 }
 
-/// A point where a goal site could be.
-pub struct Candidate {
-    /// The instruction that the probe would sit on.
-    pub instruction: Instruction,
-    /// What is known before it.
-    pub state: State,
-    /// Whether only evicting calls come here.
-    pub exclusive: bool,
-}
-
-/// Why no goal was found.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum GoalError {
-    /// Nothing is compared with `maxmemory`.
-    #[error("the function compares nothing with maxmemory before its first loop")]
-    NoComparison,
-    /// `mem_reported` is compared with it, and nothing derived from it.
-    #[error(
-        "memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState"
-    )]
-    NoGoal,
+impl GoalCopy {
+    /// Returns the value of a variable.
+    pub fn value(&self, variable: Variable) -> &Value {
+        match variable {
+            Variable::MemReported => &self.mem_reported,
+            Variable::Overhead => &self.overhead,
+            Variable::MemUsed => &self.mem_used,
+            Variable::MemTofree => &self.mem_tofree,
+            Variable::Maxmemory => &self.maxmemory,
+        }
+    }
 }
 
 /// Finds the copy that sets the goal.
@@ -83,7 +78,7 @@ pub enum GoalError {
 /// # Errors
 ///
 /// Where the function does not look like an eviction call with an inlined copy.
-pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, GoalError> {
+pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, Reason> {
     let mut reported: Vec<Value> = Vec::new();
     let mut first_over_block = None;
     for block in blocks_before_eviction(execution) {
@@ -121,10 +116,10 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, G
         first_over_block = first_over_block.or(Some(over_block));
         reported.push(comparison.value);
     }
-    Err(match reported.is_empty() {
-        true => GoalError::NoComparison,
-        false => GoalError::NoGoal,
-    })
+    Err(Reason::Unrecognised(match reported.is_empty() {
+        true => NO_COMPARISON,
+        false => NO_GOAL,
+    }))
 }
 
 /// The points where a goal site could be, in order: what all evicting calls pass after the deciding
