@@ -2,6 +2,7 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
+use crate::elf::address::FileAddress;
 use super::atom::Atom;
 use super::atoms::Atoms;
 use super::flags::Flags;
@@ -75,7 +76,7 @@ impl LoopEffects {
 impl State {
     /// Forgets what a loop changes whose head is the block at `address`. Facts remain: they are about
     /// values, not about places.
-    pub fn enter_loop(&mut self, effects: &LoopEffects, address: u64, atoms: &mut Atoms) {
+    pub fn enter_loop(&mut self, effects: &LoopEffects, address: FileAddress, atoms: &mut Atoms) {
         if effects.memory {
             self.generation = address;
         }

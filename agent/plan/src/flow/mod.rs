@@ -1,7 +1,7 @@
 //! The data flow: what every register and stack slot holds at every instruction.
 
 mod arithmetic;
-mod bits;
+pub mod bits;
 mod facts;
 mod loops;
 mod operands;

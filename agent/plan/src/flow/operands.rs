@@ -2,11 +2,12 @@
 
 use iced_x86::{Instruction, OpKind, Register};
 
+use crate::elf::address::FileAddress;
 use super::atom::Atom;
 use super::atoms::Atoms;
 use super::state::State;
 use super::value::Value;
-use crate::code::instruction::operand_bits;
+use crate::code::instruction::{address, operand_bits};
 use crate::code::registers::{RSP, general_register, is_high_byte};
 
 /// Tells apart what one instruction makes opaque: its results have the numbers of registers, the
@@ -18,7 +19,7 @@ pub enum Place {
     /// A stack slot, by its offset from the stack pointer at entry.
     Stack(i64),
     /// A fixed virtual address.
-    Global(u64),
+    Global(FileAddress),
     /// Somewhere on the stack.
     SomewhereOnStack,
     /// Elsewhere, or on the stack by an address that escaped.
@@ -42,7 +43,7 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
         return unknown;
     };
     match (address.as_constant(), atoms.stack_offset(&address)) {
-        (Some(address), _) => Place::Global(address),
+        (Some(address), _) => Place::Global(FileAddress::new(address)),
         (None, Some(offset)) => Place::Stack(offset),
         (None, None) => unknown,
     }
@@ -168,7 +169,7 @@ impl Step<'_> {
                 let width = self.memory_width();
                 self.state.store_slot(*offset, width, value);
             }
-            Place::Global(_) => self.state.generation = self.instruction.ip(),
+            Place::Global(_) => self.state.generation = address(self.instruction),
             Place::SomewhereOnStack | Place::Unknown => self.store_unknown(place, 0),
         }
     }
@@ -182,7 +183,7 @@ impl Step<'_> {
             Place::Global(_) | Place::Unknown => {}
         }
         if !matches!(place, Place::Stack(_)) {
-            self.state.clobber_memory(self.instruction.ip(), self.atoms);
+            self.state.clobber_memory(address(self.instruction), self.atoms);
         }
     }
 
@@ -219,7 +220,7 @@ impl Step<'_> {
     /// Makes a value that nothing is known of, as result number `index` of the instruction.
     pub fn opaque(&mut self, index: u32) -> Value {
         self.atoms.value(Atom::Opaque {
-            address: self.instruction.ip(),
+            address: address(self.instruction),
             index,
         })
     }

@@ -1,5 +1,6 @@
 //! What is in reach at one point, and the sums of it that are a given value.
 
+use crate::elf::address::FileAddress;
 use crate::budget::Budget;
 use super::execution::Execution;
 use crate::code::registers::RSP;
@@ -68,7 +69,7 @@ impl Reach {
     }
 
     /// Adds a global variable that holds `value`, to be used last.
-    pub fn add_global(&mut self, address: u64, name: &str, value: &Value) {
+    pub fn add_global(&mut self, address: FileAddress, name: &str, value: &Value) {
         self.places.push(Place {
             operand: Operand::Global {
                 address,

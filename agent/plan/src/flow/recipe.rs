@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::elf::address::FileAddress;
 use crate::code::registers::register_name;
 
 /// A sum of operands, modulo 2^64.
@@ -48,7 +49,7 @@ pub enum Operand {
     /// A global variable, 8 bytes.
     Global {
         /// Virtual address, as in the ELF file.
-        address: u64,
+        address: FileAddress,
         /// Its name, such as `server.maxmemory`.
         name: String,
     },

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use iced_x86::{ConditionCode, InstructionInfoFactory, Mnemonic, OpKind};
 
+use crate::elf::address::FileAddress;
 use super::atom::Atom;
 use super::flags::Flags;
 use super::operands::{Place, Step};
@@ -27,8 +28,8 @@ impl Step<'_> {
     /// may call, and of the calls.
     pub fn execute(
         mut self,
-        callees: &HashMap<u64, Callee>,
-        effects: &HashMap<u64, CallEffects>,
+        callees: &HashMap<FileAddress, Callee>,
+        effects: &HashMap<FileAddress, CallEffects>,
         info: &mut InstructionInfoFactory,
     ) {
         let instruction = self.instruction;
@@ -82,8 +83,8 @@ impl Step<'_> {
         self.opaque(0)
     }
 
-    fn call(&mut self, callees: &HashMap<u64, Callee>, effects: &HashMap<u64, CallEffects>) {
-        let site = self.instruction.ip();
+    fn call(&mut self, callees: &HashMap<FileAddress, Callee>, effects: &HashMap<FileAddress, CallEffects>) {
+        let site = instruction::address(self.instruction);
         let callee = instruction::callee(self.instruction);
         let known = callee.and_then(|callee| callees.get(&callee).copied());
         let known = known.unwrap_or(Callee::UNKNOWN);
