@@ -27,6 +27,7 @@ mod traced;
 #[cfg(test)]
 mod tests;
 
+pub use elf::address::{FileAddress, FileOffset, ProcessAddress};
 pub use elf::debug_link::DebugFileNames;
 pub use elf::image::Image;
 pub use flow::execution::Execution;

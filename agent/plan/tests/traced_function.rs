@@ -47,16 +47,19 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
         let file = object::File::parse(&*data)?;
         let symbol = file.symbols().find(|symbol| symbol.name() == Ok("made_up"));
         let symbol = symbol.context("no symbol")?;
-        ensure!(function.address == symbol.address(), "{function:?}");
+        ensure!(function.address.get() == symbol.address(), "{function:?}");
         let code = symbol.address()..symbol.address() + symbol.size();
         let entry = function.every_call().context("no entry")?;
-        ensure!(code.contains(&entry.address), "{level}: {entry:?}");
-        // Where every call begins with a push, the probe sits on it.
+        ensure!(code.contains(&entry.address.get()), "{level}: {entry:?}");
+        // At higher levels gcc moves the pushes behind the test for an early return.
         let is_push = entry.emulated && entry.instruction.starts_with("push");
-        ensure!(is_push || level == "-O3", "{level}: {entry:?}");
+        ensure!(
+            is_push || level == "-O2" || level == "-O3",
+            "{level}: {entry:?}"
+        );
         ensure!(!function.exits.is_empty(), "{level}: no exits");
         for exit in &function.exits {
-            ensure!(code.contains(&exit.site.address), "{level}: {exit:?}");
+            ensure!(code.contains(&exit.site.address.get()), "{level}: {exit:?}");
         }
         // Where a result is not known, the plan says so.
         let is_known = function.exits.iter().all(|exit| exit.result.is_some());

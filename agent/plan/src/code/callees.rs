@@ -8,9 +8,11 @@ use std::collections::HashMap;
 
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
+use super::block::BlockId;
 use super::graph::{Block, FunctionCode};
-use super::instruction::writes;
+use super::instruction::{callee, target, writes};
 use super::registers::{Callee, Registers, general_register};
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// How deep calls are followed that pass an argument on; below that every register counts as read.
@@ -22,29 +24,27 @@ const MAX_FUNCTIONS: usize = 64;
 pub fn of(
     image: &Image<'_>,
     code: &FunctionCode,
-    blocks: impl IntoIterator<Item = usize>,
-) -> HashMap<u64, Callee> {
+    blocks: impl IntoIterator<Item = BlockId>,
+) -> HashMap<FileAddress, Callee> {
     let mut survey = Survey {
         image,
         known: HashMap::new(),
     };
     blocks
         .into_iter()
-        .filter_map(|block| code.blocks.get(block))
-        .flat_map(|block| &block.instructions)
-        .filter(|instruction| instruction.flow_control() == FlowControl::Call)
-        .map(|call| call.near_branch_target())
+        .flat_map(|block| &code.blocks[block].instructions)
+        .filter_map(callee)
         .map(|callee| (callee, survey.look_at(callee, MAX_DEPTH)))
         .collect()
 }
 
 struct Survey<'a, 'data> {
     image: &'a Image<'data>,
-    known: HashMap<u64, Callee>,
+    known: HashMap<FileAddress, Callee>,
 }
 
 impl Survey<'_, '_> {
-    fn look_at(&mut self, function: u64, depth: u32) -> Callee {
+    fn look_at(&mut self, function: FileAddress, depth: u32) -> Callee {
         if let Some(known) = self.known.get(&function) {
             return *known;
         }
@@ -79,7 +79,7 @@ impl Survey<'_, '_> {
         let mut written = 0;
         for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
             written |= match instruction.flow_control() {
-                FlowControl::Call => self.look_at(instruction.near_branch_target(), depth).writes,
+                FlowControl::Call => self.look_at(target(instruction), depth).writes,
                 FlowControl::Next
                 | FlowControl::ConditionalBranch
                 | FlowControl::UnconditionalBranch
@@ -102,10 +102,10 @@ impl Survey<'_, '_> {
         let mut read = 0;
         // The registers written on every way to a block so far. A block is visited again where a
         // new way wrote fewer.
-        let mut written: HashMap<usize, Registers> = HashMap::new();
-        let mut pending = vec![(0, 0)];
-        while let Some((index, mut gone)) = pending.pop() {
-            match written.get_mut(&index) {
+        let mut written: HashMap<BlockId, Registers> = HashMap::new();
+        let mut pending = vec![(BlockId::ENTRY, 0)];
+        while let Some((id, mut gone)) = pending.pop() {
+            match written.get_mut(&id) {
                 // The ways seen before wrote no more than this one: nothing new can be read.
                 Some(seen) if *seen & gone == *seen => continue,
                 Some(seen) => {
@@ -113,18 +113,14 @@ impl Survey<'_, '_> {
                     gone = *seen;
                 }
                 None => {
-                    written.insert(index, gone);
+                    written.insert(id, gone);
                 }
             }
-            let Some(block) = code.blocks.get(index) else {
-                continue;
-            };
+            let block = &code.blocks[id];
             self.image.budget.spend(4 * block.instructions.len() as u64);
             for instruction in &block.instructions {
                 let passed_on = match instruction.flow_control() {
-                    FlowControl::Call => {
-                        self.look_at(instruction.near_branch_target(), depth).reads
-                    }
+                    FlowControl::Call => self.look_at(target(instruction), depth).reads,
                     FlowControl::IndirectCall => Registers::MAX,
                     _ => 0,
                 };

@@ -9,10 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
+use super::block::{BlockId, PerBlock};
 use super::canary;
 use super::graph::{Block, EdgeKind, FunctionCode};
+use super::instruction::{address, next_address, target};
 use super::not_return;
 use super::switches;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// Most instructions of one function.
@@ -29,7 +32,7 @@ const STEPS_TO_DECODE: u64 = 8;
 pub enum CodeError {
     /// The address is outside the file's code, or the bytes there are no instructions.
     #[error("no valid instructions at {0:#x}")]
-    NotCode(u64),
+    NotCode(FileAddress),
     /// It is larger than any eviction function.
     #[error("more than {MAX_INSTRUCTIONS} instructions")]
     TooLarge,
@@ -41,7 +44,7 @@ impl FunctionCode {
     /// # Errors
     ///
     /// Fails where there is no code, or too much.
-    pub fn decode(image: &Image<'_>, entry: u64) -> Result<Self, CodeError> {
+    pub fn decode(image: &Image<'_>, entry: FileAddress) -> Result<Self, CodeError> {
         let mut walk = Walk {
             image,
             entry,
@@ -56,17 +59,17 @@ impl FunctionCode {
 }
 
 /// Where control can go from the last instruction of a block.
-type Exits = Vec<(u64, EdgeKind)>;
+type Exits = Vec<(FileAddress, EdgeKind)>;
 
 struct Walk<'a, 'data> {
     image: &'a Image<'data>,
-    entry: u64,
-    instructions: BTreeMap<u64, Instruction>,
+    entry: FileAddress,
+    instructions: BTreeMap<FileAddress, Instruction>,
     /// Addresses at which blocks begin.
-    leaders: BTreeSet<u64>,
+    leaders: BTreeSet<FileAddress>,
     /// Addresses of the last instructions of blocks.
-    ends: BTreeMap<u64, Exits>,
-    unresolved_jumps: Vec<u64>,
+    ends: BTreeMap<FileAddress, Exits>,
+    unresolved_jumps: Vec<FileAddress>,
 }
 
 impl Walk<'_, '_> {
@@ -78,25 +81,32 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Decodes from `address` up to an instruction that does not fall through.
-    fn straight_line(&mut self, address: u64, pending: &mut Vec<u64>) -> Result<(), CodeError> {
+    /// Decodes from an address up to an instruction that does not fall through.
+    fn straight_line(
+        &mut self,
+        from: FileAddress,
+        pending: &mut Vec<FileAddress>,
+    ) -> Result<(), CodeError> {
         let image = self.image;
-        let bytes = image.bytes_at(address).filter(|_| image.is_code(address));
-        let bytes = bytes.ok_or(CodeError::NotCode(address))?;
-        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+        let bytes = image.bytes_at(from).filter(|_| image.is_code(from));
+        let bytes = bytes.ok_or(CodeError::NotCode(from))?;
+        let mut decoder = Decoder::with_ip(64, bytes, from.get(), DecoderOptions::NONE);
         while decoder.can_decode() {
-            if self.instructions.contains_key(&decoder.ip()) {
+            if self
+                .instructions
+                .contains_key(&FileAddress::new(decoder.ip()))
+            {
                 return Ok(());
             }
             let instruction = decoder.decode();
             if instruction.is_invalid() {
-                return Err(CodeError::NotCode(instruction.ip()));
+                return Err(CodeError::NotCode(address(&instruction)));
             }
             if self.instructions.len() >= MAX_INSTRUCTIONS || !image.budget.spend(STEPS_TO_DECODE) {
                 return Err(CodeError::TooLarge);
             }
             let exits = self.exits(&instruction);
-            self.instructions.insert(instruction.ip(), instruction);
+            self.instructions.insert(address(&instruction), instruction);
             let Some(exits) = exits else { continue };
             let falls_through = exits.iter().any(|(_, kind)| *kind == EdgeKind::FallThrough);
             for (target, kind) in &exits {
@@ -105,19 +115,19 @@ impl Walk<'_, '_> {
                     pending.push(*target);
                 }
             }
-            self.ends.insert(instruction.ip(), exits);
+            self.ends.insert(address(&instruction), exits);
             if !falls_through {
                 return Ok(());
             }
         }
-        Err(CodeError::NotCode(decoder.ip()))
+        Err(CodeError::NotCode(FileAddress::new(decoder.ip())))
     }
 
     /// Returns where control can go inside the function, if the instruction ends a block.
     fn exits(&mut self, instruction: &Instruction) -> Option<Exits> {
-        let taken = (instruction.near_branch_target(), EdgeKind::Taken);
-        let next = (instruction.next_ip(), EdgeKind::FallThrough);
-        let before = || self.instructions.range(..instruction.ip()).rev();
+        let taken = (target(instruction), EdgeKind::Taken);
+        let next = (next_address(instruction), EdgeKind::FallThrough);
+        let before = || self.instructions.range(..address(instruction)).rev();
         Some(match instruction.flow_control() {
             FlowControl::Next | FlowControl::IndirectCall => return None,
             FlowControl::Call if self.returns(instruction) => return None,
@@ -135,7 +145,7 @@ impl Walk<'_, '_> {
                 self.image.budget.spend(STEPS_TO_FOLLOW);
                 self.image.budget.keep(BYTES_OF_TARGET * targets.len());
                 if targets.is_empty() {
-                    self.unresolved_jumps.push(instruction.ip());
+                    self.unresolved_jumps.push(address(instruction));
                 }
                 let exits = targets.into_iter();
                 exits.map(|target| (target, EdgeKind::Switch)).collect()
@@ -147,17 +157,17 @@ impl Walk<'_, '_> {
     /// Returns whether a call can return: its callee's name does not say otherwise, and what the
     /// unwind table's entry covers goes on behind it.
     fn returns(&self, call: &Instruction) -> bool {
-        let name = self.image.function_name(call.near_branch_target());
-        let frame = self.image.frames().at(call.ip());
+        let name = self.image.function_name(target(call));
+        let frame = self.image.frames().at(address(call));
         !not_return::FUNCTIONS
             .iter()
             .any(|(own, _)| name == Some(own))
-            && frame.is_none_or(|frame| frame.end != call.next_ip())
+            && frame.is_none_or(|frame| frame.end != next_address(call))
     }
 
     /// Returns whether a direct jump goes to the beginning of another function.
     fn is_tail_call(&self, jump: &Instruction) -> bool {
-        let target = jump.near_branch_target();
+        let target = target(jump);
         target != self.entry && self.image.is_function(target)
     }
 
@@ -168,7 +178,7 @@ impl Walk<'_, '_> {
         let mut next = None;
         for (address, instruction) in &self.instructions {
             if next != Some(*address) || self.leaders.contains(address) {
-                index_of.insert(*address, blocks.len());
+                index_of.insert(*address, BlockId::at(blocks.len()));
                 blocks.push(Block {
                     instructions: Vec::new(),
                     successors: Vec::new(),
@@ -180,13 +190,14 @@ impl Walk<'_, '_> {
                 block.instructions.push(*instruction);
             }
             let is_end = self.ends.contains_key(address);
-            next = (!is_end).then(|| instruction.next_ip());
+            next = (!is_end).then(|| next_address(instruction));
         }
         for block in &mut blocks {
             self.connect(block, &index_of);
         }
-        let entry = index_of.get(&self.entry).copied().unwrap_or(0);
-        move_to_front(&mut blocks, entry);
+        let entry = index_of.get(&self.entry).copied();
+        move_to_front(&mut blocks, entry.unwrap_or(BlockId::ENTRY));
+        let mut blocks = PerBlock::new(blocks);
         add_predecessors(&mut blocks);
         FunctionCode {
             blocks,
@@ -197,12 +208,15 @@ impl Walk<'_, '_> {
     }
 
     /// Sets where a block leads to.
-    fn connect(&self, block: &mut Block, index_of: &HashMap<u64, usize>) {
+    fn connect(&self, block: &mut Block, index_of: &HashMap<FileAddress, BlockId>) {
         let Some(last) = block.instructions.last() else {
             return;
         };
-        let next = [(last.next_ip(), EdgeKind::FallThrough)];
-        let exits = self.ends.get(&last.ip()).map_or(&next[..], Vec::as_slice);
+        let next = [(next_address(last), EdgeKind::FallThrough)];
+        let exits = self
+            .ends
+            .get(&address(last))
+            .map_or(&next[..], Vec::as_slice);
         block.leaves = exits.is_empty()
             && matches!(
                 last.flow_control(),
@@ -217,22 +231,22 @@ impl Walk<'_, '_> {
 }
 
 /// Exchanges the first block with the one at `entry`, and adjusts the successors.
-fn move_to_front(blocks: &mut [Block], entry: usize) {
-    blocks.swap(0, entry);
+fn move_to_front(blocks: &mut [Block], entry: BlockId) {
+    blocks.swap(0, entry.index());
     for (successor, _) in blocks.iter_mut().flat_map(|block| &mut block.successors) {
         *successor = match *successor {
-            0 => entry,
-            index if index == entry => 0,
-            index => index,
+            BlockId::ENTRY => entry,
+            block if block == entry => BlockId::ENTRY,
+            block => block,
         };
     }
 }
 
-fn add_predecessors(blocks: &mut [Block]) {
-    for index in 0..blocks.len() {
-        let successors = blocks[index].successors.clone();
+fn add_predecessors(blocks: &mut PerBlock<Block>) {
+    for id in blocks.ids() {
+        let successors = blocks[id].successors.clone();
         for (successor, _) in successors {
-            blocks[successor].predecessors.push(index);
+            blocks[successor].predecessors.push(id);
         }
     }
 }

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 
 use iced_x86::Instruction;
 use petgraph::algo::kosaraju_scc;
-use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::graph::DiGraph;
 
-use super::instruction::is_call;
+use super::block::{BlockId, PerBlock};
+use super::instruction::{address, is_call};
 use super::registers::Callee;
 use crate::budget::Budget;
+use crate::elf::address::FileAddress;
 
 /// How control passes from one block to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +28,10 @@ pub enum EdgeKind {
 pub struct Block {
     /// Its instructions, at least one.
     pub instructions: Vec<Instruction>,
-    /// Indices of the blocks that can follow.
-    pub successors: Vec<(usize, EdgeKind)>,
-    /// Indices of the blocks that can come before.
-    pub predecessors: Vec<usize>,
+    /// The blocks that can follow.
+    pub successors: Vec<(BlockId, EdgeKind)>,
+    /// The blocks that can come before.
+    pub predecessors: Vec<BlockId>,
     /// Whether the function can end here (`ret`, or a tail call).
     pub leaves: bool,
 }
@@ -41,8 +43,8 @@ impl Block {
     }
 
     /// Returns the address of the first instruction.
-    pub fn address(&self) -> u64 {
-        self.instructions.first().map_or(0, Instruction::ip)
+    pub fn address(&self) -> FileAddress {
+        self.instructions.first().map(address).unwrap_or_default()
     }
 }
 
@@ -50,12 +52,12 @@ impl Block {
 #[derive(Debug)]
 pub struct FunctionCode {
     /// The blocks; the first is the entry.
-    pub blocks: Vec<Block>,
+    pub blocks: PerBlock<Block>,
     /// What the functions that it calls do with registers, as far as that was found out. Any other
     /// may take an argument in each register and change all that the ABI lets it change.
-    pub callees: HashMap<u64, Callee>,
+    pub callees: HashMap<FileAddress, Callee>,
     /// Addresses of the indirect jumps that could not be followed.
-    pub unresolved_jumps: Vec<u64>,
+    pub unresolved_jumps: Vec<FileAddress>,
     /// What the plan for the file may take.
     pub budget: Budget,
 }
@@ -65,17 +67,19 @@ impl FunctionCode {
     pub fn graph(&self) -> DiGraph<(), ()> {
         self.budget.spend(self.blocks.len() as u64);
         let mut graph = DiGraph::new();
-        let nodes: Vec<_> = self.blocks.iter().map(|_| graph.add_node(())).collect();
-        for (index, block) in self.blocks.iter().enumerate() {
+        for _ in self.blocks.iter() {
+            graph.add_node(());
+        }
+        for (id, block) in self.blocks.entries() {
             for (successor, _) in &block.successors {
-                graph.add_edge(nodes[index], nodes[*successor], ());
+                graph.add_edge(id.node(), successor.node(), ());
             }
         }
         graph
     }
 
     /// Returns the loops: the sets of blocks in which each block can be reached from each other.
-    pub fn loops(&self) -> Vec<Vec<usize>> {
+    pub fn loops(&self) -> Vec<Vec<BlockId>> {
         let graph = self.graph();
         kosaraju_scc(&graph)
             .into_iter()
@@ -83,7 +87,7 @@ impl FunctionCode {
                 [only] => graph.contains_edge(*only, *only),
                 _ => true,
             })
-            .map(|component| component.into_iter().map(NodeIndex::index).collect())
+            .map(|component| component.into_iter().map(BlockId::of).collect())
             .collect()
     }
 }

@@ -2,6 +2,8 @@
 
 use iced_x86::{FlowControl, Instruction, OpAccess, OpKind};
 
+use crate::elf::address::FileAddress;
+
 /// Returns whether it is a call of any kind.
 pub fn is_call(instruction: &Instruction) -> bool {
     matches!(
@@ -10,9 +12,24 @@ pub fn is_call(instruction: &Instruction) -> bool {
     )
 }
 
+/// Returns the address of an instruction.
+pub fn address(instruction: &Instruction) -> FileAddress {
+    FileAddress::new(instruction.ip())
+}
+
+/// Returns the address behind an instruction.
+pub fn next_address(instruction: &Instruction) -> FileAddress {
+    FileAddress::new(instruction.next_ip())
+}
+
+/// Returns where a direct jump or call goes; 0 where it goes nowhere, or the instruction is another.
+pub fn target(instruction: &Instruction) -> FileAddress {
+    FileAddress::new(instruction.near_branch_target())
+}
+
 /// Returns the address of the function that a direct call calls.
-pub fn callee(instruction: &Instruction) -> Option<u64> {
-    (instruction.flow_control() == FlowControl::Call).then(|| instruction.near_branch_target())
+pub fn callee(instruction: &Instruction) -> Option<FileAddress> {
+    (instruction.flow_control() == FlowControl::Call).then(|| target(instruction))
 }
 
 /// Returns whether an access changes what it accesses.

@@ -5,6 +5,7 @@ mod canary;
 pub mod decode;
 mod switches;
 
+pub mod block;
 pub mod callees;
 pub mod emulation;
 pub mod graph;

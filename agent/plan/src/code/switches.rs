@@ -2,6 +2,7 @@
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// Most entries of one table.
@@ -17,13 +18,13 @@ const DEFAULT_SIZE: u64 = 64 << 10;
 /// `before` has the instructions ahead of the jump, the nearest first.
 pub fn targets<'a>(
     image: &Image<'_>,
-    entry: u64,
+    entry: FileAddress,
     jump: &Instruction,
     before: impl Iterator<Item = &'a Instruction>,
-) -> Vec<u64> {
+) -> Vec<FileAddress> {
     // jmp *table(,%index,8)
     if jump.op0_kind() == OpKind::Memory && jump.memory_index_scale() == 8 {
-        let table = jump.memory_displacement64();
+        let table = FileAddress::new(jump.memory_displacement64());
         return entries(image, entry, |index| {
             image.pointer_at(table.wrapping_add(8 * index))
         });
@@ -32,17 +33,21 @@ pub fn targets<'a>(
     let is_load =
         |load: &&Instruction| load.code() == Code::Lea_r64_m && load.memory_base() == Register::RIP;
     let targets = before.take(TABLE_DISTANCE).filter(is_load).map(|load| {
-        let table = load.memory_displacement64();
+        let table = FileAddress::new(load.memory_displacement64());
         entries(image, entry, |index| {
             let offset = image.i32_at(table.wrapping_add(4 * index))?;
-            Some(table.wrapping_add_signed(i64::from(offset)))
+            Some(table.wrapping_add(i64::from(offset).cast_unsigned()))
         })
     });
     let mut found = targets.filter(|targets| !targets.is_empty());
     found.next().unwrap_or_default()
 }
 
-fn entries(image: &Image<'_>, entry: u64, at: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
+fn entries(
+    image: &Image<'_>,
+    entry: FileAddress,
+    at: impl Fn(u64) -> Option<FileAddress>,
+) -> Vec<FileAddress> {
     let name = image.function_name(entry);
     let named = name.and_then(|name| image.function(name));
     let end = match (image.frames().at(entry), named.map(|symbol| symbol.size)) {
@@ -51,7 +56,7 @@ fn entries(image: &Image<'_>, entry: u64, at: impl Fn(u64) -> Option<u64>) -> Ve
         (None, _) => entry.saturating_add(DEFAULT_SIZE),
     };
     let entries = (0..MAX_TABLE as u64).map_while(at);
-    let mut targets: Vec<u64> = entries
+    let mut targets: Vec<FileAddress> = entries
         .take_while(|target| (entry..end).contains(target))
         .collect();
     targets.sort_unstable();

@@ -14,6 +14,8 @@ use object::elf::PT_GNU_EH_FRAME;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _};
 
+use super::address::FileAddress;
+
 /// Most entries that are read of one file.
 const MAX_FRAMES: usize = 500_000;
 /// Largest common entry that is read, in bytes: it is read again for each entry that refers to it.
@@ -25,9 +27,9 @@ const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Virtual address of the first byte.
-    pub start: u64,
+    pub start: FileAddress,
     /// Virtual address behind the last byte.
-    pub end: u64,
+    pub end: FileAddress,
     /// Whether it can be the beginning of a function.
     pub is_entry: bool,
 }
@@ -60,14 +62,14 @@ impl Frames {
     }
 
     /// Returns the entry that covers `address`.
-    pub fn at(&self, address: u64) -> Option<Frame> {
+    pub fn at(&self, address: FileAddress) -> Option<Frame> {
         let behind = self.sorted.partition_point(|frame| frame.start <= address);
         let frame = self.sorted.get(behind.checked_sub(1)?)?;
         (address < frame.end).then_some(*frame)
     }
 
     /// Returns whether a function can begin at `address`.
-    pub fn is_entry(&self, address: u64) -> bool {
+    pub fn is_entry(&self, address: FileAddress) -> bool {
         self.at(address)
             .is_some_and(|frame| frame.start == address && frame.is_entry)
     }
@@ -126,8 +128,8 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
             .or_insert_with(|| first_row(entry.cie().instructions(&section, bases), None));
         let first = first_row(entry.instructions(&section, bases), shared);
         found.push(Frame {
-            start: entry.initial_address(),
-            end: entry.end_address(),
+            start: FileAddress::new(entry.initial_address()),
+            end: FileAddress::new(entry.end_address()),
             is_entry: first == Some(AT_ENTRY),
         });
         if found.len() >= MAX_FRAMES {

@@ -8,6 +8,7 @@ use object::Endianness;
 use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
 use object::read::elf::{ElfFile64, FileHeader as _};
 
+use super::address::{FileAddress, FileOffset};
 use super::bounds;
 use super::build_id;
 use super::error::ElfError;
@@ -28,9 +29,9 @@ pub struct Image<'data> {
     symbols: Symbols<'data>,
     frames: Frames,
     is_fixed: bool,
-    pointers: HashMap<u64, u64>,
+    pointers: HashMap<FileAddress, FileAddress>,
     build_id: Option<String>,
-    entry: u64,
+    entry: FileAddress,
     /// What the plan for this file may take.
     pub budget: Budget,
 }
@@ -67,7 +68,7 @@ impl<'data> Image<'data> {
             is_fixed: header.e_type(endian) == ET_EXEC,
             pointers: relocations::pointers(&file, |address| segments.bytes_at(address)),
             build_id: build_id::of(&file)?,
-            entry: header.e_entry(endian),
+            entry: FileAddress::new(header.e_entry(endian)),
             segments,
             symbols,
             budget,
@@ -75,7 +76,7 @@ impl<'data> Image<'data> {
     }
 
     /// Makes an executable of nothing but code that begins at `address`.
-    pub fn of_code(code: &'data [u8], address: u64) -> Self {
+    pub fn of_code(code: &'data [u8], address: FileAddress) -> Self {
         Self {
             segments: Segments::of_code(code, address),
             symbols: Symbols::default(),
@@ -107,19 +108,19 @@ impl<'data> Image<'data> {
     }
 
     /// Returns the name of the function that begins at `address`.
-    pub fn function_name(&self, address: u64) -> Option<&'data str> {
+    pub fn function_name(&self, address: FileAddress) -> Option<&'data str> {
         self.symbols.function_name(address)
     }
 
     /// Gives a name to the function at `address`, which has none in the file.
-    pub fn name_function(&mut self, name: &'static str, address: u64) {
+    pub fn name_function(&mut self, name: &'static str, address: FileAddress) {
         let function = Symbol { address, size: 0 };
         self.symbols.add_function(name, function);
     }
 
     /// Returns whether a whole function, not a part of one, begins at `address`: by the names, or
     /// else by the unwind tables.
-    pub fn is_function(&self, address: u64) -> bool {
+    pub fn is_function(&self, address: FileAddress) -> bool {
         match self.function_name(address) {
             Some(name) => !name.contains(".cold"),
             None => self.frames.is_entry(address),
@@ -137,7 +138,7 @@ impl<'data> Image<'data> {
     }
 
     /// Returns address and content of each executable segment.
-    pub fn code(&self) -> impl Iterator<Item = (u64, &'data [u8])> + '_ {
+    pub fn code(&self) -> impl Iterator<Item = (FileAddress, &'data [u8])> + '_ {
         let code = self.segments.iter().filter(|(segment, _)| segment.is_code);
         code.map(|(segment, bytes)| (segment.address, bytes))
     }
@@ -153,70 +154,70 @@ impl<'data> Image<'data> {
     }
 
     /// Returns the address of the first instruction that the process executes (`e_entry`).
-    pub fn entry(&self) -> u64 {
+    pub fn entry(&self) -> FileAddress {
         self.entry
     }
 
     /// Returns the offset in the file of an address, if the file holds that byte.
-    pub fn file_offset(&self, address: u64) -> Option<u64> {
+    pub fn file_offset(&self, address: FileAddress) -> Option<FileOffset> {
         self.segments.file_offset(address)
     }
 
     /// Returns whether `address` is in code.
-    pub fn is_code(&self, address: u64) -> bool {
+    pub fn is_code(&self, address: FileAddress) -> bool {
         let segment = self.segments.at(address);
         segment.is_some_and(|segment| segment.is_code)
     }
 
     /// Returns whether `address` is in data that the process can write.
-    pub fn is_writable(&self, address: u64) -> bool {
+    pub fn is_writable(&self, address: FileAddress) -> bool {
         let segment = self.segments.at(address);
         segment.is_some_and(|segment| segment.is_writable)
     }
 
     /// Returns the bytes from `address` to the end of its segment.
-    pub fn bytes_at(&self, address: u64) -> Option<&'data [u8]> {
+    pub fn bytes_at(&self, address: FileAddress) -> Option<&'data [u8]> {
         self.segments.bytes_at(address)
     }
 
     /// Returns the 4 bytes at `address` as a signed number.
-    pub fn i32_at(&self, address: u64) -> Option<i32> {
+    pub fn i32_at(&self, address: FileAddress) -> Option<i32> {
         let bytes = self.bytes_at(address)?.first_chunk()?;
         Some(i32::from_le_bytes(*bytes))
     }
 
     /// Returns the pointer at `address` as the loader leaves it, before it adds the load bias.
-    pub fn pointer_at(&self, address: u64) -> Option<u64> {
+    pub fn pointer_at(&self, address: FileAddress) -> Option<FileAddress> {
         if let Some(pointer) = self.pointers.get(&address) {
             return Some(*pointer);
         }
         let bytes = self.bytes_at(address)?.first_chunk()?;
-        Some(u64::from_le_bytes(*bytes))
+        Some(FileAddress::new(u64::from_le_bytes(*bytes)))
     }
 
     /// Finds all NUL-terminated strings that equal `text`, also those that a linker made the tail of
     /// another one or put between code.
-    pub fn find_string(&self, text: &str) -> Vec<u64> {
+    pub fn find_string(&self, text: &str) -> Vec<FileAddress> {
         let needle = [text.as_bytes(), b"\0"].concat();
         let finder = memchr::memmem::Finder::new(&needle);
         let mut found = Vec::new();
         for (segment, bytes) in self.segments.iter() {
             self.budget.scan(bytes.len());
             let places = finder.find_iter(bytes).take(MAX_MENTIONS);
-            found.extend(places.map(|at| segment.address + at as u64));
+            found.extend(places.map(|at| segment.address.wrapping_add(at as u64)));
         }
         found
     }
 
     /// Returns the bytes at `address` up to the next NUL, if that is at most `longest` bytes away.
-    pub fn text_at(&self, address: u64, longest: usize) -> Option<&'data [u8]> {
+    pub fn text_at(&self, address: FileAddress, longest: usize) -> Option<&'data [u8]> {
         let bytes = self.bytes_at(address)?;
         let end = memchr::memchr(0, bytes.get(..=longest).unwrap_or(bytes))?;
         bytes.get(..end)
     }
 
     /// Finds the addresses in writable data that hold a pointer to `target`, in ascending order.
-    pub fn pointers_to(&self, target: u64) -> Vec<u64> {
+    pub fn pointers_to(&self, target: FileAddress) -> Vec<FileAddress> {
         if !self.budget.scan(16 * self.pointers.len()) {
             return Vec::new();
         }
@@ -224,7 +225,7 @@ impl<'data> Image<'data> {
             .pointers
             .iter()
             .filter(|(_, pointer)| **pointer == target);
-        let mut found: Vec<u64> = relocated.map(|(at, _)| *at).take(MAX_MENTIONS).collect();
+        let mut found: Vec<FileAddress> = relocated.map(|(at, _)| *at).take(MAX_MENTIONS).collect();
         for (segment, bytes) in self.segments.iter() {
             if !segment.is_writable {
                 continue;
@@ -232,11 +233,13 @@ impl<'data> Image<'data> {
             if !self.budget.scan(4 * bytes.len()) {
                 break;
             }
-            let first = segment.address.next_multiple_of(8);
-            let skip = usize::try_from(first - segment.address).unwrap_or(usize::MAX);
+            let begin = segment.address.get();
+            let first = begin.next_multiple_of(8);
+            let skip = usize::try_from(first - begin).unwrap_or(usize::MAX);
             let (words, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<8>();
-            let stored = words.iter().zip((first..).step_by(8)).filter(|(word, at)| {
-                u64::from_le_bytes(**word) == target && !self.pointers.contains_key(at)
+            let addresses = (first..).step_by(8).map(FileAddress::new);
+            let stored = words.iter().zip(addresses).filter(|(word, at)| {
+                u64::from_le_bytes(**word) == target.get() && !self.pointers.contains_key(at)
             });
             found.extend(stored.map(|(_, at)| at).take(MAX_MENTIONS));
         }

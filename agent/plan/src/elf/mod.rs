@@ -1,5 +1,6 @@
 //! The ELF file: its segments, symbols, relocations, unwind tables and debug link.
 
+pub mod address;
 pub mod bounds;
 pub mod build_id;
 pub mod debug_link;

@@ -1,5 +1,7 @@
 //! The segments that the loader maps, and the bytes at their addresses.
 
+use super::address::{FileAddress, FileOffset};
+
 use object::Endianness;
 use object::elf::{PF_W, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, ProgramHeader as _};
@@ -8,7 +10,7 @@ use object::read::elf::{ElfFile64, ProgramHeader as _};
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// Virtual address of its first byte.
-    pub address: u64,
+    pub address: FileAddress,
     /// Bytes in memory.
     memory_size: u64,
     /// Where its content begins in the file.
@@ -37,7 +39,7 @@ impl<'data> Segments<'data> {
             data: file.data(),
             segments: segments
                 .map(|header| Segment {
-                    address: header.p_vaddr(endian),
+                    address: FileAddress::new(header.p_vaddr(endian)),
                     memory_size: header.p_memsz(endian),
                     file_offset: header.p_offset(endian),
                     file_size: header.p_filesz(endian),
@@ -49,7 +51,7 @@ impl<'data> Segments<'data> {
     }
 
     /// Makes one segment of code that begins at `address`.
-    pub fn of_code(code: &'data [u8], address: u64) -> Self {
+    pub fn of_code(code: &'data [u8], address: FileAddress) -> Self {
         let size = code.len() as u64;
         Self {
             data: code,
@@ -76,7 +78,7 @@ impl<'data> Segments<'data> {
     }
 
     /// Finds the segment that covers an address.
-    pub fn at(&self, address: u64) -> Option<&Segment> {
+    pub fn at(&self, address: FileAddress) -> Option<&Segment> {
         self.segments.iter().find(|segment| {
             let distance = address.checked_sub(segment.address);
             distance.is_some_and(|distance| distance < segment.memory_size)
@@ -84,21 +86,18 @@ impl<'data> Segments<'data> {
     }
 
     /// Returns the bytes from `address` to the end of its segment.
-    pub fn bytes_at(&self, address: u64) -> Option<&'data [u8]> {
+    pub fn bytes_at(&self, address: FileAddress) -> Option<&'data [u8]> {
         let segment = self.at(address)?;
-        let skip = usize::try_from(address - segment.address).ok()?;
+        let skip = usize::try_from(address.checked_sub(segment.address)?).ok()?;
         self.content(segment)?.get(skip..)
     }
 
     /// Returns the offset in the file of an address, if the file holds that byte.
-    pub fn file_offset(&self, address: u64) -> Option<u64> {
+    pub fn file_offset(&self, address: FileAddress) -> Option<FileOffset> {
         let segment = self.at(address)?;
-        let distance = address - segment.address;
-        let is_stored = distance < segment.file_size;
-        segment
-            .file_offset
-            .checked_add(distance)
-            .filter(|_| is_stored)
+        let distance = address.checked_sub(segment.address)?;
+        let offset = segment.file_offset.checked_add(distance)?;
+        (distance < segment.file_size).then_some(FileOffset::new(offset))
     }
 
     fn content(&self, segment: &Segment) -> Option<&'data [u8]> {

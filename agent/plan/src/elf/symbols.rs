@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
+use super::address::FileAddress;
 use crate::budget::Budget;
 
 /// Most symbols that are read of one file; a server has ten thousand.
@@ -14,7 +15,7 @@ const MAX_SYMBOLS: usize = 300_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// Virtual address, as in the file.
-    pub address: u64,
+    pub address: FileAddress,
     /// Bytes; 0 where the file does not say.
     pub size: u64,
 }
@@ -24,7 +25,7 @@ pub struct Symbol {
 pub struct Symbols<'data> {
     functions: HashMap<&'data str, Symbol>,
     objects: HashMap<&'data str, Symbol>,
-    function_names: HashMap<u64, &'data str>,
+    function_names: HashMap<FileAddress, &'data str>,
 }
 
 impl<'data> Symbols<'data> {
@@ -40,7 +41,7 @@ impl<'data> Symbols<'data> {
             // A versioned name (`server@@Base`) is the same name.
             let name = name.split('@').next().unwrap_or(name);
             let found = Symbol {
-                address: symbol.address(),
+                address: FileAddress::new(symbol.address()),
                 size: symbol.size(),
             };
             match symbol.kind() {
@@ -72,7 +73,7 @@ impl<'data> Symbols<'data> {
     }
 
     /// Returns the name of the function that begins at `address`.
-    pub fn function_name(&self, address: u64) -> Option<&'data str> {
+    pub fn function_name(&self, address: FileAddress) -> Option<&'data str> {
         self.function_names.get(&address).copied()
     }
 

@@ -2,6 +2,7 @@
 
 use super::condition::Condition;
 use super::value::Value;
+use crate::elf::address::FileAddress;
 
 /// What a value can consist of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -11,25 +12,25 @@ pub enum Atom {
     /// The result of whatever happens at an address; `index` tells apart what one address makes.
     Opaque {
         /// Address of the instruction or block.
-        address: u64,
+        address: FileAddress,
         /// Which of its results.
         index: u32,
     },
     /// A load of a global variable.
     Global {
         /// Its virtual address.
-        address: u64,
+        address: FileAddress,
         /// Bytes.
         width: u8,
         /// How many times memory may have changed before; loads of different generations may differ.
-        generation: u64,
+        generation: FileAddress,
     },
     /// What a call returned.
     Call {
         /// Address of the call instruction.
-        site: u64,
+        site: FileAddress,
         /// Address of the function, where the call is direct.
-        callee: Option<u64>,
+        callee: Option<FileAddress>,
     },
     /// The low `bits` bits of a value, zero-extended.
     ZeroExtended {
@@ -66,7 +67,7 @@ pub enum Atom {
     /// One of a few values, by the path taken to a block.
     Merged {
         /// Address of the block.
-        address: u64,
+        address: FileAddress,
         /// What it is on each of the ways there, always in the same order.
         options: Vec<Value>,
     },

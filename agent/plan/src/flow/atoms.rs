@@ -8,6 +8,7 @@ use super::condition::{Condition, Relation};
 use super::value::{AtomId, Value};
 use crate::budget::Budget;
 use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 
 /// All atoms of one analysis, each once.
 #[derive(Default)]
@@ -115,7 +116,7 @@ impl Atoms {
     }
 
     /// Finds all values that merge at the block at `address`, with what each is on each way there.
-    pub fn merged_at(&self, address: u64) -> Vec<(AtomId, Vec<Value>)> {
+    pub fn merged_at(&self, address: FileAddress) -> Vec<(AtomId, Vec<Value>)> {
         let numbered = (0..).map(AtomId).zip(&self.atoms);
         numbered
             .filter_map(|(id, atom)| match atom {
@@ -130,7 +131,7 @@ impl Atoms {
 
     /// Returns the address of the global that `value` was loaded from, if it is exactly one 8-byte load
     /// of the same global on each way.
-    pub fn as_global(&self, value: &Value) -> Option<u64> {
+    pub fn as_global(&self, value: &Value) -> Option<FileAddress> {
         let options = match self.get(value.as_atom()?)? {
             Atom::Global {
                 address, width: 8, ..
@@ -150,14 +151,14 @@ impl Atoms {
     }
 
     /// Returns whether anything was loaded from the global at `address`.
-    pub fn loads(&self, address: u64) -> bool {
+    pub fn loads(&self, address: FileAddress) -> bool {
         self.atoms
             .iter()
             .any(|atom| matches!(atom, Atom::Global { address: own, .. } if *own == address))
     }
 
     /// Returns the addresses of the globals that `value` is the sum of, if it is a sum of 8-byte loads.
-    pub fn as_sum_of_globals(&self, value: &Value) -> Option<Vec<u64>> {
+    pub fn as_sum_of_globals(&self, value: &Value) -> Option<Vec<FileAddress>> {
         let summands = value.summands.iter().map(|(atom, coefficient)| {
             let global = self.as_global(&Value::atom(*atom))?;
             (*coefficient == 1).then_some(global)

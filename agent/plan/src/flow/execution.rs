@@ -18,7 +18,9 @@ use super::operands::{Place, Step, place};
 use super::state::State;
 use super::step::CallEffects;
 use super::value::Value;
+use crate::code::block::{BlockId, PerBlock};
 use crate::code::graph::{Block, EdgeKind, FunctionCode};
+use crate::elf::address::FileAddress;
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -32,11 +34,11 @@ pub struct Execution<'a> {
     /// Every atom that occurs in the states.
     pub atoms: Atoms,
     /// The blocks in reverse post-order.
-    pub order: Vec<usize>,
-    entry_states: Vec<Option<State>>,
-    effects: HashMap<usize, Rc<LoopEffects>>,
-    known_calls: HashMap<u64, CallEffects>,
-    without: Option<(usize, EdgeKind)>,
+    pub order: Vec<BlockId>,
+    entry_states: PerBlock<Option<State>>,
+    effects: HashMap<BlockId, Rc<LoopEffects>>,
+    known_calls: HashMap<FileAddress, CallEffects>,
+    without: Option<(BlockId, EdgeKind)>,
     info: InstructionInfoFactory,
 }
 
@@ -53,13 +55,13 @@ impl<'a> Execution<'a> {
         code: &'a FunctionCode,
         entry: State,
         atoms: Atoms,
-        without: Option<(usize, EdgeKind)>,
+        without: Option<(BlockId, EdgeKind)>,
     ) -> Self {
         let mut execution = Self {
             code,
             atoms,
             order: reverse_post_order(code),
-            entry_states: vec![None; code.blocks.len()],
+            entry_states: code.blocks.filled(None),
             effects: HashMap::new(),
             known_calls: HashMap::new(),
             without,
@@ -71,7 +73,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Executes the function once more with what is now known of its calls.
-    pub fn again(&mut self, known_calls: HashMap<u64, CallEffects>) {
+    pub fn again(&mut self, known_calls: HashMap<FileAddress, CallEffects>) {
         self.known_calls = known_calls;
         let entry = State::at_entry(&mut self.atoms);
         self.execute(&entry);
@@ -79,7 +81,7 @@ impl<'a> Execution<'a> {
 
     fn execute(&mut self, entry: &State) {
         let order = self.order.clone();
-        let mut position = vec![usize::MAX; self.code.blocks.len()];
+        let mut position = self.code.blocks.filled(usize::MAX);
         for (index, block) in order.iter().enumerate() {
             position[*block] = index;
         }
@@ -93,11 +95,16 @@ impl<'a> Execution<'a> {
         }
     }
 
-    fn merge_into(&mut self, index: usize, position: &[usize], entry: &State) -> Option<State> {
-        let block = self.code.blocks.get(index)?;
+    fn merge_into(
+        &mut self,
+        index: BlockId,
+        position: &PerBlock<usize>,
+        entry: &State,
+    ) -> Option<State> {
+        let block = &self.code.blocks[index];
         let mut incoming = Vec::new();
         let mut is_head = false;
-        if index == 0 {
+        if index == BlockId::ENTRY {
             incoming.push(entry.clone());
         }
         let mut predecessors = block.predecessors.clone();
@@ -132,10 +139,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    fn edges_between(&mut self, from: usize, to: usize) -> Vec<State> {
-        let Some(block) = self.code.blocks.get(from) else {
-            return Vec::new();
-        };
+    fn edges_between(&mut self, from: BlockId, to: BlockId) -> Vec<State> {
+        let block = &self.code.blocks[from];
         let kinds: Vec<EdgeKind> = block
             .successors
             .iter()
@@ -193,23 +198,18 @@ impl<'a> Execution<'a> {
     }
 
     /// Returns the state before the first instruction of a block; `None` where it cannot be reached.
-    pub fn state_at(&self, block: usize) -> Option<&State> {
-        self.entry_states.get(block)?.as_ref()
+    pub fn state_at(&self, block: BlockId) -> Option<&State> {
+        self.entry_states[block].as_ref()
     }
 
     /// Returns the states before each instruction of a block, and the one after the last.
-    pub fn states_in(&mut self, block: usize) -> Vec<State> {
+    pub fn states_in(&mut self, block: BlockId) -> Vec<State> {
         let Some(mut state) = self.state_at(block).cloned() else {
             return Vec::new();
         };
         let mut states = Vec::new();
         let mut bytes = 0;
-        for instruction in self
-            .code
-            .blocks
-            .get(block)
-            .map_or(&[][..], |block| &block.instructions)
-        {
+        for instruction in &self.code.blocks[block].instructions {
             bytes += state.bytes();
             self.code.budget.scan(state.bytes());
             if bytes > MAX_STATES_BYTES {
@@ -223,9 +223,9 @@ impl<'a> Execution<'a> {
         states
     }
 
-    fn state_at_end(&mut self, block: usize) -> Option<State> {
+    fn state_at_end(&mut self, block: BlockId) -> Option<State> {
         let mut state = self.state_at(block).cloned()?;
-        for instruction in &self.code.blocks.get(block)?.instructions {
+        for instruction in &self.code.blocks[block].instructions {
             self.step(&mut state, instruction);
         }
         Some(state)
@@ -233,9 +233,9 @@ impl<'a> Execution<'a> {
 
     /// Returns the state at the beginning of the block that an edge leads to, if control comes along that
     /// edge.
-    pub fn state_along(&mut self, from: usize, kind: EdgeKind) -> Option<State> {
+    pub fn state_along(&mut self, from: BlockId, kind: EdgeKind) -> Option<State> {
         let end = self.state_at_end(from)?;
-        let block = self.code.blocks.get(from)?;
+        let block = &self.code.blocks[from];
         self.along_edge(&end, block, kind)
     }
 
@@ -266,7 +266,11 @@ impl<'a> Execution<'a> {
     }
 
     /// Returns the address of an instruction's memory operand, if it is a global's.
-    pub fn global_operand(&mut self, state: &State, instruction: &Instruction) -> Option<u64> {
+    pub fn global_operand(
+        &mut self,
+        state: &State,
+        instruction: &Instruction,
+    ) -> Option<FileAddress> {
         match place(&mut self.atoms, state, instruction) {
             Place::Global(address) => Some(address),
             _ => None,
@@ -280,7 +284,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-fn reverse_post_order(code: &FunctionCode) -> Vec<usize> {
+fn reverse_post_order(code: &FunctionCode) -> Vec<BlockId> {
     let graph = code.graph();
     let Some(entry) = graph.node_indices().next() else {
         return Vec::new();
@@ -288,7 +292,7 @@ fn reverse_post_order(code: &FunctionCode) -> Vec<usize> {
     let mut walk = DfsPostOrder::new(&graph, entry);
     let mut order = Vec::new();
     while let Some(node) = walk.next(&graph) {
-        order.push(node.index());
+        order.push(BlockId::of(node));
     }
     order.reverse();
     order

@@ -8,6 +8,7 @@ use super::flags::Flags;
 use super::state::State;
 use crate::code::instruction::{is_call, writes};
 use crate::code::registers::{CALLER_SAVED, RBP, RSP, general_register};
+use crate::elf::address::FileAddress;
 
 /// What the instructions of a loop change.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +76,7 @@ impl LoopEffects {
 impl State {
     /// Forgets what a loop changes whose head is the block at `address`. Facts remain: they are about
     /// values, not about places.
-    pub fn enter_loop(&mut self, effects: &LoopEffects, address: u64, atoms: &mut Atoms) {
+    pub fn enter_loop(&mut self, effects: &LoopEffects, address: FileAddress, atoms: &mut Atoms) {
         if effects.memory {
             self.generation = address;
         }

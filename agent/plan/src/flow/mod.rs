@@ -1,7 +1,7 @@
 //! The data flow: what every register and stack slot holds at every instruction.
 
 mod arithmetic;
-mod bits;
+pub mod bits;
 mod facts;
 mod loops;
 mod operands;
@@ -18,7 +18,7 @@ pub mod machine;
 pub mod paths;
 pub mod reach;
 pub mod recipe;
-pub mod resolution;
+pub mod resolve;
 pub mod result;
 pub mod state;
 pub mod value;

@@ -6,8 +6,9 @@ use super::atom::Atom;
 use super::atoms::Atoms;
 use super::state::State;
 use super::value::Value;
-use crate::code::instruction::operand_bits;
+use crate::code::instruction::{address, operand_bits};
 use crate::code::registers::{RSP, general_register, is_high_byte};
+use crate::elf::address::FileAddress;
 
 /// Tells apart what one instruction makes opaque: its results have the numbers of registers, the
 /// content of operand i is this plus i.
@@ -18,7 +19,7 @@ pub enum Place {
     /// A stack slot, by its offset from the stack pointer at entry.
     Stack(i64),
     /// A fixed virtual address.
-    Global(u64),
+    Global(FileAddress),
     /// Somewhere on the stack.
     SomewhereOnStack,
     /// Elsewhere, or on the stack by an address that escaped.
@@ -42,7 +43,7 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
         return unknown;
     };
     match (address.as_constant(), atoms.stack_offset(&address)) {
-        (Some(address), _) => Place::Global(address),
+        (Some(address), _) => Place::Global(FileAddress::new(address)),
         (None, Some(offset)) => Place::Stack(offset),
         (None, None) => unknown,
     }
@@ -134,7 +135,9 @@ impl Step<'_> {
             OpKind::Register => self.write_register(operand, value),
             OpKind::Memory => {
                 let place = self.place();
-                if !matches!(place, Place::Stack(_)) {
+                // What lies relative to a frame pointer is a local variable, not an argument.
+                let is_local = self.instruction.memory_base() == Register::RBP;
+                if !is_local || !matches!(place, Place::Stack(_)) {
                     self.state.escape_value(&value, self.atoms);
                 }
                 self.store(&place, value);
@@ -167,7 +170,7 @@ impl Step<'_> {
                 let width = self.memory_width();
                 self.state.store_slot(*offset, width, value);
             }
-            Place::Global(_) => self.state.generation = self.instruction.ip(),
+            Place::Global(_) => self.state.generation = address(self.instruction),
             Place::SomewhereOnStack | Place::Unknown => self.store_unknown(place, 0),
         }
     }
@@ -181,17 +184,18 @@ impl Step<'_> {
             Place::Global(_) | Place::Unknown => {}
         }
         if !matches!(place, Place::Stack(_)) {
-            self.state.clobber_memory(self.instruction.ip(), self.atoms);
+            self.state
+                .clobber_memory(address(self.instruction), self.atoms);
         }
     }
 
-    /// Pushes a value.
+    /// Pushes a value, perhaps as an argument.
     pub fn push(&mut self, value: Value) {
         let top = self.state.registers[RSP].offset(8_u64.wrapping_neg());
         self.state.registers[RSP] = top.clone();
-        match self.atoms.stack_offset(&top) {
-            Some(offset) => self.state.store_slot(offset, 8, value),
-            None => self.state.escape_value(&value, self.atoms),
+        self.state.escape_value(&value, self.atoms);
+        if let Some(offset) = self.atoms.stack_offset(&top) {
+            self.state.store_slot(offset, 8, value);
         }
     }
 
@@ -218,7 +222,7 @@ impl Step<'_> {
     /// Makes a value that nothing is known of, as result number `index` of the instruction.
     pub fn opaque(&mut self, index: u32) -> Value {
         self.atoms.value(Atom::Opaque {
-            address: self.instruction.ip(),
+            address: address(self.instruction),
             index,
         })
     }

@@ -2,11 +2,12 @@
 
 use super::execution::Execution;
 use super::recipe::{Operand, Recipe, Term};
-use super::resolution::resolve;
+use super::resolve::resolve;
 use super::state::State;
 use super::value::Value;
 use crate::budget::Budget;
 use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 
 /// Most places that are combined with each other.
 const MAX_PLACES: usize = 32;
@@ -68,7 +69,7 @@ impl Reach {
     }
 
     /// Adds a global variable that holds `value`, to be used last.
-    pub fn add_global(&mut self, address: u64, name: &str, value: &Value) {
+    pub fn add_global(&mut self, address: FileAddress, name: &str, value: &Value) {
         self.places.push(Place {
             operand: Operand::Global {
                 address,

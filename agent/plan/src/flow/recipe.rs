@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::code::registers::register_name;
+use crate::elf::address::FileAddress;
 
 /// A sum of operands, modulo 2^64.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub enum Operand {
         /// What is added.
         plus: i64,
     },
-    /// Memory at a register plus a displacement, 8 bytes.
+    /// Memory at a register plus a displacement.
     Memory {
         /// x86-64 number of the base register.
         base: u8,
@@ -48,7 +49,7 @@ pub enum Operand {
     /// A global variable, 8 bytes.
     Global {
         /// Virtual address, as in the ELF file.
-        address: u64,
+        address: FileAddress,
         /// Its name, such as `server.maxmemory`.
         name: String,
     },

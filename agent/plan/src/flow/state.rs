@@ -8,6 +8,7 @@ use super::atoms::Atoms;
 use super::condition::{Condition, Relation};
 use super::flags::Flags;
 use super::value::Value;
+use crate::elf::address::FileAddress;
 
 /// Most facts that are carried along.
 const MAX_FACTS: usize = 64;
@@ -29,7 +30,7 @@ pub struct State {
     /// is no longer known to be on the stack. Each store to memory may reach the slots from there on.
     pub escaped: Option<i64>,
     /// Changes whenever memory may have changed.
-    pub generation: u64,
+    pub generation: FileAddress,
     /// What the branches taken imply.
     pub facts: Rc<Vec<Condition>>,
 }
@@ -44,7 +45,7 @@ impl State {
             flags: Flags::Unknown,
             stack: BTreeMap::new(),
             escaped: None,
-            generation: 0,
+            generation: FileAddress::default(),
             facts: Rc::new(Vec::new()),
         }
     }
@@ -130,13 +131,13 @@ impl State {
 
     /// Takes into account that the instruction at `address` changes memory in an unknown way: later
     /// loads may see something else, and slots that others can reach are forgotten.
-    pub fn clobber_memory(&mut self, address: u64, atoms: &mut Atoms) {
+    pub fn clobber_memory(&mut self, address: FileAddress, atoms: &mut Atoms) {
         self.generation = address;
         self.forget_escaped(atoms);
     }
 
     /// Returns what holds at the block at `address`, whichever of `states` control comes from.
-    pub fn merge(mut states: Vec<Self>, address: u64, atoms: &mut Atoms) -> Option<Self> {
+    pub fn merge(mut states: Vec<Self>, address: FileAddress, atoms: &mut Atoms) -> Option<Self> {
         let mut merged = states.pop()?;
         if states.is_empty() {
             return Some(merged);
@@ -206,7 +207,7 @@ impl State {
 /// added to `lost`.
 fn merge_values(
     options: Vec<Value>,
-    address: u64,
+    address: FileAddress,
     index: u32,
     atoms: &mut Atoms,
     lost: &mut Vec<Value>,

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
+use iced_x86::{ConditionCode, InstructionInfoFactory, Mnemonic, OpKind};
 
 use super::atom::Atom;
 use super::flags::Flags;
@@ -14,6 +14,7 @@ use super::operands::{Place, Step};
 use super::value::Value;
 use crate::code::instruction::{self, is_call, operand_bits, writes};
 use crate::code::registers::{CALLER_SAVED, Callee, RDI, RSP, general_register};
+use crate::elf::address::FileAddress;
 
 /// Most bytes that an instruction without a repeat prefix writes to memory.
 const WIDEST_STORE: i64 = 64;
@@ -27,8 +28,8 @@ impl Step<'_> {
     /// may call, and of the calls.
     pub fn execute(
         mut self,
-        callees: &HashMap<u64, Callee>,
-        effects: &HashMap<u64, CallEffects>,
+        callees: &HashMap<FileAddress, Callee>,
+        effects: &HashMap<FileAddress, CallEffects>,
         info: &mut InstructionInfoFactory,
     ) {
         let instruction = self.instruction;
@@ -82,8 +83,12 @@ impl Step<'_> {
         self.opaque(0)
     }
 
-    fn call(&mut self, callees: &HashMap<u64, Callee>, effects: &HashMap<u64, CallEffects>) {
-        let site = self.instruction.ip();
+    fn call(
+        &mut self,
+        callees: &HashMap<FileAddress, Callee>,
+        effects: &HashMap<FileAddress, CallEffects>,
+    ) {
+        let site = instruction::address(self.instruction);
         let callee = instruction::callee(self.instruction);
         let known = callee.and_then(|callee| callees.get(&callee).copied());
         let known = known.unwrap_or(Callee::UNKNOWN);
@@ -103,23 +108,18 @@ impl Step<'_> {
         }
     }
 
-    /// Lets the addresses on the stack escape that a callee can find in its arguments: in registers
-    /// and in the slots above the stack pointer. What lies below the stack pointer is gone.
+    /// Lets the addresses on the stack escape that a callee can find in registers. Those that it can
+    /// find on the stack escaped when they were stored there. What lies below the stack pointer is gone.
     fn hand_out(&mut self, callee: Callee) {
         if let Some(top) = self.atoms.stack_offset(&self.state.registers[RSP]) {
             self.state.stack.retain(|at, _| *at >= top);
         }
-        let registers = CALLER_SAVED
+        for number in CALLER_SAVED
             .into_iter()
-            .filter(|number| callee.reads(*number));
-        let registers = registers.map(|number| &self.state.registers[number]);
-        let slots = self.state.stack.values().map(|(value, _)| value);
-        let passed = registers.chain(slots);
-        let lowest = passed
-            .filter_map(|value| self.atoms.reach_on_stack(value))
-            .min();
-        if let Some(lowest) = lowest {
-            self.state.escape(lowest);
+            .filter(|number| callee.reads(*number))
+        {
+            let value = self.state.registers[number].clone();
+            self.state.escape_value(&value, self.atoms);
         }
     }
 

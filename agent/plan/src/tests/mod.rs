@@ -81,7 +81,7 @@ fn cut_and_damaged_files_do_no_harm() {
     }
     // Damage, but always the same: in the headers and tables at both ends, and in the function.
     let whole = plan_of(&data);
-    let function = usize::try_from(whole.functions[0].address).unwrap_or(0);
+    let function = usize::try_from(whole.functions[0].address.get()).unwrap_or(0);
     let places = (0..512)
         .chain(data.len() - 2048..data.len())
         .chain(function..function + 2048);

@@ -10,7 +10,6 @@ use object::{Endianness, elf};
 
 use crate::elf::image::Image;
 use crate::members;
-use crate::names;
 use crate::traced::eviction::entry;
 use crate::{EVICTION_CALL, Item, Member, ProbePlan, TracedFunction, plan};
 
@@ -126,7 +125,7 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
         return;
     };
     let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
-    let texts = names::find(&mut image, EVICTION_CALL.texts);
+    let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
     let mentioned = texts.mentioned_in(entry::TEXT);
     assert!(
         mentioned.iter().any(|frame| !frame.is_entry),
@@ -311,7 +310,7 @@ fn damaged_unwind_tables_do_no_harm() {
     let data = without_names(&data, false);
     let eviction_call = |data: &[u8]| {
         let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
-        let texts = names::find(&mut image, EVICTION_CALL.texts);
+        let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
         let config = members::config_table(&image).unwrap_or_else(|error| panic!("{error}"));
         entry::eviction_call(
             &image,

@@ -10,16 +10,19 @@ use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::FlowControl;
 
+use crate::code::block::BlockId;
 use crate::code::callees;
 use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::instruction::{address, target};
 use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::atom::Atom;
 use crate::flow::condition::Relation;
 use crate::flow::execution::Execution;
 use crate::flow::flags::Flags;
 use crate::flow::paths;
-use crate::flow::resolution::resolve;
+use crate::flow::resolve::resolve;
 use crate::flow::state::State;
 use crate::flow::value::Value;
 use crate::members::{self, Counters, MemberError};
@@ -46,18 +49,18 @@ struct Callee {
 pub fn find(
     image: &Image<'_>,
     execution: &mut Execution<'_>,
-    maxmemory: u64,
+    maxmemory: FileAddress,
 ) -> Option<CalledCopy> {
     let code = execution.code;
     for block in inlined::blocks_before_eviction(execution) {
         let states = execution.states_in(block);
-        for (call, state) in code.blocks.get(block)?.instructions.iter().zip(states) {
+        for (call, state) in code.blocks[block].instructions.iter().zip(states) {
             if call.flow_control() != FlowControl::Call {
                 continue;
             }
-            let callee = call.near_branch_target();
+            let callee = target(call);
             if let Some(callee) = examine(image, execution, callee, state, maxmemory) {
-                return in_caller(execution, call.ip(), callee, maxmemory);
+                return in_caller(execution, address(call), callee, maxmemory);
             }
         }
     }
@@ -68,9 +71,9 @@ pub fn find(
 fn examine(
     image: &Image<'_>,
     caller: &mut Execution<'_>,
-    function: u64,
+    function: FileAddress,
     mut entry: State,
-    maxmemory: u64,
+    maxmemory: FileAddress,
 ) -> Option<Callee> {
     let top = caller.stack_offset(&entry.registers[RSP])?;
     let mut code = FunctionCode::decode(image, function).ok()?;
@@ -82,7 +85,7 @@ fn examine(
     // Most callees are told apart by this alone, before anything is asked about their callees.
     let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
     inlined::first_comparison(&mut first_look, maxmemory)?;
-    let blocks = 0..code.blocks.len();
+    let blocks = code.blocks.ids();
     code.callees = callees::of(image, &code, blocks);
     let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
     let from_start = all_returns(&mut execution).and_then(|returns| {
@@ -97,7 +100,7 @@ fn examine(
             return None;
         }
         let state = execution.state_along(block, over_edge)?;
-        let returns = paths::to_returns(&mut execution, state, (over_block, 0))?;
+        let returns = paths::to_returns(&mut execution, state, over_block.first())?;
         let over_limit = over_limit(&mut execution, returns, top)?;
         left_slots(image, &execution, &over_limit, maxmemory)
     })
@@ -108,7 +111,7 @@ fn examine(
 fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
     let start = paths::behind_loops(execution.code)?;
     let state = execution.state_at(start)?.clone();
-    paths::to_returns(execution, state, (start, 0))
+    paths::to_returns(execution, state, start.first())
 }
 
 /// Of the returns with another result than 0, what each leaves in the caller's slots; `None` where a
@@ -133,7 +136,7 @@ fn left_slots(
     image: &Image<'_>,
     execution: &Execution<'_>,
     over_limit: &[BTreeMap<i64, Value>],
-    maxmemory: u64,
+    maxmemory: FileAddress,
 ) -> Option<Callee> {
     let (first, others) = over_limit.split_first()?;
     first.iter().find_map(|(reported_slot, mem_reported)| {
@@ -165,7 +168,12 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
 }
 
 /// Whether `value` is `mem_reported - overhead - maxmemory`, for whatever overhead.
-fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxmemory: u64) -> bool {
+fn is_goal(
+    execution: &Execution<'_>,
+    value: &Value,
+    mem_reported: &Value,
+    maxmemory: FileAddress,
+) -> bool {
     let taken_off = mem_reported.minus(value);
     taken_off.atoms().any(|atom| {
         let limit = Value::atom(atom);
@@ -178,7 +186,7 @@ fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxme
 
 fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
     let code = execution.code;
-    let leaving = (0..code.blocks.len()).filter(|block| code.blocks[*block].leaves);
+    let leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
     leaving.into_iter().all(|block| {
         // A block that cannot be reached has no states.
         execution
@@ -195,9 +203,9 @@ fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
 /// The calculation in the caller's values: two slots, filled by the call at `site`.
 fn in_caller(
     execution: &mut Execution<'_>,
-    site: u64,
+    site: FileAddress,
     callee: Callee,
-    maxmemory: u64,
+    maxmemory: FileAddress,
 ) -> Option<CalledCopy> {
     let mut left_by_call = |index| {
         execution.atoms.value(Atom::Opaque {
@@ -238,10 +246,13 @@ fn in_caller(
 }
 
 /// The branch on whether the call at `site` returned 0, and its edge where it did not.
-fn test_of_result(execution: &mut Execution<'_>, site: u64) -> Option<(usize, EdgeKind, usize)> {
+fn test_of_result(
+    execution: &mut Execution<'_>,
+    site: FileAddress,
+) -> Option<(BlockId, EdgeKind, BlockId)> {
     let code = execution.code;
     for index in inlined::blocks_before_eviction(execution) {
-        let block = code.blocks.get(index)?;
+        let block = &code.blocks[index];
         let Some(last) = block
             .instructions
             .last()
@@ -272,7 +283,7 @@ fn test_of_result(execution: &mut Execution<'_>, site: u64) -> Option<(usize, Ed
     None
 }
 
-fn is_result_of(execution: &Execution<'_>, value: &Value, site: u64) -> bool {
+fn is_result_of(execution: &Execution<'_>, value: &Value, site: FileAddress) -> bool {
     let atom = |value: &Value| value.as_atom().and_then(|atom| execution.atoms.get(atom));
     match atom(value) {
         Some(Atom::Call { site: own, .. }) => *own == site,

@@ -7,13 +7,14 @@
 
 use evictscope_abi::Variable;
 use petgraph::algo::dominators::simple_fast;
-use petgraph::graph::NodeIndex;
 
+use crate::code::block::BlockId;
 use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::elf::address::FileAddress;
 use crate::flow::condition::{Condition, Relation};
 use crate::flow::execution::Execution;
 use crate::flow::flags::Flags;
-use crate::flow::resolution::resolve;
+use crate::flow::resolve::resolve;
 use crate::flow::value::Value;
 use crate::reason::Reason;
 use crate::traced::sites::Candidate;
@@ -40,14 +41,14 @@ pub struct GoalCopy {
     /// Whether it is inlined.
     pub form: Form,
     /// The block whose last instruction decides whether memory is over the limit.
-    pub deciding_block: usize,
+    pub deciding_block: BlockId,
     /// The edge it takes where it is.
     pub over_edge: EdgeKind,
     /// The block that this edge leads to.
-    pub over_block: usize,
+    pub over_block: BlockId,
     /// The block in which calls are over the limit by `mem_reported`, but perhaps not by `mem_used`;
     /// none in the called form, whose caller does not see it.
-    pub first_over_block: Option<usize>,
+    pub first_over_block: Option<BlockId>,
     /// All memory tracked by the allocator.
     pub mem_reported: Value,
     /// `mem_reported - mem_used`.
@@ -78,7 +79,7 @@ impl GoalCopy {
 /// # Errors
 ///
 /// Where the function does not look like an eviction call with an inlined copy.
-pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, Reason> {
+pub fn find(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Result<GoalCopy, Reason> {
     let mut reported: Vec<Value> = Vec::new();
     let mut first_over_block = None;
     for block in blocks_before_eviction(execution) {
@@ -129,9 +130,7 @@ pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candida
     let mut found = after_decision(execution, goal);
     let outside_loops = blocks_before_eviction(execution);
     for index in before_decision(execution.code, goal) {
-        let Some(block) = execution.code.blocks.get(index) else {
-            break;
-        };
+        let block = &execution.code.blocks[index];
         if !outside_loops.contains(&index) {
             continue;
         }
@@ -148,16 +147,16 @@ pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candida
 
 /// The blocks that all evicting calls pass from where they were first found to be over the limit up
 /// to the decision, the last first.
-fn before_decision(code: &FunctionCode, goal: &GoalCopy) -> Vec<usize> {
+fn before_decision(code: &FunctionCode, goal: &GoalCopy) -> Vec<BlockId> {
     let Some(first) = goal.first_over_block else {
         return Vec::new();
     };
-    let dominators = simple_fast(&code.graph(), NodeIndex::new(0));
-    let chain = dominators.dominators(NodeIndex::new(goal.deciding_block));
+    let dominators = simple_fast(&code.graph(), BlockId::ENTRY.node());
+    let chain = dominators.dominators(goal.deciding_block.node());
     let mut blocks = Vec::new();
-    for block in chain.into_iter().flatten().take(MAX_CHAIN) {
-        blocks.push(block.index());
-        if block.index() == first {
+    for block in chain.into_iter().flatten().take(MAX_CHAIN).map(BlockId::of) {
+        blocks.push(block);
+        if block == first {
             return blocks;
         }
     }
@@ -170,10 +169,8 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Can
     let code = execution.code;
     let mut next = Some(goal.over_block);
     for _ in 0..MAX_CHAIN {
-        let Some((index, block)) = next.and_then(|index| Some((index, code.blocks.get(index)?)))
-        else {
-            break;
-        };
+        let Some(index) = next else { break };
+        let block = &code.blocks[index];
         if block.predecessors.len() != 1 {
             break;
         }
@@ -200,14 +197,14 @@ pub struct Comparison {
     /// The load of `maxmemory` that it is compared with.
     pub maxmemory: Value,
     /// The edge that is taken where the value is above, and the block it leads to.
-    pub over: Option<(EdgeKind, usize)>,
+    pub over: Option<(EdgeKind, BlockId)>,
 }
 
 /// The first comparison with `maxmemory` that tells what is above it, and its block.
 pub fn first_comparison(
     execution: &mut Execution<'_>,
-    maxmemory: u64,
-) -> Option<(usize, Comparison)> {
+    maxmemory: FileAddress,
+) -> Option<(BlockId, Comparison)> {
     blocks_before_eviction(execution)
         .into_iter()
         .find_map(|block| {
@@ -220,11 +217,11 @@ pub fn first_comparison(
 /// and the edge it takes where that value is above it.
 fn comparison_with(
     execution: &mut Execution<'_>,
-    block: usize,
-    maxmemory: u64,
+    block: BlockId,
+    maxmemory: FileAddress,
 ) -> Option<Comparison> {
     let code = execution.code;
-    let last = code.blocks.get(block)?.instructions.last()?;
+    let last = code.blocks[block].instructions.last()?;
     if !last.is_jcc_short_or_near() {
         return None;
     }
@@ -258,7 +255,7 @@ fn comparison_with(
         None
     };
     let over = over_edge.and_then(|edge| {
-        let successors = &code.blocks.get(block)?.successors;
+        let successors = &code.blocks[block].successors;
         let (target, _) = successors.iter().find(|(_, kind)| *kind == edge)?;
         Some((edge, *target))
     });
@@ -272,9 +269,9 @@ fn comparison_with(
 /// The blocks outside of loops that no loop with a call precedes, in order of execution. (A loop
 /// without calls adds up the allocator's counters or the replicas' buffers; the loop that evicts
 /// calls.)
-pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<usize> {
+pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<BlockId> {
     let blocks = &execution.code.blocks;
-    let mut loop_of = vec![None; blocks.len()];
+    let mut loop_of = blocks.filled(None);
     let mut evicts = Vec::new();
     for (number, members) in execution.code.loops().into_iter().enumerate() {
         evicts.push(members.iter().any(|block| blocks[*block].calls()));
@@ -282,7 +279,7 @@ pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<usize> {
             loop_of[block] = Some(number);
         }
     }
-    let mut before = vec![false; blocks.len()];
+    let mut before = blocks.filled(false);
     for index in &execution.order {
         let own = loop_of[*index];
         let in_eviction = own.is_some_and(|number| evicts[number]);

@@ -11,6 +11,7 @@ pub mod inlined;
 use evictscope_abi::VARIABLES;
 
 use crate::dwarf;
+use crate::elf::address::FileAddress;
 use crate::flow::execution::Execution;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
@@ -66,7 +67,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
 }
 
 /// Returns name and address of the function. Where DWARF has it too, both must agree.
-fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, u64), FunctionError> {
+fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), FunctionError> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
     let (name, address) = entry::eviction_call(analysis.image, analysis.texts, policy)?;
     analysis.read_debug_info(dwarf::Asked {
@@ -107,7 +108,7 @@ fn goal(
     Ok(goal)
 }
 
-fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<u64> {
+fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<FileAddress> {
     let server = analysis.debug.server.as_ref()?;
     let offset = server.members.get(&Member::Maxmemory)?;
     Some(server.address.wrapping_add(*offset))
