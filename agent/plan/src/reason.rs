@@ -1,8 +1,8 @@
 //! Why something was not found.
 
-use crate::elf::address::FileAddress;
 use crate::code::decode::CodeError;
 use crate::dwarf::DwarfError;
+use crate::elf::address::FileAddress;
 use crate::flow::cut::CutError;
 use crate::members::MemberError;
 

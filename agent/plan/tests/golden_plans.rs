@@ -119,36 +119,52 @@ fn agrees_with_the_file(plan: &Value, file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A plan that knows less of the file has the same sites, recipes and addresses, or refuses them.
+/// A plan that knows less of the file has the same sites, recipes and addresses, or does not have
+/// them.
 fn says_the_same_or_less(less: &Value, more: &Value) -> anyhow::Result<()> {
-    for site in ["entry", "goal"] {
-        let (less, more) = (&less["sites"][site], &more["sites"][site]);
-        ensure!(
-            less.is_null() || less == more,
-            "{site}: {less}, with more information {more}"
-        );
-    }
-    let (done_less, done_more) = (&less["sites"]["done"], &more["sites"]["done"]);
-    ensure!(
-        done_less.as_array().is_some_and(Vec::is_empty) || done_less == done_more,
-        "done: {done_less}, with more information {done_more}"
-    );
-    for (what, fields) in [
-        ("variables", &["recipe"][..]),
-        ("members", &["address", "offset"]),
-    ] {
-        let known = items(more, what)?;
-        for item in items(less, what)? {
-            let other = known.iter().find(|other| other["name"] == item["name"]);
-            for field in fields {
-                let (value, other) = (&item[field], other.map(|other| &other[field]));
-                ensure!(
-                    value.is_null() || other == Some(value),
-                    "{}: {field} {value}, with more information {other:?}",
-                    item["name"]
-                );
+    for function in items(less, "functions")? {
+        let mut others = items(more, "functions")?.iter();
+        let other = others.find(|other| other["kind"] == function["kind"]);
+        let other = other.context("only the other plan has this function")?;
+        for field in ["address", "file_offset", "instruction"] {
+            for site in ["entry", "inner"] {
+                same_or_null(&function[site][field], &other[site][field], site)?;
             }
         }
+        let (exits, other_exits) = (&function["exits"], &other["exits"]);
+        ensure!(
+            exits.as_array().is_some_and(Vec::is_empty) || exits == other_exits,
+            "exits: {exits}, with more information {other_exits}"
+        );
+        if !function["inner"].is_null() {
+            same_or_missing(
+                &function["inner"],
+                &other["inner"],
+                "quantities",
+                &["recipe"],
+            )?;
+        }
     }
+    same_or_missing(less, more, "members", &["address", "offset"])
+}
+
+/// Each item of a list has the same fields as the one of that name in another list, or none.
+fn same_or_missing(less: &Value, more: &Value, list: &str, fields: &[&str]) -> anyhow::Result<()> {
+    let known = items(more, list)?;
+    for item in items(less, list)? {
+        let other = known.iter().find(|other| other["name"] == item["name"]);
+        let other = other.with_context(|| format!("only the other plan has {}", item["name"]))?;
+        for field in fields {
+            same_or_null(&item[field], &other[field], &item["name"].to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn same_or_null(less: &Value, more: &Value, what: &str) -> anyhow::Result<()> {
+    ensure!(
+        less.is_null() || less == more,
+        "{what}: {less}, with more information {more}"
+    );
     Ok(())
 }

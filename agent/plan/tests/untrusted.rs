@@ -32,7 +32,10 @@ const FILE: &str = "EVICTSCOPE_PLAN_OF";
 fn planned(file: &Path) -> anyhow::Result<Result<Value, String>> {
     let begun = Instant::now();
     let output = Command::new("sh")
-        .args(["-c", "ulimit -v $1; exec \"$0\" --ignored --nocapture --test-threads 1"])
+        .args([
+            "-c",
+            "ulimit -v $1; exec \"$0\" --ignored --nocapture --test-threads 1",
+        ])
         .arg(std::env::current_exe()?)
         .arg(KIBIBYTES.to_string())
         .env(FILE, file)
@@ -66,9 +69,9 @@ fn refused(file: &Path) -> anyhow::Result<String> {
         Err(why) => return Ok(why),
         Ok(plan) => plan,
     };
-    let refusals = plan["refusals"].as_array().context("no refusals")?;
-    ensure!(!refusals.is_empty(), "no refusal of {}", file.display());
-    Ok(serde_json::to_string(refusals)?)
+    let not_found = plan["not_found"].as_array().context("no list")?;
+    ensure!(!not_found.is_empty(), "all was found in {}", file.display());
+    Ok(serde_json::to_string(not_found)?)
 }
 
 /// Writes a file with this content.
@@ -281,7 +284,7 @@ fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
             bases.push(program_bytes(&server)?);
         }
     }
-    let sites = |plan: Result<Value, String>| Some(plan.ok()?.get("sites")?.clone());
+    let sites = |plan: Result<Value, String>| Some(plan.ok()?.get("functions")?.clone());
     let mut changed = 0;
     for (index, data) in (0..).zip(bases) {
         let base = Base::new(data.clone());
@@ -297,11 +300,10 @@ fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the goal variables are certain.
+/// Tells whether all variables of the eviction call were found.
 fn is_certain(plan: &Value) -> bool {
-    let variables = plan["variables"].as_array().into_iter().flatten();
-    let mut goals = variables.filter(|variable| variable["name"] != "maxmemory");
-    goals.all(|variable| variable["confidence"] == "certain")
+    let quantities = plan["functions"][0]["inner"]["quantities"].as_array();
+    quantities.is_some_and(|quantities| quantities.len() == 5)
 }
 
 fn program_bytes(program: &Path) -> anyhow::Result<Vec<u8>> {

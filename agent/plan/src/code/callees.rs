@@ -120,9 +120,7 @@ impl Survey<'_, '_> {
             self.image.budget.spend(4 * block.instructions.len() as u64);
             for instruction in &block.instructions {
                 let passed_on = match instruction.flow_control() {
-                    FlowControl::Call => {
-                        self.look_at(target(instruction), depth).reads
-                    }
+                    FlowControl::Call => self.look_at(target(instruction), depth).reads,
                     FlowControl::IndirectCall => Registers::MAX,
                     _ => 0,
                 };

@@ -82,13 +82,20 @@ impl Walk<'_, '_> {
     }
 
     /// Decodes from an address up to an instruction that does not fall through.
-    fn straight_line(&mut self, from: FileAddress, pending: &mut Vec<FileAddress>) -> Result<(), CodeError> {
+    fn straight_line(
+        &mut self,
+        from: FileAddress,
+        pending: &mut Vec<FileAddress>,
+    ) -> Result<(), CodeError> {
         let image = self.image;
         let bytes = image.bytes_at(from).filter(|_| image.is_code(from));
         let bytes = bytes.ok_or(CodeError::NotCode(from))?;
         let mut decoder = Decoder::with_ip(64, bytes, from.get(), DecoderOptions::NONE);
         while decoder.can_decode() {
-            if self.instructions.contains_key(&FileAddress::new(decoder.ip())) {
+            if self
+                .instructions
+                .contains_key(&FileAddress::new(decoder.ip()))
+            {
                 return Ok(());
             }
             let instruction = decoder.decode();
@@ -152,7 +159,9 @@ impl Walk<'_, '_> {
     fn returns(&self, call: &Instruction) -> bool {
         let name = self.image.function_name(target(call));
         let frame = self.image.frames().at(address(call));
-        !not_return::FUNCTIONS.iter().any(|(own, _)| name == Some(own))
+        !not_return::FUNCTIONS
+            .iter()
+            .any(|(own, _)| name == Some(own))
             && frame.is_none_or(|frame| frame.end != next_address(call))
     }
 
@@ -204,7 +213,10 @@ impl Walk<'_, '_> {
             return;
         };
         let next = [(next_address(last), EdgeKind::FallThrough)];
-        let exits = self.ends.get(&address(last)).map_or(&next[..], Vec::as_slice);
+        let exits = self
+            .ends
+            .get(&address(last))
+            .map_or(&next[..], Vec::as_slice);
         block.leaves = exits.is_empty()
             && matches!(
                 last.flow_control(),

@@ -90,7 +90,8 @@ fn verify(
         return None;
     }
     *budget = budget.checked_sub(distance)?;
-    let instruction = instructions(image, frame).find(|instruction| next_address(instruction) > at)?;
+    let instruction =
+        instructions(image, frame).find(|instruction| next_address(instruction) > at)?;
     let is_target = |address: &FileAddress| targets.iter().any(|target| target.contains(address));
     let target = mentioned(&instruction).find(is_target)?;
     Some(Reference { target, frame })

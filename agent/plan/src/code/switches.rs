@@ -30,9 +30,8 @@ pub fn targets<'a>(
         });
     }
     // lea table(%rip), %base; movslq (%base,%index,4), %offset; add %base, %offset; jmp *%offset
-    let is_load = |load: &&Instruction| {
-        load.code() == Code::Lea_r64_m && load.memory_base() == Register::RIP
-    };
+    let is_load =
+        |load: &&Instruction| load.code() == Code::Lea_r64_m && load.memory_base() == Register::RIP;
     let targets = before.take(TABLE_DISTANCE).filter(is_load).map(|load| {
         let table = FileAddress::new(load.memory_displacement64());
         entries(image, entry, |index| {
@@ -44,7 +43,11 @@ pub fn targets<'a>(
     found.next().unwrap_or_default()
 }
 
-fn entries(image: &Image<'_>, entry: FileAddress, at: impl Fn(u64) -> Option<FileAddress>) -> Vec<FileAddress> {
+fn entries(
+    image: &Image<'_>,
+    entry: FileAddress,
+    at: impl Fn(u64) -> Option<FileAddress>,
+) -> Vec<FileAddress> {
     let name = image.function_name(entry);
     let named = name.and_then(|name| image.function(name));
     let end = match (image.frames().at(entry), named.map(|symbol| symbol.size)) {

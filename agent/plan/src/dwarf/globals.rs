@@ -2,9 +2,9 @@
 
 use gimli::{AttributeValue, Operation, constants};
 
-use crate::elf::address::FileAddress;
 use super::DwarfError;
 use super::units::{Entry, EntryId, Units};
+use crate::elf::address::FileAddress;
 
 /// The variables that are looked for.
 const SERVER: &str = "server";

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use gimli::constants;
 
-use crate::elf::address::FileAddress;
 use super::globals::{Global, Globals, number};
 use super::units::{Entry, EntryId, Units};
+use crate::elf::address::FileAddress;
 use crate::item::Member;
 
 /// What the type of `server` is called.

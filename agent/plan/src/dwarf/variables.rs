@@ -7,11 +7,11 @@
 use evictscope_abi::Variable;
 use gimli::{Range, constants};
 
-use crate::elf::address::FileAddress;
 use super::DwarfError;
 use super::globals::number;
 use super::location::{self, LocatedAt, Location, Sum};
 use super::units::{Entry, EntryId, Units};
+use crate::elf::address::FileAddress;
 
 /// What computes the goal.
 const CALCULATION: &str = "getMaxmemoryState";

@@ -72,7 +72,10 @@ impl Step<'_> {
 
     /// Executes `cmovcc` and `setcc`.
     pub fn choice(&mut self) {
-        let condition = self.state.flags.condition(self.instruction.condition_code());
+        let condition = self
+            .state
+            .flags
+            .condition(self.instruction.condition_code());
         let value = if self.instruction.op_count() == 1 {
             match condition {
                 Some(condition) => self.atoms.truth(condition),
@@ -94,8 +97,10 @@ impl Step<'_> {
 
     /// Returns whether it is `cmovcc` or `setcc`, if it has a condition at all.
     pub fn is_choice(&self) -> bool {
-        matches!(self.instruction.op0_kind(), OpKind::Register | OpKind::Memory)
-            && self.instruction.op_count() <= 2
+        matches!(
+            self.instruction.op0_kind(),
+            OpKind::Register | OpKind::Memory
+        ) && self.instruction.op_count() <= 2
     }
 
     /// Makes the result opaque. Addresses on the stack that it was made of escape.

@@ -1,8 +1,8 @@
 //! Atoms: what values consist of.
 
-use crate::elf::address::FileAddress;
 use super::condition::Condition;
 use super::value::Value;
+use crate::elf::address::FileAddress;
 
 /// What a value can consist of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

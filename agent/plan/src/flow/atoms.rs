@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::elf::address::FileAddress;
 use super::atom::Atom;
 use super::bits::{low_bits, sign_extended};
 use super::condition::{Condition, Relation};
 use super::value::{AtomId, Value};
 use crate::budget::Budget;
 use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 
 /// All atoms of one analysis, each once.
 #[derive(Default)]
@@ -77,7 +77,9 @@ impl Atoms {
     fn can_be_on_stack(&self, atom: &Atom) -> bool {
         match atom {
             Atom::Entry(number) => usize::from(*number) == RSP,
-            Atom::Merged { options, .. } => options.iter().any(|option| self.may_be_on_stack(option)),
+            Atom::Merged { options, .. } => {
+                options.iter().any(|option| self.may_be_on_stack(option))
+            }
             Atom::Select {
                 then, otherwise, ..
             } => self.may_be_on_stack(then) || self.may_be_on_stack(otherwise),

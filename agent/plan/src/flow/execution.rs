@@ -10,7 +10,6 @@ use std::rc::Rc;
 use iced_x86::{Instruction, InstructionInfoFactory};
 use petgraph::visit::DfsPostOrder;
 
-use crate::elf::address::FileAddress;
 use super::atoms::Atoms;
 use super::condition::{Condition, Relation};
 use super::facts;
@@ -21,6 +20,7 @@ use super::step::CallEffects;
 use super::value::Value;
 use crate::code::block::{BlockId, PerBlock};
 use crate::code::graph::{Block, EdgeKind, FunctionCode};
+use crate::elf::address::FileAddress;
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -95,7 +95,12 @@ impl<'a> Execution<'a> {
         }
     }
 
-    fn merge_into(&mut self, index: BlockId, position: &PerBlock<usize>, entry: &State) -> Option<State> {
+    fn merge_into(
+        &mut self,
+        index: BlockId,
+        position: &PerBlock<usize>,
+        entry: &State,
+    ) -> Option<State> {
         let block = &self.code.blocks[index];
         let mut incoming = Vec::new();
         let mut is_head = false;
@@ -249,7 +254,11 @@ impl<'a> Execution<'a> {
 
     /// Returns the offset of the stack slot that an instruction's memory operand names, from the stack
     /// pointer at entry.
-    pub fn stack_operand_offset(&mut self, state: &State, instruction: &Instruction) -> Option<i64> {
+    pub fn stack_operand_offset(
+        &mut self,
+        state: &State,
+        instruction: &Instruction,
+    ) -> Option<i64> {
         match place(&mut self.atoms, state, instruction) {
             Place::Stack(offset) => Some(offset),
             _ => None,
@@ -257,7 +266,11 @@ impl<'a> Execution<'a> {
     }
 
     /// Returns the address of an instruction's memory operand, if it is a global's.
-    pub fn global_operand(&mut self, state: &State, instruction: &Instruction) -> Option<FileAddress> {
+    pub fn global_operand(
+        &mut self,
+        state: &State,
+        instruction: &Instruction,
+    ) -> Option<FileAddress> {
         match place(&mut self.atoms, state, instruction) {
             Place::Global(address) => Some(address),
             _ => None,

@@ -2,13 +2,13 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
-use crate::elf::address::FileAddress;
 use super::atom::Atom;
 use super::atoms::Atoms;
 use super::flags::Flags;
 use super::state::State;
 use crate::code::instruction::{is_call, writes};
 use crate::code::registers::{CALLER_SAVED, RBP, RSP, general_register};
+use crate::elf::address::FileAddress;
 
 /// What the instructions of a loop change.
 #[derive(Clone, Debug, Default)]
@@ -140,7 +140,11 @@ fn address_taken(instruction: &Instruction) -> Option<LoopSlot> {
         Mnemonic::Lea => {
             let is_element = instruction.memory_index() != Register::None;
             let displacement = instruction.memory_displacement64().cast_signed();
-            slot(instruction.memory_base(), if is_element { i64::MIN } else { displacement }, 0)
+            slot(
+                instruction.memory_base(),
+                if is_element { i64::MIN } else { displacement },
+                0,
+            )
         }
         Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
             slot(instruction.op1_register(), 0, 0)

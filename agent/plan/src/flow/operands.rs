@@ -2,13 +2,13 @@
 
 use iced_x86::{Instruction, OpKind, Register};
 
-use crate::elf::address::FileAddress;
 use super::atom::Atom;
 use super::atoms::Atoms;
 use super::state::State;
 use super::value::Value;
 use crate::code::instruction::{address, operand_bits};
 use crate::code::registers::{RSP, general_register, is_high_byte};
+use crate::elf::address::FileAddress;
 
 /// Tells apart what one instruction makes opaque: its results have the numbers of registers, the
 /// content of operand i is this plus i.
@@ -95,7 +95,8 @@ impl Step<'_> {
         match general_register(register) {
             Some(number) if !is_high_byte(register) => {
                 let bits = operand_bits(self.instruction, operand);
-                self.atoms.zero_extended(&self.state.registers[number], bits)
+                self.atoms
+                    .zero_extended(&self.state.registers[number], bits)
             }
             _ => self.opaque(OPERAND + operand),
         }
@@ -183,7 +184,8 @@ impl Step<'_> {
             Place::Global(_) | Place::Unknown => {}
         }
         if !matches!(place, Place::Stack(_)) {
-            self.state.clobber_memory(address(self.instruction), self.atoms);
+            self.state
+                .clobber_memory(address(self.instruction), self.atoms);
         }
     }
 

@@ -5,10 +5,10 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{DfsSpace, has_path_connecting};
 use petgraph::graph::NodeIndex;
 
-use crate::code::block::{BlockId, InstructionId};
-use crate::code::graph::FunctionCode;
 use super::execution::Execution;
 use super::state::State;
+use crate::code::block::{BlockId, InstructionId};
+use crate::code::graph::FunctionCode;
 
 /// Most steps over all paths from one point.
 const MAX_STEPS: usize = 2_000;
@@ -48,7 +48,11 @@ pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
 /// Returns what is known at each return that can be reached from `point`, where `state` holds, on every
 /// path that is not known to be impossible. Returns `None` where there are too many paths, or one of
 /// them loops or leaves in another way.
-pub fn to_returns(execution: &mut Execution<'_>, state: State, point: InstructionId) -> Option<Vec<State>> {
+pub fn to_returns(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+) -> Option<Vec<State>> {
     let code = execution.code;
     let mut steps = 0;
     let mut returns = Vec::new();

@@ -1,13 +1,13 @@
 //! What is in reach at one point, and the sums of it that are a given value.
 
-use crate::elf::address::FileAddress;
-use crate::budget::Budget;
 use super::execution::Execution;
-use crate::code::registers::RSP;
-use super::state::State;
-use super::value::Value;
 use super::recipe::{Operand, Recipe, Term};
 use super::resolve::resolve;
+use super::state::State;
+use super::value::Value;
+use crate::budget::Budget;
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 
 /// Most places that are combined with each other.
 const MAX_PLACES: usize = 32;

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::elf::address::FileAddress;
 use crate::code::registers::register_name;
+use crate::elf::address::FileAddress;
 
 /// A sum of operands, modulo 2^64.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Code, OpKind, Register};
 
-use crate::flow::execution::Execution;
-use crate::flow::paths;
-use crate::flow::recipe::Operand;
 use crate::code::block::{BlockId, InstructionId};
 use crate::code::registers::RSP;
 use crate::elf::address::FileAddress;
-use crate::flow::flags::Flags;
-use crate::flow::state::State;
 use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
+use crate::flow::paths;
+use crate::flow::recipe::Operand;
+use crate::flow::state::State;
 use crate::flow::value::{AtomId, Value};
 
 /// How many merges are taken apart, one after the other.
@@ -55,7 +55,10 @@ impl<'a> Results<'a> {
         if self.possible.is_empty() {
             return None;
         }
-        let state = execution.states_in(point.block).into_iter().nth(point.index)?;
+        let state = execution
+            .states_in(point.block)
+            .into_iter()
+            .nth(point.index)?;
         let returned = returned_from(execution, state.clone(), point)?;
         if let [only] = returned.as_slice()
             && let Some(result) = self.possible_constant(only)
@@ -229,7 +232,12 @@ fn variable_part(execution: &Execution<'_>, value: &Value) -> Option<(AtomId, i6
     }
 }
 
-fn returns_only(execution: &mut Execution<'_>, state: State, point: InstructionId, result: u64) -> bool {
+fn returns_only(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+    result: u64,
+) -> bool {
     returned_from(execution, state, point).is_some_and(|returned| {
         returned
             .iter()
@@ -255,7 +263,11 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
 }
 
 /// Returns what the function can return on the paths from `point`, over 32 bits.
-fn returned_from(execution: &mut Execution<'_>, state: State, point: InstructionId) -> Option<Vec<Value>> {
+fn returned_from(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
     for state in paths::to_returns(execution, state, point)? {
         let value = execution.atoms.zero_extended(&state.registers[0], 32);

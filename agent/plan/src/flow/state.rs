@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::elf::address::FileAddress;
 use super::atom::Atom;
 use super::atoms::Atoms;
 use super::condition::{Condition, Relation};
 use super::flags::Flags;
 use super::value::Value;
+use crate::elf::address::FileAddress;
 
 /// Most facts that are carried along.
 const MAX_FACTS: usize = 64;
@@ -190,7 +190,12 @@ impl State {
     /// held to `lost`.
     fn drop_slots_missing_in(&mut self, others: &[Self], lost: &mut Vec<Value>) {
         let is_missing = |at: &i64, slot: &mut (Value, u8)| {
-            let has = |other: &Self| other.stack.get(at).is_some_and(|(_, width)| *width == slot.1);
+            let has = |other: &Self| {
+                other
+                    .stack
+                    .get(at)
+                    .is_some_and(|(_, width)| *width == slot.1)
+            };
             !others.iter().all(has)
         };
         let dropped = self.stack.extract_if(.., is_missing);

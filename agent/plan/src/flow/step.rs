@@ -8,13 +8,13 @@ use std::collections::HashMap;
 
 use iced_x86::{ConditionCode, InstructionInfoFactory, Mnemonic, OpKind};
 
-use crate::elf::address::FileAddress;
 use super::atom::Atom;
 use super::flags::Flags;
 use super::operands::{Place, Step};
 use super::value::Value;
 use crate::code::instruction::{self, is_call, operand_bits, writes};
 use crate::code::registers::{CALLER_SAVED, Callee, RDI, RSP, general_register};
+use crate::elf::address::FileAddress;
 
 /// Most bytes that an instruction without a repeat prefix writes to memory.
 const WIDEST_STORE: i64 = 64;
@@ -83,13 +83,20 @@ impl Step<'_> {
         self.opaque(0)
     }
 
-    fn call(&mut self, callees: &HashMap<FileAddress, Callee>, effects: &HashMap<FileAddress, CallEffects>) {
+    fn call(
+        &mut self,
+        callees: &HashMap<FileAddress, Callee>,
+        effects: &HashMap<FileAddress, CallEffects>,
+    ) {
         let site = instruction::address(self.instruction);
         let callee = instruction::callee(self.instruction);
         let known = callee.and_then(|callee| callees.get(&callee).copied());
         let known = known.unwrap_or(Callee::UNKNOWN);
         self.hand_out(known);
-        for number in CALLER_SAVED.into_iter().filter(|number| known.writes(*number)) {
+        for number in CALLER_SAVED
+            .into_iter()
+            .filter(|number| known.writes(*number))
+        {
             let index = u32::try_from(number).unwrap_or(u32::MAX);
             self.state.registers[number] = self.opaque(index);
         }
@@ -107,7 +114,10 @@ impl Step<'_> {
         if let Some(top) = self.atoms.stack_offset(&self.state.registers[RSP]) {
             self.state.stack.retain(|at, _| *at >= top);
         }
-        for number in CALLER_SAVED.into_iter().filter(|number| callee.reads(*number)) {
+        for number in CALLER_SAVED
+            .into_iter()
+            .filter(|number| callee.reads(*number))
+        {
             let value = self.state.registers[number].clone();
             self.state.escape_value(&value, self.atoms);
         }

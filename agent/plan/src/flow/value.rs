@@ -114,4 +114,3 @@ impl Value {
         self.summands.len() <= MAX_SUMMANDS
     }
 }
-

@@ -1,7 +1,7 @@
 //! `stat_clients_type_memory` by data flow: `getMemoryOverheadData()` adds up three of its elements.
 
-use crate::elf::address::FileAddress;
 use crate::code::graph::FunctionCode;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 

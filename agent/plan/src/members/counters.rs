@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
+use crate::flow::atom::Atom;
 use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
-use crate::flow::atom::Atom;
 use crate::flow::value::Value;
 
 use super::MemberError;
@@ -102,7 +102,10 @@ pub fn counters_behind(
 /// # Errors
 ///
 /// Why they are not known.
-pub fn counters_returned_by(image: &Image<'_>, address: FileAddress) -> Result<Counters, MemberError> {
+pub fn counters_returned_by(
+    image: &Image<'_>,
+    address: FileAddress,
+) -> Result<Counters, MemberError> {
     let mut function = Function {
         machine: Machine::new(image),
         address,

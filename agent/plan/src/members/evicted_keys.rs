@@ -2,11 +2,11 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use crate::elf::address::FileAddress;
 use crate::code::registers::general_register;
+use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
 use crate::flow::execution::Execution;
 use crate::flow::state::State;
-use crate::flow::atom::Atom;
 use crate::flow::value::Value;
 
 /// Returns the 8-byte globals that the loops of the eviction function add 1 to, by one instruction,

@@ -26,7 +26,6 @@ pub struct MemberPlan {
     /// How it was found.
     pub method: Method,
     /// The counters whose sum it is, where there are several; `address` is that of the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
 }
 

@@ -6,11 +6,11 @@
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use crate::elf::address::FileAddress;
 use crate::code::graph::FunctionCode;
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
-use crate::code::registers::RSP;
 use crate::flow::state::State;
 use crate::item::Member;
 
@@ -91,7 +91,11 @@ fn place_in(format: &str, shown: &str) -> Option<usize> {
     format.find(&label).map(|at| at + label.len() - 1)
 }
 
-fn arguments(execution: &mut Execution<'_>, state: &State, format: &str) -> Vec<(Member, FileAddress)> {
+fn arguments(
+    execution: &mut Execution<'_>,
+    state: &State,
+    format: &str,
+) -> Vec<(Member, FileAddress)> {
     let found = SHOWN.iter().filter_map(|(shown, member)| {
         let argument = argument_at(format, place_in(format, shown)?)?;
         let value = match argument {

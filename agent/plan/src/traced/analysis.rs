@@ -1,8 +1,8 @@
 //! What is known of an executable while its traced functions are planned for.
 
-use crate::elf::address::FileAddress;
 use crate::code::graph::FunctionCode;
 use crate::dwarf::{self, DebugInfo};
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::item::{FunctionKind, Item};

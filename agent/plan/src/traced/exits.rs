@@ -88,7 +88,11 @@ pub fn find(
 }
 
 /// Returns what each point in the blocks that the calls pass weighs.
-fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls) -> BTreeMap<InstructionId, u64> {
+fn weights(
+    code: &FunctionCode,
+    passed: &BTreeSet<BlockId>,
+    calls: Calls,
+) -> BTreeMap<InstructionId, u64> {
     let shared = match calls.by {
         Some(edge) => reachable(code, BlockId::ENTRY, Some(edge)),
         None => BTreeSet::new(),
@@ -137,12 +141,16 @@ fn reachable(
 /// Counts the calls that can follow from a point on, itself included.
 fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
     let calls = |instructions: &[Instruction]| {
-        let calls = instructions.iter().filter(|instruction| is_call(instruction));
+        let calls = instructions
+            .iter()
+            .filter(|instruction| is_call(instruction));
         calls.count() as u64
     };
     let here = code.blocks[point.block].instructions.get(point.index..);
     let later = reachable(code, point.block, None).into_iter();
     let later = later.filter(|other| *other != point.block);
-    let later: u64 = later.map(|other| calls(&code.blocks[other].instructions)).sum();
+    let later: u64 = later
+        .map(|other| calls(&code.blocks[other].instructions))
+        .sum();
     here.map_or(0, calls) + later
 }

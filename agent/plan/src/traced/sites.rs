@@ -3,10 +3,10 @@
 
 use iced_x86::{Formatter as _, GasFormatter, Instruction};
 
-use crate::code::instruction::address;
-use crate::elf::address::FileAddress;
 use crate::code::emulation;
 use crate::code::graph::FunctionCode;
+use crate::code::instruction::address;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::flow::reach::Reach;

@@ -122,7 +122,9 @@ impl Run<'_, '_> {
                     next
                 })
             }
-            FlowControl::IndirectBranch => Ok(Next::At(FileAddress::new(self.read(instruction, 0)?))),
+            FlowControl::IndirectBranch => {
+                Ok(Next::At(FileAddress::new(self.read(instruction, 0)?)))
+            }
             _ => Err(unknown),
         }
     }

@@ -78,7 +78,12 @@ impl<'a, 'data> Run<'a, 'data> {
     }
 
     /// Writes a general register, part of one, or memory.
-    pub fn write(&mut self, instruction: &Instruction, operand: u32, value: u64) -> Result<(), Halt> {
+    pub fn write(
+        &mut self,
+        instruction: &Instruction,
+        operand: u32,
+        value: u64,
+    ) -> Result<(), Halt> {
         let width = Self::width(instruction, operand);
         match instruction.op_kind(operand) {
             OpKind::Register => {

@@ -115,8 +115,7 @@ impl Run<'_, '_> {
             self.store(instruction, address, 8, low)?;
             return self.store(instruction, address.wrapping_add(8), 8, high);
         }
-        let number =
-            number(instruction.op0_register()).ok_or(Halt::at(instruction))?;
+        let number = number(instruction.op0_register()).ok_or(Halt::at(instruction))?;
         self.vectors[number] = value;
         Ok(())
     }

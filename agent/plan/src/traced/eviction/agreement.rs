@@ -8,14 +8,14 @@
 use evictscope_abi::{VARIABLES, Variable};
 use petgraph::algo::dominators::simple_fast;
 
-use crate::code::instruction;
 use crate::code::block::BlockId;
-use crate::elf::address::FileAddress;
+use crate::code::instruction;
 use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
+use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
 use crate::flow::execution::Execution;
 use crate::flow::resolve::resolve;
 use crate::flow::state::State;
-use crate::flow::atom::Atom;
 use crate::flow::value::Value;
 use crate::item::{Method, variable_name};
 use crate::plan::QuantityPlan;
@@ -77,10 +77,12 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, S
         points.extend(before.map(|state| (instruction::address(branch), state)));
     }
     let after = inlined::after_decision(execution, goal).into_iter();
-    points.extend(after.map(|candidate| (
+    points.extend(after.map(|candidate| {
+        (
             instruction::address(&candidate.instruction),
             candidate.state,
-        )));
+        )
+    }));
     points
 }
 
@@ -110,7 +112,13 @@ fn before(
             match compare(execution, state, location, value) {
                 Some(true) => return Verdict::Same,
                 Some(false) => {
-                    return different(execution, goal, state, instruction::address(instruction), location);
+                    return different(
+                        execution,
+                        goal,
+                        state,
+                        instruction::address(instruction),
+                        location,
+                    );
                 }
                 None => {}
             }

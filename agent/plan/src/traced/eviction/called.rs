@@ -10,20 +10,20 @@ use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::FlowControl;
 
-use crate::code::instruction::{address, target};
 use crate::code::block::BlockId;
-use crate::elf::address::FileAddress;
 use crate::code::callees;
 use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::elf::image::Image;
-use crate::flow::execution::Execution;
-use crate::flow::paths;
-use crate::flow::resolve::resolve;
+use crate::code::instruction::{address, target};
 use crate::code::registers::RSP;
-use crate::flow::flags::Flags;
-use crate::flow::state::State;
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
 use crate::flow::atom::Atom;
 use crate::flow::condition::Relation;
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
+use crate::flow::paths;
+use crate::flow::resolve::resolve;
+use crate::flow::state::State;
 use crate::flow::value::Value;
 use crate::members::{self, Counters, MemberError};
 use crate::traced::eviction::inlined::{self, Form, GoalCopy};
@@ -168,7 +168,12 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
 }
 
 /// Whether `value` is `mem_reported - overhead - maxmemory`, for whatever overhead.
-fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxmemory: FileAddress) -> bool {
+fn is_goal(
+    execution: &Execution<'_>,
+    value: &Value,
+    mem_reported: &Value,
+    maxmemory: FileAddress,
+) -> bool {
     let taken_off = mem_reported.minus(value);
     taken_off.atoms().any(|atom| {
         let limit = Value::atom(atom);
@@ -241,7 +246,10 @@ fn in_caller(
 }
 
 /// The branch on whether the call at `site` returned 0, and its edge where it did not.
-fn test_of_result(execution: &mut Execution<'_>, site: FileAddress) -> Option<(BlockId, EdgeKind, BlockId)> {
+fn test_of_result(
+    execution: &mut Execution<'_>,
+    site: FileAddress,
+) -> Option<(BlockId, EdgeKind, BlockId)> {
     let code = execution.code;
     for index in inlined::blocks_before_eviction(execution) {
         let block = &code.blocks[index];

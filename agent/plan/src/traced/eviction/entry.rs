@@ -1,9 +1,9 @@
 //! Which function is the eviction call: by its symbol, and by the text that it reports its duration
 //! under. The latency report mentions that text too, but does not read `maxmemory-policy`.
 
-use crate::elf::address::FileAddress;
 use crate::code::graph::FunctionCode;
 use crate::code::references;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::names::Texts;
@@ -79,7 +79,11 @@ pub fn eviction_call(
 }
 
 /// Returns the one function that mentions the text and reads the policy.
-fn by_text(image: &Image<'_>, texts: &Texts, policy: Option<FileAddress>) -> Result<FileAddress, FunctionError> {
+fn by_text(
+    image: &Image<'_>,
+    texts: &Texts,
+    policy: Option<FileAddress>,
+) -> Result<FileAddress, FunctionError> {
     let policy = policy.ok_or(FunctionError::NoPolicy(TEXT))?;
     let mut functions = texts.functions(image, TEXT);
     functions.truncate(MAX_FUNCTIONS);
@@ -102,7 +106,11 @@ fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool
 }
 
 /// Tells whether an instruction of a function mentions such an address.
-fn mentions(image: &Image<'_>, function: FileAddress, is_meant: impl Fn(FileAddress) -> bool) -> bool {
+fn mentions(
+    image: &Image<'_>,
+    function: FileAddress,
+    is_meant: impl Fn(FileAddress) -> bool,
+) -> bool {
     FunctionCode::decode(image, function).is_ok_and(|code| {
         code.blocks
             .iter()

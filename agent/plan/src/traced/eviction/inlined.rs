@@ -9,12 +9,12 @@ use evictscope_abi::Variable;
 use petgraph::algo::dominators::simple_fast;
 
 use crate::code::block::BlockId;
-use crate::elf::address::FileAddress;
 use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::flow::execution::Execution;
-use crate::flow::resolve::resolve;
-use crate::flow::flags::Flags;
+use crate::elf::address::FileAddress;
 use crate::flow::condition::{Condition, Relation};
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
+use crate::flow::resolve::resolve;
 use crate::flow::value::Value;
 use crate::reason::Reason;
 use crate::traced::sites::Candidate;

@@ -10,8 +10,8 @@ pub mod inlined;
 
 use evictscope_abi::VARIABLES;
 
-use crate::elf::address::FileAddress;
 use crate::dwarf;
+use crate::elf::address::FileAddress;
 use crate::flow::execution::Execution;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
