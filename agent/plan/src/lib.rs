@@ -33,6 +33,5 @@ pub use elf::image::Image;
 pub use plan::{
     Confidence, Counters, Method, Operand, ProbePlan, Recipe, Site, Sites, variable_name,
 };
-#[cfg(test)]
 pub use plan::{DoneSite, Refusal, Term, VariablePlan};
 pub use planner::plan;

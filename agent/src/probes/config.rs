@@ -3,7 +3,6 @@
 use evictscope_abi as kernel;
 use evictscope_abi::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
 
-use super::Target;
 use evictscope_plan::{Counters, Operand, ProbePlan, Recipe, variable_name};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
@@ -18,11 +17,11 @@ const MEMBERS: [(Member, &str, u64); kernel::MEMBERS] = [
     (Member::ClientsPrimary, "stat_clients_type_memory", 24),
 ];
 
-/// What the programs need to know of `target`: the plan's recipes and addresses, as they are in
-/// this process.
-pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
+/// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
+/// `load_bias` to the addresses of the ELF file.
+pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig {
     let mut config = ServerConfig {
-        tgid: target.pid,
+        tgid: pid,
         ..ServerConfig::OFF
     };
     for variable in VARIABLES {
@@ -31,17 +30,17 @@ pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
             .iter()
             .find(|planned| planned.name == variable_name(variable));
         if let Some(planned) = planned.and_then(|planned| planned.recipe.as_ref()) {
-            config.recipes[variable as usize] = recipe(planned, target.load_bias);
+            config.recipes[variable as usize] = recipe(planned, load_bias);
         }
     }
     for (place, done) in config.results.iter_mut().zip(&plan.sites.done) {
         if let Some(result) = &done.result {
-            *place = term(result, false, target.load_bias);
+            *place = term(result, false, load_bias);
         }
     }
     let address = |name: &str| {
         let member = plan.members.iter().find(|member| member.name == name)?;
-        Some(member.address.wrapping_add(target.load_bias))
+        Some(member.address.wrapping_add(load_bias))
     };
     for (member, name, distance) in MEMBERS {
         config.members[member as usize] =
@@ -53,7 +52,7 @@ pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
         .find(|member| member.name == "used_memory");
     if let Some(member) = used_memory {
         let counters = member.counters.unwrap_or(Counters::one(member.address));
-        config.used_memory = allocator_counters(&counters, target.load_bias);
+        config.used_memory = allocator_counters(&counters, load_bias);
     }
     config
 }

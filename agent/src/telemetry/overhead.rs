@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::{Member, ProgramKind};
+use evictscope_plan::{ProbePlan, Site};
 
 use super::{ProbeMode, ServerState};
 
@@ -40,6 +41,23 @@ pub struct ProbedSites {
     pub goal: Option<Stepping>,
     /// The done sites: single-stepped where one of them is.
     pub done: Option<Stepping>,
+}
+
+impl ProbedSites {
+    /// Returns the sites of `plan` that would be probed.
+    pub fn of(plan: &ProbePlan) -> Self {
+        let stepping = |emulated: bool| match emulated {
+            true => Stepping::Emulated,
+            false => Stepping::SingleStepped,
+        };
+        let of = |site: &Site| stepping(site.emulated);
+        let evicting = plan.sites.evicting();
+        Self {
+            entry: plan.sites.every_call().map(of),
+            goal: evicting.map(|(goal, _)| of(goal)),
+            done: evicting.map(|(_, done)| stepping(done.iter().all(|done| done.site.emulated))),
+        }
+    }
 }
 
 impl HitCosts {
