@@ -1,7 +1,8 @@
 //! Plans of real executables, whole and broken.
 
-use crate::plan;
-use crate::plan::{Confidence, Method, ProbePlan};
+use evictscope_abi::VARIABLES;
+
+use crate::{EVICTION_CALL, Item, Member, Method, ProbePlan, TracedFunction, plan};
 
 /// Debian's redis-server, where it is installed.
 fn redis_server() -> Option<Vec<u8>> {
@@ -16,39 +17,25 @@ fn plan_of(data: &[u8]) -> ProbePlan {
     plan(data, None).unwrap_or_else(|error| panic!("no plan: {error}"))
 }
 
+/// The eviction call in a plan.
+fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
+    let function = plan.function(EVICTION_CALL.description);
+    function.unwrap_or_else(|| panic!("{:?}", plan.not_found))
+}
+
 #[test]
-fn debians_stripped_server_is_planned_for_without_a_refusal() {
+fn everything_is_found_in_debians_stripped_server() {
     let Some(data) = redis_server() else { return };
     let plan = plan_of(&data);
-    assert_eq!(plan.refusals, []);
-    assert!(plan.is_certain());
-    assert_eq!(plan.product.as_deref(), Some("redis"));
-
-    for variable in &plan.variables {
-        assert_eq!(
-            variable.confidence,
-            Confidence::Certain,
-            "{}",
-            variable.name
-        );
-        assert_eq!(variable.method, Method::Dataflow, "{}", variable.name);
-        assert!(variable.recipe.is_some(), "{}", variable.name);
+    assert_eq!(plan.not_found, []);
+    assert_eq!(plan.identity.product, Some("redis"));
+    let function = eviction_call(&plan);
+    for variable in VARIABLES {
+        let method = function.quantity(variable).map(|plan| plan.method);
+        assert_eq!(method, Some(Method::Dataflow), "{variable:?}");
     }
-    for name in [
-        "used_memory",
-        "maxmemory",
-        "port",
-        "maxclients",
-        "maxmemory_policy",
-        "stat_numcommands",
-        "stat_evictedkeys",
-        "stat_expiredkeys",
-        "stat_clients_type_memory",
-    ] {
-        assert!(
-            plan.members.iter().any(|member| member.name == name),
-            "{name}"
-        );
+    for member in Member::OF_SERVER.into_iter().chain([Member::UsedMemory]) {
+        assert!(plan.member(member).is_some(), "{member:?}");
     }
 }
 
@@ -56,13 +43,14 @@ fn debians_stripped_server_is_planned_for_without_a_refusal() {
 fn every_probe_sits_where_the_kernel_emulates() {
     let Some(data) = redis_server() else { return };
     let plan = plan_of(&data);
-    let sites =
-        [&plan.sites.entry, &plan.sites.goal].map(|site| site.as_ref().map(|site| site.emulated));
+    let function = eviction_call(&plan);
+    let inner = function.inner.as_ref().map(|inner| &inner.site);
+    let sites = [function.entry.as_ref(), inner].map(|site| site.map(|site| site.emulated));
     assert_eq!(sites, [Some(true), Some(true)]);
-    assert!(!plan.sites.done.is_empty());
-    for done in &plan.sites.done {
-        assert!(done.site.emulated, "{:?}", done.site);
-        assert!(done.result.is_some(), "{:?}", done.site);
+    assert!(!function.exits.is_empty());
+    for exit in &function.exits {
+        assert!(exit.site.emulated, "{:?}", exit.site);
+        assert!(exit.result.is_some(), "{:?}", exit.site);
     }
 }
 
@@ -73,12 +61,13 @@ fn a_plan_is_the_same_every_time() {
 }
 
 #[test]
-fn an_executable_without_redis_is_refused_by_name() {
+fn an_executable_without_redis_has_no_eviction_call() {
     let own = std::env::current_exe().and_then(std::fs::read);
     let plan = plan_of(&own.unwrap_or_else(|error| panic!("{error}")));
-    assert_eq!(plan.refusals.len(), 1);
-    assert_eq!(plan.refusals[0].what, "eviction_call");
-    assert!(!plan.is_certain());
+    assert_eq!(plan.not_found.len(), 1);
+    assert!(matches!(plan.not_found[0].item, Item::Function(_)));
+    assert_eq!(plan.unusable_reason(), Some(&plan.not_found[0].reason));
+    assert_eq!(plan.functions, []);
 }
 
 /// Whatever the bytes are, planning ends with a plan or an error.

@@ -195,18 +195,20 @@ fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
     let debug = DebugFiles::default();
     let debug = debug.find_for_process(&data, &server.exe, server.identity.pid)?;
     let plan = evictscope_plan::plan(&data, debug.data())?;
-    if let Some(why) = plan.useless() {
+    if let Some(why) = plan.unusable_reason() {
         anyhow::bail!("{why}; --process-match says which processes are servers");
     }
-    let product = plan.product.as_deref().unwrap_or("unknown product");
-    let version = plan.version.as_deref().unwrap_or("of unknown version");
-    let seen = match plan.refusals.as_slice() {
+    let product = plan.identity.product.unwrap_or("unknown product");
+    let version = plan
+        .identity
+        .version
+        .as_deref()
+        .unwrap_or("of unknown version");
+    let seen = match plan.not_found.as_slice() {
         [] => "everything can be seen".to_owned(),
-        refusals => {
-            let missing: Vec<&str> = refusals
-                .iter()
-                .map(|refusal| refusal.what.as_str())
-                .collect();
+        not_found => {
+            let missing = not_found.iter().map(|missing| missing.item.to_string());
+            let missing: Vec<String> = missing.collect();
             format!(
                 "not everything can be seen ({}); `evictscope inspect {}` says why",
                 missing.join(", "),

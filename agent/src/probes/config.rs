@@ -3,18 +3,18 @@
 use evictscope_abi as kernel;
 use evictscope_abi::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
 
-use evictscope_plan::{Counters, Operand, ProbePlan, Recipe, variable_name};
+use evictscope_plan::{Counters, EVICTION_CALL, Member as Planned, Operand, ProbePlan, Recipe};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
-const MEMBERS: [(Member, &str, u64); kernel::MEMBERS] = [
-    (Member::Maxmemory, "maxmemory", 0),
-    (Member::CommandsProcessed, "stat_numcommands", 0),
-    (Member::EvictedKeys, "stat_evictedkeys", 0),
-    (Member::ExpiredKeys, "stat_expiredkeys", 0),
-    (Member::ClientsNormal, "stat_clients_type_memory", 0),
-    (Member::ClientsReplica, "stat_clients_type_memory", 8),
-    (Member::ClientsPubsub, "stat_clients_type_memory", 16),
-    (Member::ClientsPrimary, "stat_clients_type_memory", 24),
+const MEMBERS: [(Member, Planned, u64); kernel::MEMBERS] = [
+    (Member::Maxmemory, Planned::Maxmemory, 0),
+    (Member::CommandsProcessed, Planned::StatNumcommands, 0),
+    (Member::EvictedKeys, Planned::StatEvictedkeys, 0),
+    (Member::ExpiredKeys, Planned::StatExpiredkeys, 0),
+    (Member::ClientsNormal, Planned::StatClientsTypeMemory, 0),
+    (Member::ClientsReplica, Planned::StatClientsTypeMemory, 8),
+    (Member::ClientsPubsub, Planned::StatClientsTypeMemory, 16),
+    (Member::ClientsPrimary, Planned::StatClientsTypeMemory, 24),
 ];
 
 /// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
@@ -24,33 +24,25 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
         tgid: pid,
         ..ServerConfig::OFF
     };
-    for variable in VARIABLES {
-        let planned = plan
-            .variables
-            .iter()
-            .find(|planned| planned.name == variable_name(variable));
-        if let Some(planned) = planned.and_then(|planned| planned.recipe.as_ref()) {
-            config.recipes[variable as usize] = recipe(planned, load_bias);
+    if let Some(function) = plan.function(EVICTION_CALL.description) {
+        for variable in VARIABLES {
+            if let Some(planned) = function.quantity(variable) {
+                config.recipes[variable as usize] = recipe(&planned.recipe, load_bias);
+            }
+        }
+        for (place, exit) in config.results.iter_mut().zip(&function.exits) {
+            if let Some(result) = &exit.result {
+                *place = term(result, false, load_bias);
+            }
         }
     }
-    for (place, done) in config.results.iter_mut().zip(&plan.sites.done) {
-        if let Some(result) = &done.result {
-            *place = term(result, false, load_bias);
-        }
+    for (member, planned, distance) in MEMBERS {
+        config.members[member as usize] = plan.member(planned).map_or(0, |planned| {
+            let address = planned.address.wrapping_add(load_bias);
+            address.wrapping_add(distance)
+        });
     }
-    let address = |name: &str| {
-        let member = plan.members.iter().find(|member| member.name == name)?;
-        Some(member.address.wrapping_add(load_bias))
-    };
-    for (member, name, distance) in MEMBERS {
-        config.members[member as usize] =
-            address(name).map_or(0, |address| address.wrapping_add(distance));
-    }
-    let used_memory = plan
-        .members
-        .iter()
-        .find(|member| member.name == "used_memory");
-    if let Some(member) = used_memory {
+    if let Some(member) = plan.member(Planned::UsedMemory) {
         let counters = member.counters.unwrap_or(Counters::one(member.address));
         config.used_memory = allocator_counters(&counters, load_bias);
     }

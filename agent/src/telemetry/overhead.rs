@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::{Member, ProgramKind};
-use evictscope_plan::{ProbePlan, Site};
+use evictscope_plan::{EVICTION_CALL, ProbePlan, Site, TracedFunction};
 
 use super::{ProbeMode, ServerState};
 
@@ -44,18 +44,19 @@ pub struct ProbedSites {
 }
 
 impl ProbedSites {
-    /// Returns the sites of `plan` that would be probed.
+    /// Returns the sites of the eviction call in `plan` that would be probed.
     pub fn of(plan: &ProbePlan) -> Self {
         let stepping = |emulated: bool| match emulated {
             true => Stepping::Emulated,
             false => Stepping::SingleStepped,
         };
         let of = |site: &Site| stepping(site.emulated);
-        let evicting = plan.sites.evicting();
+        let function = plan.function(EVICTION_CALL.description);
+        let inner = function.and_then(TracedFunction::inner_span);
         Self {
-            entry: plan.sites.every_call().map(of),
-            goal: evicting.map(|(goal, _)| of(goal)),
-            done: evicting.map(|(_, done)| stepping(done.iter().all(|done| done.site.emulated))),
+            entry: function.and_then(TracedFunction::every_call).map(of),
+            goal: inner.map(|(inner, _)| of(&inner.site)),
+            done: inner.map(|(_, exits)| stepping(exits.iter().all(|exit| exit.site.emulated))),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Takes on a server: plans, chooses the probe mode, and attaches.
 
+use evictscope_plan::{EVICTION_CALL, TracedFunction};
+
 use super::plans::Plans;
 use super::settings::RequestedMode;
 use super::watched::Watched;
@@ -33,13 +35,14 @@ impl Attacher {
         label: String,
     ) -> anyhow::Result<Watched> {
         let plan = self.plans.plan(&process)?;
-        if let Some(why) = plan.useless() {
+        if let Some(why) = plan.unusable_reason() {
             anyhow::bail!("{why}; --process-match says which processes are servers");
         }
         let pid = process.identity.pid;
-        let load_bias = memory::load_bias(pid, plan.entry_point)?;
+        let load_bias = memory::load_bias(pid, plan.identity.entry_point)?;
         // Where no-op calls cannot be counted, every-call mode would only cost.
-        let has_choice = plan.sites.every_call().is_some();
+        let function = plan.function(EVICTION_CALL.description);
+        let has_choice = function.and_then(TracedFunction::every_call).is_some();
         let mode = match self.mode {
             RequestedMode::EveryCall if has_choice => ProbeMode::EveryCall,
             _ => ProbeMode::EvictingOnly,

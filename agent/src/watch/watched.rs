@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evictscope_abi::ServerConfig;
-use evictscope_plan::ProbePlan;
+use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 
 use super::burst_log::log_burst;
 use super::clock::monotonic;
@@ -58,7 +58,8 @@ impl Watched {
         auto: Option<AutoMode>,
     ) -> Self {
         let found = monotonic();
-        let sees_evictions = plan.sites.evicting().is_some();
+        let function = plan.function(EVICTION_CALL.description);
+        let sees_evictions = function.and_then(TracedFunction::inner_span).is_some();
         let pid = process.identity.pid;
         Self {
             config: server_config(pid, load_bias, &plan),
@@ -89,7 +90,7 @@ impl Watched {
         tracing::info!(
             pid,
             server,
-            version = self.plan.version,
+            version = self.plan.identity.version,
             probes = self.attachment.probes(),
             mode = %self.mode,
             "attached"
@@ -103,14 +104,9 @@ impl Watched {
                  the same"
             );
         }
-        for refusal in &self.plan.refusals {
-            tracing::warn!(
-                pid,
-                server,
-                "{} is not exported: {}",
-                refusal.what,
-                refusal.why
-            );
+        for missing in &self.plan.not_found {
+            let (item, reason) = (&missing.item, &missing.reason);
+            tracing::warn!(pid, server, "{item} is not exported: {reason}");
         }
     }
 
@@ -164,7 +160,7 @@ impl Watched {
             pid,
             server = self.label,
             exe = %self.process.exe.display(),
-            build_id = self.plan.build_id.as_deref().unwrap_or("none"),
+            build_id = self.plan.identity.build_id.as_deref().unwrap_or("none"),
             check = %withdrawal.broken,
             "the probe plan is wrong for this server and was withdrawn: {}, at {} of {} evicting \
              calls. What rests on the plan is no longer exported; please report this with the output \

@@ -47,7 +47,7 @@ const NORETURN: [&str; 5] = [
 ];
 
 /// Why a function could not be decoded.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
     /// The address is not in the file's code, or the bytes there are no instructions.
     #[error("no valid instructions at {0:#x}")]

@@ -7,7 +7,7 @@
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register};
 
 use super::sections::Reader;
-use crate::plan::register_name;
+use crate::flow::recipe::register_name;
 
 /// Most operations of one expression.
 const MAX_OPERATIONS: usize = 64;

@@ -26,7 +26,7 @@ pub use server::Server;
 pub use variables::{GoalVariables, VariableLocations};
 
 /// Why debug information cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DwarfError {
     /// Cut off or inconsistent.
     #[error("the debug information cannot be read")]

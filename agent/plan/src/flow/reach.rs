@@ -3,10 +3,10 @@
 
 use crate::budget::Budget;
 use crate::flow::execute::Execution;
+use crate::flow::recipe::{Operand, Recipe, Term};
+use crate::flow::resolve::resolve;
 use crate::flow::state::{RSP, State};
 use crate::flow::value::Value;
-use crate::plan::{Operand, Recipe, Term};
-use crate::traced::eviction::inlined::resolve;
 
 /// Most places that are combined with each other.
 const MAX_PLACES: usize = 32;

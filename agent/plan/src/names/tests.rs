@@ -9,12 +9,9 @@ use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
 
 use crate::elf::image::Image;
-use crate::members::{self, ConfigTable};
-use crate::plan;
-use crate::plan::ProbePlan;
-
-use super::identity::Identity;
-use super::server;
+use crate::members;
+use crate::traced::eviction::entry;
+use crate::{EVICTION_CALL, Item, Member, ProbePlan, TracedFunction, plan};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 const PROGRAM: &str = "#include \"evict.c\"\n";
@@ -60,12 +57,17 @@ fn plan_of(data: &[u8]) -> ProbePlan {
     plan(data, None).unwrap_or_else(|error| panic!("no plan: {error}"))
 }
 
-/// Why there is no eviction call.
-fn refusal(plan: &ProbePlan) -> &str {
-    plan.refusals
-        .iter()
-        .find(|refusal| refusal.what == "eviction_call")
-        .map_or("", |refusal| &refusal.why)
+/// Returns why there is no eviction call.
+fn refusal(plan: &ProbePlan) -> String {
+    let mut not_found = plan.not_found.iter();
+    let function = not_found.find(|missing| matches!(missing.item, Item::Function(_)));
+    function.map_or_else(String::new, |missing| missing.reason.to_string())
+}
+
+/// Tells whether all that can be read of eviction calls is known.
+fn is_certain(plan: &ProbePlan) -> bool {
+    let function = plan.function(EVICTION_CALL.description);
+    function.is_some_and(TracedFunction::has_all_quantities)
 }
 
 #[test]
@@ -97,12 +99,10 @@ fn a_plan_needs_no_symbols() {
             let case = format!("{compiler} {options:?}");
             let (whole, stripped) = (plan_of(&whole), plan_of(&stripped));
             assert_eq!(refusal(&whole), "", "{case}");
-            assert_eq!(stripped.functions[0], whole.functions[0], "{case}");
-            assert_eq!(stripped.sites, whole.sites, "{case}");
-            assert_eq!(stripped.variables, whole.variables, "{case}");
+            assert_eq!(stripped.functions, whole.functions, "{case}");
             if compiler == "gcc" {
                 compared += 1;
-                certain += usize::from(whole.is_certain());
+                certain += usize::from(is_certain(&whole));
             }
         }
     }
@@ -125,16 +125,15 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
         return;
     };
     let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
-    let texts = super::find(&mut image);
-    let mentioned = texts.mentioned_in(crate::traced::eviction::entry::TEXT);
+    let texts = super::find(&mut image, EVICTION_CALL.texts);
+    let mentioned = texts.mentioned_in(entry::TEXT);
     assert!(
         mentioned.iter().any(|frame| !frame.is_entry),
         "the compiler moved nothing: {mentioned:x?}"
     );
     let (whole, stripped) = (plan_of(&whole), plan_of(&stripped));
-    assert!(whole.is_certain());
-    assert_eq!(stripped.functions[0], whole.functions[0]);
-    assert_eq!(stripped.sites, whole.sites);
+    assert!(is_certain(&whole));
+    assert_eq!(stripped.functions, whole.functions);
 }
 
 #[test]
@@ -146,11 +145,11 @@ fn a_symbol_that_contradicts_the_text_is_refused() {
         return;
     };
     let plan = plan_of(&data);
-    assert!(!plan.is_certain());
+    assert!(!is_certain(&plan));
     assert!(
         refusal(&plan).contains("but the function that reports its duration"),
         "{:?}",
-        plan.refusals
+        plan.not_found
     );
     // Without symbols there is no contradiction.
     let stripped = compile(
@@ -158,7 +157,7 @@ fn a_symbol_that_contradicts_the_text_is_refused() {
         &source,
         &["-O1", "-DFORM=__attribute__((noinline))", "-s"],
     );
-    assert_eq!(stripped.map(|data| plan_of(&data).is_certain()), Some(true));
+    assert_eq!(stripped.map(|data| is_certain(&plan_of(&data))), Some(true));
 }
 
 #[test]
@@ -177,7 +176,7 @@ fn two_functions_that_could_be_it_are_refused() {
         assert!(
             refusal(&plan).contains("2 functions mention"),
             "{:?}",
-            plan.refusals
+            plan.not_found
         );
     }
 }
@@ -194,7 +193,7 @@ fn the_name_counts_where_there_are_no_unwind_tables() {
     let Some(data) = compile("gcc", PROGRAM, &options) else {
         return;
     };
-    assert!(plan_of(&data).is_certain());
+    assert!(is_certain(&plan_of(&data)));
 }
 
 #[test]
@@ -206,91 +205,14 @@ fn product_and_version_are_what_the_program_says() {
                 continue;
             };
             let plan = plan_of(&data);
-            assert_eq!(plan.product.as_deref(), Some("redis"), "{options:?}");
-            assert_eq!(plan.version.as_deref(), Some("7.0.99"), "{options:?}");
+            assert_eq!(plan.identity.product, Some("redis"), "{options:?}");
+            assert_eq!(
+                plan.identity.version.as_deref(),
+                Some("7.0.99"),
+                "{options:?}"
+            );
         }
     }
-}
-
-/// A configuration table whose members lie where `layout` has them, and `server` has no name.
-fn with_layout(release: &str) -> Option<Vec<u8>> {
-    let layouts = members::layouts().unwrap_or_else(|error| panic!("{error}"));
-    let layout = &layouts[release];
-    let source = format!(
-        "char unnamed[16384] = {{1}};
-         struct {{ const char *name; long fill[6]; void *data; }} configs[] = {{
-             {{\"port\", {{1}}, unnamed + 4096 + {}}},
-             {{\"maxclients\", {{0}}, unnamed + 4096 + {}}},
-             {{\"maxmemory\", {{0}}, unnamed + 4096 + {}}},
-             {{\"maxmemory-policy\", {{0}}, unnamed + 4096 + {}}},
-         }};
-         int main(void) {{ return configs[0].fill[0] == (long)unnamed; }}",
-        layout.port, layout.maxclients, layout.maxmemory, layout.maxmemory_policy
-    );
-    compile("gcc", &source, &["-O1"])
-}
-
-/// What is found there, and the distance of `server` from where the layout begins.
-fn server_of(
-    data: &[u8],
-    identity: &Identity,
-    evicted_keys: impl Fn(&ConfigTable) -> Option<u64>,
-) -> Result<(u64, bool), String> {
-    let image = Image::parse(data).map_err(|error| error.to_string())?;
-    let config = members::config_table(&image)?;
-    let begin = image.object("unnamed").map_or(0, |symbol| symbol.address);
-    let found = server(&image, &config, identity, |_| evicted_keys(&config))?;
-    Ok((found.address.wrapping_sub(begin + 4096), found.is_exact))
-}
-
-fn redis(version: &str) -> Identity {
-    Identity {
-        product: Some("redis"),
-        version: Some(version.to_owned()),
-    }
-}
-
-#[test]
-fn the_layout_says_where_server_begins() {
-    for release in ["redis 7.0.15", "redis 7.2.6", "redis 7.4.1", "valkey 8.0.1"] {
-        let Some(data) = with_layout(release) else {
-            return;
-        };
-        let found = server_of(&data, &Identity::default(), |_| None);
-        assert_eq!(found, Ok((0, true)), "{release}");
-    }
-}
-
-#[test]
-fn layouts_that_differ_in_what_is_read_are_refused() {
-    // The four directives lie alike in 6.0.0 and 6.0.4 to 6.0.6, but the statistics do not.
-    let Some(data) = with_layout("redis 6.0.6") else {
-        return;
-    };
-    let found = server_of(&data, &Identity::default(), |_| None);
-    assert!(
-        found
-            .as_ref()
-            .is_err_and(|why| why.contains("redis 6.0.0 and redis 6.0.4")),
-        "{found:?}"
-    );
-    // The eviction function or the version tells them apart.
-    let found = server_of(&data, &Identity::default(), |config| {
-        Some(config["port"] - 212 + 1184)
-    });
-    assert_eq!(found, Ok((0, true)));
-    assert_eq!(server_of(&data, &redis("6.0.6"), |_| None), Ok((0, true)));
-}
-
-#[test]
-fn layouts_that_differ_only_in_what_lies_before_give_no_offsets() {
-    let Some(data) = with_layout("redis 6.0.14") else {
-        return;
-    };
-    // A release whose layout is not known.
-    let found = server_of(&data, &redis("6.0.99"), |_| None);
-    assert!(matches!(found, Ok((_, false))), "{found:?}");
-    assert_eq!(server_of(&data, &redis("6.0.14"), |_| None), Ok((0, true)));
 }
 
 #[test]
@@ -303,16 +225,18 @@ fn no_known_layout_is_refused() {
         return;
     };
     let plan = plan_of(&data);
-    assert!(plan.is_certain());
-    for member in ["stat_evictedkeys", "stat_numcommands"] {
-        let refused = plan.refusals.iter().find(|refusal| refusal.what == member);
+    assert!(is_certain(&plan));
+    for member in [Member::StatEvictedkeys, Member::StatNumcommands] {
+        let mut not_found = plan.not_found.iter();
+        let missing = not_found.find(|missing| missing.item == Item::Member(member));
+        let why = missing.map(|missing| missing.reason.to_string());
         assert!(
-            refused.is_some_and(|refusal| refusal.why.contains("no known layout")),
-            "{member}: {:?}",
-            plan.refusals
+            why.is_some_and(|why| why.contains("no known layout")),
+            "{member:?}: {:?}",
+            plan.not_found
         );
     }
-    assert!(plan.members.iter().any(|member| member.name == "port"));
+    assert!(plan.member(Member::Port).is_some());
 }
 
 /// `data` without the names of what it defines, as if linked without `-rdynamic`; without section
@@ -355,19 +279,24 @@ fn debians_server_is_planned_for_without_any_name() {
         assert_eq!(image.function("performEvictions"), None);
         assert_eq!(image.object("server"), None);
         let plan = plan_of(&nameless);
-        assert_eq!(plan.functions[0], whole.functions[0]);
-        assert_eq!(plan.sites, whole.sites);
-        assert_eq!(plan.variables, whole.variables);
+        assert_eq!(plan.functions, whole.functions);
         let places = |plan: &ProbePlan| -> Vec<_> {
             let members = plan.members.iter();
             members
-                .map(|member| (member.name, member.address, member.offset, member.counters))
+                .map(|member| {
+                    (
+                        member.member,
+                        member.address,
+                        member.offset,
+                        member.counters,
+                    )
+                })
                 .collect()
         };
         // Without names fewer methods find them.
         assert_eq!(places(&plan), places(&whole));
-        assert_eq!(plan.version, whole.version);
-        assert_eq!(plan.refusals, []);
+        assert_eq!(plan.identity, whole.identity);
+        assert_eq!(plan.not_found, []);
     }
 }
 
@@ -381,12 +310,12 @@ fn damaged_unwind_tables_do_no_harm() {
     let data = without_names(&data, false);
     let eviction_call = |data: &[u8]| {
         let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
-        let texts = super::find(&mut image);
+        let texts = super::find(&mut image, EVICTION_CALL.texts);
         let config = members::config_table(&image).unwrap_or_else(|error| panic!("{error}"));
-        crate::traced::eviction::entry::eviction_call(
+        entry::eviction_call(
             &image,
             &texts,
-            config.get("maxmemory_policy").copied(),
+            config.get(&Member::MaxmemoryPolicy).copied(),
         )
     };
     let right = eviction_call(&data).unwrap_or_else(|why| panic!("{why}"));

@@ -29,7 +29,7 @@ const STACK: u64 = 0x7ffe_0000_0000;
 const STACK_SIZE: u64 = 1 << 16;
 
 /// Why a run ended without a result.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Halt {
     /// An instruction that the machine does not know, or knows too little about.
     #[error("the instruction at {0:#x} is not understood")]

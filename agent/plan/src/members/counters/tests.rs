@@ -5,9 +5,8 @@ use std::process::Command;
 
 use object::{Object as _, ObjectSymbol as _};
 
-use super::counters_returned_by;
+use super::{Counters, counters_returned_by};
 use crate::elf::image::Image;
-use crate::plan::Counters;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/counters.c");
 const LEVELS: [&[&str]; 7] = [

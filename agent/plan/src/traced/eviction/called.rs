@@ -15,18 +15,18 @@ use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::elf::image::Image;
 use crate::flow::execute::Execution;
 use crate::flow::paths;
+use crate::flow::resolve::resolve;
 use crate::flow::state::{Flags, RSP, State};
 use crate::flow::value::{Atom, Relation, Value};
-use crate::members;
-use crate::plan::Counters;
+use crate::members::{self, Counters, MemberError};
 use crate::traced::eviction::inlined::{self, Form, GoalCopy};
 
 /// A called copy, as the caller sees it.
 pub struct CalledCopy {
     /// The calculation, in the caller's values.
     pub goal: GoalCopy,
-    /// The allocator's counter behind `mem_reported`, or why it is not known.
-    pub counter: Result<Counters, String>,
+    /// The allocator's counters behind `mem_reported`, or why they are not known.
+    pub counters: Result<Counters, MemberError>,
 }
 
 /// What a called copy leaves behind.
@@ -35,7 +35,7 @@ struct Callee {
     mem_reported: i64,
     /// Stack slot of `mem_tofree`.
     mem_tofree: i64,
-    counter: Result<Counters, String>,
+    counters: Result<Counters, MemberError>,
 }
 
 /// Finds the called copy, and executes the caller again with what is then known.
@@ -143,7 +143,7 @@ fn left_slots(
         others.iter().all(same).then(|| Callee {
             mem_reported: *reported_slot,
             mem_tofree: *tofree_slot,
-            counter: members::counters_behind(image, mem_reported, execution),
+            counters: members::counters_behind(image, mem_reported, execution),
         })
     })
 }
@@ -154,7 +154,7 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
     slots
         .filter(|(_, (_, width))| *width == 8)
         .map(|(slot, (value, _))| {
-            let value = inlined::resolve(&mut execution.atoms, value, &state.facts);
+            let value = resolve(&mut execution.atoms, value, &state.facts);
             (*slot, value)
         })
         .collect()
@@ -229,7 +229,7 @@ fn in_caller(
             mem_tofree,
             maxmemory: limit,
         },
-        counter: callee.counter,
+        counters: callee.counters,
     })
 }
 

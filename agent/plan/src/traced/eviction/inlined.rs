@@ -5,18 +5,22 @@
 //! `mem_reported - x` that is compared with it next is `mem_used`, and `x` is `overhead`. The copy
 //! that counts is the first that no loop precedes: later ones look again whether enough was freed.
 
-use iced_x86::Instruction;
+use evictscope_abi::Variable;
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::NodeIndex;
 
 use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::flow::execute::Execution;
-use crate::flow::facts::{implies, is_impossible};
-use crate::flow::state::{Flags, State};
-use crate::flow::value::{Atom, Atoms, Condition, Relation, Value};
+use crate::flow::resolve::resolve;
+use crate::flow::state::Flags;
+use crate::flow::value::{Condition, Relation, Value};
+use crate::reason::Reason;
+use crate::traced::sites::Candidate;
 
-/// How often one value is resolved further.
-const MAX_RESOLUTIONS: usize = 8;
+/// Nothing is compared with `maxmemory`.
+const NO_COMPARISON: &str = "the function compares nothing with maxmemory before its first loop";
+/// `mem_reported` is compared with it, and nothing derived from it.
+const NO_GOAL: &str = "memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState";
 /// Most blocks between the deciding branch and a goal site.
 const MAX_CHAIN: usize = 16;
 
@@ -55,27 +59,17 @@ pub struct GoalCopy {
     pub maxmemory: Value,
 }
 
-/// A point where a goal site could be.
-pub struct Candidate {
-    /// The instruction that the probe would sit on.
-    pub instruction: Instruction,
-    /// What is known before it.
-    pub state: State,
-    /// Whether only evicting calls come here.
-    pub exclusive: bool,
-}
-
-/// Why no goal was found.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum GoalError {
-    /// Nothing is compared with `maxmemory`.
-    #[error("the function compares nothing with maxmemory before its first loop")]
-    NoComparison,
-    /// `mem_reported` is compared with it, and nothing derived from it.
-    #[error(
-        "memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState"
-    )]
-    NoGoal,
+impl GoalCopy {
+    /// Returns the value of a variable.
+    pub fn value(&self, variable: Variable) -> &Value {
+        match variable {
+            Variable::MemReported => &self.mem_reported,
+            Variable::Overhead => &self.overhead,
+            Variable::MemUsed => &self.mem_used,
+            Variable::MemTofree => &self.mem_tofree,
+            Variable::Maxmemory => &self.maxmemory,
+        }
+    }
 }
 
 /// Finds the copy that sets the goal.
@@ -83,7 +77,7 @@ pub enum GoalError {
 /// # Errors
 ///
 /// Where the function does not look like an eviction call with an inlined copy.
-pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, GoalError> {
+pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, Reason> {
     let mut reported: Vec<Value> = Vec::new();
     let mut first_over_block = None;
     for block in blocks_before_eviction(execution) {
@@ -121,10 +115,10 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: u64) -> Result<GoalCopy, G
         first_over_block = first_over_block.or(Some(over_block));
         reported.push(comparison.value);
     }
-    Err(match reported.is_empty() {
-        true => GoalError::NoComparison,
-        false => GoalError::NoGoal,
-    })
+    Err(Reason::Unrecognised(match reported.is_empty() {
+        true => NO_COMPARISON,
+        false => NO_GOAL,
+    }))
 }
 
 /// The points where a goal site could be, in order: what all evicting calls pass after the deciding
@@ -300,76 +294,4 @@ pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<usize> {
     order
         .filter(|index| before[*index] && loop_of[*index].is_none())
         .collect()
-}
-
-/// `value` with every choice decided that `facts` decide.
-pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
-    let mut value = value.clone();
-    for _ in 0..MAX_RESOLUTIONS {
-        let decided = value.atoms().find_map(|id| {
-            let choice = match atoms.get(id)?.clone() {
-                Atom::Select {
-                    condition,
-                    then,
-                    otherwise,
-                } => decide_select(&condition, &then, &otherwise, facts)
-                    .or_else(|| only_possible(atoms, id, &[then, otherwise], facts)),
-                Atom::Merged { options, .. } => only_possible(atoms, id, &options, facts),
-                _ => None,
-            };
-            Some((id, choice?))
-        });
-        let Some((id, choice)) = decided else { break };
-        value = atoms.substitute(&value, id, &choice);
-    }
-    value
-}
-
-fn decide_select(
-    condition: &Condition,
-    then: &Value,
-    otherwise: &Value,
-    facts: &[Condition],
-) -> Option<Value> {
-    if implies(facts, condition) {
-        return Some(then.clone());
-    }
-    if implies(facts, &condition.negated()) {
-        return Some(otherwise.clone());
-    }
-    // The smaller of `a` and `a - b` is `a - b`, where `b ≤ a` is known.
-    let is_minimum = matches!(condition.relation, Relation::Below | Relation::BelowOrEqual)
-        && condition.bits == 64
-        && condition.left == *then
-        && condition.right == *otherwise;
-    if is_minimum {
-        for (whole, rest) in [(then, otherwise), (otherwise, then)] {
-            let difference = Condition {
-                relation: Relation::BelowOrEqual,
-                left: whole.minus(rest),
-                right: whole.clone(),
-                bits: 64,
-            };
-            if implies(facts, &difference) {
-                return Some(rest.clone());
-            }
-        }
-    }
-    None
-}
-
-fn only_possible(
-    atoms: &mut Atoms,
-    atom: crate::flow::value::AtomId,
-    options: &[Value],
-    facts: &[Condition],
-) -> Option<Value> {
-    let mut possible = options.iter().filter(|option| {
-        !facts.iter().any(|fact| {
-            let fact = atoms.substitute_condition(fact, atom, option);
-            is_impossible(&fact)
-        })
-    });
-    let only = possible.next()?;
-    possible.all(|other| other == only).then(|| only.clone())
 }

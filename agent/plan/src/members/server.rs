@@ -1,16 +1,15 @@
-//! Where the global `server` is, where it has no symbol.
+//! The place of the global `server` where it has no symbol.
 //!
 //! The table of configuration directives gives the addresses of four members. A known layout agrees
 //! where all four, less their offsets, give the same address. The layouts of some releases agree in
 //! all that is read and differ in what lies before it; then the members' addresses are certain and
 //! only their offsets are not.
 
-use std::ops::Range;
-
 use crate::elf::image::Image;
-use crate::members::{self, ConfigTable, Layout};
+use crate::names::Identity;
 
-use super::identity::Identity;
+use super::layouts::{Layout, layouts};
+use super::{ConfigTable, MemberError, only_in};
 
 /// The global `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +31,9 @@ struct Candidate {
 
 impl Candidate {
     fn of(release: String, layout: Layout, config: &ConfigTable) -> Option<Self> {
-        let mut addresses = [
-            ("maxmemory", layout.maxmemory),
-            ("port", layout.port),
-            ("maxclients", layout.maxclients),
-            ("maxmemory_policy", layout.maxmemory_policy),
-        ]
-        .into_iter()
-        .map(|(member, offset)| config.get(member)?.checked_sub(offset));
+        let configured = layout.configured().into_iter();
+        let mut addresses =
+            configured.map(|(member, offset)| config.get(&member)?.checked_sub(offset));
         let address = addresses.next()??;
         addresses
             .all(|other| other == Some(address))
@@ -57,32 +51,26 @@ impl Candidate {
         image.is_writable(self.address) && last.is_some_and(|last| image.is_writable(last))
     }
 
-    /// The addresses of all that is read by the layout.
+    /// Returns the addresses of all that is read by the layout.
     fn members(&self) -> [u64; 4] {
-        let layout = &self.layout;
-        [
-            layout.stat_numcommands,
-            layout.stat_expiredkeys,
-            layout.stat_evictedkeys,
-            layout.stat_clients_type_memory,
-        ]
-        .map(|offset| self.address.wrapping_add(offset))
+        let counters = self.layout.counters();
+        counters.map(|offset| self.address.wrapping_add(offset))
     }
 }
 
-/// Deduces it from the configuration table. `evicted_keys` finds, in a range of addresses, the one
-/// that the data flow gives for `stat_evictedkeys`.
+/// Deduces it from the configuration table. `counted` has the addresses that the eviction loop adds
+/// 1 to, of which one is that of `stat_evictedkeys`.
 ///
 /// # Errors
 ///
-/// Why it cannot be told, in words.
+/// Why it is not certain.
 pub fn server(
     image: &Image<'_>,
     config: &ConfigTable,
     identity: &Identity,
-    mut evicted_keys: impl FnMut(Range<u64>) -> Option<u64>,
-) -> Result<Server, String> {
-    let mut candidates: Vec<Candidate> = members::layouts()?
+    counted: &[u64],
+) -> Result<Server, MemberError> {
+    let mut candidates: Vec<Candidate> = layouts()?
         .into_iter()
         .filter_map(|(release, layout)| Candidate::of(release, layout, config))
         .filter(|candidate| candidate.is_in_writable_data(image))
@@ -93,24 +81,21 @@ pub fn server(
         .map(|candidate| candidate.address.saturating_add(candidate.layout.sizeof))
         .max();
     if let (Some(begin), Some(end)) = (begin, end)
-        && let Some(evicted_keys) = evicted_keys(begin..end)
+        && let Some(evicted_keys) = only_in(begin..end, counted)
     {
-        candidates.retain(|candidate| candidate.members()[2] == evicted_keys);
+        candidates.retain(|candidate| candidate.members()[1] == evicted_keys);
     }
     narrow_to_release(&mut candidates, identity);
     let Some(first) = candidates.first() else {
-        return Err(
-            "no global variable called server, and no known layout of struct redisServer agrees with the configuration table"
-                .to_owned(),
-        );
+        return Err(MemberError::NoServer);
     };
     if let Some(other) = candidates
         .iter()
         .find(|other| other.members() != first.members())
     {
-        return Err(format!(
-            "no global variable called server, and the layouts of {} and {} both agree with the configuration table",
-            first.release, other.release
+        return Err(MemberError::TwoServers(
+            first.release.clone(),
+            other.release.clone(),
         ));
     }
     Ok(Server {
@@ -122,8 +107,8 @@ pub fn server(
     })
 }
 
-/// Where one of the candidates is the layout of the very release that the executable says it is, it
-/// is that one.
+/// Keeps only the layout of the very release that the executable says it is, where that is among the
+/// candidates.
 fn narrow_to_release(candidates: &mut Vec<Candidate>, identity: &Identity) {
     let (Some(product), Some(version)) = (identity.product, &identity.version) else {
         return;
@@ -136,3 +121,6 @@ fn narrow_to_release(candidates: &mut Vec<Candidate>, identity: &Identity) {
         candidates.retain(|candidate| candidate.release == release);
     }
 }
+
+#[cfg(test)]
+mod tests;
