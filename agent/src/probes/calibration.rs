@@ -4,6 +4,7 @@
 //! the cost of a hit: trap, program and return. Programs do all they do for a server, as they get a
 //! configuration with recipes and members of the agent's own memory.
 
+use std::fmt::Display;
 use std::hint::black_box;
 use std::path::Path;
 
@@ -14,7 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::kernel::Shared;
 use super::{Attachment, ProbeError, Probes};
+use crate::host::memory;
 use crate::telemetry::HitCosts;
+use evictscope_plan::Image;
 
 /// Calls that are timed together.
 const CALLS: u32 = 500;
@@ -51,13 +54,28 @@ unsafe extern "C" {
 type Function = unsafe extern "C" fn();
 
 impl Probes {
-    /// Measures what hits cost, and so finds out whether the kernel lets this process attach
-    /// probes at all. `file_offset` says where in the agent's executable a run-time address is.
+    /// Loads the programs, and measures what a hit costs on functions of this very program: so what
+    /// the kernel does not allow is said at once, and not at the first server.
     ///
     /// # Errors
     ///
-    /// Where the kernel does not let it.
-    pub fn calibrate(
+    /// What the kernel does not allow, and what to do about it.
+    pub fn load_and_calibrate() -> Result<(Self, HitCosts), ProbeError> {
+        let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
+        // However large it is: an unoptimised build is larger than what is read of others.
+        let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
+        let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
+        let load_bias = memory::load_bias(std::process::id(), own.entry())
+            .map_err(|error| unreadable(&error))?;
+        let mut probes = Self::load()?;
+        let file_offset = |address: u64| own.file_offset(address.checked_sub(load_bias)?);
+        let costs = probes.calibrate(file_offset)?;
+        Ok((probes, costs))
+    }
+
+    /// Measures what hits cost. `file_offset` says where in the agent's executable a run-time
+    /// address is.
+    fn calibrate(
         &mut self,
         file_offset: impl Fn(u64) -> Option<u64>,
     ) -> Result<HitCosts, ProbeError> {

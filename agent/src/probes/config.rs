@@ -3,7 +3,6 @@
 use evictscope_abi as kernel;
 use evictscope_abi::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
 
-use super::Target;
 use evictscope_plan::{Counters, EVICTION_CALL, Member as Planned, Operand, ProbePlan, Recipe};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
@@ -18,34 +17,34 @@ const MEMBERS: [(Member, Planned, u64); kernel::MEMBERS] = [
     (Member::ClientsPrimary, Planned::StatClientsTypeMemory, 24),
 ];
 
-/// What the programs need to know of `target`: the plan's recipes and addresses, as they are in
-/// this process.
-pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
+/// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
+/// `load_bias` to the addresses of the ELF file.
+pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig {
     let mut config = ServerConfig {
-        tgid: target.pid,
+        tgid: pid,
         ..ServerConfig::OFF
     };
     if let Some(function) = plan.function(EVICTION_CALL.description) {
         for variable in VARIABLES {
             if let Some(planned) = function.quantity(variable) {
-                config.recipes[variable as usize] = recipe(&planned.recipe, target.load_bias);
+                config.recipes[variable as usize] = recipe(&planned.recipe, load_bias);
             }
         }
         for (place, exit) in config.results.iter_mut().zip(&function.exits) {
             if let Some(result) = &exit.result {
-                *place = term(result, false, target.load_bias);
+                *place = term(result, false, load_bias);
             }
         }
     }
     for (member, planned, distance) in MEMBERS {
         config.members[member as usize] = plan.member(planned).map_or(0, |planned| {
-            let address = planned.address.wrapping_add(target.load_bias);
+            let address = planned.address.wrapping_add(load_bias);
             address.wrapping_add(distance)
         });
     }
     if let Some(member) = plan.member(Planned::UsedMemory) {
         let counters = member.counters.unwrap_or(Counters::one(member.address));
-        config.used_memory = allocator_counters(&counters, target.load_bias);
+        config.used_memory = allocator_counters(&counters, load_bias);
     }
     config
 }

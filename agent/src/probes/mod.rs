@@ -192,8 +192,11 @@ impl Probes {
         self.samples.set(slot, Shared::<SampleStats>::zero(), 0)?;
         self.eviction_bins.set(slot, Shared(BinRing::ZERO), 0)?;
         self.cpu_bins.set(slot, Shared([BinRing::ZERO; 2]), 0)?;
-        self.configs
-            .set(slot, Shared(server_config(target, plan)), 0)?;
+        self.configs.set(
+            slot,
+            Shared(server_config(target.pid, target.load_bias, plan)),
+            0,
+        )?;
         self.slots.insert(target.pid, slot, 0)?;
 
         let function = plan.function(EVICTION_CALL.description);
