@@ -17,7 +17,7 @@ use super::kernel::Shared;
 use super::{Attachment, ProbeError, Probes};
 use crate::host::memory;
 use crate::telemetry::HitCosts;
-use evictscope_plan::Image;
+use evictscope_plan::{FileOffset, Image, ProcessAddress};
 
 /// Calls that are timed together.
 const CALLS: u32 = 500;
@@ -68,7 +68,7 @@ impl Probes {
         let load_bias = memory::load_bias(std::process::id(), own.entry())
             .map_err(|error| unreadable(&error))?;
         let mut probes = Self::load()?;
-        let file_offset = |address: u64| own.file_offset(address.checked_sub(load_bias)?);
+        let file_offset = |address: ProcessAddress| own.file_offset(address.in_file(load_bias));
         let costs = probes.calibrate(file_offset)?;
         Ok((probes, costs))
     }
@@ -77,7 +77,7 @@ impl Probes {
     /// address is.
     fn calibrate(
         &mut self,
-        file_offset: impl Fn(u64) -> Option<u64>,
+        file_offset: impl Fn(ProcessAddress) -> Option<FileOffset>,
     ) -> Result<HitCosts, ProbeError> {
         let (emulated, other, stepped): (Function, Function, Function) = (
             evictscope_calibration_emulated,
@@ -85,7 +85,8 @@ impl Probes {
             evictscope_calibration_stepped,
         );
         let offset = |function: Function| {
-            file_offset(function as usize as u64).ok_or(ProbeError::Object("calibration function"))
+            file_offset(ProcessAddress::new(function as usize as u64))
+                .ok_or(ProbeError::Object("calibration function"))
         };
         let (emulated_at, other_at, stepped_at) =
             (offset(emulated)?, offset(other)?, offset(stepped)?);
@@ -111,7 +112,7 @@ impl Probes {
     /// taken them for those of the process that they are to watch.
     fn cost(
         &mut self,
-        programs: &[(&'static str, u64)],
+        programs: &[(&'static str, FileOffset)],
         functions: &[Function],
     ) -> Result<f64, ProbeError> {
         self.reclaim_slots();
@@ -135,7 +136,7 @@ impl Probes {
     fn attach_to_self(
         &mut self,
         attachment: &mut Attachment,
-        programs: &[(&'static str, u64)],
+        programs: &[(&'static str, FileOffset)],
     ) -> Result<(), ProbeError> {
         let pid = attachment.pid;
         self.configs

@@ -3,7 +3,9 @@
 use evictscope_abi as kernel;
 use evictscope_abi::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
 
-use evictscope_plan::{Counters, EVICTION_CALL, Member as Planned, Operand, ProbePlan, Recipe};
+use evictscope_plan::{
+    Counters, EVICTION_CALL, FileAddress, Member as Planned, Operand, ProbePlan, Recipe,
+};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
 const MEMBERS: [(Member, Planned, u64); kernel::MEMBERS] = [
@@ -38,8 +40,7 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
     }
     for (member, planned, distance) in MEMBERS {
         config.members[member as usize] = plan.member(planned).map_or(0, |planned| {
-            let address = planned.address.wrapping_add(load_bias);
-            address.wrapping_add(distance)
+            planned.address.wrapping_add(distance).at(load_bias).get()
         });
     }
     if let Some(member) = plan.member(Planned::UsedMemory) {
@@ -56,7 +57,7 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
     ) else {
         return AllocatorCounters::UNKNOWN;
     };
-    let at = |address: Option<u64>| address.map_or(0, |address| address.wrapping_add(load_bias));
+    let at = |address: Option<FileAddress>| address.map_or(0, |own| own.at(load_bias).get());
     AllocatorCounters {
         address: at(Some(counters.first)),
         stride,
@@ -95,7 +96,7 @@ fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
             TermKind::Absolute,
             0,
             8,
-            address.wrapping_add(load_bias).cast_signed(),
+            address.at(load_bias).get().cast_signed(),
         ),
     };
     kernel::Term {
