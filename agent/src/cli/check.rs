@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::Selection;
-use super::debug_files::DebugFiles;
+use super::selection::Selection;
 use crate::host::{Executable, Scanner, ServerProcess};
-use evictscope_plan;
+use crate::probes::Probes;
+use crate::watch::DebugFiles;
 
 /// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
@@ -143,7 +143,7 @@ fn capability(report: &mut Report) -> bool {
 }
 
 fn programs(report: &mut Report) {
-    match super::load_probes() {
+    match Probes::load_and_calibrate() {
         Ok((_, costs)) => report.ok(
             "BPF",
             &format!(

@@ -10,9 +10,10 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::cost::{self, Prediction, Source};
-use super::debug_files::DebugFiles;
 use crate::host::Executable;
+use crate::probes::Probes;
 use crate::telemetry::HitCosts;
+use crate::watch::DebugFiles;
 use evictscope_plan::{EVICTION_CALL, ProbePlan, Site, TracedFunction, variable_name};
 
 /// Show the probe plan of one server or executable: what would be attached where, how each value
@@ -105,7 +106,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// What the probes of a plan would cost: by what a hit costs here, where that can be measured.
 fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
-    let (costs, source) = match super::load_probes() {
+    let (costs, source) = match Probes::load_and_calibrate() {
         Ok((_, costs)) => (costs, Source::Measured),
         Err(_) => (HitCosts::DOCUMENTED, Source::Documented),
     };

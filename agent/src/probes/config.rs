@@ -3,8 +3,9 @@
 use evictscope_abi as kernel;
 use evictscope_abi::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
 
-use super::Target;
-use evictscope_plan::{Counters, EVICTION_CALL, Member as Planned, Operand, ProbePlan, Recipe};
+use evictscope_plan::{
+    Counters, EVICTION_CALL, FileAddress, Member as Planned, Operand, ProbePlan, Recipe,
+};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
 const MEMBERS: [(Member, Planned, u64); kernel::MEMBERS] = [
@@ -18,34 +19,33 @@ const MEMBERS: [(Member, Planned, u64); kernel::MEMBERS] = [
     (Member::ClientsPrimary, Planned::StatClientsTypeMemory, 24),
 ];
 
-/// What the programs need to know of `target`: the plan's recipes and addresses, as they are in
-/// this process.
-pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
+/// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
+/// `load_bias` to the addresses of the ELF file.
+pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig {
     let mut config = ServerConfig {
-        tgid: target.pid,
+        tgid: pid,
         ..ServerConfig::OFF
     };
     if let Some(function) = plan.function(EVICTION_CALL.description) {
         for variable in VARIABLES {
             if let Some(planned) = function.quantity(variable) {
-                config.recipes[variable as usize] = recipe(&planned.recipe, target.load_bias);
+                config.recipes[variable as usize] = recipe(&planned.recipe, load_bias);
             }
         }
         for (place, exit) in config.results.iter_mut().zip(&function.exits) {
             if let Some(result) = &exit.result {
-                *place = term(result, false, target.load_bias);
+                *place = term(result, false, load_bias);
             }
         }
     }
     for (member, planned, distance) in MEMBERS {
         config.members[member as usize] = plan.member(planned).map_or(0, |planned| {
-            let address = planned.address.wrapping_add(target.load_bias);
-            address.wrapping_add(distance)
+            planned.address.wrapping_add(distance).at(load_bias).get()
         });
     }
     if let Some(member) = plan.member(Planned::UsedMemory) {
         let counters = member.counters.unwrap_or(Counters::one(member.address));
-        config.used_memory = allocator_counters(&counters, target.load_bias);
+        config.used_memory = allocator_counters(&counters, load_bias);
     }
     config
 }
@@ -57,7 +57,7 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
     ) else {
         return AllocatorCounters::UNKNOWN;
     };
-    let at = |address: Option<u64>| address.map_or(0, |address| address.wrapping_add(load_bias));
+    let at = |address: Option<FileAddress>| address.map_or(0, |own| own.at(load_bias).get());
     AllocatorCounters {
         address: at(Some(counters.first)),
         stride,
@@ -96,7 +96,7 @@ fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
             TermKind::Absolute,
             0,
             8,
-            address.wrapping_add(load_bias).cast_signed(),
+            address.at(load_bias).get().cast_signed(),
         ),
     };
     kernel::Term {

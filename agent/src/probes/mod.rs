@@ -30,7 +30,7 @@ use evictscope_abi::{
 };
 
 use crate::telemetry::ProbeMode;
-use evictscope_plan::{EVICTION_CALL, ProbePlan, Site, TracedFunction};
+use evictscope_plan::{EVICTION_CALL, FileOffset, ProbePlan, Site, TracedFunction};
 
 pub use config::server_config;
 pub use error::ProbeError;
@@ -192,8 +192,11 @@ impl Probes {
         self.samples.set(slot, Shared::<SampleStats>::zero(), 0)?;
         self.eviction_bins.set(slot, Shared(BinRing::ZERO), 0)?;
         self.cpu_bins.set(slot, Shared([BinRing::ZERO; 2]), 0)?;
-        self.configs
-            .set(slot, Shared(server_config(target, plan)), 0)?;
+        self.configs.set(
+            slot,
+            Shared(server_config(target.pid, target.load_bias, plan)),
+            0,
+        )?;
         self.slots.insert(target.pid, slot, 0)?;
 
         let function = plan.function(EVICTION_CALL.description);
@@ -283,12 +286,12 @@ impl Probes {
         name: &'static str,
         pid: u32,
         exe: &Path,
-        file_offset: u64,
+        file_offset: FileOffset,
         cookie: Cookie,
     ) -> Result<UProbeLink, ProbeError> {
         let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
         let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(file_offset),
+            location: UProbeAttachLocation::AbsoluteOffset(file_offset.get()),
             cookie: Some(cookie.encode()),
         };
         let program = uprobe(&mut self.ebpf, name)?;

@@ -79,9 +79,14 @@ impl ProcessAddress {
         self.0
     }
 
-    /// Returns the bias of a process that has `file` at this address.
-    pub const fn load_bias(self, file: FileAddress) -> u64 {
-        self.0.wrapping_sub(file.0)
+    /// Returns the bias of a process that has `file` at this address, if that is possible.
+    pub const fn load_bias(self, file: FileAddress) -> Option<u64> {
+        self.0.checked_sub(file.0)
+    }
+
+    /// Returns which address of the file this is in a process that is loaded with this bias.
+    pub const fn in_file(self, load_bias: u64) -> FileAddress {
+        FileAddress(self.0.wrapping_sub(load_bias))
     }
 }
 
@@ -97,8 +102,14 @@ impl FileOffset {
     }
 }
 
-impl fmt::LowerHex for FileAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::LowerHex::fmt(&self.0, f)
-    }
+macro_rules! as_hexadecimal {
+    ($($type:ty)*) => {$(
+        impl fmt::LowerHex for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::LowerHex::fmt(&self.0, f)
+            }
+        }
+    )*};
 }
+
+as_hexadecimal!(FileAddress ProcessAddress FileOffset);

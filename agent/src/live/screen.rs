@@ -10,12 +10,13 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
 
-use super::INTERVAL;
 use super::agent::{Agent, Burst};
 use super::rates::Rates;
 use super::reading::{Reading, ServerReading};
 use super::text::{self, HEADINGS};
 
+/// How often the agent is read.
+pub const INTERVAL: Duration = Duration::from_secs(1);
 /// How many intervals the sparklines reach back: three minutes.
 const REMEMBERED: usize = 180;
 /// Width of a histogram's bars.
@@ -365,7 +366,7 @@ mod tests {
     use ratatui::crossterm::event::KeyCode;
 
     use super::{Next, Screen};
-    use crate::cli::watch::reading::{Reading, tests::TEXT};
+    use crate::live::reading::{Reading, tests::TEXT};
 
     fn shown(screen: &mut Screen) -> anyhow::Result<String> {
         let mut terminal = Terminal::new(TestBackend::new(120, 40))?;

@@ -44,7 +44,7 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::Rates;
-    use crate::cli::watch::reading::ServerReading;
+    use crate::live::reading::ServerReading;
 
     #[test]
     fn rates_are_by_the_second_and_by_bucket() {

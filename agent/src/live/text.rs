@@ -135,8 +135,8 @@ fn scaled(value: f64, step: f64, units: [&str; 5]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{bytes, cells, count, histogram, seconds, table};
-    use crate::cli::watch::rates::Rates;
-    use crate::cli::watch::reading::ServerReading;
+    use crate::live::rates::Rates;
+    use crate::live::reading::ServerReading;
 
     #[test]
     fn numbers_are_short() {

@@ -1,23 +1,22 @@
-//! The log line of a finished burst.
+//! Logs a finished burst.
 
 use std::time::Duration;
 
 use crate::export::rfc3339;
-use crate::host::ServerProcess;
 use crate::telemetry::{Burst, BurstKind};
 
 /// Shorter plain bursts are logged at level debug only: a small cache at its limit may have one
-/// every few seconds for ever.
+/// every few seconds forever.
 const WORTH_A_LINE: Duration = Duration::from_millis(100);
 
 /// Logs a finished burst in one line. A value that is not known has no field.
-pub fn log_burst(process: &ServerProcess, burst: &Burst) {
+pub fn log_burst(pid: u32, server: &str, burst: &Burst) {
     let (kind, reason) = burst.kind();
     macro_rules! log {
         ($level:ident) => {
             tracing::$level!(
-                pid = process.identity.pid,
-                server = process.name,
+                pid,
+                server,
                 %kind,
                 start = rfc3339(burst.started),
                 end = rfc3339(burst.started + burst.duration),

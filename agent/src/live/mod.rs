@@ -1,4 +1,5 @@
-//! `evictscope watch`: what a running agent knows, live in the terminal.
+//! What a running agent knows of its servers, live in the terminal: a client of its HTTP, without
+//! privileges.
 
 mod agent;
 mod rates;
@@ -7,52 +8,39 @@ mod screen;
 mod text;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::process::ExitCode;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::ensure;
 
-use agent::{Access, Agent};
+pub use agent::Access;
+use agent::Agent;
 use rates::Rates;
-
-/// How often the agent is read.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Watch the servers of a running agent, live in the terminal
-///
-/// One row for each server; enter opens one, with its histograms and bursts. Needs no privilege, and
-/// the agent may run on another host.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(flatten)]
-    access: Access,
-    /// Print one plain table, of one second, and end
-    #[arg(long)]
-    once: bool,
-}
+use screen::INTERVAL;
 
 /// Shows the servers until the user quits.
 ///
 /// # Errors
 ///
 /// Where no agent answers, a file cannot be read, or stdout is no terminal.
-pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let agent = Agent::at(&arguments.access)?;
-    if arguments.once {
-        return print_once(&agent);
-    }
+pub fn show(access: &Access) -> anyhow::Result<()> {
+    let agent = Agent::at(access)?;
     ensure!(
         std::io::stdout().is_terminal(),
         "stdout is no terminal: use --once to get a plain table"
     );
-    // Before the screen is taken, so that the message stays to be read.
+    // Before the screen is taken, so that the message stays readable.
     let first = agent.reading()?;
-    screen::run(&agent, first)?;
-    Ok(ExitCode::SUCCESS)
+    screen::run(&agent, first)
 }
 
-fn print_once(agent: &Agent) -> anyhow::Result<ExitCode> {
+/// Prints one plain table, with the rates of one second.
+///
+/// # Errors
+///
+/// Where no agent answers, a file cannot be read, or stdout is closed.
+pub fn print_once(access: &Access) -> anyhow::Result<()> {
+    let agent = Agent::at(access)?;
     let begun = Instant::now();
     let before = agent.reading()?;
     sleep(INTERVAL);
@@ -68,5 +56,5 @@ fn print_once(agent: &Agent) -> anyhow::Result<ExitCode> {
         })
         .collect();
     std::io::stdout().write_all(text::table(&rows).as_bytes())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

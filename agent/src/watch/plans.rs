@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-use crate::cli::debug_files::DebugFiles;
+use super::debug_files::DebugFiles;
 use crate::host::{Executable, ExecutableId, ServerProcess};
 use evictscope_plan::ProbePlan;
 
