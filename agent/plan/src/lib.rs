@@ -39,7 +39,8 @@ pub use plan::{
 };
 pub use planner::{plan, plan_functions};
 pub use reason::Reason;
+pub use traced::TRACED;
 pub use traced::analysis::Analysis;
 pub use traced::eviction::EVICTION_CALL;
 pub use traced::exits::Calls;
-pub use traced::{TRACED, Traced};
+pub use traced::function::Traced;
