@@ -1,13 +1,11 @@
 //! The command line and separate debug files. Needs no root; without a compiler there is nothing to
 //! test, which is said.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use support::agent::evictscope;
+use evictscope_testkit::agent::evictscope;
 
 /// A stripped program, its debug file, and the path below a directory of debug files where that
 /// belongs.

@@ -1,14 +1,12 @@
 //! docs/INSPECT.md against what `inspect --json` prints: the same fields, each of the type that is
 //! documented, in the documentation's table, in its example, and in a real report.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use evictscope_testkit::agent::evictscope_without_privileges;
 use serde_json::Value;
-use support::agent::{evictscope, evictscope_as_nobody};
 
 /// Name and types of every field; `[]` stands for each element of a list.
 type Fields = BTreeMap<String, Vec<String>>;
@@ -94,11 +92,7 @@ fn agree(documented: &Fields, value: &Value, what: &str) -> anyhow::Result<()> {
 }
 
 fn report(target: &Path) -> anyhow::Result<(Value, Option<i32>)> {
-    let mut command = match nix::unistd::geteuid().is_root() {
-        true => evictscope_as_nobody(),
-        false => evictscope(),
-    };
-    let output = command
+    let output = evictscope_without_privileges()
         .args(["inspect", "--json", "--rate", "50000"])
         .arg(target)
         .output()?;

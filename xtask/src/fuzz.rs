@@ -12,8 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-
-use crate::{process, workspace};
+use evictscope_testkit::{process, workspace};
 
 /// What cargo-fuzz gives to rustc, but for the sanitizer.
 const INSTRUMENTATION: &str = "-Cpasses=sancov-module \

@@ -4,14 +4,15 @@
 //! must also agree with what the test reads from the file itself, its symbols and its debug
 //! information. A plan for the same file without either must say the same, or less.
 
-mod support;
+#[path = "support/dwarf.rs"]
+mod dwarf;
 
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use evictscope_testkit::servers;
 use object::{Object as _, ObjectSymbol as _};
 use serde_json::Value;
-use support::{dwarf, servers};
 
 #[test]
 fn debian_redis_7_0_15() -> anyhow::Result<()> {

@@ -6,7 +6,6 @@
 
 #[path = "../fuzz/src/mutation.rs"]
 mod mutation;
-mod support;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -15,9 +14,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use evictscope_testkit::servers;
 use mutation::Base;
 use serde_json::Value;
-use support::servers;
 
 /// How long an answer may take.
 const SECONDS: Duration = Duration::from_secs(5);
