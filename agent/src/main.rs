@@ -4,8 +4,10 @@
 mod cli;
 mod export;
 mod host;
+mod live;
 mod probes;
 mod telemetry;
+mod watch;
 
 use std::process::ExitCode;
 

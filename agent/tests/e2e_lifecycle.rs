@@ -20,12 +20,12 @@ fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         .args(["inspect", "--json", &redis.pid().to_string()])
         .output()?;
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let sites = &plan["sites"];
-    let done = sites["done"].as_array().context("no done sites")?;
+    let function = &plan["functions"][0];
+    let exits = function["exits"].as_array().context("no exits")?;
     let exe = std::fs::File::open(format!("/proc/{}/exe", redis.pid()))?;
     let memory = std::fs::File::open(format!("/proc/{}/mem", redis.pid()))?;
     let (mut running, mut original) = (Vec::new(), Vec::new());
-    for site in done.iter().chain([&sites["goal"]]) {
+    for site in exits.iter().chain([&function["inner"]]) {
         let offset = site["file_offset"].as_u64().context("no file offset")?;
         let mapping = procfs::process::Process::new(redis.pid().try_into()?)?
             .maps()?

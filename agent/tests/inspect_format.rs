@@ -130,8 +130,9 @@ fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
             .filter_map(|each| Some(each["name"].as_str()?.to_owned()))
             .collect()
     };
+    let quantities = &report["functions"][0]["inner"]["quantities"];
     ensure!(
-        names(&report["variables"])
+        names(quantities)
             == [
                 "mem_reported",
                 "overhead",
@@ -140,22 +141,26 @@ fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
                 "maxmemory"
             ],
         "{}",
-        report["variables"]
+        quantities
     );
     Ok(())
 }
 
 #[test]
-fn what_was_not_found_is_null_or_refused() -> anyhow::Result<()> {
+fn what_was_not_found_is_named() -> anyhow::Result<()> {
     let documented = documented(&documentation()?);
     let (report, code) = report(Path::new("/bin/sh"))?;
     ensure!(code == Some(1), "exit code {code:?}");
     agree(&documented, &report, "the report")?;
     ensure!(
-        report["refusals"][0]["what"] == "eviction_call",
+        report["not_found"][0]["item"] == "eviction_call",
         "{}",
-        report["refusals"]
+        report["not_found"]
     );
-    ensure!(report["sites"]["goal"].is_null(), "{}", report["sites"]);
+    ensure!(
+        report["functions"].as_array().is_some_and(Vec::is_empty),
+        "{}",
+        report["functions"]
+    );
     Ok(())
 }

@@ -124,7 +124,7 @@ fn build(directory: &Path) -> Result<PathBuf> {
 fn write_bases(directory: &Path) -> Result<usize> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
-    let source = workspace::root().join("agent/tests/fixtures/evict.c");
+    let source = workspace::root().join("agent/plan/tests/fixtures/evict.c");
     let mut count = 0;
     for level in LEVELS {
         for (form, name) in FORMS.iter().zip(["called", "inlined"]) {

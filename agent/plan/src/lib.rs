@@ -1,37 +1,46 @@
 //! From the bytes of an executable to a [`ProbePlan`]. Pure: bytes in, plan out, no I/O.
 //!
-//! The way through it: [`image`] (what the ELF file says) → [`names`] (which function is which, also
-//! without symbols) → [`code`] (one function, decoded, as a
-//! control-flow graph) → [`execute`] (what every register holds at every instruction, as
-//! [`value`]s in a [`state`]) → [`goal`] (where the eviction goal is computed, inlined) or [`called`]
-//! (by a call) → [`recipe`] (how to recover each variable) and [`exits`] (where an evicting call
-//! ends) → [`ProbePlan`]. [`members`] finds the members of `server` and, with [`machine`], the
-//! allocator's counters, [`emulation`] knows which
-//! instructions are cheap to probe; [`planner`] joins them all.
+//! The steps, each of which uses only those before it: `elf` (what the file says), `code` (one
+//! function, decoded, as a control-flow graph), `names` (which function is which, also without
+//! symbols), `flow` (what every register and stack slot holds at every instruction, and recipes that
+//! recover a value from them), `dwarf` (what debug information says of the same things), `members`
+//! (the members of `server`, and the allocator's counters), and `traced` (the traced functions).
+//! `planner` joins them. `item`, `reason` and `plan` are the types that a plan is made of; all steps
+//! share `item` and `budget`.
 //!
-//! Where there is debug information, [`dwarf`] reads what it says of the same things, and [`agreement`]
-//! compares the two; [`debug_names`] tells which separate file belongs to an executable.
-//!
-//! Deliberately absent, and refused by name: inlined copies that decide in more than one place.
+//! Deliberately absent: inlined copies of the eviction goal that decide in more than one place. The
+//! plan names them as not found.
 
 mod budget;
 mod code;
 mod dwarf;
 mod elf;
 mod flow;
+mod item;
 mod members;
 mod names;
 mod plan;
 mod planner;
+mod reason;
 mod traced;
 
 #[cfg(test)]
 mod tests;
 
+pub use elf::address::{FileAddress, FileOffset, ProcessAddress};
 pub use elf::debug_link::DebugFileNames;
 pub use elf::image::Image;
+pub use flow::execution::Execution;
+pub use flow::recipe::{Operand, Recipe, Term};
+pub use item::{Description, FunctionKind, Item, Member, Method, variable_name};
+pub use members::{Counters, MemberPlan};
 pub use plan::{
-    Confidence, Counters, Method, Operand, ProbePlan, Recipe, Site, Sites, variable_name,
+    Exit, Identity, InnerSite, NotFound, ProbePlan, QuantityPlan, Site, TracedFunction,
 };
-pub use plan::{DoneSite, Refusal, Term, VariablePlan};
-pub use planner::plan;
+pub use planner::{plan, plan_functions};
+pub use reason::Reason;
+pub use traced::TRACED;
+pub use traced::analysis::Analysis;
+pub use traced::eviction::EVICTION_CALL;
+pub use traced::exits::Calls;
+pub use traced::function::Traced;

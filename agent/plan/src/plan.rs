@@ -1,107 +1,110 @@
-//! The probe plan: everything to attach to one executable, and how each item was found.
+//! The probe plan: everything to attach to one executable, and how each part was found.
 
 use evictscope_abi::Variable;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+use crate::elf::address::{FileAddress, FileOffset};
+use crate::flow::recipe::{Operand, Recipe};
+use crate::item::{Description, FunctionKind, Item, Member, Method, variable_name};
+use crate::members::MemberPlan;
+use crate::reason::Reason;
 
 /// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProbePlan {
+    /// Which server it is.
+    #[serde(flatten)]
+    pub identity: Identity,
+    /// The traced functions that were found.
+    pub functions: Vec<TracedFunction>,
+    /// What is read of the server's memory, in a fixed order; only what was found.
+    pub members: Vec<MemberPlan>,
+    /// What was not found, and why.
+    pub not_found: Vec<NotFound>,
+}
+
+/// Which server an executable is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Identity {
     /// GNU build id, lower-case hexadecimal.
     pub build_id: Option<String>,
     /// `redis`, `valkey` or `keydb`.
-    pub product: Option<String>,
-    /// Version of the server, such as `7.0.15`; also where only its series is certain (`7.0`).
+    pub product: Option<&'static str>,
+    /// Version of the server, such as `7.0.15`, or its series (`7.0`) where no more is certain.
     pub version: Option<String>,
-    /// Virtual address of the executable's first instruction (`e_entry`), from which follows where
-    /// a process has it loaded.
+    /// Virtual address of the executable's first instruction (`e_entry`), which tells where a
+    /// process has it loaded.
     #[serde(skip)]
-    pub entry_point: u64,
-    /// The functions that the plan rests on.
-    pub functions: Vec<Function>,
-    /// Where the probes sit.
-    pub sites: Sites,
-    /// The goal variables and `maxmemory`, each exactly once.
-    pub variables: Vec<VariablePlan>,
-    /// The `server` members and counters that are read, in a fixed order.
-    pub members: Vec<MemberPlan>,
-    /// What could not be found, and why.
-    pub refusals: Vec<Refusal>,
+    pub entry_point: FileAddress,
 }
 
 impl ProbePlan {
-    /// Adds something that could not be found.
-    pub fn refuse(&mut self, what: &str, why: &str) {
-        self.refusals.push(Refusal {
-            what: what.to_owned(),
-            why: why.to_owned(),
-        });
+    /// Returns the traced function of this description, where it was found.
+    pub fn function(&self, description: &Description) -> Option<&TracedFunction> {
+        let mut functions = self.functions.iter();
+        functions.find(|function| function.kind.description == description)
     }
 
-    /// Whether all four goal variables are certain.
-    pub fn is_certain(&self) -> bool {
-        self.variables
-            .iter()
-            .filter(|variable| variable.name != "maxmemory")
-            .all(|variable| variable.confidence == Confidence::Certain)
+    /// Returns a member of `server`, or the allocator's counter, where it was found.
+    pub fn member(&self, member: Member) -> Option<&MemberPlan> {
+        self.members.iter().find(|plan| plan.member == member)
     }
 
-    /// Why nothing at all can be learnt from a process with this plan, where that is so.
-    pub fn useless(&self) -> Option<&str> {
-        let refusal = self.refusals.first()?;
-        self.functions.is_empty().then_some(refusal.why.as_str())
+    /// Returns why nothing at all can be learnt from a process with this plan, where that is so.
+    pub fn unusable_reason(&self) -> Option<&Reason> {
+        let first = self.not_found.first()?;
+        self.functions.is_empty().then_some(&first.reason)
     }
 
-    /// Whether the server's counter of commands can be read.
+    /// Tells whether the server's counter of commands can be read.
     pub fn counts_commands(&self) -> bool {
-        self.members
-            .iter()
-            .any(|member| member.name == "stat_numcommands")
+        self.member(Member::StatNumcommands).is_some()
     }
 }
 
-/// What a variable is called, in Redis's source, in plans and in metrics.
-pub fn variable_name(variable: Variable) -> &'static str {
-    match variable {
-        Variable::MemReported => "mem_reported",
-        Variable::Overhead => "overhead",
-        Variable::MemUsed => "mem_used",
-        Variable::MemTofree => "mem_tofree",
-        Variable::Maxmemory => "maxmemory",
-    }
-}
-
-/// A function by name.
+/// A traced function: where its probes go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Function {
+pub struct TracedFunction {
+    /// Which of the traced functions.
+    pub kind: FunctionKind,
     /// Its name in Redis's source.
-    pub name: String,
+    pub name: &'static str,
     /// Virtual address, as in the ELF file.
-    pub address: u64,
-}
-
-/// Where the probes sit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sites {
-    /// Entry of the eviction call; entry and return probe sit there.
+    pub address: FileAddress,
+    /// Passed by every call; the entry probe and the return probe are here.
     pub entry: Option<Site>,
-    /// Passed once by each evicting call, with the goal variables in reach.
-    pub goal: Option<Site>,
-    /// Each evicting call passes exactly one of these on its way out.
-    pub done: Vec<DoneSite>,
+    /// Passed once by each call that goes past the early returns.
+    pub inner: Option<InnerSite>,
+    /// Each call that passed the inner site passes exactly one of these on its way out; each call,
+    /// where the function has no inner site.
+    pub exits: Vec<Exit>,
 }
 
-impl Sites {
-    /// The goal site and the done sites, where evicting calls can be probed: one without the others
-    /// is of no use.
-    pub fn evicting(&self) -> Option<(&Site, &[DoneSite])> {
-        let goal = self.goal.as_ref()?;
-        (!self.done.is_empty()).then_some((goal, &self.done))
+impl TracedFunction {
+    /// Returns the inner site and the exits, between which inner calls are timed: the one is of no
+    /// use without the others.
+    pub fn inner_span(&self) -> Option<(&InnerSite, &[Exit])> {
+        let inner = self.inner.as_ref()?;
+        (!self.exits.is_empty()).then_some((inner, &self.exits))
     }
 
-    /// The entry, where every call can be probed: unless evicting calls can be told from them, no-op
-    /// calls cannot be counted.
+    /// Returns the entry, where every call can be probed. Where a function has inner calls, the
+    /// others are counted only if those can be told from them.
     pub fn every_call(&self) -> Option<&Site> {
-        self.evicting().and(self.entry.as_ref())
+        let is_told = self.kind.description.inner.is_none() || self.inner_span().is_some();
+        self.entry.as_ref().filter(|_| is_told)
+    }
+
+    /// Returns how one quantity is computed at the inner site, where that is known.
+    pub fn quantity(&self, quantity: Variable) -> Option<&QuantityPlan> {
+        let mut quantities = self.inner.as_ref()?.quantities.iter();
+        quantities.find(|plan| plan.quantity == quantity)
+    }
+
+    /// Tells whether all its quantities are known.
+    pub fn has_all_quantities(&self) -> bool {
+        let mut wanted = self.kind.description.quantities.iter();
+        wanted.all(|quantity| self.quantity(*quantity).is_some())
     }
 }
 
@@ -109,274 +112,61 @@ impl Sites {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Site {
     /// Virtual address, as in the ELF file.
-    pub address: u64,
+    pub address: FileAddress,
     /// Offset in the file, which is what the kernel wants.
-    pub file_offset: u64,
+    pub file_offset: FileOffset,
     /// The instruction, in AT&T syntax, as `objdump` prints it.
     pub instruction: String,
     /// Whether the kernel emulates the instruction (else it single-steps it, at ten times the cost).
     pub emulated: bool,
 }
 
-/// A site at the end of the evicting path.
+/// The site inside a function where its quantities are read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DoneSite {
+pub struct InnerSite {
     /// Where.
     #[serde(flatten)]
     pub site: Site,
-    /// Where the call's result is, if the plan knows.
+    /// What can be read there, in the order of the description; only what was found.
+    pub quantities: Vec<QuantityPlan>,
+}
+
+/// How a quantity is computed at the inner site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QuantityPlan {
+    /// Which.
+    #[serde(rename = "name", serialize_with = "name_of")]
+    pub quantity: Variable,
+    /// The sum that it is.
+    pub recipe: Recipe,
+    /// How the recipe was found.
+    pub method: Method,
+}
+
+fn name_of<S: Serializer>(quantity: &Variable, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(variable_name(*quantity))
+}
+
+/// A site on the way out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Exit {
+    /// Where.
+    #[serde(flatten)]
+    pub site: Site,
+    /// Where the call's result is, if that is known.
     pub result: Option<Operand>,
 }
 
-/// One goal variable, or `maxmemory`.
+/// Something that was not found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct VariablePlan {
-    /// `mem_reported`, `overhead`, `mem_used`, `mem_tofree` or `maxmemory`.
-    pub name: &'static str,
-    /// How to compute it at the goal site.
-    pub recipe: Option<Recipe>,
-    /// How the recipe was found.
-    pub method: Method,
-    /// How far it can be trusted.
-    pub confidence: Confidence,
+pub struct NotFound {
+    /// What.
+    pub item: Item,
+    /// Why.
+    #[serde(rename = "why", serialize_with = "sentence")]
+    pub reason: Reason,
 }
 
-impl VariablePlan {
-    /// Makes it one that is not known.
-    pub fn withdraw(&mut self) {
-        self.recipe = None;
-        self.method = Method::None;
-        self.confidence = Confidence::None;
-    }
-}
-
-/// How an item was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Method {
-    /// Debug information only.
-    Dwarf,
-    /// Symbolic execution of the machine code.
-    Dataflow,
-    /// Debug information, and one of the other methods, which agree.
-    Both,
-    /// The static table of configuration directives.
-    ConfigTable,
-    /// The table of known layouts of `struct redisServer`.
-    KnownLayout,
-    /// Not found.
-    None,
-}
-
-impl std::fmt::Display for Method {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Dwarf => "DWARF",
-            Self::Dataflow => "data flow",
-            Self::Both => "both",
-            Self::ConfigTable => "configuration table",
-            Self::KnownLayout => "known layout",
-            Self::None => "none",
-        })
-    }
-}
-
-/// How far an item can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Confidence {
-    /// Derived, and every cross-check that applies agrees.
-    Certain,
-    /// Not known, and so not exported.
-    None,
-}
-
-/// A sum of operands, modulo 2^64.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recipe {
-    /// One to three summands.
-    pub terms: Vec<Term>,
-}
-
-/// One summand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Term {
-    /// Whether it is subtracted.
-    pub negative: bool,
-    /// What is read.
-    pub operand: Operand,
-}
-
-/// A value in reach at a site.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operand {
-    /// A register plus a constant.
-    Register {
-        /// x86-64 number (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …).
-        number: u8,
-        /// 4 (zero-extended) or 8 bytes.
-        width: u8,
-        /// What is added.
-        plus: i64,
-    },
-    /// Memory at a register plus a displacement, 8 bytes.
-    Memory {
-        /// x86-64 number of the base register.
-        base: u8,
-        /// Displacement in bytes.
-        displacement: i64,
-        /// 4 (zero-extended) or 8 bytes.
-        width: u8,
-    },
-    /// Always the same.
-    Constant(i64),
-    /// A global variable, 8 bytes.
-    Global {
-        /// Virtual address, as in the ELF file.
-        address: u64,
-        /// Its name, such as `server.maxmemory`.
-        name: String,
-    },
-}
-
-/// A quantity in the server's memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MemberPlan {
-    /// Its name: a member of `server`, or `used_memory` for the allocator's counter.
-    pub name: &'static str,
-    /// Virtual address, as in the ELF file.
-    pub address: u64,
-    /// Offset in `server`; none for what is not a member of it.
-    pub offset: Option<u64>,
-    /// How it was found.
-    pub method: Method,
-    /// Where it is the sum of several counters, which; `address` is that of the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub counters: Option<Counters>,
-}
-
-/// Counters of an allocator that are added up: one per thread, or only one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Counters {
-    /// Virtual address of the first, as in the ELF file; each has 8 bytes.
-    #[serde(skip)]
-    pub first: u64,
-    /// Distance between two, in bytes.
-    pub stride: u64,
-    /// How many there are.
-    pub most: u64,
-    /// Address of the number of threads: only so many counters are in use, the others are 0. None
-    /// where there is only one counter.
-    pub threads: Option<u64>,
-    /// Bytes of the number of threads, 4 or 8.
-    pub threads_width: u64,
-    /// Address of the counter that all threads share which found no counter of their own.
-    pub overflow: Option<u64>,
-}
-
-impl Counters {
-    /// A single counter.
-    pub const fn one(address: u64) -> Self {
-        Self {
-            first: address,
-            stride: 8,
-            most: 1,
-            threads: None,
-            threads_width: 8,
-            overflow: None,
-        }
-    }
-
-    /// Bytes from the beginning of the first counter to the end of the last.
-    pub const fn bytes(&self) -> u64 {
-        self.most
-            .saturating_sub(1)
-            .saturating_mul(self.stride)
-            .saturating_add(8)
-    }
-}
-
-/// Something that could not be found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refusal {
-    /// The item.
-    pub what: String,
-    /// The reason.
-    pub why: String,
-}
-
-const NAMES_8: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
-const NAMES_4: [&str; 16] = [
-    "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d",
-    "r13d", "r14d", "r15d",
-];
-
-/// What a register of 8 bytes is called, by its x86-64 number.
-pub fn register_name(number: u8) -> &'static str {
-    NAMES_8.get(usize::from(number)).copied().unwrap_or("?")
-}
-
-impl std::fmt::Display for Operand {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = |number: u8, width: u8| match width {
-            4 => NAMES_4.get(usize::from(number)).copied().unwrap_or("?"),
-            _ => register_name(number),
-        };
-        match self {
-            Self::Register {
-                number,
-                width,
-                plus,
-            } => {
-                f.write_str(name(*number, *width))?;
-                match plus {
-                    0 => Ok(()),
-                    plus => write!(f, "{plus:+}"),
-                }
-            }
-            Self::Memory {
-                base, displacement, ..
-            } => {
-                let sign = if *displacement < 0 { '-' } else { '+' };
-                write!(
-                    f,
-                    "[{}{sign}{:#x}]",
-                    name(*base, 8),
-                    displacement.unsigned_abs()
-                )
-            }
-            Self::Constant(value) => write!(f, "{value}"),
-            Self::Global { name, .. } => f.write_str(name),
-        }
-    }
-}
-
-impl std::fmt::Display for Recipe {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, term) in self.terms.iter().enumerate() {
-            match (index, term.negative) {
-                (0, false) => {}
-                (0, true) => f.write_str("-")?,
-                (_, false) => f.write_str(" + ")?,
-                (_, true) => f.write_str(" - ")?,
-            }
-            write!(f, "{}", term.operand)?;
-        }
-        Ok(())
-    }
-}
-
-impl Serialize for Recipe {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for Operand {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+fn sentence<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(reason)
 }

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::Selection;
-use super::debug_files::DebugFiles;
+use super::selection::Selection;
 use crate::host::{Executable, Scanner, ServerProcess};
-use evictscope_plan;
+use crate::probes::Probes;
+use crate::watch::DebugFiles;
 
 /// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
@@ -143,7 +143,7 @@ fn capability(report: &mut Report) -> bool {
 }
 
 fn programs(report: &mut Report) {
-    match super::load_probes() {
+    match Probes::load_and_calibrate() {
         Ok((_, costs)) => report.ok(
             "BPF",
             &format!(
@@ -195,18 +195,20 @@ fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
     let debug = DebugFiles::default();
     let debug = debug.find_for_process(&data, &server.exe, server.identity.pid)?;
     let plan = evictscope_plan::plan(&data, debug.data())?;
-    if let Some(why) = plan.useless() {
+    if let Some(why) = plan.unusable_reason() {
         anyhow::bail!("{why}; --process-match says which processes are servers");
     }
-    let product = plan.product.as_deref().unwrap_or("unknown product");
-    let version = plan.version.as_deref().unwrap_or("of unknown version");
-    let seen = match plan.refusals.as_slice() {
+    let product = plan.identity.product.unwrap_or("unknown product");
+    let version = plan
+        .identity
+        .version
+        .as_deref()
+        .unwrap_or("of unknown version");
+    let seen = match plan.not_found.as_slice() {
         [] => "everything can be seen".to_owned(),
-        refusals => {
-            let missing: Vec<&str> = refusals
-                .iter()
-                .map(|refusal| refusal.what.as_str())
-                .collect();
+        not_found => {
+            let missing = not_found.iter().map(|missing| missing.item.to_string());
+            let missing: Vec<String> = missing.collect();
             format!(
                 "not everything can be seen ({}); `evictscope inspect {}` says why",
                 missing.join(", "),

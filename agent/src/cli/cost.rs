@@ -4,23 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::telemetry::{HitCosts, ProbeMode, ProbedSites, Stepping};
-use evictscope_plan::{ProbePlan, Site};
-
-/// Which sites of a plan would be probed, and what the kernel does there.
-pub fn probed_sites(plan: &ProbePlan) -> ProbedSites {
-    let stepping = |emulated: bool| match emulated {
-        true => Stepping::Emulated,
-        false => Stepping::SingleStepped,
-    };
-    let of = |site: &Site| stepping(site.emulated);
-    let evicting = plan.sites.evicting();
-    ProbedSites {
-        entry: plan.sites.every_call().map(of),
-        goal: evicting.map(|(goal, _)| of(goal)),
-        done: evicting.map(|(_, done)| stepping(done.iter().all(|done| done.site.emulated))),
-    }
-}
+use crate::telemetry::{HitCosts, ProbeMode, ProbedSites};
+use evictscope_plan::ProbePlan;
 
 /// Where the costs of a hit come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -65,7 +50,7 @@ pub fn predict(
     source: Source,
     calls_per_second: f64,
 ) -> Prediction {
-    let sites = probed_sites(plan);
+    let sites = ProbedSites::of(plan);
     let modes = ProbeMode::ALL.map(|mode| {
         let noop_call_ns = costs.call_ns(sites, mode, false);
         let evicting_call_ns = costs.call_ns(sites, mode, true);

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 /// Write the manual pages and the completions of bash, zsh and fish
@@ -15,15 +14,14 @@ pub struct Arguments {
     directory: PathBuf,
 }
 
-/// Writes all of them.
+/// Writes all of them, for `command`.
 ///
 /// # Errors
 ///
 /// Where that cannot be written to the directory.
-pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub fn run(arguments: &Arguments, command: clap::Command) -> anyhow::Result<ExitCode> {
     let directory = &arguments.directory;
     let what = || format!("cannot write to {}", directory.display());
-    let command = super::Arguments::command();
     clap_mangen::generate_to(command.clone(), directory).with_context(what)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command.clone(), "evictscope", directory)

@@ -10,10 +10,11 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::cost::{self, Prediction, Source};
-use super::debug_files::DebugFiles;
 use crate::host::Executable;
+use crate::probes::Probes;
 use crate::telemetry::HitCosts;
-use evictscope_plan::{Confidence, ProbePlan, Site};
+use crate::watch::DebugFiles;
+use evictscope_plan::{EVICTION_CALL, ProbePlan, Site, TracedFunction, variable_name};
 
 /// Show the probe plan of one server or executable: what would be attached where, how each value
 /// is found, and what could not be
@@ -94,15 +95,18 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         write!(out, "{text}{}", cost.unwrap_or_default())
     };
     ignore_closed_pipe(printed)?;
-    Ok(match plan.is_certain() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    let function = plan.function(EVICTION_CALL.description);
+    Ok(
+        match function.is_some_and(TracedFunction::has_all_quantities) {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        },
+    )
 }
 
 /// What the probes of a plan would cost: by what a hit costs here, where that can be measured.
 fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
-    let (costs, source) = match super::load_probes() {
+    let (costs, source) = match Probes::load_and_calibrate() {
         Ok((_, costs)) => (costs, Source::Measured),
         Err(_) => (HitCosts::DOCUMENTED, Source::Documented),
     };
@@ -160,101 +164,116 @@ fn ignore_closed_pipe(printed: std::io::Result<()>) -> std::io::Result<()> {
 }
 
 fn text(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, took: Duration) -> String {
+    let identity = &plan.identity;
     let mut lines = vec![
         format!("executable  {}", path.display()),
         format!(
             "server      {} {}",
-            plan.product.as_deref().unwrap_or("unknown product"),
-            plan.version.as_deref().unwrap_or("of unknown version")
+            identity.product.unwrap_or("unknown product"),
+            identity.version.as_deref().unwrap_or("of unknown version")
         ),
-        format!("build id    {}", plan.build_id.as_deref().unwrap_or("none")),
+        format!(
+            "build id    {}",
+            identity.build_id.as_deref().unwrap_or("none")
+        ),
         format!("planned in  {:.1} ms", took.as_secs_f64() * 1e3),
     ];
     lines.extend(debug_file.map(|path| format!("debug file  {}", path.display())));
-    let mut refusals = vec![String::new(), "refusals".to_owned()];
-    if plan.refusals.is_empty() {
-        refusals.push("  none".to_owned());
-    }
-    for refusal in &plan.refusals {
-        refusals.push(format!("  {}: {}", refusal.what, refusal.why));
-    }
-    if plan.functions.is_empty() {
-        // Nothing was found; then every table is empty.
-        refusals.push(String::new());
-        lines.append(&mut refusals);
-        return lines.join("\n");
-    }
-    lines.extend([String::new(), "functions".to_owned()]);
     for function in &plan.functions {
-        lines.push(format!("  {:#12x}  {}", function.address, function.name));
+        probes(function, &mut lines);
+        quantities(function, &mut lines);
     }
+    if !plan.members.is_empty() {
+        members(plan, &mut lines);
+    }
+    lines.extend([String::new(), "not found, and so not exported".to_owned()]);
+    if plan.not_found.is_empty() {
+        lines.push("  nothing".to_owned());
+    }
+    for missing in &plan.not_found {
+        lines.push(format!("  {}: {}", missing.item, missing.reason));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// The probes of one function, and where they were found.
+fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
+    let description = function.kind.description;
     lines.extend([
         String::new(),
-        "sites            address  file offset  kernel         instruction".to_owned(),
+        format!("{} at {:#x}", function.name, function.address),
+        "  probe                  address  file offset  kernel        instruction".to_owned(),
     ]);
-    let mut site = |kind: &str, site: Option<&Site>, note: &str| {
+    let mut probe = |part: &str, site: Option<&Site>, note: &str| {
+        let name = description.probe(part);
         lines.push(match site {
-            Some(site) => format!(
-                "  {kind:<8} {:#13x}  {:#11x}  {:<13}  {}{note}",
-                site.address,
-                site.file_offset,
-                if site.emulated {
-                    "emulates"
-                } else {
-                    "single-steps"
-                },
-                site.instruction,
-            ),
-            None => format!("  {kind:<8} none"),
+            Some(site) => {
+                let kernel = match site.emulated {
+                    true => "emulates",
+                    false => "single-steps",
+                };
+                let (address, offset) = (site.address, site.file_offset);
+                let instruction = &site.instruction;
+                format!(
+                    "  {name:<17} {address:#12x}  {offset:#11x}  {kernel:<12}  {instruction}{note}"
+                )
+            }
+            None => format!("  {name:<17} not found"),
         });
     };
-    site("entry", plan.sites.entry.as_ref(), "");
-    site("goal", plan.sites.goal.as_ref(), "");
-    for done in &plan.sites.done {
-        let result = done.result.as_ref();
-        let note = result.map_or_else(
+    probe("enter", function.entry.as_ref(), "");
+    if let Some(part) = description.inner {
+        probe(part, function.inner.as_ref().map(|inner| &inner.site), "");
+    }
+    for exit in &function.exits {
+        let note = exit.result.as_ref().map_or_else(
             || "   (result not known)".to_owned(),
             |place| format!("   (result: {place})"),
         );
-        site("done", Some(&done.site), &note);
+        probe(description.exit, Some(&exit.site), &note);
     }
-    if plan.sites.done.is_empty() {
-        site("done", None, "");
+    if function.exits.is_empty() {
+        probe(description.exit, None, "");
     }
+}
+
+/// The quantities of one function, and how they are computed.
+fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
+    let description = function.kind.description;
+    let Some(part) = description.inner else {
+        return;
+    };
+    lines.push(format!(
+        "  value          computed at {:<17}  found by",
+        description.probe(part)
+    ));
+    for quantity in description.quantities {
+        let name = variable_name(*quantity);
+        lines.push(match function.quantity(*quantity) {
+            Some(plan) => {
+                let recipe = plan.recipe.to_string();
+                format!("  {name:<13}  {recipe:<29}  {}", plan.method)
+            }
+            None => format!("  {name:<13}  not found"),
+        });
+    }
+}
+
+/// What is read of the server's memory.
+fn members(plan: &ProbePlan, lines: &mut Vec<String>) {
     lines.extend([
         String::new(),
-        "variables        recipe at the goal site       method".to_owned(),
-    ]);
-    for variable in &plan.variables {
-        let recipe = variable
-            .recipe
-            .as_ref()
-            .map_or_else(|| "-".to_owned(), ToString::to_string);
-        let method = variable.method;
-        let doubt = if variable.confidence == Confidence::Certain {
-            ""
-        } else {
-            " (not exported)"
-        };
-        lines.push(format!(
-            "  {:<13}  {recipe:<28}  {method}{doubt}",
-            variable.name
-        ));
-    }
-    lines.extend([
-        String::new(),
-        "members                         address   offset  method".to_owned(),
+        "member of server                 address  offset  found by".to_owned(),
     ]);
     for member in &plan.members {
-        let offset = member
-            .offset
-            .map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+        let offset = member.offset.map(|offset| offset.to_string());
         lines.push(format!(
-            "  {:<25} {:#11x}  {offset:>7}  {}",
-            member.name, member.address, member.method
+            "  {:<26} {:#11x}  {:>6}  {}",
+            member.member.name(),
+            member.address,
+            offset.as_deref().unwrap_or("-"),
+            member.method
         ));
     }
-    lines.append(&mut refusals);
-    lines.push(String::new());
-    lines.join("\n")
 }

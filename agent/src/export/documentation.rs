@@ -28,8 +28,10 @@ fn servers() -> Vec<ExportedServer> {
     let mut busy = busy_server();
     busy.overhead_ratio = Some(0.001);
     let mut plan = (*busy.plan).clone();
-    for (variable, method) in plan.variables.iter_mut().zip([Method::Both, Method::Dwarf]) {
-        variable.method = method;
+    let inner = plan.functions[0].inner.iter_mut();
+    let quantities = inner.flat_map(|inner| &mut inner.quantities);
+    for (quantity, method) in quantities.zip([Method::Both, Method::Dwarf]) {
+        quantity.method = method;
     }
     busy.plan = Arc::new(plan);
     vec![busy, partial_server()]

@@ -4,79 +4,74 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use evictscope_abi::{BIN_NS, BinRing, Check, Fault, Histogram, MemberValues, ResultKind, bounds};
+use evictscope_abi::{
+    BIN_NS, BinRing, Check, Fault, Histogram, MemberValues, ResultKind, VARIABLES, Variable, bounds,
+};
 
 use super::ExportedServer;
 use crate::telemetry::fixture::{UNREAD, empty_snapshot};
 use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
 use evictscope_plan::{
-    Confidence, DoneSite, Method, Operand, ProbePlan, Recipe, Refusal, Site, Sites, Term,
-    VariablePlan,
+    EVICTION_CALL, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite, Item, Member,
+    Method, NotFound, Operand, ProbePlan, QuantityPlan, Reason, Recipe, Site, Term, TracedFunction,
 };
 
 fn site(address: u64) -> Site {
     Site {
-        address,
-        file_offset: address,
+        address: FileAddress::new(address),
+        file_offset: FileOffset::new(address),
         instruction: "jmp 0x10".to_owned(),
         emulated: true,
     }
 }
 
-fn variable(name: &'static str, is_known: bool) -> VariablePlan {
+const EVICTION: FunctionKind = FunctionKind {
+    index: 0,
+    description: EVICTION_CALL.description,
+};
+
+fn quantity(quantity: Variable) -> QuantityPlan {
     let operand = Operand::Register {
         plus: 0,
         number: 3,
         width: 8,
     };
-    let recipe = Recipe {
-        terms: vec![Term {
-            negative: false,
-            operand,
-        }],
-    };
-    VariablePlan {
-        name,
-        recipe: is_known.then_some(recipe),
-        method: if is_known {
-            Method::Dataflow
-        } else {
-            Method::None
+    QuantityPlan {
+        quantity,
+        recipe: Recipe {
+            terms: vec![Term {
+                negative: false,
+                operand,
+            }],
         },
-        confidence: if is_known {
-            Confidence::Certain
-        } else {
-            Confidence::None
-        },
+        method: Method::Dataflow,
     }
 }
 
 fn plan() -> ProbePlan {
     ProbePlan {
-        build_id: Some("ae4d7c97".to_owned()),
-        product: Some("redis".to_owned()),
-        version: Some("7.0.15".to_owned()),
-        entry_point: 0x1000,
-        functions: Vec::new(),
-        sites: Sites {
+        identity: Identity {
+            build_id: Some("ae4d7c97".to_owned()),
+            product: Some("redis"),
+            version: Some("7.0.15".to_owned()),
+            entry_point: FileAddress::new(0x1000),
+        },
+        functions: vec![TracedFunction {
+            kind: EVICTION,
+            name: "performEvictions",
+            address: FileAddress::new(0x2000),
             entry: Some(site(0x2000)),
-            goal: Some(site(0x2040)),
-            done: vec![DoneSite {
+            inner: Some(InnerSite {
+                site: site(0x2040),
+                quantities: VARIABLES.map(quantity).into(),
+            }),
+            exits: vec![Exit {
                 site: site(0x2080),
                 result: None,
             }],
-        },
-        variables: [
-            "mem_reported",
-            "overhead",
-            "mem_used",
-            "mem_tofree",
-            "maxmemory",
-        ]
-        .map(|name| variable(name, true))
-        .into(),
+        }],
         members: Vec::new(),
-        refusals: Vec::new(),
+        not_found: Vec::new(),
     }
 }
 
@@ -152,20 +147,19 @@ pub fn busy_server() -> ExportedServer {
 /// A server whose plan misses most things, with a name that needs escaping.
 pub fn partial_server() -> ExportedServer {
     let mut plan = plan();
-    plan.build_id = None;
-    plan.version = None;
-    plan.sites.goal = None;
-    plan.variables = plan
-        .variables
-        .iter()
-        .map(|known| variable(known.name, false))
-        .collect();
-    plan.refusals = ["goal site", "stat_numcommands", "goal site"]
-        .map(|what| Refusal {
-            what: what.to_owned(),
-            why: "no place where <all> of it is in reach".to_owned(),
-        })
-        .into();
+    plan.identity.build_id = None;
+    plan.identity.version = None;
+    plan.functions[0].inner = None;
+    plan.not_found = [
+        Item::Inner(EVICTION),
+        Item::Member(Member::StatNumcommands),
+        Item::Inner(EVICTION),
+    ]
+    .map(|item| NotFound {
+        item,
+        reason: Reason::Unrecognised("no place where <all> of it is in reach"),
+    })
+    .into();
     let mut snapshot = empty_snapshot();
     snapshot.samples.members = MemberValues {
         read_ns: 1,

@@ -86,8 +86,8 @@ fn row(server: &ExportedServer) -> Markup {
             td { (server.pid) }
             td { (server.exe.display()) }
             td {
-                (plan.product.as_deref().unwrap_or("unknown")) " "
-                (plan.version.as_deref().unwrap_or(""))
+                (plan.identity.product.unwrap_or("unknown")) " "
+                (plan.identity.version.as_deref().unwrap_or(""))
             }
             td {
                 @match server.withdrawn {
@@ -96,11 +96,11 @@ fn row(server: &ExportedServer) -> Markup {
                 }
             }
             td {
-                @if plan.refusals.is_empty() {
+                @if plan.not_found.is_empty() {
                     "nothing"
                 } @else {
                     ul {
-                        @for refusal in &plan.refusals { li { (refusal.what) ": " (refusal.why) } }
+                        @for missing in &plan.not_found { li { (missing.item) ": " (missing.reason) } }
                     }
                 }
             }
@@ -137,7 +137,7 @@ mod tests {
         for text in [
             "/run/&quot;&lt;b&gt;&quot;.sock",
             "/opt/&lt;redis&gt; &amp; co/redis-server (deleted)",
-            "<li>goal site: no place where &lt;all&gt; of it is in reach</li>",
+            "<li>eviction_goal: no place where &lt;all&gt; of it is in reach</li>",
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }

@@ -10,34 +10,39 @@ use prometheus::proto::Metric;
 use super::ExportedServer;
 use super::proto::{Unit, counter, gauge, histogram};
 use crate::telemetry::{BrokenInvariant, CallTotals, Members, ProbeMode};
-use evictscope_plan::{Method, Sites, variable_name};
+use evictscope_plan::{EVICTION_CALL, TracedFunction, variable_name};
 
 /// The kinds of eviction calls that are counted for this server. Without a goal site, evicting
 /// calls cannot be told from no-op calls; without done sites, their ends are not seen. No-op calls
 /// that are not counted at present have no series: one that stood still would say that there are
 /// none.
 fn call_kinds(server: &ExportedServer) -> Vec<(&'static str, &CallTotals)> {
-    let Some(sites) = trusted_sites(server) else {
+    let Some(function) = trusted_function(server) else {
         return Vec::new();
     };
     let mut kinds = Vec::new();
-    if sites.evicting().is_some() {
+    if function.inner_span().is_some() {
         kinds.push(("evicting", &server.state.evicting));
     }
-    if server.mode == ProbeMode::EveryCall && sites.every_call().is_some() {
+    if server.mode == ProbeMode::EveryCall && function.every_call().is_some() {
         kinds.push(("noop", &server.state.noop));
     }
     kinds
 }
 
-/// The sites of the plan, unless it was withdrawn.
-fn trusted_sites(server: &ExportedServer) -> Option<&Sites> {
-    server.withdrawn.is_none().then_some(&server.plan.sites)
+/// Returns the eviction call in the plan.
+fn eviction_call(server: &ExportedServer) -> Option<&TracedFunction> {
+    server.plan.function(EVICTION_CALL.description)
 }
 
-/// Whether the plan has a goal site to make checks at.
+/// Returns the same, unless the plan was withdrawn.
+fn trusted_function(server: &ExportedServer) -> Option<&TracedFunction> {
+    eviction_call(server).filter(|_| server.withdrawn.is_none())
+}
+
+/// Tells whether the plan has a goal site to make checks at.
 fn has_goal(server: &ExportedServer) -> bool {
-    server.plan.sites.evicting().is_some()
+    eviction_call(server).is_some_and(|function| function.inner_span().is_some())
 }
 
 pub(super) fn call_durations(server: &ExportedServer) -> Vec<Metric> {
@@ -65,9 +70,9 @@ pub(super) fn calls(server: &ExportedServer) -> Vec<Metric> {
 
 /// The histogram of a goal variable, where the plan knows it.
 pub(super) fn variable(server: &ExportedServer, variable: Variable) -> Vec<Metric> {
-    let name = variable_name(variable);
-    let is_known = trusted_sites(server).is_some_and(|sites| sites.evicting().is_some())
-        && (server.plan.variables.iter()).any(|plan| plan.name == name && plan.recipe.is_some());
+    let is_known = trusted_function(server).is_some_and(|function| {
+        function.inner_span().is_some() && function.quantity(variable).is_some()
+    });
     server
         .state
         .variable(variable)
@@ -162,14 +167,14 @@ pub(super) fn main_thread_cpu(server: &ExportedServer) -> Vec<Metric> {
 }
 
 pub(super) fn server_info(server: &ExportedServer) -> Vec<Metric> {
-    let plan = &server.plan;
+    let identity = &server.plan.identity;
     let labels = [
         ("pid", &*server.pid.to_string()),
         ("exe", &*server.exe.to_string_lossy()),
         // To Prometheus, an empty label is no label.
-        ("build_id", plan.build_id.as_deref().unwrap_or("")),
-        ("product", plan.product.as_deref().unwrap_or("")),
-        ("version", plan.version.as_deref().unwrap_or("")),
+        ("build_id", identity.build_id.as_deref().unwrap_or("")),
+        ("product", identity.product.unwrap_or("")),
+        ("version", identity.version.as_deref().unwrap_or("")),
     ];
     vec![gauge(server, &labels, 1.0)]
 }
@@ -177,17 +182,8 @@ pub(super) fn server_info(server: &ExportedServer) -> Vec<Metric> {
 pub(super) fn plan_info(server: &ExportedServer) -> Vec<Metric> {
     let method = |variable: Variable| {
         let name = variable_name(variable);
-        let plan = server.plan.variables.iter().find(|plan| plan.name == name);
-        let method = plan.filter(|_| server.withdrawn.is_none());
-        let method = method.map_or(Method::None, |plan| plan.method);
-        let method = match method {
-            Method::Dwarf => "dwarf",
-            Method::Dataflow => "dataflow",
-            Method::Both => "both",
-            Method::ConfigTable => "config_table",
-            Method::KnownLayout => "known_layout",
-            Method::None => "none",
-        };
+        let plan = trusted_function(server).and_then(|function| function.quantity(variable));
+        let method = plan.map_or("none", |plan| plan.method.name());
         gauge(server, &[("variable", name), ("method", method)], 1.0)
     };
     VARIABLES.map(method).into()
@@ -249,13 +245,13 @@ pub(super) fn faults(server: &ExportedServer) -> Vec<Metric> {
 }
 
 pub(super) fn refusals(server: &ExportedServer) -> Vec<Metric> {
-    let mut reasons: BTreeMap<&str, u32> = BTreeMap::new();
-    for refusal in &server.plan.refusals {
-        *reasons.entry(&refusal.what).or_default() += 1;
+    let mut items: BTreeMap<String, u32> = BTreeMap::new();
+    for missing in &server.plan.not_found {
+        *items.entry(missing.item.to_string()).or_default() += 1;
     }
-    reasons
+    items
         .into_iter()
-        .map(|(reason, count)| counter(server, &[("reason", reason)], f64::from(count)))
+        .map(|(item, count)| counter(server, &[("reason", &item)], f64::from(count)))
         .collect()
 }
 

@@ -1,55 +1,81 @@
 //! The value of the label `server`.
 
-use std::collections::HashMap;
-
-/// The label of each server, given its pid and its name: the name, with `@pid` appended where two
-/// servers share it. No two labels are equal, as long as no two pids are: Prometheus would refuse
-/// the whole scrape.
-pub fn labels(servers: &[(u32, &str)]) -> Vec<String> {
-    let mut uses: HashMap<&str, usize> = HashMap::new();
-    for (_, name) in servers {
-        *uses.entry(name).or_default() += 1;
+/// Returns the label of a server that is found now: its name, with `@pid` appended where a server
+/// that lives has that label already. `taken` are the labels of those.
+///
+/// A server keeps its label for life. No two of them are equal, as long as no two pids are:
+/// Prometheus would refuse the whole scrape.
+pub fn label<'a>(pid: u32, name: &str, mut taken: impl Iterator<Item = &'a str>) -> String {
+    // A socket's path may look like a label that already has its pid.
+    match name.contains('@') || taken.any(|label| label == name) {
+        true => format!("{name}@{pid}"),
+        false => name.to_owned(),
     }
-    let label = |(pid, name): &(u32, &str)| {
-        // A socket's path may look like a label that already has its pid.
-        if uses.get(name) == Some(&1) && !name.contains('@') {
-            (*name).to_owned()
-        } else {
-            format!("{name}@{pid}")
-        }
-    };
-    servers.iter().map(label).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::BTreeMap;
 
     use proptest::prelude::*;
 
-    use super::labels;
+    use super::label;
+
+    /// Labels of servers by pid, as they come and go.
+    #[derive(Default)]
+    struct Live(BTreeMap<u32, String>);
+
+    impl Live {
+        fn start(&mut self, pid: u32, name: &str) {
+            let label = label(pid, name, self.0.values().map(String::as_str));
+            self.0.insert(pid, label);
+        }
+
+        fn labels(&self) -> Vec<&str> {
+            self.0.values().map(String::as_str).collect()
+        }
+    }
 
     #[test]
-    fn servers_that_share_a_name_get_their_pid() {
-        let servers = [
-            (10, "6379"),
-            (11, "6380"),
-            (12, "6379"),
-            (13, "/run/redis.sock"),
-        ];
-        assert_eq!(
-            labels(&servers),
-            ["6379@10", "6380", "6379@12", "/run/redis.sock"]
-        );
+    fn a_later_server_with_the_same_name_gets_its_pid() {
+        let mut live = Live::default();
+        live.start(10, "6379");
+        assert_eq!(live.labels(), ["6379"]);
+        live.start(11, "6379");
+        assert_eq!(live.labels(), ["6379", "6379@11"]);
+        live.start(12, "6379");
+        live.start(13, "6380");
+        live.start(14, "/run/a@6379.sock");
+        let labels = ["6379", "6379@11", "6379@12", "6380", "/run/a@6379.sock@14"];
+        assert_eq!(live.labels(), labels);
+    }
+
+    #[test]
+    fn a_server_that_ends_renames_no_other() {
+        let mut live = Live::default();
+        live.start(10, "6379");
+        live.start(11, "6379");
+        live.0.remove(&10);
+        assert_eq!(live.labels(), ["6379@11"]);
+        live.start(12, "6379");
+        assert_eq!(live.labels(), ["6379@11", "6379"]);
     }
 
     proptest! {
         #[test]
-        fn no_two_labels_are_equal(names in prop::collection::vec("a?(@[0-3])?", 0..5)) {
-            let servers: Vec<_> = (0..).zip(names.iter().map(String::as_str)).collect();
-            let labels = labels(&servers);
-            let distinct: HashSet<_> = labels.iter().collect();
-            prop_assert_eq!(distinct.len(), names.len());
+        fn no_two_labels_are_equal(
+            servers in prop::collection::vec(("a?(@[0-3])?", any::<bool>()), 0..9),
+        ) {
+            let mut live = Live::default();
+            for (pid, (name, ends)) in (0..).zip(&servers) {
+                live.start(pid, name);
+                let mut labels = live.labels();
+                labels.sort_unstable();
+                prop_assert!(labels.windows(2).all(|pair| pair[0] != pair[1]));
+                if *ends {
+                    live.0.remove(&(pid / 2));
+                }
+            }
         }
     }
 }

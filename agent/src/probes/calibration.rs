@@ -4,6 +4,7 @@
 //! the cost of a hit: trap, program and return. Programs do all they do for a server, as they get a
 //! configuration with recipes and members of the agent's own memory.
 
+use std::fmt::Display;
 use std::hint::black_box;
 use std::path::Path;
 
@@ -14,7 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::kernel::Shared;
 use super::{Attachment, ProbeError, Probes};
+use crate::host::memory;
 use crate::telemetry::HitCosts;
+use evictscope_plan::{FileOffset, Image, ProcessAddress};
 
 /// Calls that are timed together.
 const CALLS: u32 = 500;
@@ -51,15 +54,30 @@ unsafe extern "C" {
 type Function = unsafe extern "C" fn();
 
 impl Probes {
-    /// Measures what hits cost, and so finds out whether the kernel lets this process attach
-    /// probes at all. `file_offset` says where in the agent's executable a run-time address is.
+    /// Loads the programs, and measures what a hit costs on functions of this very program: so what
+    /// the kernel does not allow is said at once, and not at the first server.
     ///
     /// # Errors
     ///
-    /// Where the kernel does not let it.
-    pub fn calibrate(
+    /// What the kernel does not allow, and what to do about it.
+    pub fn load_and_calibrate() -> Result<(Self, HitCosts), ProbeError> {
+        let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
+        // However large it is: an unoptimised build is larger than what is read of others.
+        let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
+        let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
+        let load_bias = memory::load_bias(std::process::id(), own.entry())
+            .map_err(|error| unreadable(&error))?;
+        let mut probes = Self::load()?;
+        let file_offset = |address: ProcessAddress| own.file_offset(address.in_file(load_bias));
+        let costs = probes.calibrate(file_offset)?;
+        Ok((probes, costs))
+    }
+
+    /// Measures what hits cost. `file_offset` says where in the agent's executable a run-time
+    /// address is.
+    fn calibrate(
         &mut self,
-        file_offset: impl Fn(u64) -> Option<u64>,
+        file_offset: impl Fn(ProcessAddress) -> Option<FileOffset>,
     ) -> Result<HitCosts, ProbeError> {
         let (emulated, other, stepped): (Function, Function, Function) = (
             evictscope_calibration_emulated,
@@ -67,7 +85,8 @@ impl Probes {
             evictscope_calibration_stepped,
         );
         let offset = |function: Function| {
-            file_offset(function as usize as u64).ok_or(ProbeError::Object("calibration function"))
+            file_offset(ProcessAddress::new(function as usize as u64))
+                .ok_or(ProbeError::Object("calibration function"))
         };
         let (emulated_at, other_at, stepped_at) =
             (offset(emulated)?, offset(other)?, offset(stepped)?);
@@ -93,7 +112,7 @@ impl Probes {
     /// taken them for those of the process that they are to watch.
     fn cost(
         &mut self,
-        programs: &[(&'static str, u64)],
+        programs: &[(&'static str, FileOffset)],
         functions: &[Function],
     ) -> Result<f64, ProbeError> {
         self.reclaim_slots();
@@ -117,7 +136,7 @@ impl Probes {
     fn attach_to_self(
         &mut self,
         attachment: &mut Attachment,
-        programs: &[(&'static str, u64)],
+        programs: &[(&'static str, FileOffset)],
     ) -> Result<(), ProbeError> {
         let pid = attachment.pid;
         self.configs

@@ -3,57 +3,49 @@
 use evictscope_abi as kernel;
 use evictscope_abi::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
 
-use super::Target;
-use evictscope_plan::{Counters, Operand, ProbePlan, Recipe, variable_name};
+use evictscope_plan::{
+    Counters, EVICTION_CALL, FileAddress, Member as Planned, Operand, ProbePlan, Recipe,
+};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
-const MEMBERS: [(Member, &str, u64); kernel::MEMBERS] = [
-    (Member::Maxmemory, "maxmemory", 0),
-    (Member::CommandsProcessed, "stat_numcommands", 0),
-    (Member::EvictedKeys, "stat_evictedkeys", 0),
-    (Member::ExpiredKeys, "stat_expiredkeys", 0),
-    (Member::ClientsNormal, "stat_clients_type_memory", 0),
-    (Member::ClientsReplica, "stat_clients_type_memory", 8),
-    (Member::ClientsPubsub, "stat_clients_type_memory", 16),
-    (Member::ClientsPrimary, "stat_clients_type_memory", 24),
+const MEMBERS: [(Member, Planned, u64); kernel::MEMBERS] = [
+    (Member::Maxmemory, Planned::Maxmemory, 0),
+    (Member::CommandsProcessed, Planned::StatNumcommands, 0),
+    (Member::EvictedKeys, Planned::StatEvictedkeys, 0),
+    (Member::ExpiredKeys, Planned::StatExpiredkeys, 0),
+    (Member::ClientsNormal, Planned::StatClientsTypeMemory, 0),
+    (Member::ClientsReplica, Planned::StatClientsTypeMemory, 8),
+    (Member::ClientsPubsub, Planned::StatClientsTypeMemory, 16),
+    (Member::ClientsPrimary, Planned::StatClientsTypeMemory, 24),
 ];
 
-/// What the programs need to know of `target`: the plan's recipes and addresses, as they are in
-/// this process.
-pub fn server_config(target: Target<'_>, plan: &ProbePlan) -> ServerConfig {
+/// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
+/// `load_bias` to the addresses of the ELF file.
+pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig {
     let mut config = ServerConfig {
-        tgid: target.pid,
+        tgid: pid,
         ..ServerConfig::OFF
     };
-    for variable in VARIABLES {
-        let planned = plan
-            .variables
-            .iter()
-            .find(|planned| planned.name == variable_name(variable));
-        if let Some(planned) = planned.and_then(|planned| planned.recipe.as_ref()) {
-            config.recipes[variable as usize] = recipe(planned, target.load_bias);
+    if let Some(function) = plan.function(EVICTION_CALL.description) {
+        for variable in VARIABLES {
+            if let Some(planned) = function.quantity(variable) {
+                config.recipes[variable as usize] = recipe(&planned.recipe, load_bias);
+            }
+        }
+        for (place, exit) in config.results.iter_mut().zip(&function.exits) {
+            if let Some(result) = &exit.result {
+                *place = term(result, false, load_bias);
+            }
         }
     }
-    for (place, done) in config.results.iter_mut().zip(&plan.sites.done) {
-        if let Some(result) = &done.result {
-            *place = term(result, false, target.load_bias);
-        }
+    for (member, planned, distance) in MEMBERS {
+        config.members[member as usize] = plan.member(planned).map_or(0, |planned| {
+            planned.address.wrapping_add(distance).at(load_bias).get()
+        });
     }
-    let address = |name: &str| {
-        let member = plan.members.iter().find(|member| member.name == name)?;
-        Some(member.address.wrapping_add(target.load_bias))
-    };
-    for (member, name, distance) in MEMBERS {
-        config.members[member as usize] =
-            address(name).map_or(0, |address| address.wrapping_add(distance));
-    }
-    let used_memory = plan
-        .members
-        .iter()
-        .find(|member| member.name == "used_memory");
-    if let Some(member) = used_memory {
+    if let Some(member) = plan.member(Planned::UsedMemory) {
         let counters = member.counters.unwrap_or(Counters::one(member.address));
-        config.used_memory = allocator_counters(&counters, target.load_bias);
+        config.used_memory = allocator_counters(&counters, load_bias);
     }
     config
 }
@@ -65,7 +57,7 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
     ) else {
         return AllocatorCounters::UNKNOWN;
     };
-    let at = |address: Option<u64>| address.map_or(0, |address| address.wrapping_add(load_bias));
+    let at = |address: Option<FileAddress>| address.map_or(0, |own| own.at(load_bias).get());
     AllocatorCounters {
         address: at(Some(counters.first)),
         stride,
@@ -104,7 +96,7 @@ fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
             TermKind::Absolute,
             0,
             8,
-            address.wrapping_add(load_bias).cast_signed(),
+            address.at(load_bias).get().cast_signed(),
         ),
     };
     kernel::Term {

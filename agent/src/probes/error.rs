@@ -51,6 +51,9 @@ pub enum ProbeError {
     /// The built object lacks something: a defect of the build.
     #[error("the BPF object has no {0}: build evictscope again")]
     Object(&'static str),
+    /// The agent's own executable cannot be read, whose functions the cost of a hit is measured on.
+    #[error("cannot read evictscope's own executable: {0}")]
+    OwnExecutable(String),
     /// A map could not be read or written.
     #[error("a BPF map cannot be used: {0}")]
     Map(#[from] aya::maps::MapError),

@@ -30,7 +30,7 @@ use evictscope_abi::{
 };
 
 use crate::telemetry::ProbeMode;
-use evictscope_plan::{ProbePlan, Site};
+use evictscope_plan::{EVICTION_CALL, FileOffset, ProbePlan, Site, TracedFunction};
 
 pub use config::server_config;
 pub use error::ProbeError;
@@ -192,17 +192,21 @@ impl Probes {
         self.samples.set(slot, Shared::<SampleStats>::zero(), 0)?;
         self.eviction_bins.set(slot, Shared(BinRing::ZERO), 0)?;
         self.cpu_bins.set(slot, Shared([BinRing::ZERO; 2]), 0)?;
-        self.configs
-            .set(slot, Shared(server_config(target, plan)), 0)?;
+        self.configs.set(
+            slot,
+            Shared(server_config(target.pid, target.load_bias, plan)),
+            0,
+        )?;
         self.slots.insert(target.pid, slot, 0)?;
 
-        if let Some((goal, done)) = plan.sites.evicting() {
+        let function = plan.function(EVICTION_CALL.description);
+        if let Some((goal, done)) = function.and_then(TracedFunction::inner_span) {
             // What ends a call before what begins it, so that none is begun that cannot end.
             for (index, done) in (0..).zip(done) {
                 let link = self.uprobe(slot, "eviction_done", target, &done.site, index)?;
                 attachment.evicting.push(link);
             }
-            let link = self.uprobe(slot, "eviction_goal", target, goal, 0)?;
+            let link = self.uprobe(slot, "eviction_goal", target, &goal.site, 0)?;
             attachment.evicting.push(link);
         }
         self.set_mode(attachment, target, plan, mode)?;
@@ -235,7 +239,8 @@ impl Probes {
         mode: ProbeMode,
     ) -> Result<(), ProbeError> {
         let links = std::mem::take(&mut attachment.per_call);
-        match (mode, plan.sites.every_call()) {
+        let function = plan.function(EVICTION_CALL.description);
+        match (mode, function.and_then(TracedFunction::every_call)) {
             (ProbeMode::EveryCall, Some(entry)) if links.is_empty() => {
                 // The return probe comes last and goes first: so each return that it sees is of a
                 // call whose entry was seen, and no duration begins at a call long ago.
@@ -281,12 +286,12 @@ impl Probes {
         name: &'static str,
         pid: u32,
         exe: &Path,
-        file_offset: u64,
+        file_offset: FileOffset,
         cookie: Cookie,
     ) -> Result<UProbeLink, ProbeError> {
         let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
         let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(file_offset),
+            location: UProbeAttachLocation::AbsoluteOffset(file_offset.get()),
             cookie: Some(cookie.encode()),
         };
         let program = uprobe(&mut self.ebpf, name)?;

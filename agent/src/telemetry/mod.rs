@@ -38,7 +38,7 @@ pub use mode::ProbeMode;
 #[cfg(test)]
 pub use observation::EvictionTimes;
 pub use observation::Observation;
-pub use overhead::{HitCosts, IntervalCost, Overhead, ProbedSites, Stepping};
+pub use overhead::{HitCosts, IntervalCost, Overhead, ProbedSites};
 pub use phases::Phase;
 pub use snapshot::Snapshot;
 pub use state::ServerState;

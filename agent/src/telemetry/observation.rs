@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{Activity, EvictionStats, Member, SampleStats};
+use evictscope_abi::{Activity, EvictionStats, Member};
 
-use super::{Members, ServerState};
+use super::{Members, ServerState, Snapshot};
 
 /// When evicting calls were made, as the kernel timed them. Monotonic; zero is never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,15 +63,15 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Of a server whose last snapshot, with these counters, has been applied to `state`.
+    /// Of a server whose last snapshot has been applied to `state`.
     pub fn new(
         at: Duration,
         unix_time: Duration,
-        evictions: &EvictionStats,
-        samples: &SampleStats,
+        snapshot: &Snapshot,
         state: &ServerState,
         waiting_ns: Option<u64>,
     ) -> Self {
+        let (evictions, samples) = (&snapshot.evictions, &snapshot.samples);
         let cpu = |activity| u64::try_from(state.cpu_ns(activity)?).ok();
         // What was sampled since an earlier call says nothing of the time since this one.
         let is_since_last = evictions.evicting_since_ns == 0

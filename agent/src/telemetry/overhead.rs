@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::{Member, ProgramKind};
+use evictscope_plan::{EVICTION_CALL, ProbePlan, Site, TracedFunction};
 
 use super::{ProbeMode, ServerState};
 
@@ -40,6 +41,24 @@ pub struct ProbedSites {
     pub goal: Option<Stepping>,
     /// The done sites: single-stepped where one of them is.
     pub done: Option<Stepping>,
+}
+
+impl ProbedSites {
+    /// Returns the sites of the eviction call in `plan` that would be probed.
+    pub fn of(plan: &ProbePlan) -> Self {
+        let stepping = |emulated: bool| match emulated {
+            true => Stepping::Emulated,
+            false => Stepping::SingleStepped,
+        };
+        let of = |site: &Site| stepping(site.emulated);
+        let function = plan.function(EVICTION_CALL.description);
+        let inner = function.and_then(TracedFunction::inner_span);
+        Self {
+            entry: function.and_then(TracedFunction::every_call).map(of),
+            goal: inner.map(|(inner, _)| of(&inner.site)),
+            done: inner.map(|(_, exits)| stepping(exits.iter().all(|exit| exit.site.emulated))),
+        }
+    }
 }
 
 impl HitCosts {

@@ -63,7 +63,7 @@ pub fn run() -> Result<ExitCode> {
             "test",
             "--release",
             "--package",
-            "evictscope",
+            "evictscope-plan",
             "--test",
             "untrusted",
         ])

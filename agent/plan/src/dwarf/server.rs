@@ -6,18 +6,9 @@ use gimli::constants;
 
 use super::globals::{Global, Globals, number};
 use super::units::{Entry, EntryId, Units};
+use crate::elf::address::FileAddress;
+use crate::item::Member;
 
-/// The members that the agent reads.
-const MEMBERS: [&str; 8] = [
-    "maxmemory",
-    "port",
-    "maxclients",
-    "maxmemory_policy",
-    "stat_numcommands",
-    "stat_evictedkeys",
-    "stat_expiredkeys",
-    "stat_clients_type_memory",
-];
 /// What the type of `server` is called.
 const TYPES: [&str; 2] = ["redisServer", "valkeyServer"];
 /// How many typedefs and qualifiers are looked through.
@@ -27,11 +18,11 @@ const MAX_QUALIFIERS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Its virtual address.
-    pub address: u64,
+    pub address: FileAddress,
     /// Its size in bytes.
     pub size: u64,
-    /// Offsets of its members, by name.
-    pub members: BTreeMap<&'static str, u64>,
+    /// Offsets of the members that are looked for.
+    pub members: BTreeMap<Member, u64>,
 }
 
 /// The one variable called `server` of the type that it has in Redis.
@@ -60,12 +51,13 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
                 return;
             }
             let name = units.name(id.unit, child);
-            let Some(name) = MEMBERS.into_iter().find(|wanted| name == Some(wanted)) else {
+            let mut wanted = Member::OF_SERVER.into_iter();
+            let Some(member) = wanted.find(|wanted| name == Some(wanted.name())) else {
                 return;
             };
             let offset = number(child, constants::DW_AT_data_member_location);
             is_clear &= offset
-                .is_some_and(|offset| offset < size && members.insert(name, offset).is_none());
+                .is_some_and(|offset| offset < size && members.insert(member, offset).is_none());
         })
         .ok()?;
     if !is_clear {
@@ -79,7 +71,7 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
 }
 
 /// The address of the one variable called `used_memory`, where that is a number of 8 bytes.
-pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<u64> {
+pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<FileAddress> {
     let mut counters = globals.counters.iter().filter(|global| {
         unqualified(units, global.of).is_some_and(|(_, of)| {
             of.tag() == constants::DW_TAG_base_type

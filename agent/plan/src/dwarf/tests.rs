@@ -4,13 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use evictscope_abi::Variable;
 use tempfile::TempDir;
 
 use super::{Asked, DebugInfo, DwarfError, read};
-use crate::plan::{Confidence, Method, ProbePlan};
-use crate::{DebugFileNames, plan};
+use crate::{
+    DebugFileNames, EVICTION_CALL, Item, Member, Method, ProbePlan, QuantityPlan, TracedFunction,
+    plan,
+};
 
-const SOURCE: &str = include_str!("../../../tests/fixtures/evict.c");
+const SOURCE: &str = include_str!("../../tests/fixtures/evict.c");
 const CALLED: &str = "__attribute__((noinline))";
 const INLINED: &str = "__attribute__((always_inline))inline static";
 const EVICTION: Asked<'static> = Asked {
@@ -105,11 +108,20 @@ fn debug_info(data: &[u8]) -> DebugInfo {
         .unwrap_or_else(|| panic!("no debug information"))
 }
 
-fn why<'a>(plan: &'a ProbePlan, what: &str) -> &'a str {
-    plan.refusals
-        .iter()
-        .find(|refusal| refusal.what == what)
-        .map_or("", |refusal| &refusal.why)
+fn why(plan: &ProbePlan, item: Item) -> String {
+    let mut not_found = plan.not_found.iter();
+    let missing = not_found.find(|missing| missing.item == item);
+    missing.map_or_else(String::new, |missing| missing.reason.to_string())
+}
+
+fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
+    let function = plan.function(EVICTION_CALL.description);
+    function.unwrap_or_else(|| panic!("{:?}", plan.not_found))
+}
+
+fn quantities(plan: &ProbePlan) -> &[QuantityPlan] {
+    let inner = eviction_call(plan).inner.as_ref();
+    inner.map_or(&[], |inner| &inner.quantities)
 }
 
 #[test]
@@ -127,12 +139,16 @@ fn dwarf_and_data_flow_agree_on_every_variant() {
                     };
                     let (stripped, _) = workshop.split();
                     let (with, without) = (plan_of(&data, None), plan_of(&stripped, None));
-                    for (with, without) in with.variables.iter().zip(&without.variables) {
-                        let name = format!("{name}: {}", with.name);
-                        assert_eq!(with.recipe, without.recipe, "{name}");
-                        compared += u32::from(without.confidence == Confidence::Certain);
-                        confirmed += u32::from(with.method == Method::Both);
-                    }
+                    let recipes = |plan| -> Vec<_> {
+                        let quantities = quantities(plan).iter();
+                        quantities
+                            .map(|own| (own.quantity, own.recipe.clone()))
+                            .collect()
+                    };
+                    assert_eq!(recipes(&with), recipes(&without), "{name}");
+                    let both = |own: &&QuantityPlan| own.method == Method::Both;
+                    compared += quantities(&without).len();
+                    confirmed += quantities(&with).iter().filter(both).count();
                     for member in &with.members {
                         let in_dwarf = matches!(member.method, Method::Both | Method::Dwarf);
                         assert!(in_dwarf, "{name}: {member:?}");
@@ -162,8 +178,16 @@ fn a_debug_file_makes_up_for_what_was_stripped() {
         assert_eq!(names.check(&debug), Ok(()));
         let plan = plan_of(&stripped, Some(&debug));
         assert_eq!(plan, plan_of(&data, None), "{flags:?}");
-        assert!(plan.is_certain(), "{:?}", plan.refusals);
-        assert!(plan.variables.iter().all(|own| own.method == Method::Both));
+        assert!(
+            eviction_call(&plan).has_all_quantities(),
+            "{:?}",
+            plan.not_found
+        );
+        assert!(
+            quantities(&plan)
+                .iter()
+                .all(|own| own.method == Method::Both)
+        );
 
         // The whole program needs no other file, and no program has that of another.
         assert_eq!(DebugFileNames::of(&data).ok(), Some(None));
@@ -242,9 +266,13 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
         .replace("placeholder", "mem_tofree");
     assert_ne!(swapped, SOURCE);
     for (form, level, names) in [
-        (CALLED, "-O2", &["mem_reported", "mem_tofree"][..]),
+        (
+            CALLED,
+            "-O2",
+            &[Variable::MemReported, Variable::MemTofree][..],
+        ),
         // Here DWARF has no place for what it calls mem_tofree where the goal is known.
-        (INLINED, "-O1", &["mem_reported"]),
+        (INLINED, "-O1", &[Variable::MemReported]),
     ] {
         if workshop.compile("gcc", SOURCE, form, &[level]).is_none() {
             return;
@@ -252,7 +280,7 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
         let (stripped, own) = workshop.split();
         workshop.compile("gcc", &swapped, form, &[level]);
         let (other, debug) = workshop.split();
-        let code = |data: &[u8]| plan_of(data, None).sites;
+        let code = |data: &[u8]| plan_of(data, None).functions;
         assert_eq!(code(&stripped), code(&other), "{form}: not the same code");
 
         let (right, wrong) = (
@@ -260,21 +288,18 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
             plan_of(&stripped, Some(&debug)),
         );
         for name in names {
-            let of = |plan: &ProbePlan| {
-                let own = plan.variables.iter().find(|own| own.name == *name);
-                own.cloned().unwrap_or_else(|| panic!("{name}"))
-            };
-            assert_eq!(of(&right).method, Method::Both, "{form}: {name}");
+            let right = eviction_call(&right).quantity(*name);
+            let method = right.map(|plan| plan.method);
+            assert_eq!(method, Some(Method::Both), "{form}: {name:?}");
             let really = match *name {
-                "mem_reported" => "mem_tofree",
+                Variable::MemReported => "mem_tofree",
                 _ => "mem_reported",
             };
-            let said = why(&wrong, name);
-            assert!(said.contains("DWARF says"), "{form}: {name}: {said:?}");
-            assert!(said.ends_with(really), "{form}: {name}: {said:?}");
-            assert_eq!(of(&wrong).recipe, None, "{form}: {name}");
-            assert_eq!(of(&wrong).method, Method::None, "{form}: {name}");
-            assert_eq!(of(&wrong).confidence, Confidence::None, "{form}: {name}");
+            let said = why(&wrong, Item::Quantity(*name));
+            assert!(said.contains("DWARF says"), "{form}: {name:?}: {said:?}");
+            assert!(said.ends_with(really), "{form}: {name:?}: {said:?}");
+            let found = eviction_call(&wrong).quantity(*name);
+            assert_eq!(found, None, "{form}: {name:?}");
         }
     }
 }
@@ -294,18 +319,24 @@ fn members_of_another_build_are_refused_by_name() {
     workshop.compile("gcc", &larger, CALLED, &["-O2"]);
     let (_, debug) = workshop.split();
     let plan = plan_of(&stripped, Some(&debug));
-    for member in ["maxmemory", "maxclients", "maxmemory_policy"] {
-        let said = why(&plan, member);
+    for member in [
+        Member::Maxmemory,
+        Member::Maxclients,
+        Member::MaxmemoryPolicy,
+    ] {
+        let said = why(&plan, Item::Member(member));
         assert!(said.contains("DWARF says that it is at 0x"), "{said:?}");
         assert!(said.contains("the configuration table that"), "{said:?}");
-        assert!(plan.members.iter().all(|own| own.name != member));
+        assert_eq!(plan.member(member), None);
     }
     // Before what differs, both say the same.
-    let port = plan.members.iter().find(|own| own.name == "port");
-    assert_eq!(port.map(|own| own.method), Some(Method::Both));
+    assert_eq!(
+        plan.member(Member::Port).map(|own| own.method),
+        Some(Method::Both)
+    );
     // Where it is not certain what maxmemory is, nothing is that was recognised by it.
-    assert!(plan.sites.goal.is_none() && plan.sites.done.is_empty());
-    assert!(plan.variables.iter().all(|own| own.recipe.is_none()));
+    let function = eviction_call(&plan);
+    assert!(function.inner.is_none() && function.exits.is_empty());
 }
 
 #[test]

@@ -3,28 +3,31 @@
 
 use std::collections::BTreeMap;
 
-use super::only;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
+use crate::item::Member;
+
+use super::{MemberError, only};
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
 const CONFIG_STRIDES: [u64; 2] = [56, 64];
-/// Directives whose variables are members of `server`, and the names of those members.
-const DIRECTIVES: [(&str, &str); 4] = [
-    ("maxmemory", "maxmemory"),
-    ("port", "port"),
-    ("maxclients", "maxclients"),
-    ("maxmemory-policy", "maxmemory_policy"),
+/// Directives whose variables are members of `server`, and those members.
+const DIRECTIVES: [(&str, Member); 4] = [
+    ("maxmemory", Member::Maxmemory),
+    ("port", Member::Port),
+    ("maxclients", Member::Maxclients),
+    ("maxmemory-policy", Member::MaxmemoryPolicy),
 ];
 
-/// Addresses that the configuration table gives, by member name.
-pub type ConfigTable = BTreeMap<&'static str, u64>;
+/// Addresses that the configuration table gives.
+pub type ConfigTable = BTreeMap<Member, FileAddress>;
 
 /// Finds the configuration table.
 ///
 /// # Errors
 ///
-/// What is missing or ambiguous, in words.
-pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, String> {
+/// Where it is missing or ambiguous.
+pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
     let tables: Vec<ConfigTable> = CONFIG_STRIDES
         .iter()
         .filter_map(|stride| {
@@ -38,14 +41,14 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, String> {
         .collect();
     match tables.as_slice() {
         [only] => Ok(only.clone()),
-        [] => Err("no table of configuration directives with maxmemory, port, maxclients and maxmemory-policy".to_owned()),
-        _ => Err("more than one table of configuration directives".to_owned()),
+        [] => Err(MemberError::NoConfigTable),
+        _ => Err(MemberError::SeveralConfigTables),
     }
 }
 
-/// The one address that the entries called `directive` point to, `stride` bytes after their name.
-fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<u64> {
-    let found: Vec<u64> = image
+/// Returns the one address that the entries called `directive` point to, `stride` bytes after their name.
+fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<FileAddress> {
+    let found: Vec<FileAddress> = image
         .find_string(directive)
         .into_iter()
         .flat_map(|name| image.pointers_to(name))

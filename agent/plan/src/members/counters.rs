@@ -10,13 +10,19 @@
 //! have, so a loop that a compiler unrolled or vectorised is tried in all its parts.
 
 use evictscope_abi::COUNTER_BYTES;
+use serde::Serialize;
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
-use crate::flow::machine::{Globals, Load, Machine, Outcome};
-use crate::flow::value::{Atom, Value};
-use crate::plan::Counters;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
+use crate::flow::value::Value;
 
+use super::MemberError;
+
+/// What `mem_reported` comes from.
+const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 /// Every number of threads up to this is tried: past what compilers unroll and peel off.
 const THREADS_TRIED: u64 = 20;
 /// More threads than any allocator has counters.
@@ -26,17 +32,58 @@ const CANDIDATES: usize = 4;
 /// Each number of threads is tried with each of these noises.
 const SEEDS: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
-/// The allocator's counters behind `mem_reported`: the global that it was loaded from, or what the
+/// Counters of an allocator that are added up: one per thread, or only one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Virtual address of the first, as in the ELF file; each has 8 bytes.
+    #[serde(skip)]
+    pub first: FileAddress,
+    /// Distance between two, in bytes.
+    pub stride: u64,
+    /// How many there are.
+    pub most: u64,
+    /// Address of the number of threads: no more counters than that are in use, the others are 0.
+    /// `None` where there is only one counter.
+    pub threads: Option<FileAddress>,
+    /// Bytes of the number of threads, 4 or 8.
+    pub threads_width: u64,
+    /// Address of the counter that the threads without one of their own share.
+    pub overflow: Option<FileAddress>,
+}
+
+impl Counters {
+    /// Returns a single counter.
+    pub const fn one(address: FileAddress) -> Self {
+        Self {
+            first: address,
+            stride: 8,
+            most: 1,
+            threads: None,
+            threads_width: 8,
+            overflow: None,
+        }
+    }
+
+    /// Returns the bytes from the beginning of the first counter to the end of the last.
+    pub const fn bytes(&self) -> u64 {
+        self.most
+            .saturating_sub(1)
+            .saturating_mul(self.stride)
+            .saturating_add(8)
+    }
+}
+
+/// Returns the allocator's counters behind `mem_reported`: the global that it was loaded from, or what the
 /// function that returned it adds up.
 ///
 /// # Errors
 ///
-/// Why they are not known, in words.
+/// Why they are not known.
 pub fn counters_behind(
     image: &Image<'_>,
     mem_reported: &Value,
     execution: &Execution<'_>,
-) -> Result<Counters, String> {
+) -> Result<Counters, MemberError> {
     if let Some(address) = execution.atoms.as_global(mem_reported) {
         return Ok(Counters::one(address));
     }
@@ -46,22 +93,24 @@ pub fn counters_behind(
             callee: Some(callee),
             ..
         }) => counters_returned_by(image, *callee),
-        _ => Err("mem_reported is neither a global nor the result of a call".to_owned()),
+        _ => Err(MemberError::NoSource),
     }
 }
 
-/// The counters that the function at `address`, `zmalloc_used_memory()`, adds up.
+/// Returns the counters that the function at `address`, `zmalloc_used_memory()`, adds up.
 ///
 /// # Errors
 ///
-/// Why they are not known, in words.
-pub fn counters_returned_by(image: &Image<'_>, address: u64) -> Result<Counters, String> {
+/// Why they are not known.
+pub fn counters_returned_by(
+    image: &Image<'_>,
+    address: FileAddress,
+) -> Result<Counters, MemberError> {
     let mut function = Function {
         machine: Machine::new(image),
         address,
     };
-    let first = function.run(Globals::default());
-    let first = first.map_err(|why| format!("zmalloc_used_memory() is not understood: {why}"))?;
+    let first = function.run(Globals::default())?;
     if let Some(one) = function.one_counter(&first) {
         return Ok(Counters::one(one));
     }
@@ -79,28 +128,52 @@ pub fn counters_returned_by(image: &Image<'_>, address: u64) -> Result<Counters,
     let counters = found
         .next()
         .filter(|_| found.next().is_none())
-        .ok_or("zmalloc_used_memory() returns neither one counter nor the sum of one per thread")?;
+        .ok_or(MemberError::NoCounter)?;
     let within = counters.bytes() <= COUNTER_BYTES as u64;
-    within.then_some(counters).ok_or_else(|| {
-        format!(
-            "the allocator has {} counters, {} bytes apart: more than can be read at once",
-            counters.most, counters.stride
-        )
-    })
+    within
+        .then_some(counters)
+        .ok_or(MemberError::TooManyCounters {
+            most: counters.most,
+            stride: counters.stride,
+        })
+}
+
+/// Returns the allocator's counters, by the name of the function that returns them and by what the
+/// eviction function uses (`used`). Where both are known they must agree.
+///
+/// # Errors
+///
+/// Why they are not known.
+pub fn counters(
+    image: &Image<'_>,
+    used: Option<Result<Counters, MemberError>>,
+) -> Result<Counters, MemberError> {
+    let named = image
+        .function(ALLOCATOR_FUNCTION)
+        .map(|symbol| counters_returned_by(image, symbol.address));
+    match (named, used) {
+        (Some(Ok(named)), Some(Ok(used))) if named != used => Err(MemberError::TwoCounters {
+            named: named.first,
+            used: used.first,
+        }),
+        (_, Some(Ok(counters))) | (Some(Ok(counters)), _) => Ok(counters),
+        (Some(Err(why)), _) | (None, Some(Err(why))) => Err(why),
+        (None, None) => Err(MemberError::NoAllocator),
+    }
 }
 
 struct Function<'a, 'data> {
     machine: Machine<'a, 'data>,
-    address: u64,
+    address: FileAddress,
 }
 
 impl Function<'_, '_> {
-    fn run(&mut self, globals: Globals) -> Result<Outcome, crate::flow::machine::Halt> {
+    fn run(&mut self, globals: Globals) -> Result<Outcome, Halt> {
         self.machine.run(self.address, globals)
     }
 
-    /// The one global that is returned, whatever the globals hold.
-    fn one_counter(&mut self, first: &Outcome) -> Option<u64> {
+    /// Returns the one global that is returned, whatever the globals hold.
+    fn one_counter(&mut self, first: &Outcome) -> Option<FileAddress> {
         let returned = |outcome: &Outcome, globals: Globals, load: &Load| {
             load.width == 8 && outcome.result == globals.value(load.address)
         };
@@ -118,7 +191,7 @@ impl Function<'_, '_> {
             .then_some(only.address)
     }
 
-    /// The counters, if `threads` is how many threads there are.
+    /// Returns the counters, if `threads` is how many threads there are.
     fn counters_of_threads(&mut self, threads: Load) -> Option<Counters> {
         let globals = |count| Globals {
             seed: SEEDS[0],
@@ -139,8 +212,9 @@ impl Function<'_, '_> {
         // Where there are very many threads, all counters are added, and maybe one more.
         let many = self.run(globals(MANY_THREADS)).ok()?;
         let at_most = loaded(&many, threads);
-        let elements = (first..)
+        let elements = (first.get()..)
             .step_by(usize::try_from(stride).ok()?)
+            .map(FileAddress::new)
             .take_while(|address| at_most.contains(address));
         let (mut sum, mut most) = (0_u64, 0_u64);
         for element in elements {
@@ -167,7 +241,7 @@ impl Function<'_, '_> {
         self.is_right(&counters, threads).then_some(counters)
     }
 
-    /// Whether the function adds up these counters, for each number of threads that can matter.
+    /// Tells whether the function adds up these counters, for each number of threads that can matter.
     fn is_right(&mut self, counters: &Counters, threads: Load) -> bool {
         let most = counters.most;
         let around_most = [most / 2, most.saturating_sub(1), most, most + 1];
@@ -192,8 +266,8 @@ impl Function<'_, '_> {
     }
 }
 
-/// The 8-byte globals that were loaded, but for the number of threads.
-fn loaded(outcome: &Outcome, threads: Load) -> Vec<u64> {
+/// Returns the 8-byte globals that were loaded, except the number of threads.
+fn loaded(outcome: &Outcome, threads: Load) -> Vec<FileAddress> {
     outcome
         .loads
         .iter()

@@ -2,37 +2,34 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::only;
-use crate::flow::execute::{Execution, general_register};
+use crate::code::registers::general_register;
+use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
 use crate::flow::state::State;
-use crate::flow::value::{Atom, Value};
+use crate::flow::value::Value;
 
-/// The one 8-byte member of `server` that the loops of the eviction function add 1 to, by one
-/// instruction, or by a load, an addition and a store. None where there are several: functions that
-/// were inlined into the loop count, too.
-pub fn incremented_member(
-    execution: &mut Execution<'_>,
-    server: std::ops::Range<u64>,
-) -> Option<u64> {
+/// Returns the 8-byte globals that the loops of the eviction function add 1 to, by one instruction,
+/// or by a load, an addition and a store. What functions count that were inlined into a loop is
+/// among them.
+pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<FileAddress> {
     let code = execution.code;
     let mut found = Vec::new();
     for block in code.loops().into_iter().flatten() {
         let states = execution.states_in(block);
-        let instructions = &code.blocks.get(block)?.instructions;
-        for (instruction, state) in instructions.iter().zip(states) {
+        for (instruction, state) in code.blocks[block].instructions.iter().zip(states) {
             found.extend(incremented(execution, &state, instruction));
         }
     }
-    found.retain(|address| server.contains(address));
-    only(found)
+    found
 }
 
-/// The 8-byte global that an instruction leaves 1 higher than it was.
+/// Returns the 8-byte global that an instruction leaves 1 higher than it was.
 fn incremented(
     execution: &mut Execution<'_>,
     state: &State,
     instruction: &Instruction,
-) -> Option<u64> {
+) -> Option<FileAddress> {
     if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
         return None;
     }

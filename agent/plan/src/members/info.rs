@@ -1,23 +1,26 @@
 //! Counters of `server` by what INFO prints: the arguments of one call that formats text.
 //!
 //! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in
-//! the order of the format: the conversion that `evicted_keys:` stands before tells which argument
+//! the order of the format: the conversion behind `evicted_keys:` tells which argument
 //! is `stat_evictedkeys`. The System V ABI says where each argument is.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use crate::code::graph::FunctionCode;
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
-use crate::flow::state::{RSP, State};
+use crate::flow::execution::Execution;
+use crate::flow::state::State;
+use crate::item::Member;
 
 /// Names of the function that makes the text of INFO, newest first.
 const INFO_FUNCTIONS: [&str; 2] = ["genValkeyInfoString", "genRedisInfoString"];
 /// What INFO calls a member, and the member.
-const SHOWN: [(&str, &str); 3] = [
-    ("total_commands_processed", "stat_numcommands"),
-    ("expired_keys", "stat_expiredkeys"),
-    ("evicted_keys", "stat_evictedkeys"),
+const SHOWN: [(&str, Member); 3] = [
+    ("total_commands_processed", Member::StatNumcommands),
+    ("expired_keys", Member::StatExpiredkeys),
+    ("evicted_keys", Member::StatEvictedkeys),
 ];
 /// Longest format that is looked at, bytes.
 const MAX_FORMAT: usize = 16 << 10;
@@ -28,13 +31,13 @@ const ARGUMENTS: [usize; 4] = [2, 1, 8, 9];
 /// How many floating-point arguments are passed in registers.
 const FLOAT_REGISTERS: usize = 8;
 
-/// Members by what INFO prints, with their addresses; those that are not printed as they are, are
-/// missing.
-pub fn shown_members(image: &Image<'_>) -> Vec<(&'static str, u64)> {
+/// Returns the members that INFO prints, with their addresses. A member that is not printed as it is
+/// is missing.
+pub fn shown_members(image: &Image<'_>) -> Vec<(Member, FileAddress)> {
     let function = INFO_FUNCTIONS.iter().find_map(|name| image.function(name));
     let code = function.and_then(|symbol| FunctionCode::decode(image, symbol.address).ok());
     let Some(code) = code else { return Vec::new() };
-    let passing = (0..code.blocks.len()).find_map(|block| {
+    let passing = code.blocks.ids().find_map(|block| {
         let instructions = &code.blocks[block].instructions;
         let format = instructions.iter().find_map(|instruction| {
             let address = address_in(instruction)?;
@@ -52,24 +55,25 @@ pub fn shown_members(image: &Image<'_>) -> Vec<(&'static str, u64)> {
         .iter()
         .zip(states)
         .filter(|(call, _)| call.flow_control() == FlowControl::Call);
-    let call = calls.find(|(_, state)| state.registers[RSI].as_constant() == Some(address));
+    let call = calls.find(|(_, state)| state.registers[RSI].as_constant() == Some(address.get()));
     call.map(|(_, state)| arguments(&mut execution, &state, &format))
         .unwrap_or_default()
 }
 
-/// The address that an instruction loads, as a number or relative to its own.
-fn address_in(instruction: &Instruction) -> Option<u64> {
-    match instruction.mnemonic() {
+/// Returns the address that an instruction loads, as a number or relative to its own.
+fn address_in(instruction: &Instruction) -> Option<FileAddress> {
+    let address = match instruction.mnemonic() {
         Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => {
             Some(instruction.ip_rel_memory_address())
         }
         Mnemonic::Mov => instruction.try_immediate(1).ok(),
         _ => None,
-    }
+    };
+    address.map(FileAddress::new)
 }
 
-/// The format at an address, where it shows all the members.
-fn format_at(image: &Image<'_>, address: u64) -> Option<String> {
+/// Returns the format at an address, where it shows all the members.
+fn format_at(image: &Image<'_>, address: FileAddress) -> Option<String> {
     let bytes = image
         .bytes_at(address)
         .filter(|_| !image.is_writable(address))?;
@@ -81,7 +85,7 @@ fn format_at(image: &Image<'_>, address: u64) -> Option<String> {
         .then(|| format.to_owned())
 }
 
-/// Where the conversion stands whose value is called `shown`.
+/// Returns the place of the conversion whose value is called `shown`.
 fn place_in(format: &str, shown: &str) -> Option<usize> {
     let label = format!("\n{shown}:%");
     format.find(&label).map(|at| at + label.len() - 1)
@@ -91,7 +95,7 @@ fn arguments(
     execution: &mut Execution<'_>,
     state: &State,
     format: &str,
-) -> Vec<(&'static str, u64)> {
+) -> Vec<(Member, FileAddress)> {
     let found = SHOWN.iter().filter_map(|(shown, member)| {
         let argument = argument_at(format, place_in(format, shown)?)?;
         let value = match argument {
@@ -115,12 +119,12 @@ fn arguments(
 enum Argument {
     /// In one of [`ARGUMENTS`].
     Register(usize),
-    /// In so manieth place above the stack pointer at the call.
+    /// At this place above the stack pointer at the call, in words of 8 bytes.
     Stack(usize),
 }
 
-/// The argument of the conversion at `place`, an integer; none where the format has conversions
-/// that are not understood.
+/// Returns the argument of the conversion at `place`, an integer. `None` where the format has
+/// conversions that are not understood.
 fn argument_at(format: &str, place: usize) -> Option<Argument> {
     let (mut integers, mut floats, mut on_stack) = (0, 0, 0);
     let mut rest = 0;

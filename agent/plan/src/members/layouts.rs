@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{COUNTERS, ConfigTable, DataFlow};
+use crate::elf::address::FileAddress;
+use crate::item::Member;
+
+use super::{COUNTERS, ConfigTable, DataFlow, MemberError};
 
 /// `struct redisServer` (`valkeyServer`) of 71 releases: offsets of members, and `sizeof`, in bytes;
 /// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
@@ -55,7 +58,7 @@ pub struct KnownLayout {
 /// What is known of `server` without a layout.
 pub struct ServerFacts<'a> {
     /// Address of `server`, where it has a name.
-    pub address: u64,
+    pub address: FileAddress,
     /// Its size; 0 where the file does not say.
     pub size: u64,
     /// Addresses from the configuration table.
@@ -72,14 +75,14 @@ struct Entry {
     layout: Layout,
 }
 
-/// The known layouts, by release, such as `redis 7.0.15`.
+/// Returns the known layouts, by release, such as `redis 7.0.15`.
 ///
 /// # Errors
 ///
-/// Where the table is broken, in words.
-pub fn layouts() -> Result<BTreeMap<String, Layout>, String> {
+/// Where the table is broken.
+pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     let entries: Vec<Entry> = serde_json::from_str(LAYOUTS)
-        .map_err(|error| format!("the table of layouts is broken: {error}"))?;
+        .map_err(|error| MemberError::BrokenTable(error.to_string()))?;
     let releases = entries.into_iter().flat_map(|Entry { releases, layout }| {
         releases
             .into_iter()
@@ -88,25 +91,17 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, String> {
     Ok(releases.collect())
 }
 
-/// Why no known layout counts.
-#[derive(Debug, PartialEq, Eq)]
-pub enum NoLayout {
-    /// There is none, or more than one.
-    NotOne(String),
-    /// The one that there is says something else than the code.
-    Contradicted(String),
-}
-
-/// The one known layout that agrees with every fact, or one of several that do and have the
+/// Returns the one known layout that agrees with every fact, or one of several that do and have the
 /// counters at the same offsets.
 ///
 /// # Errors
 ///
-/// Why there is none, in words.
-pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, NoLayout> {
+/// Where there is none ([`MemberError::LayoutContradicted`]: the only one says something else than
+/// the code), or more than one.
+pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, MemberError> {
     let mut matching: Vec<KnownLayout> = Vec::new();
     let mut contradicted = Vec::new();
-    for (release, layout) in layouts().map_err(NoLayout::NotOne)? {
+    for (release, layout) in layouts()? {
         if !agrees(&layout, facts) {
             continue;
         }
@@ -126,28 +121,31 @@ pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, NoLayout> {
         }
     }
     match matching.len() {
-        0 if contradicted.is_empty() => Err(NoLayout::NotOne(
-            "no known layout of struct redisServer agrees with this executable".to_owned(),
-        )),
-        0 => Err(NoLayout::Contradicted(format!(
-            "struct redisServer seems to be that of {}, but the code counts elsewhere in it",
-            contradicted.join(", ")
-        ))),
+        0 if contradicted.is_empty() => Err(MemberError::NoLayout),
+        0 => Err(MemberError::LayoutContradicted(contradicted.join(", "))),
         1 => Ok(matching.swap_remove(0)),
-        count => Err(NoLayout::NotOne(format!(
-            "{count} known layouts of struct redisServer agree with this executable"
-        ))),
+        count => Err(MemberError::SeveralLayouts(count)),
     }
 }
 
 impl Layout {
-    /// The offsets of the counters, in the order of [`COUNTERS`].
+    /// Returns the offsets of the counters, in the order of [`COUNTERS`].
     pub fn counters(&self) -> [u64; COUNTERS.len()] {
         [
             self.stat_numcommands,
             self.stat_evictedkeys,
             self.stat_expiredkeys,
             self.stat_clients_type_memory,
+        ]
+    }
+
+    /// Returns the members that directives set, and their offsets.
+    pub fn configured(&self) -> [(Member, u64); 4] {
+        [
+            (Member::Maxmemory, self.maxmemory),
+            (Member::Port, self.port),
+            (Member::Maxclients, self.maxclients),
+            (Member::MaxmemoryPolicy, self.maxmemory_policy),
         ]
     }
 }
@@ -165,28 +163,23 @@ fn agrees_with_flow(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
 }
 
 fn agrees(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
-    let at = |member: &str, offset: u64| {
-        facts
-            .config
-            .get(member)
-            .is_none_or(|address| *address == facts.address.wrapping_add(offset))
+    let is_there = |(member, offset): (Member, u64)| {
+        let address = facts.config.get(&member);
+        address.is_none_or(|address| *address == facts.address.wrapping_add(offset))
     };
-    at("maxmemory", layout.maxmemory)
-        && at("port", layout.port)
-        && at("maxclients", layout.maxclients)
-        && at("maxmemory_policy", layout.maxmemory_policy)
+    layout.configured().into_iter().all(is_there)
         && (facts.size == 0 || facts.size == layout.sizeof)
 }
 
 impl KnownLayout {
-    /// The series that the releases have in common, such as `7.0`, where all are of `product`.
+    /// Returns the series that the releases have in common, such as `7.0`, where all are of `product`.
     pub fn series(&self, product: &str) -> Option<&str> {
         let mut series = self.releases.iter().map(|release| series(product, release));
         let first = series.next()??;
         series.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// Whether the layout can be that of `version` of `product`: it is that of a release of the
+    /// Tells whether the layout can be that of `version` of `product`: it is that of a release of the
     /// same series, or no layout of that series is known.
     pub fn fits(&self, product: &str, version: &str) -> bool {
         let wanted = version.rsplit_once('.').map(|(series, _)| series);
@@ -196,7 +189,7 @@ impl KnownLayout {
     }
 }
 
-/// The series of a release such as `redis 7.0.15`, if it is one of `product`.
+/// Returns the series of a release such as `redis 7.0.15`, if it is one of `product`.
 fn series<'a>(product: &str, release: &'a str) -> Option<&'a str> {
     let version = release.strip_prefix(product)?.strip_prefix(' ')?;
     version.rsplit_once('.').map(|(series, _)| series)

@@ -1,28 +1,14 @@
 //! `evictscope run`: the daemon.
 
-mod burst_log;
 mod config_file;
 mod options;
-mod plans;
-mod privileges;
-mod service;
-mod watcher;
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc;
 
-use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
-
-use crate::export::{self, Web, WebConfig};
-use crate::host::Scanner;
-use options::{Options, Settings};
-use plans::Plans;
-use service::Progress;
-use watcher::Watcher;
+use crate::export::WebConfig;
+use crate::watch::{self, Settings};
+use options::Options;
 
 /// Run the daemon: find servers, attach, and serve /metrics
 ///
@@ -62,7 +48,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         configuration.confirm();
         return Ok(ExitCode::SUCCESS);
     }
-    serve(configuration.settings, configuration.web)
+    watch::run(configuration.settings, configuration.web)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A configuration that is right.
@@ -96,79 +83,4 @@ fn configuration(given: Options, path: Option<&Path>) -> anyhow::Result<Configur
         file,
         web: web.transpose()?,
     })
-}
-
-fn serve(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<ExitCode> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the asynchronous runtime")?;
-    let listener = runtime.block_on(export::bind(settings.listen))?;
-    let (probes, costs) = super::load_probes()?;
-    tracing::debug!(?costs, "measured what a probe hit costs");
-
-    // Ports below 1024 and the programs are what took more than watching does.
-    let kept = privileges::drop_unneeded().context("cannot give up capabilities")?;
-    tracing::debug!(?kept, "gave up the other capabilities");
-
-    let shared = export::Shared::default();
-    let progress = Progress::default();
-    let (stop, stopped) = mpsc::channel();
-    let scanner = Scanner::new(settings.process_match);
-    let watcher = Watcher::new(
-        probes,
-        costs,
-        scanner,
-        settings.probe_mode,
-        settings.overhead_budget,
-        Plans::new(settings.debug_files),
-        shared.clone(),
-        progress.clone(),
-    );
-    // A thread of its own, as attaching and detaching block.
-    let watching = std::thread::Builder::new()
-        .name("watcher".to_owned())
-        .spawn(move || watcher.watch(&stopped))
-        .context("cannot start the watching thread")?;
-
-    let address = listener
-        .local_addr()
-        .context("the listening socket is gone")?;
-    let scheme = match web_config.as_ref().is_some_and(WebConfig::has_tls) {
-        true => "https",
-        false => "http",
-    };
-    tracing::info!("serving {scheme}://{address}/metrics");
-    let served = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
-        let shutdown = async move {
-            tokio::select! {
-                _ = terminate.recv() => tracing::info!("SIGTERM: detaching"),
-                _ = interrupt.recv() => tracing::info!("SIGINT: detaching"),
-            }
-            service::stopping();
-            // The watcher may have ended already; then nobody is left to tell.
-            let _ = stop.send(());
-        };
-        tokio::spawn(service::report(shared.clone(), progress));
-        let web = web_config.as_ref().map_or_else(Web::open, WebConfig::web);
-        if let Some(web_config) = web_config {
-            tokio::spawn(web_config.follow());
-        }
-        export::serve(listener, shared, web, shutdown)
-            .await
-            .context("cannot serve HTTP")
-    });
-    if watching.join().is_err() {
-        anyhow::bail!("the watching thread panicked; please report this");
-    }
-    served.map(|()| ExitCode::SUCCESS)
 }

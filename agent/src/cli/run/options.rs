@@ -6,13 +6,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Deserializer};
 
-use super::super::debug_files::DebugFiles;
-use crate::cli::parse_pattern;
+use crate::cli::selection::parse_pattern;
 use crate::host::{DEFAULT_PATTERN, Matcher};
 use crate::telemetry::OverheadBudget;
+use crate::watch::{DebugFiles, RequestedMode, Settings};
 
 /// Where HTTP is served unless the user says otherwise: not to be reached from other hosts.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9739";
@@ -52,37 +51,6 @@ pub struct Options {
     /// executable) before /usr/lib/debug; may be given several times
     #[arg(long, value_name = "DIR")]
     debug_dir: Option<Vec<PathBuf>>,
-}
-
-/// The probe mode as the user asks for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RequestedMode {
-    /// Each server for itself: evicting-only at first and under load, every-call while that costs
-    /// less than --overhead-budget
-    Auto,
-    /// Count and time every call, no-op or not: costs every command that a server executes about a
-    /// microsecond
-    EveryCall,
-    /// Only calls that evict: a server below its limit pays nothing
-    EvictingOnly,
-}
-
-/// What the daemon is to do: every option has its value.
-#[derive(Debug)]
-pub struct Settings {
-    /// Where HTTP is served.
-    pub listen: SocketAddr,
-    /// The file that says how HTTP is protected, where there is one.
-    pub web_config: Option<PathBuf>,
-    /// Which eviction calls to probe.
-    pub probe_mode: RequestedMode,
-    /// What every-call mode may cost, in probe mode auto.
-    pub overhead_budget: OverheadBudget,
-    /// Which processes are servers.
-    pub process_match: Matcher,
-    /// Where debug files are.
-    pub debug_files: DebugFiles,
 }
 
 impl Options {

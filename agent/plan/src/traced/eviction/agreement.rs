@@ -1,49 +1,46 @@
-//! Whether the two methods agree: what DWARF says of a variable, against what the data flow holds.
+//! Whether the two methods agree: what DWARF says of a variable, and what the data flow holds.
 //!
-//! A variable is compared at every instruction from the branch that decides on, up to where the ways
-//! of evicting calls part, at which DWARF has a location for it. Before, its slot may hold anything.
-//! Where a variable has none there, one that is assigned once is compared at the last instruction
-//! before at which it has one, of those that every evicting call has passed.
+//! A variable is compared at every instruction at which DWARF has a location for it, from the deciding
+//! branch to where the paths of evicting calls part. Before that, its slot may hold anything. A
+//! variable that is assigned once and has no location there is compared earlier: at the last
+//! instruction with a location that every evicting call has passed.
 
 use evictscope_abi::{VARIABLES, Variable};
 use petgraph::algo::dominators::simple_fast;
-use petgraph::graph::NodeIndex;
 
+use crate::code::block::BlockId;
+use crate::code::instruction;
 use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
-use crate::flow::execute::Execution;
+use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::resolve::resolve;
 use crate::flow::state::State;
-use crate::flow::value::{Atom, Value};
-use crate::plan::{MemberPlan, Method, ProbePlan, VariablePlan, variable_name};
-use crate::traced::eviction::inlined::{self, Form, GoalCopy, resolve};
-
-/// What the allocator's counter is called, in plans and in Redis.
-const COUNTER: &str = "used_memory";
+use crate::flow::value::Value;
+use crate::item::{Method, variable_name};
+use crate::plan::QuantityPlan;
+use crate::reason::Reason;
+use crate::traced::eviction::goal::{Form, GoalCopy, after_decision};
 
 /// What DWARF has to say about a variable that the data flow found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
     /// The same, at one instruction at least, and nothing else at any.
     Same,
     /// Something else.
-    Different(String),
+    Different(Reason),
     /// Nothing.
     Silent,
 }
 
-/// Compares all that DWARF says about one of the four goal variables with its value in `goal`.
-pub fn of_variable(
+/// Compares all that DWARF says about a variable with its value in `goal`.
+fn of_variable(
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
     variable: Variable,
     debug: &DebugInfo,
 ) -> Verdict {
-    let value = match variable {
-        Variable::MemReported => &goal.mem_reported,
-        Variable::Overhead => &goal.overhead,
-        Variable::MemUsed => &goal.mem_used,
-        Variable::MemTofree => &goal.mem_tofree,
-        Variable::Maxmemory => return Verdict::Silent,
-    };
+    let value = goal.value(variable);
     let inlined: &[VariableLocations] = match goal.form {
         Form::Inlined => &debug.variables.inlined,
         Form::Called => &[],
@@ -67,20 +64,25 @@ pub fn of_variable(
     verdict
 }
 
-/// The deciding branch, and the instructions that all evicting calls pass after it.
-fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(u64, State)> {
+/// Returns the deciding branch, and the instructions that all evicting calls pass after it.
+fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, State)> {
     let mut points = Vec::new();
-    let block = execution.code.blocks.get(goal.deciding_block);
-    if let Some(branch) = block.and_then(|block| block.instructions.last()) {
+    let block = &execution.code.blocks[goal.deciding_block];
+    if let Some(branch) = block.instructions.last() {
         // The last state is the one behind the branch.
         let before = execution
             .states_in(goal.deciding_block)
             .into_iter()
             .nth_back(1);
-        points.extend(before.map(|state| (branch.ip(), state)));
+        points.extend(before.map(|state| (instruction::address(branch), state)));
     }
-    let after = inlined::after_decision(execution, goal).into_iter();
-    points.extend(after.map(|candidate| (candidate.instruction.ip(), candidate.state)));
+    let after = after_decision(execution, goal).into_iter();
+    points.extend(after.map(|candidate| {
+        (
+            instruction::address(&candidate.instruction),
+            candidate.state,
+        )
+    }));
     points
 }
 
@@ -94,26 +96,29 @@ fn before(
 ) -> Verdict {
     let code = execution.code;
     let graph = code.graph();
-    let dominators = simple_fast(&graph, NodeIndex::new(0));
-    let Some(passed) = dominators.dominators(NodeIndex::new(goal.deciding_block)) else {
+    let dominators = simple_fast(&graph, BlockId::ENTRY.node());
+    let Some(passed) = dominators.dominators(goal.deciding_block.node()) else {
         return Verdict::Silent;
     };
-    for block in passed.map(NodeIndex::index) {
+    for block in passed.map(BlockId::of) {
         let states = execution.states_in(block);
-        let instructions = code
-            .blocks
-            .get(block)
-            .map_or(&[][..], |block| &block.instructions);
+        let instructions = &code.blocks[block].instructions;
         for (instruction, state) in instructions.iter().zip(&states).rev() {
             let located = places
                 .iter()
                 .filter(|place| !place.always)
-                .find_map(|place| place.at(instruction.ip()));
+                .find_map(|place| place.at(instruction::address(instruction)));
             let Some(location) = located else { continue };
             match compare(execution, state, location, value) {
                 Some(true) => return Verdict::Same,
                 Some(false) => {
-                    return different(execution, goal, state, instruction.ip(), location);
+                    return different(
+                        execution,
+                        goal,
+                        state,
+                        instruction::address(instruction),
+                        location,
+                    );
                 }
                 None => {}
             }
@@ -122,31 +127,28 @@ fn before(
     Verdict::Silent
 }
 
-/// What each method says.
+/// Says what each method says.
 fn different(
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
     state: &State,
-    address: u64,
+    address: FileAddress,
     location: &Location,
 ) -> Verdict {
-    let known = [
-        (Variable::MemReported, &goal.mem_reported),
-        (Variable::Overhead, &goal.overhead),
-        (Variable::MemUsed, &goal.mem_used),
-        (Variable::MemTofree, &goal.mem_tofree),
-        (Variable::Maxmemory, &goal.maxmemory),
-    ];
-    let held = known
+    let mut is_there =
+        |variable: &Variable| compare(execution, state, location, goal.value(*variable));
+    let held = VARIABLES
         .into_iter()
-        .find(|(_, value)| compare(execution, state, location, value) == Some(true))
-        .map_or("something else", |(variable, _)| variable_name(variable));
-    Verdict::Different(format!(
-        "at {address:#x} DWARF says that it is {location}, but by the data flow that is {held}"
-    ))
+        .find(|variable| is_there(variable) == Some(true))
+        .map_or("something else", variable_name);
+    Verdict::Different(Reason::Disagreement {
+        address,
+        location: location.to_string(),
+        held,
+    })
 }
 
-/// Whether what is at `location` is `wanted`; `None` where the data flow does not know what is there.
+/// Tells whether `location` holds `wanted`; `None` where the data flow does not know what it holds.
 fn compare(
     execution: &mut Execution<'_>,
     state: &State,
@@ -175,7 +177,7 @@ fn value_of(execution: &mut Execution<'_>, state: &State, sum: &Sum) -> Option<V
     Some(value)
 }
 
-/// What the 8 bytes at an address hold, where that is a stack slot that the data flow follows.
+/// Returns what the 8 bytes at an address hold, where that is a stack slot that the data flow follows.
 fn loaded(execution: &mut Execution<'_>, state: &State, address: &Sum) -> Option<Value> {
     let address = value_of(execution, state, address)?;
     let slot = execution.stack_offset(&address)?;
@@ -187,96 +189,51 @@ fn loaded(execution: &mut Execution<'_>, state: &State, address: &Sum) -> Option
 
 /// Where DWARF confirms all but one of the variables that a variable is defined by, it confirms that
 /// one too: `mem_used = mem_reported - overhead`, `mem_tofree = mem_used - maxmemory`.
-fn by_definition(plan: &mut ProbePlan) {
-    let [reported, overhead, used, tofree, limit] = VARIABLES.map(variable_name);
+fn by_definition(quantities: &mut [QuantityPlan]) {
+    use Variable::{Maxmemory, MemReported, MemTofree, MemUsed, Overhead};
     // Each definition again, for what the other one confirmed.
     for definition in [
-        [reported, overhead, used],
-        [used, tofree, limit],
-        [reported, overhead, used],
+        [MemReported, Overhead, MemUsed],
+        [MemUsed, MemTofree, Maxmemory],
+        [MemReported, Overhead, MemUsed],
     ] {
-        let is_in = |own: &VariablePlan| definition.contains(&own.name);
-        let has = |method| {
-            let variables = plan.variables.iter();
-            let of_method = variables.filter(|own| is_in(own) && own.method == method);
-            of_method.count()
-        };
-        if has(Method::Both) == 2 && has(Method::Dataflow) == 1 {
-            let variables = plan.variables.iter_mut();
-            for variable in variables.filter(|own| is_in(own)) {
-                variable.method = Method::Both;
+        let defined: Vec<_> = (quantities.iter_mut())
+            .filter(|own| definition.contains(&own.quantity))
+            .collect();
+        let confirmed = defined.iter().filter(|own| own.method == Method::Both);
+        if defined.len() == 3 && confirmed.count() == 2 {
+            defined
+                .into_iter()
+                .for_each(|own| own.method = Method::Both);
+        }
+    }
+}
+
+/// Compares what the data flow found with what DWARF says. What differs is taken away, and returned
+/// with what each method says. `confirms_maxmemory` tells whether DWARF has the member `maxmemory`
+/// where the data flow reads it.
+pub fn of_quantities(
+    execution: &mut Execution<'_>,
+    goal: &GoalCopy,
+    debug: &DebugInfo,
+    confirms_maxmemory: bool,
+    quantities: &mut Vec<QuantityPlan>,
+) -> Vec<(Variable, Reason)> {
+    let mut different = Vec::new();
+    quantities.retain_mut(|own| {
+        match of_variable(execution, goal, own.quantity, debug) {
+            Verdict::Same => own.method = Method::Both,
+            Verdict::Silent if own.quantity == Variable::Maxmemory && confirms_maxmemory => {
+                own.method = Method::Both;
+            }
+            Verdict::Silent => {}
+            Verdict::Different(why) => {
+                different.push((own.quantity, why));
+                return false;
             }
         }
-    }
-}
-
-/// Compares every member of `server` in the plan, and the allocator's counter, with what DWARF says:
-/// what differs is refused, and what only DWARF knows is added.
-pub fn of_members(plan: &mut ProbePlan, debug: &DebugInfo) {
-    let mut known: Vec<(&'static str, u64, Option<u64>)> = Vec::new();
-    if let Some(server) = &debug.server {
-        let members = server.members.iter();
-        known.extend(members.map(|(name, offset)| {
-            let address = server.address.wrapping_add(*offset);
-            (*name, address, Some(*offset))
-        }));
-    }
-    // The counter is only confirmed, where it is one: allocators may count in more places than the
-    // one of that name.
-    let is_one = |own: &MemberPlan| own.name == COUNTER && own.counters.is_none();
-    if plan.members.iter().any(is_one) {
-        known.extend(debug.counter.map(|address| (COUNTER, address, None)));
-    }
-    for (name, address, offset) in known {
-        let Some(at) = plan.members.iter().position(|member| member.name == name) else {
-            plan.refusals.retain(|refusal| refusal.what != name);
-            plan.members.push(MemberPlan {
-                name,
-                address,
-                offset,
-                method: Method::Dwarf,
-                counters: None,
-            });
-            continue;
-        };
-        let member = &mut plan.members[at];
-        if member.address == address {
-            member.method = Method::Both;
-            member.offset = offset;
-            continue;
-        }
-        let why = format!(
-            "DWARF says that it is at {address:#x}, the {} that it is at {:#x}",
-            member.method, member.address
-        );
-        plan.members.remove(at);
-        plan.refuse(name, &why);
-        if name == "maxmemory" {
-            withdraw_goal(plan);
-        }
-    }
-    confirm_maxmemory(plan);
-    by_definition(plan);
-}
-
-/// The goal was recognised by the address of `maxmemory`, which is in doubt.
-fn withdraw_goal(plan: &mut ProbePlan) {
-    plan.variables.iter_mut().for_each(VariablePlan::withdraw);
-    plan.sites.goal = None;
-    plan.sites.done.clear();
-    plan.refuse("goal", "it is not certain where maxmemory is");
-}
-
-/// The variable is the member, so what is known of the one goes for the other.
-fn confirm_maxmemory(plan: &mut ProbePlan) {
-    let name = variable_name(Variable::Maxmemory);
-    let is_confirmed = plan
-        .members
-        .iter()
-        .any(|member| member.name == name && member.method == Method::Both);
-    for variable in plan.variables.iter_mut().filter(|own| own.name == name) {
-        if is_confirmed && variable.method == Method::Dataflow {
-            variable.method = Method::Both;
-        }
-    }
+        true
+    });
+    by_definition(quantities);
+    different
 }

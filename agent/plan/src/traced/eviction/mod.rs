@@ -1,7 +1,163 @@
-//! The eviction call.
+//! The eviction call: `performEvictions()`, before 6.2 `freeMemoryIfNeeded()`.
+//!
+//! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the [`goal`]
+//! of an evicting call, by its [`comparison`]s with `maxmemory`. [`agreement`] tells whether the debug
+//! information says the same.
 
-pub mod agreement;
-pub mod called;
+mod agreement;
+mod called;
+mod comparison;
 pub mod entry;
-pub mod exits;
-pub mod inlined;
+mod goal;
+mod inlined;
+
+use evictscope_abi::VARIABLES;
+
+use crate::dwarf;
+use crate::elf::address::FileAddress;
+use crate::flow::execution::Execution;
+use crate::item::{Description, FunctionKind, Item, Member, Method};
+use crate::members;
+use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
+use crate::reason::{FunctionError, Reason};
+use crate::traced::analysis::Analysis;
+use crate::traced::exits::Calls;
+use crate::traced::function::Traced;
+use crate::traced::sites::{self, Global};
+use goal::GoalCopy;
+
+/// The eviction call.
+pub const EVICTION_CALL: Traced = Traced {
+    description: &Description {
+        kind: "eviction_call",
+        prefix: "eviction",
+        inner: Some("goal"),
+        exit: "done",
+        quantities: &VARIABLES,
+    },
+    texts: &[entry::TEXT],
+    plan,
+};
+
+/// The values of `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` (evict.c).
+const RESULTS: [u64; 3] = [0, 1, 2];
+/// Without the configuration table the goal cannot be looked for.
+const NO_MAXMEMORY: &str = "without the address of maxmemory the calculation cannot be recognised";
+/// The configuration table and the debug information differ about it.
+const UNCERTAIN_MAXMEMORY: &str = "it is not certain where maxmemory is";
+/// All evicting calls share the deciding branch with others, and nothing else.
+const NO_SITE: &str = "no instruction after the deciding branch";
+
+fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFunction> {
+    let (name, address) = locate(analysis)
+        .map_err(|why| analysis.miss(Item::Function(kind), why))
+        .ok()?;
+    let (mut function, code) = analysis.begin(kind, name, address)?;
+    let mut execution = Execution::run(&code);
+    analysis.evidence.counted = members::counted_in_loops(&mut execution);
+    let goal = find_goal(analysis, &mut execution)
+        .map_err(|why| analysis.miss(Item::Inner(kind), why))
+        .ok();
+    if let Some(goal) = goal {
+        function.inner = inner_site(analysis, kind, &mut execution, &goal);
+        let calls = Calls {
+            block: goal.over_block,
+            by: Some((goal.deciding_block, goal.over_edge)),
+        };
+        function.exits = analysis.exits(kind, &mut execution, calls, &RESULTS);
+    }
+    Some(function)
+}
+
+/// Returns name and address of the function. Where DWARF has it too, both must agree.
+fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), FunctionError> {
+    let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
+    let (name, address) = entry::eviction_call(analysis.image, analysis.texts, policy)?;
+    analysis.read_debug_info(dwarf::Asked {
+        names: &entry::NAMES,
+        entry: Some(address),
+    });
+    match analysis.debug.eviction_function {
+        Some(other) if other.address != address => Err(FunctionError::Dwarf {
+            name,
+            address,
+            dwarf_name: other.name,
+            dwarf: other.address,
+        }),
+        _ => Ok((name, address)),
+    }
+}
+
+/// Returns the calculation of the goal, called or inlined, and notes the allocator's counters behind
+/// it.
+fn find_goal(
+    analysis: &mut Analysis<'_, '_>,
+    execution: &mut Execution<'_>,
+) -> Result<GoalCopy, Reason> {
+    let maxmemory = analysis.config.get(&Member::Maxmemory).copied();
+    let maxmemory = maxmemory.ok_or(Reason::Unrecognised(NO_MAXMEMORY))?;
+    if maxmemory_by_dwarf(analysis).is_some_and(|other| other != maxmemory) {
+        return Err(Reason::Unrecognised(UNCERTAIN_MAXMEMORY));
+    }
+    // A called copy comes first where there is one: what is inlined behind it in the same function
+    // only looks whether enough was freed.
+    if let Some(called) = called::find(analysis.image, execution, maxmemory) {
+        analysis.evidence.counters = Some(called.counters);
+        return Ok(called.goal);
+    }
+    let goal = inlined::find(execution, maxmemory)?;
+    let counters = members::counters_behind(analysis.image, &goal.mem_reported, execution);
+    analysis.evidence.counters = Some(counters);
+    Ok(goal)
+}
+
+fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<FileAddress> {
+    let server = analysis.debug.server.as_ref()?;
+    let offset = server.members.get(&Member::Maxmemory)?;
+    Some(server.address.wrapping_add(*offset))
+}
+
+/// Plans the goal site, and how to compute the variables there.
+fn inner_site(
+    analysis: &mut Analysis<'_, '_>,
+    kind: FunctionKind,
+    execution: &mut Execution<'_>,
+    goal: &GoalCopy,
+) -> Option<InnerSite> {
+    let wanted = VARIABLES.map(|variable| goal.value(variable));
+    let last_resort = Global {
+        address: *analysis.config.get(&Member::Maxmemory)?,
+        name: "server.maxmemory",
+        value: &goal.maxmemory,
+    };
+    let candidates = goal::candidates(execution, goal);
+    let best = sites::cheapest(execution, candidates, &wanted, &last_resort);
+    let Some((instruction, recipes)) = best else {
+        analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_SITE));
+        return None;
+    };
+    let mut quantities = Vec::new();
+    for (quantity, recipe) in VARIABLES.into_iter().zip(recipes) {
+        match recipe {
+            Some(recipe) => quantities.push(QuantityPlan {
+                quantity,
+                recipe,
+                method: Method::Dataflow,
+            }),
+            None => analysis.miss(Item::Quantity(quantity), Reason::OutOfReach),
+        }
+    }
+    let confirms_maxmemory = maxmemory_by_dwarf(analysis).is_some();
+    let different = agreement::of_quantities(
+        execution,
+        goal,
+        &analysis.debug,
+        confirms_maxmemory,
+        &mut quantities,
+    );
+    for (quantity, why) in different {
+        analysis.miss(Item::Quantity(quantity), why);
+    }
+    let site = sites::site(analysis.image, &instruction)?;
+    Some(InnerSite { site, quantities })
+}

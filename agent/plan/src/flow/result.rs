@@ -1,0 +1,279 @@
+//! Where the result of a call is, at a point on its way out.
+//!
+//! A register or stack slot holds it if, for each possible result, every path that is possible when
+//! the place holds that result returns it.
+
+use std::collections::BTreeSet;
+
+use iced_x86::{Code, OpKind, Register};
+
+use crate::code::block::{BlockId, InstructionId};
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
+use crate::flow::paths;
+use crate::flow::recipe::Operand;
+use crate::flow::state::State;
+use crate::flow::value::{AtomId, Value};
+
+/// How many merges are taken apart, one after the other.
+const MAX_SPLITS: u32 = 5;
+/// Registers by their x86-64 numbers, callee-saved ones first: they hold what is kept.
+const ORDER: [u8; 15] = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
+/// In place of an address, for the unknown content of a stack slot.
+const SLOT_CONTENT: FileAddress = FileAddress::new(u64::MAX - 1);
+/// x86-64 number of the stack pointer, as plans write it.
+const RSP_NUMBER: u8 = 4;
+
+/// The results that a function can have, and where they can be.
+pub struct Results<'a> {
+    possible: &'a [u64],
+    /// Stack slots, by their offset from the stack pointer at entry.
+    slots: BTreeSet<i64>,
+}
+
+impl<'a> Results<'a> {
+    /// Looks for the stack slots that `blocks` load results from. `possible` has all results that
+    /// the function can have, over 32 bits.
+    pub fn new(
+        execution: &mut Execution<'_>,
+        blocks: &BTreeSet<BlockId>,
+        possible: &'a [u64],
+    ) -> Self {
+        Self {
+            possible,
+            slots: loaded_slots(execution, blocks),
+        }
+    }
+
+    /// Returns what holds the result at `point`: always the same number, or a register, or that plus
+    /// 1 (compilers tell the results apart by `result - 1 ≤ 1`), or a stack slot (as without
+    /// optimisation).
+    pub fn at(&self, execution: &mut Execution<'_>, point: InstructionId) -> Option<Operand> {
+        if self.possible.is_empty() {
+            return None;
+        }
+        let state = execution
+            .states_in(point.block)
+            .into_iter()
+            .nth(point.index)?;
+        let returned = returned_from(execution, state.clone(), point)?;
+        if let [only] = returned.as_slice()
+            && let Some(result) = self.possible_constant(only)
+        {
+            return Some(Operand::Constant(result.cast_signed()));
+        }
+        let state = with_slots(execution, &state, &self.slots);
+        let place = (self.places())
+            .find(|place| self.is_held(execution, &state, point, *place, MAX_SPLITS))?;
+        match place.holder {
+            Holder::Register(number) => Some(Operand::Register {
+                number,
+                width: 4,
+                plus: i64::from(place.plus),
+            }),
+            Holder::Slot(offset) => {
+                let top = execution.stack_offset(&state.registers[RSP])?;
+                Some(Operand::Memory {
+                    base: RSP_NUMBER,
+                    displacement: offset.wrapping_sub(top),
+                    width: 4,
+                })
+            }
+        }
+    }
+
+    fn possible_constant(&self, value: &Value) -> Option<u64> {
+        let result = value.as_constant()?;
+        self.possible.contains(&result).then_some(result)
+    }
+
+    /// Returns where it can be, the likeliest first.
+    fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        let registers = [0, 1].into_iter().flat_map(|plus| {
+            ORDER.map(|number| Place {
+                holder: Holder::Register(number),
+                plus,
+            })
+        });
+        let slots = self.slots.iter().map(|offset| Place {
+            holder: Holder::Slot(*offset),
+            plus: 0,
+        });
+        registers.chain(slots)
+    }
+
+    /// Tells whether, for each possible result, every path that is possible when the place holds it
+    /// returns it. Where registers and flags come from several ways, it is asked for each way.
+    fn is_held(
+        &self,
+        execution: &mut Execution<'_>,
+        state: &State,
+        point: InstructionId,
+        place: Place,
+        splits: u32,
+    ) -> bool {
+        let value = match place.holder {
+            Holder::Register(number) => state.registers.get(usize::from(number)),
+            Holder::Slot(offset) => state.stack.get(&offset).map(|(value, _)| value),
+        };
+        let Some(value) = value.cloned() else {
+            return false;
+        };
+        let low = execution.atoms.zero_extended(&value, 32);
+        let held = low.offset(u64::from(place.plus));
+        let held = execution.atoms.zero_extended(&held, 32);
+        if held.as_constant().is_some() {
+            return self
+                .possible_constant(&held)
+                .is_some_and(|result| returns_only(execution, state.clone(), point, result));
+        }
+        let Some((atom, constant)) = variable_part(execution, &value) else {
+            return false;
+        };
+        let each_result = self.possible.iter().all(|result| {
+            let by = Value::constant(*result)
+                .minus(&Value::constant(u64::from(place.plus)))
+                .minus(&Value::constant(constant.cast_unsigned()));
+            let mut assumed = state.clone();
+            substitute_state(execution, &mut assumed, atom, &by);
+            returns_only(execution, assumed, point, *result)
+        });
+        if each_result || splits == 0 {
+            return each_result;
+        }
+        let Some(Atom::Merged { address, options }) = execution.atoms.get(atom).cloned() else {
+            return false;
+        };
+        let merged = execution.atoms.merged_at(address);
+        (0..options.len()).all(|way| {
+            let mut on_way = state.clone();
+            for (atom, options) in &merged {
+                if let Some(option) = options.get(way) {
+                    substitute_state(execution, &mut on_way, *atom, option);
+                }
+            }
+            self.is_held(execution, &on_way, point, place, splits - 1)
+        })
+    }
+}
+
+/// What can hold the result.
+#[derive(Clone, Copy)]
+enum Holder {
+    /// A register, by its x86-64 number.
+    Register(u8),
+    /// A stack slot, by its offset from the stack pointer at entry.
+    Slot(i64),
+}
+
+/// A holder and what to add to what it holds.
+#[derive(Clone, Copy)]
+struct Place {
+    holder: Holder,
+    plus: u8,
+}
+
+/// Returns the 4-byte stack slots, by their offset from the stack pointer at entry, that `blocks` load into
+/// the register that results are returned in.
+fn loaded_slots(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> BTreeSet<i64> {
+    let code = execution.code;
+    let mut slots = BTreeSet::new();
+    for block in blocks {
+        let loads: Vec<usize> = (code.blocks[*block].instructions.iter().enumerate())
+            .filter(|(_, load)| {
+                load.code() == Code::Mov_r32_rm32
+                    && load.op0_register() == Register::EAX
+                    && load.op1_kind() == OpKind::Memory
+            })
+            .map(|(index, _)| index)
+            .collect();
+        if loads.is_empty() {
+            continue;
+        }
+        let states = execution.states_in(*block);
+        for (load, state) in loads.into_iter().filter_map(|index| {
+            Some((
+                code.blocks[*block].instructions.get(index)?,
+                states.get(index)?,
+            ))
+        }) {
+            slots.extend(execution.stack_operand_offset(state, load));
+        }
+    }
+    slots
+}
+
+/// Returns `state` with a value for each of the slots whose content is not known.
+fn with_slots(execution: &mut Execution<'_>, state: &State, slots: &BTreeSet<i64>) -> State {
+    let mut state = state.clone();
+    for (index, offset) in (0..).zip(slots) {
+        if !state.stack.contains_key(offset) {
+            let value = execution.atoms.value(Atom::Opaque {
+                address: SLOT_CONTENT,
+                index,
+            });
+            state.store_slot(*offset, 4, value);
+        }
+    }
+    state
+}
+
+/// Returns the one atom that a value depends on and what is added to it, over 32 bits.
+fn variable_part(execution: &Execution<'_>, value: &Value) -> Option<(AtomId, i64)> {
+    let (atom, constant) = value.as_atom_plus_constant()?;
+    match execution.atoms.get(atom)? {
+        Atom::ZeroExtended { bits: 32, of } if constant == 0 => {
+            of.as_atom_plus_constant().or(Some((atom, constant)))
+        }
+        _ => Some((atom, constant)),
+    }
+}
+
+fn returns_only(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+    result: u64,
+) -> bool {
+    returned_from(execution, state, point).is_some_and(|returned| {
+        returned
+            .iter()
+            .all(|value| value.as_constant() == Some(result))
+    })
+}
+
+fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: AtomId, by: &Value) {
+    for register in &mut state.registers {
+        *register = execution.atoms.substitute(register, atom, by);
+    }
+    for (value, _) in state.stack.values_mut() {
+        *value = execution.atoms.substitute(value, atom, by);
+    }
+    match &mut state.flags {
+        Flags::Unknown => {}
+        Flags::Comparison { left, right, .. } => {
+            *left = execution.atoms.substitute(left, atom, by);
+            *right = execution.atoms.substitute(right, atom, by);
+        }
+        Flags::ZeroAndSign { of, .. } => *of = execution.atoms.substitute(of, atom, by),
+    }
+}
+
+/// Returns what the function can return on the paths from `point`, over 32 bits.
+fn returned_from(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+) -> Option<Vec<Value>> {
+    let mut returned: Vec<Value> = Vec::new();
+    for state in paths::to_returns(execution, state, point)? {
+        let value = execution.atoms.zero_extended(&state.registers[0], 32);
+        if !returned.contains(&value) {
+            returned.push(value);
+        }
+    }
+    Some(returned)
+}

@@ -1,0 +1,190 @@
+//! All members, each by the best source that knows it.
+
+use serde::Serialize;
+
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
+use crate::item::{Member, Method};
+use crate::names::Identity;
+
+use super::counters::{Counters, counters};
+use super::layouts::{KnownLayout, ServerFacts, known_layout};
+use super::server::{Server, server};
+use super::{COUNTERS, ConfigTable, MemberError, by_data_flow};
+
+/// How something in the server's memory is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MemberPlan {
+    /// Which.
+    #[serde(rename = "name")]
+    pub member: Member,
+    /// Virtual address, as in the ELF file.
+    pub address: FileAddress,
+    /// Offset in `server`, bytes; `None` for what is not a member of it, or where it is not certain
+    /// where `server` begins.
+    pub offset: Option<u64>,
+    /// How it was found.
+    pub method: Method,
+    /// The counters whose sum it is, where there are several; `address` is that of the first.
+    pub counters: Option<Counters>,
+}
+
+/// What the eviction function says of the server's memory.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// The counters behind `mem_reported`, where the calculation of the goal was found.
+    pub counters: Option<Result<Counters, MemberError>>,
+    /// Addresses that its loops add 1 to.
+    pub counted: Vec<FileAddress>,
+}
+
+/// What was found of the server's memory, and what was not.
+#[derive(Debug, Default)]
+pub struct Members {
+    /// What was found, in the order of the plan.
+    pub found: Vec<MemberPlan>,
+    /// What was not found, and why.
+    pub not_found: Vec<(Member, MemberError)>,
+    /// Why the version that the executable names cannot be right, where that is so.
+    pub wrong_version: Option<MemberError>,
+}
+
+impl Members {
+    /// Finds them. Product and version in `identity` become what the layout says of them: unknown
+    /// where they contradict it, and the series where only that is certain.
+    pub fn find(
+        image: &Image<'_>,
+        config: &ConfigTable,
+        evidence: Evidence,
+        identity: &mut Identity,
+    ) -> Self {
+        let mut members = Self::default();
+        match counters(image, evidence.counters) {
+            Ok(counters) => {
+                members.add(Member::UsedMemory, counters.first, None, Method::Dataflow);
+                if let Some(member) = members.found.last_mut() {
+                    member.counters = Some(counters).filter(|counters| counters.most > 1);
+                }
+            }
+            Err(why) => members.miss(Member::UsedMemory, why),
+        }
+        let symbol = image.object("server").map(|symbol| Server {
+            address: symbol.address,
+            size: symbol.size,
+            is_exact: true,
+        });
+        let server = symbol.map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
+        members.add_configured(config, server.as_ref().ok());
+        let layout = server
+            .and_then(|server| members.add_counters(image, config, &evidence.counted, server));
+        match layout {
+            Ok(Some(layout)) => members.check_version(&layout, identity),
+            Ok(None) => {}
+            Err(why) => {
+                for member in COUNTERS {
+                    members.miss(member, why.clone());
+                }
+            }
+        }
+        members
+    }
+
+    fn add_configured(&mut self, config: &ConfigTable, server: Option<&Server>) {
+        for (member, address) in config {
+            let offset = server.filter(|server| server.is_exact).and_then(|server| {
+                let offset = address.checked_sub(server.address);
+                offset.filter(|offset| *offset < server.size)
+            });
+            self.add(*member, *address, offset, Method::ConfigTable);
+        }
+    }
+
+    /// Adds the members in [`COUNTERS`], and returns the layout of `server`, where it is known.
+    fn add_counters(
+        &mut self,
+        image: &Image<'_>,
+        config: &ConfigTable,
+        counted: &[FileAddress],
+        server: Server,
+    ) -> Result<Option<KnownLayout>, MemberError> {
+        let range = server.address..server.address.saturating_add(server.size);
+        let flow = by_data_flow(image, counted, range)?;
+        let known = known_layout(&ServerFacts {
+            address: server.address,
+            size: server.size,
+            config,
+            flow: &flow,
+        });
+        if let Err(why @ MemberError::LayoutContradicted(_)) = known {
+            return Err(why);
+        }
+        for (index, member) in COUNTERS.into_iter().enumerate() {
+            let (offset, method) = match (flow.get(&member), &known) {
+                (Some(address), _) => (address.wrapping_sub(server.address), Method::Dataflow),
+                (None, Ok(known)) => (known.layout.counters()[index], Method::KnownLayout),
+                (None, Err(why)) => {
+                    self.miss(member, why.clone());
+                    continue;
+                }
+            };
+            let address = server.address.wrapping_add(offset);
+            let offset = server.is_exact.then_some(offset);
+            self.add(member, address, offset, method);
+        }
+        Ok(known.ok())
+    }
+
+    /// Compares what the executable says of itself with its layout.
+    fn check_version(&mut self, known: &KnownLayout, identity: &mut Identity) {
+        match (identity.product, &identity.version) {
+            (Some(product), Some(version)) if !known.fits(product, version) => {
+                self.wrong_version = Some(MemberError::Version {
+                    named: format!("{product} {version}"),
+                    layout: known.releases.join(", "),
+                });
+                *identity = Identity::default();
+            }
+            (Some(product), None) => {
+                identity.version = known.series(product).map(str::to_owned);
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares a member with what the debug information says of it. What differs is not found, and
+    /// what only the debug information knows is added.
+    pub fn agree(&mut self, member: Member, address: FileAddress, offset: Option<u64>) {
+        let Some(at) = self.found.iter().position(|own| own.member == member) else {
+            self.not_found.retain(|(missing, _)| *missing != member);
+            self.add(member, address, offset, Method::Dwarf);
+            return;
+        };
+        let own = &mut self.found[at];
+        if own.address == address {
+            own.method = Method::Both;
+            own.offset = offset;
+            return;
+        }
+        let why = MemberError::Dwarf {
+            dwarf: address,
+            method: own.method,
+            found: own.address,
+        };
+        self.found.remove(at);
+        self.miss(member, why);
+    }
+
+    fn add(&mut self, member: Member, address: FileAddress, offset: Option<u64>, method: Method) {
+        self.found.push(MemberPlan {
+            member,
+            address,
+            offset,
+            method,
+            counters: None,
+        });
+    }
+
+    fn miss(&mut self, member: Member, why: MemberError) {
+        self.not_found.push((member, why));
+    }
+}

@@ -1,0 +1,127 @@
+//! The place of the global `server` where it has no symbol.
+//!
+//! The table of configuration directives gives the addresses of four members. A known layout agrees
+//! where all four, less their offsets, give the same address. The layouts of some releases agree in
+//! all that is read and differ in what lies before it; then the members' addresses are certain and
+//! only their offsets are not.
+
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
+use crate::names::Identity;
+
+use super::layouts::{Layout, layouts};
+use super::{ConfigTable, MemberError, only_in};
+
+/// The global `server`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Virtual address, as in the file.
+    pub address: FileAddress,
+    /// Bytes; 0 where the file does not say.
+    pub size: u64,
+    /// Whether it is certain where it begins, and so how far members are from there.
+    pub is_exact: bool,
+}
+
+/// A layout and where it would have `server` begin.
+struct Candidate {
+    release: String,
+    layout: Layout,
+    address: FileAddress,
+}
+
+impl Candidate {
+    fn of(release: String, layout: Layout, config: &ConfigTable) -> Option<Self> {
+        let configured = layout.configured().into_iter();
+        let mut addresses =
+            configured.map(|(member, offset)| config.get(&member)?.moved_back(offset));
+        let address = addresses.next()??;
+        addresses
+            .all(|other| other == Some(address))
+            .then_some(Self {
+                release,
+                layout,
+                address,
+            })
+    }
+
+    fn is_in_writable_data(&self, image: &Image<'_>) -> bool {
+        let last = self
+            .address
+            .checked_add(self.layout.sizeof.saturating_sub(1));
+        image.is_writable(self.address) && last.is_some_and(|last| image.is_writable(last))
+    }
+
+    /// Returns the addresses of all that is read by the layout.
+    fn members(&self) -> [FileAddress; 4] {
+        let counters = self.layout.counters();
+        counters.map(|offset| self.address.wrapping_add(offset))
+    }
+}
+
+/// Deduces it from the configuration table. `counted` has the addresses that the eviction loop adds
+/// 1 to, of which one is that of `stat_evictedkeys`.
+///
+/// # Errors
+///
+/// Why it is not certain.
+pub fn server(
+    image: &Image<'_>,
+    config: &ConfigTable,
+    identity: &Identity,
+    counted: &[FileAddress],
+) -> Result<Server, MemberError> {
+    let mut candidates: Vec<Candidate> = layouts()?
+        .into_iter()
+        .filter_map(|(release, layout)| Candidate::of(release, layout, config))
+        .filter(|candidate| candidate.is_in_writable_data(image))
+        .collect();
+    let begin = candidates.iter().map(|candidate| candidate.address).min();
+    let end = candidates
+        .iter()
+        .map(|candidate| candidate.address.saturating_add(candidate.layout.sizeof))
+        .max();
+    if let (Some(begin), Some(end)) = (begin, end)
+        && let Some(evicted_keys) = only_in(begin..end, counted)
+    {
+        candidates.retain(|candidate| candidate.members()[1] == evicted_keys);
+    }
+    narrow_to_release(&mut candidates, identity);
+    let Some(first) = candidates.first() else {
+        return Err(MemberError::NoServer);
+    };
+    if let Some(other) = candidates
+        .iter()
+        .find(|other| other.members() != first.members())
+    {
+        return Err(MemberError::TwoServers(
+            first.release.clone(),
+            other.release.clone(),
+        ));
+    }
+    Ok(Server {
+        address: first.address,
+        size: first.layout.sizeof,
+        is_exact: candidates
+            .iter()
+            .all(|other| other.address == first.address),
+    })
+}
+
+/// Keeps only the layout of the very release that the executable says it is, where that is among the
+/// candidates.
+fn narrow_to_release(candidates: &mut Vec<Candidate>, identity: &Identity) {
+    let (Some(product), Some(version)) = (identity.product, &identity.version) else {
+        return;
+    };
+    let release = format!("{product} {version}");
+    if candidates
+        .iter()
+        .any(|candidate| candidate.release == release)
+    {
+        candidates.retain(|candidate| candidate.release == release);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! What is known of an executable while its traced functions are planned for.
+
+use crate::code::graph::FunctionCode;
+use crate::dwarf::{self, DebugInfo};
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
+use crate::flow::execution::Execution;
+use crate::item::{FunctionKind, Item};
+use crate::members::{ConfigTable, Evidence};
+use crate::names::Texts;
+use crate::plan::{Exit, NotFound, Site, TracedFunction};
+use crate::reason::Reason;
+use crate::traced::exits::{self, Calls};
+use crate::traced::sites;
+
+/// What is known of an executable.
+pub struct Analysis<'a, 'data> {
+    /// The executable.
+    pub image: &'a Image<'data>,
+    /// Where the texts are that functions are recognised by.
+    pub texts: &'a Texts,
+    /// Addresses of members that directives set; empty where the table was not found.
+    pub config: &'a ConfigTable,
+    /// The contents of the files that can have debug information, the best first.
+    pub files: &'a [&'a [u8]],
+    /// What the debug information says, once a function asked for it.
+    pub debug: DebugInfo,
+    /// What functions say of the server's memory.
+    pub evidence: Evidence,
+    /// What was not found.
+    pub not_found: Vec<NotFound>,
+}
+
+impl<'a, 'data> Analysis<'a, 'data> {
+    /// Begins with what the file says.
+    pub fn new(
+        image: &'a Image<'data>,
+        texts: &'a Texts,
+        config: &'a ConfigTable,
+        files: &'a [&'a [u8]],
+    ) -> Self {
+        Self {
+            image,
+            texts,
+            config,
+            files,
+            debug: DebugInfo::default(),
+            evidence: Evidence::default(),
+            not_found: Vec::new(),
+        }
+    }
+
+    /// Notes that something was not found.
+    pub fn miss(&mut self, item: Item, reason: impl Into<Reason>) {
+        let reason = reason.into();
+        self.not_found.push(NotFound { item, reason });
+    }
+
+    /// Reads the debug information of the executable, or else of its debug file.
+    pub fn read_debug_info(&mut self, asked: dwarf::Asked<'_>) {
+        for data in self.files {
+            match dwarf::read(data, asked) {
+                Ok(Some(info)) => {
+                    self.debug = info;
+                    return;
+                }
+                Ok(None) => {}
+                Err(why) => self.miss(Item::DebugInfo, why),
+            }
+        }
+    }
+
+    /// Decodes the function at `address` and plans its entry.
+    pub fn begin(
+        &mut self,
+        kind: FunctionKind,
+        name: &'static str,
+        address: FileAddress,
+    ) -> Option<(TracedFunction, FunctionCode)> {
+        let code = FunctionCode::decode(self.image, address)
+            .map_err(|why| self.miss(Item::Function(kind), why))
+            .ok()?;
+        let entry =
+            sites::entry(&code).and_then(|instruction| sites::site(self.image, instruction));
+        if entry.is_none() {
+            self.miss(Item::Entry(kind), Reason::NoEntry);
+        }
+        let function = TracedFunction {
+            kind,
+            name,
+            address,
+            entry,
+            inner: None,
+            exits: Vec::new(),
+        };
+        Some((function, code))
+    }
+
+    /// Plans the exits of `calls`. `results` has all results that the function can have, or none
+    /// where they do not matter.
+    pub fn exits(
+        &mut self,
+        kind: FunctionKind,
+        execution: &mut Execution<'_>,
+        calls: Calls,
+        results: &[u64],
+    ) -> Vec<Exit> {
+        let found = exits::find(execution, calls, results);
+        let found = found.unwrap_or_else(|why| {
+            self.miss(Item::Exits(kind), why);
+            Vec::new()
+        });
+        if !results.is_empty() && found.iter().any(|(_, result)| result.is_none()) {
+            self.miss(Item::Result(kind), Reason::ResultUnknown);
+        }
+        let exit = |(instruction, result)| {
+            let site: Site = sites::site(self.image, &instruction)?;
+            Some(Exit { site, result })
+        };
+        found.into_iter().filter_map(exit).collect()
+    }
+}

@@ -1,0 +1,20 @@
+//! The two clocks of the daemon.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Returns the time of the clock that the BPF programs use (`bpf_ktime_get_ns`).
+pub fn monotonic() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Returns the time of day, since 1970.
+pub fn unix_time() -> Duration {
+    // A clock before 1970 is not set.
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}

@@ -1,0 +1,225 @@
+//! A server that is attached to, and what follows from each reading of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use evictscope_abi::ServerConfig;
+use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
+
+use super::burst_log::log_burst;
+use super::clock::monotonic;
+use super::reading::{Reading, read};
+use crate::host::{Scheduling, ServerProcess};
+use crate::probes::{Attachment, Probes, Target, server_config};
+use crate::telemetry::{
+    AutoMode, Cycle, HitCosts, Observation, Overhead, ProbeMode, ProbedSites, ServerState,
+    Timeline, Withdrawal,
+};
+
+/// How often the kernel's bins are read, which it keeps for ten seconds.
+const BINS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A server that is attached to.
+pub struct Watched {
+    pub process: ServerProcess,
+    /// What the server is called in metrics and in the log, for as long as it lives.
+    pub label: String,
+    pub plan: Arc<ProbePlan>,
+    config: ServerConfig,
+    load_bias: u64,
+    pub attachment: Attachment,
+    /// The mode that it is in.
+    pub mode: ProbeMode,
+    /// Chooses the mode; `None` where the user has chosen, or there is no choice.
+    auto: Option<AutoMode>,
+    pub withdrawn: Option<Withdrawal>,
+    pub state: ServerState,
+    /// Phases and bursts; `None` where evicting calls are not seen.
+    pub cycle: Option<Cycle>,
+    scheduling: Option<Scheduling>,
+    /// The last ten minutes; `None` where evicting calls are not seen.
+    pub timeline: Option<Arc<Mutex<Timeline>>>,
+    /// When the kernel's bins were last read, monotonic.
+    bins_read: Duration,
+    pub overhead: Overhead,
+}
+
+impl Watched {
+    /// A server that was attached to just now, in `mode`.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of it")]
+    pub fn new(
+        process: ServerProcess,
+        label: String,
+        plan: Arc<ProbePlan>,
+        load_bias: u64,
+        attachment: Attachment,
+        costs: HitCosts,
+        mode: ProbeMode,
+        auto: Option<AutoMode>,
+    ) -> Self {
+        let found = monotonic();
+        let function = plan.function(EVICTION_CALL.description);
+        let sees_evictions = function.and_then(TracedFunction::inner_span).is_some();
+        let pid = process.identity.pid;
+        Self {
+            config: server_config(pid, load_bias, &plan),
+            overhead: Overhead::new(costs, ProbedSites::of(&plan)),
+            cycle: sees_evictions.then(|| Cycle::new(found)),
+            timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
+            bins_read: found,
+            scheduling: Scheduling::of(pid),
+            withdrawn: None,
+            state: ServerState::new(),
+            process,
+            label,
+            plan,
+            load_bias,
+            attachment,
+            mode,
+            auto,
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.identity.pid
+    }
+
+    /// Logs that it is attached to, and what of it is not exported.
+    pub fn log_attached(&self) {
+        let (pid, server) = (self.pid(), &self.label);
+        tracing::info!(
+            pid,
+            server,
+            version = self.plan.identity.version,
+            probes = self.attachment.probes(),
+            mode = %self.mode,
+            "attached"
+        );
+        if self.auto.is_some() && !self.plan.counts_commands() {
+            tracing::info!(
+                pid,
+                server,
+                "stays in evicting-only mode: its counter of commands was not found, so what \
+                 every-call mode would cost is not known; --probe-mode every-call chooses it all \
+                 the same"
+            );
+        }
+        for missing in &self.plan.not_found {
+            let (item, reason) = (&missing.item, &missing.reason);
+            tracing::warn!(pid, server, "{item} is not exported: {reason}");
+        }
+    }
+
+    /// Reads its counters, and draws the conclusions.
+    pub fn read(&mut self, probes: &mut Probes) {
+        match read(probes, &self.attachment, &self.config, self.pid()) {
+            Ok(reading) => self.take_in(probes, &reading),
+            Err(error) => tracing::warn!(pid = self.pid(), server = self.label, "{error}"),
+        }
+    }
+
+    fn take_in(&mut self, probes: &mut Probes, reading: &Reading) {
+        self.state.apply(&reading.snapshot);
+        self.withdraw_if_wrong(probes);
+        let waiting = self.scheduling.as_ref().and_then(Scheduling::waiting_ns);
+        let seen = Observation::new(
+            reading.at,
+            reading.unix_time,
+            &reading.snapshot,
+            &self.state,
+            waiting,
+        );
+        self.keep_timeline(probes, &seen);
+        let bursts = self.cycle.as_mut().map(|cycle| cycle.observe(&seen));
+        for burst in bursts.unwrap_or_default() {
+            log_burst(self.pid(), &self.label, &burst);
+        }
+        let cost = self.overhead.update(reading.read_at, &self.state);
+        if let (Some(auto), Some(cost)) = (&mut self.auto, cost) {
+            auto.decide(reading.read_at, cost);
+        }
+    }
+
+    /// Withdraws the plan of a server that does what its plan says it cannot, for the life of the
+    /// process.
+    fn withdraw_if_wrong(&mut self, probes: &mut Probes) {
+        if self.withdrawn.is_some() {
+            return;
+        }
+        let Some(withdrawal) = Withdrawal::due(&self.state) else {
+            return;
+        };
+        self.withdrawn = Some(withdrawal);
+        self.auto = None;
+        self.cycle = None;
+        self.timeline = None;
+        self.mode = ProbeMode::EvictingOnly;
+        probes.withdraw(&mut self.attachment);
+        let pid = self.pid();
+        tracing::error!(
+            pid,
+            server = self.label,
+            exe = %self.process.exe.display(),
+            build_id = self.plan.identity.build_id.as_deref().unwrap_or("none"),
+            check = %withdrawal.broken,
+            "the probe plan is wrong for this server and was withdrawn: {}, at {} of {} evicting \
+             calls. What rests on the plan is no longer exported; please report this with the output \
+             of `evictscope inspect {pid} --json`",
+            withdrawal.broken.meaning(),
+            withdrawal.failed,
+            withdrawal.tested,
+        );
+    }
+
+    /// Keeps the last ten minutes.
+    fn keep_timeline(&mut self, probes: &Probes, seen: &Observation) {
+        let Some(timeline) = &self.timeline else {
+            return;
+        };
+        // It holds numbers only, each of which is right even if a writer panicked.
+        let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        timeline.sample(seen.at, seen.used_memory, seen.client_buffers);
+        if seen.at.saturating_sub(self.bins_read) < BINS_INTERVAL {
+            return;
+        }
+        self.bins_read = seen.at;
+        match probes.read_bins(&self.attachment) {
+            Ok((evicting, cpu)) => timeline.take_in(seen.at, seen.unix_time, &evicting, &cpu),
+            Err(error) => tracing::warn!(pid = self.process.identity.pid, "{error}"),
+        }
+    }
+
+    /// Enters the probe mode that was decided on. Returns whether that meant attaching, which
+    /// blocks.
+    pub fn follow_mode(&mut self, probes: &mut Probes) -> bool {
+        let wanted = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
+        if wanted == self.mode {
+            return false;
+        }
+        let pid = self.pid();
+        let target = Target {
+            pid,
+            exe: &self.process.exe_proc_path,
+            load_bias: self.load_bias,
+        };
+        match probes.set_mode(&mut self.attachment, target, &self.plan, wanted) {
+            Ok(()) => {
+                tracing::info!(
+                    pid,
+                    server = self.label,
+                    mode = %wanted,
+                    "the probe mode follows what the probes cost"
+                );
+                self.mode = wanted;
+            }
+            Err(error) => {
+                let server = &self.label;
+                tracing::warn!(pid, server, "stays in {} mode: {error}", self.mode);
+                if let Some(auto) = &mut self.auto {
+                    auto.leave(monotonic());
+                }
+            }
+        }
+        wanted == ProbeMode::EveryCall
+    }
+}
