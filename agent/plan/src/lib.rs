@@ -16,6 +16,8 @@ mod code;
 mod dwarf;
 mod elf;
 mod flow;
+#[doc(hidden)]
+pub mod fuzzing;
 mod item;
 mod members;
 mod names;

@@ -4,6 +4,7 @@
 //! These are times and sizes of the release build: `cargo test --release --test untrusted`.
 #![cfg(not(debug_assertions))]
 
+#[allow(dead_code, reason = "the fuzz targets use the rest")]
 #[path = "../fuzz/src/mutation.rs"]
 mod mutation;
 
