@@ -8,8 +8,9 @@ use crate::members::{self, ConfigTable, Members};
 use crate::names::{self, Texts};
 use crate::plan::{Identity, NotFound, ProbePlan};
 use crate::reason::Reason;
+use crate::traced::TRACED;
 use crate::traced::analysis::Analysis;
-use crate::traced::{TRACED, Traced};
+use crate::traced::function::Traced;
 
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
 /// information in it, or else in the file whose whole content is `debug`: the one that belongs to

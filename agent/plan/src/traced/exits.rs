@@ -40,6 +40,14 @@ pub struct Calls {
     pub by: Option<(BlockId, EdgeKind)>,
 }
 
+impl Calls {
+    /// All calls of the function.
+    pub const ALL: Self = Self {
+        block: BlockId::ENTRY,
+        by: None,
+    };
+}
+
 /// An exit: the instruction that the probe sits on, and what holds the result there, if known.
 pub type FoundExit = (Instruction, Option<Operand>);
 

@@ -1,16 +1,18 @@
 //! The traced functions: what each one is, and where its probes go.
 //!
-//! A traced function is described in its own folder, and is one entry of [`TRACED`]. What is the same
-//! for all of them is beside the folders: [`analysis`] (what is known of the executable), [`sites`]
-//! (the entry, and the cheapest place to read quantities at) and [`exits`].
+//! A traced function is described in its own folder, and is one entry of [`TRACED`]. Beside the
+//! folders is what all of them use: [`function`] (what a folder has to say), [`analysis`] (what is
+//! known of the executable), [`sites`] (the entry, and the cheapest place to read quantities at) and
+//! [`exits`].
 
 pub mod analysis;
-mod definition;
 pub mod eviction;
 pub mod exits;
+pub mod function;
 pub mod sites;
 
-pub use definition::Traced;
+use eviction::EVICTION_CALL;
+use function::Traced;
 
 /// The traced functions.
-pub const TRACED: [Traced; 1] = [eviction::EVICTION_CALL];
+pub const TRACED: [Traced; 1] = [EVICTION_CALL];

@@ -1,9 +1,9 @@
-//! Whether the two methods agree: what DWARF says of a variable, against what the data flow holds.
+//! Whether the two methods agree: what DWARF says of a variable, and what the data flow holds.
 //!
-//! A variable is compared at every instruction from the branch that decides on, up to where the ways
-//! of evicting calls part, at which DWARF has a location for it. Before, its slot may hold anything.
-//! Where a variable has none there, one that is assigned once is compared at the last instruction
-//! before at which it has one, of those that every evicting call has passed.
+//! A variable is compared at every instruction at which DWARF has a location for it, from the deciding
+//! branch to where the paths of evicting calls part. Before that, its slot may hold anything. A
+//! variable that is assigned once and has no location there is compared earlier: at the last
+//! instruction with a location that every evicting call has passed.
 
 use evictscope_abi::{VARIABLES, Variable};
 use petgraph::algo::dominators::simple_fast;
@@ -20,7 +20,7 @@ use crate::flow::value::Value;
 use crate::item::{Method, variable_name};
 use crate::plan::QuantityPlan;
 use crate::reason::Reason;
-use crate::traced::eviction::inlined::{self, Form, GoalCopy};
+use crate::traced::eviction::goal::{Form, GoalCopy, after_decision};
 
 /// What DWARF has to say about a variable that the data flow found.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, S
             .nth_back(1);
         points.extend(before.map(|state| (instruction::address(branch), state)));
     }
-    let after = inlined::after_decision(execution, goal).into_iter();
+    let after = after_decision(execution, goal).into_iter();
     points.extend(after.map(|candidate| {
         (
             instruction::address(&candidate.instruction),

@@ -1,10 +1,12 @@
-//! The form in which `getMaxmemoryState()` is called, not inlined, where the goal is computed.
+//! The form in which `getMaxmemoryState()` is called where the goal is computed. (Why there are two
+//! forms: [`inlined`](super::inlined).)
 //!
-//! It is recognised by what it does, not by its name: of the calls before the eviction loop, the one
-//! to a function that holds a copy of the calculation. That function is executed with what the
-//! caller passes, so the tests of its optional results are decided; where it returns "over the
-//! limit" it has stored `mem_reported` and `mem_tofree` in two stack slots of the caller. They hold
-//! nothing of use where it returns 0, so the goal site lies behind the caller's test of the result.
+//! The call is recognised by what the callee does, not by its name: of the calls before the eviction
+//! loop, it is the first to a function that holds a copy of the calculation. That function is executed
+//! with what the caller passes, which decides the tests of its optional results. Where it returns
+//! "over the limit", it has stored `mem_reported` and `mem_tofree` in two stack slots of the caller.
+//! Where it returns 0, they hold nothing of use, so the goal site lies behind the caller's test of the
+//! result.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,7 +28,8 @@ use crate::flow::resolve::resolve;
 use crate::flow::state::State;
 use crate::flow::value::Value;
 use crate::members::{self, Counters, MemberError};
-use crate::traced::eviction::inlined::{self, Form, GoalCopy};
+use crate::traced::eviction::comparison::{blocks_before_eviction, first_comparison};
+use crate::traced::eviction::goal::{Form, GoalCopy};
 
 /// A called copy, as the caller sees it.
 pub struct CalledCopy {
@@ -52,7 +55,7 @@ pub fn find(
     maxmemory: FileAddress,
 ) -> Option<CalledCopy> {
     let code = execution.code;
-    for block in inlined::blocks_before_eviction(execution) {
+    for block in blocks_before_eviction(execution) {
         let states = execution.states_in(block);
         for (call, state) in code.blocks[block].instructions.iter().zip(states) {
             if call.flow_control() != FlowControl::Call {
@@ -84,7 +87,7 @@ fn examine(
     let atoms = caller.atoms.clone();
     // Most callees are told apart by this alone, before anything is asked about their callees.
     let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
-    inlined::first_comparison(&mut first_look, maxmemory)?;
+    first_comparison(&mut first_look, maxmemory)?;
     let blocks = code.blocks.ids();
     code.callees = callees::of(image, &code, blocks);
     let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
@@ -93,7 +96,7 @@ fn examine(
         left_slots(image, &execution, &over_limit, maxmemory)
     });
     from_start.or_else(|| {
-        let (block, comparison) = inlined::first_comparison(&mut execution, maxmemory)?;
+        let (block, comparison) = first_comparison(&mut execution, maxmemory)?;
         let (over_edge, over_block) = comparison.over?;
         let mut within = Execution::run_from(&code, entry, atoms, Some((block, over_edge)));
         if !always_returns_zero(&mut within) {
@@ -106,15 +109,15 @@ fn examine(
     })
 }
 
-/// What is known at each return on every way there from where no loop follows any more; `None` where
-/// ways into a loop and past it meet too late.
+/// Returns what is known at each return, on every path from where no loop follows any more. `None`
+/// where paths into a loop and past it meet too late.
 fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
     let start = paths::behind_loops(execution.code)?;
     let state = execution.state_at(start)?.clone();
     paths::to_returns(execution, state, start.first())
 }
 
-/// Of the returns with another result than 0, what each leaves in the caller's slots; `None` where a
+/// Returns what each return with another result than 0 leaves in the caller's slots. `None` where a
 /// result is not known.
 fn over_limit(
     execution: &mut Execution<'_>,
@@ -131,7 +134,7 @@ fn over_limit(
     Some(over_limit)
 }
 
-/// The two slots that hold `mem_reported` and `mem_tofree` at each of the returns.
+/// Finds the two slots that hold `mem_reported` and `mem_tofree` at each of the returns.
 fn left_slots(
     image: &Image<'_>,
     execution: &Execution<'_>,
@@ -155,7 +158,7 @@ fn left_slots(
     })
 }
 
-/// What the slots of 8 bytes from `top` on hold: what the callee has stored for its caller.
+/// Returns what the slots of 8 bytes from `top` on hold: what the callee has stored for its caller.
 fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i64, Value> {
     let slots = state.stack.range(top..);
     slots
@@ -167,7 +170,7 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
         .collect()
 }
 
-/// Whether `value` is `mem_reported - overhead - maxmemory`, for whatever overhead.
+/// Tells whether `value` is `mem_reported - overhead - maxmemory`, for any overhead.
 fn is_goal(
     execution: &Execution<'_>,
     value: &Value,
@@ -200,7 +203,7 @@ fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
     })
 }
 
-/// The calculation in the caller's values: two slots, filled by the call at `site`.
+/// Returns the calculation in the caller's values: two slots, filled by the call at `site`.
 fn in_caller(
     execution: &mut Execution<'_>,
     site: FileAddress,
@@ -245,13 +248,13 @@ fn in_caller(
     })
 }
 
-/// The branch on whether the call at `site` returned 0, and its edge where it did not.
+/// Returns the branch on whether the call at `site` returned 0, and its edge where it did not.
 fn test_of_result(
     execution: &mut Execution<'_>,
     site: FileAddress,
 ) -> Option<(BlockId, EdgeKind, BlockId)> {
     let code = execution.code;
-    for index in inlined::blocks_before_eviction(execution) {
+    for index in blocks_before_eviction(execution) {
         let block = &code.blocks[index];
         let Some(last) = block
             .instructions

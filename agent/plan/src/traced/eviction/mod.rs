@@ -1,12 +1,15 @@
 //! The eviction call: `performEvictions()`, before 6.2 `freeMemoryIfNeeded()`.
 //!
-//! [`entry`] tells which function it is, [`inlined`] and [`called`] where it computes the goal of an
-//! evicting call, [`agreement`] whether the debug information says the same.
+//! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the [`goal`]
+//! of an evicting call, by its [`comparison`]s with `maxmemory`. [`agreement`] tells whether the debug
+//! information says the same.
 
-pub mod agreement;
-pub mod called;
+mod agreement;
+mod called;
+mod comparison;
 pub mod entry;
-pub mod inlined;
+mod goal;
+mod inlined;
 
 use evictscope_abi::VARIABLES;
 
@@ -18,10 +21,11 @@ use crate::members;
 use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::{FunctionError, Reason};
 use crate::traced::analysis::Analysis;
-use crate::traced::definition::Traced;
+use crate::traced::function::Traced;
 use crate::traced::exits::Calls;
+use crate::traced::function::Traced;
 use crate::traced::sites::{self, Global};
-use inlined::GoalCopy;
+use goal::GoalCopy;
 
 /// The eviction call.
 pub const EVICTION_CALL: Traced = Traced {
@@ -52,7 +56,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let (mut function, code) = analysis.begin(kind, name, address)?;
     let mut execution = Execution::run(&code);
     analysis.evidence.counted = members::counted_in_loops(&mut execution);
-    let goal = goal(analysis, &mut execution)
+    let goal = find_goal(analysis, &mut execution)
         .map_err(|why| analysis.miss(Item::Inner(kind), why))
         .ok();
     if let Some(goal) = goal {
@@ -87,7 +91,7 @@ fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress)
 
 /// Returns the calculation of the goal, called or inlined, and notes the allocator's counters behind
 /// it.
-fn goal(
+fn find_goal(
     analysis: &mut Analysis<'_, '_>,
     execution: &mut Execution<'_>,
 ) -> Result<GoalCopy, Reason> {
@@ -127,7 +131,7 @@ fn inner_site(
         name: "server.maxmemory",
         value: &goal.maxmemory,
     };
-    let candidates = inlined::candidates(execution, goal);
+    let candidates = goal::candidates(execution, goal);
     let best = sites::cheapest(execution, candidates, &wanted, &last_resort);
     let Some((instruction, recipes)) = best else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_SITE));

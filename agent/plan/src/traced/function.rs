@@ -1,4 +1,4 @@
-//! What there is to say of a traced function.
+//! What makes a function a traced one.
 
 use crate::item::{Description, FunctionKind};
 use crate::plan::TracedFunction;
@@ -9,7 +9,7 @@ use crate::traced::analysis::Analysis;
 pub struct Traced {
     /// What it is called, and what can be read of it.
     pub description: &'static Description,
-    /// The texts that it is recognised by; [`Analysis::texts`] has them.
+    /// The texts that it is recognised by; [`Analysis::texts`] has their places.
     pub texts: &'static [&'static str],
     /// Finds the function and the places of its probes. It notes what it does not find in
     /// [`Analysis::not_found`].
