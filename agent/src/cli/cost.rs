@@ -105,7 +105,6 @@ impl fmt::Display for Prediction {
 mod tests {
     use super::{Source, predict};
     use crate::telemetry::HitCosts;
-    use evictscope_plan;
 
     #[test]
     fn a_healthy_server_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
