@@ -1,9 +1,7 @@
 //! The command line, as far as it goes without root.
 
-mod support;
-
 use anyhow::ensure;
-use support::agent::{evictscope, evictscope_as_nobody};
+use evictscope_testkit::agent::{evictscope, evictscope_without_privileges};
 
 #[test]
 fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
@@ -60,11 +58,7 @@ fn what_cannot_be_inspected_is_said_with_exit_1() -> anyhow::Result<()> {
 #[test]
 fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
     for arguments in [&["run", "--listen", "127.0.0.1:0"][..], &["check"]] {
-        let command = match nix::unistd::geteuid().is_root() {
-            true => evictscope_as_nobody(),
-            false => evictscope(),
-        };
-        let output = { command }.args(arguments).output()?;
+        let output = evictscope_without_privileges().args(arguments).output()?;
         let said =
             [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         let said = said.concat();

@@ -1,13 +1,11 @@
 //! The command line and separate debug files. Needs no root; without a compiler there is nothing to
 //! test, which is said.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use support::agent::evictscope;
+use evictscope_testkit::agent::evictscope;
 
 /// A stripped program, its debug file, and the path below a directory of debug files where that
 /// belongs.
@@ -19,7 +17,7 @@ struct Stripped {
 
 /// Compiles the program with the structure of Redis; `None` where a tool is missing.
 fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
     let source = source.to_str().context("a path that is no text")?;
     let whole = format!("whole{level}");
     for command in [
@@ -71,6 +69,14 @@ fn json(output: &Output) -> anyhow::Result<serde_json::Value> {
     serde_json::from_slice(&output.stdout).context("what inspect printed is no JSON")
 }
 
+/// Returns what can be read at the goal site.
+fn quantities(plan: &serde_json::Value) -> anyhow::Result<&Vec<serde_json::Value>> {
+    let quantities = plan["functions"][0]["inner"]["quantities"].as_array();
+    let quantities = quantities.context("no inner site")?;
+    ensure!(quantities.len() == 5, "{quantities:?}");
+    Ok(quantities)
+}
+
 #[test]
 fn inspect_finds_the_debug_file_and_ignores_that_of_another_build() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
@@ -96,8 +102,8 @@ fn inspect_finds_the_debug_file_and_ignores_that_of_another_build() -> anyhow::R
     ensure!(output.status.code() == Some(0), "{}", output.status);
     let plan = json(&output)?;
     ensure!(plan["debug_file"].as_str() == file.to_str(), "{plan}");
-    for variable in plan["variables"].as_array().context("no variables")? {
-        ensure!(variable["method"] == "both", "{variable}");
+    for quantity in quantities(&plan)? {
+        ensure!(quantity["method"] == "both", "{quantity}");
     }
 
     std::fs::write(&file, &other.debug)?;
@@ -107,8 +113,8 @@ fn inspect_finds_the_debug_file_and_ignores_that_of_another_build() -> anyhow::R
     ensure!(said.contains("its build id is"), "{said}");
     let plan = json(&output)?;
     ensure!(plan["debug_file"].is_null(), "{plan}");
-    for variable in plan["variables"].as_array().context("no variables")? {
-        ensure!(variable["method"] != "both", "{variable}");
+    for quantity in quantities(&plan)? {
+        ensure!(quantity["method"] != "both", "{quantity}");
     }
     Ok(())
 }

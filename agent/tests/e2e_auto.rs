@@ -2,14 +2,10 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
-use support::agent::Agent;
-use support::redis::Redis;
-use support::within;
+use evictscope_testkit::{agent::Agent, redis::Redis, wait::within};
 
 /// The share of the main thread that every-call mode may cost.
 const BUDGET: &str = "1%";
@@ -59,9 +55,7 @@ fn every_call_mode_comes_when_it_is_cheap_and_goes_when_it_is_not() -> anyhow::R
     ensure!(counted >= 20.0, "{counted} no-op calls for 20 commands");
 
     // Under load it is shed, and the counter that stands still goes.
-    let mut load = redis
-        .benchmark(&["-t", "set", "-P", "16", "-n", "100000000"])
-        .spawn()?;
+    let load = redis.load(&["-t", "set", "-P", "16", "-n", "100000000"])?;
     let begun = Instant::now();
     let shed = within(Duration::from_secs(4), "evicting-only mode", || {
         is_in("evicting-only")
@@ -71,8 +65,7 @@ fn every_call_mode_comes_when_it_is_cheap_and_goes_when_it_is_not() -> anyhow::R
         .sum("evictscope_commands_processed_total", &server)?;
     println!("shed {:?} after the load began", begun.elapsed());
     let under_load = busy(&agent, &server, &entered);
-    load.kill()?;
-    load.wait()?;
+    drop(load);
     shed?;
     let (rate, hits, ratio) = under_load?;
     println!("{commands} commands until it was shed, then {rate} a second, probe cost {ratio}");
@@ -143,17 +136,10 @@ fn busy(
 /// than it takes an idle one to come to every-call mode.
 fn hits_of_a_server_that_is_busy_from_the_start(agent: &Agent) -> anyhow::Result<f64> {
     let redis = Redis::start(&["--maxmemory", "1gb"])?;
-    let mut load = redis
-        .benchmark(&["-t", "set", "-P", "16", "-n", "100000000"])
-        .spawn()?;
-    let watched = (|| {
-        let name = redis.name();
-        agent.wait_for(&name, Duration::from_secs(3))?;
-        std::thread::sleep(Duration::from_secs(13));
-        let entered = [("server", name.as_str()), ("probe", "eviction_enter")];
-        agent.scrape()?.sum("evictscope_probe_hits_total", &entered)
-    })();
-    load.kill()?;
-    load.wait()?;
-    watched
+    let _load = redis.load(&["-t", "set", "-P", "16", "-n", "100000000"])?;
+    let name = redis.name();
+    agent.wait_for(&name, Duration::from_secs(3))?;
+    std::thread::sleep(Duration::from_secs(13));
+    let entered = [("server", name.as_str()), ("probe", "eviction_enter")];
+    agent.scrape()?.sum("evictscope_probe_hits_total", &entered)
 }

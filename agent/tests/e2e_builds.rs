@@ -3,18 +3,18 @@
 //! Judged by what the server says of itself in `INFO`. Needs root and BPF: `cargo xtask test` runs
 //! these where they can run.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::{Agent, evictscope},
+    redis::Redis,
+    servers,
+};
 use serde_json::Value;
-use support::agent::{Agent, evictscope};
-use support::redis::Redis;
-use support::servers;
 
 #[test]
 #[ignore = "needs root and BPF"]

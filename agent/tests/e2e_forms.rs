@@ -5,16 +5,15 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
+mod program;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use support::agent::Agent;
-use support::program::Program;
-use support::scrape::Scrape;
+use evictscope_testkit::{agent::Agent, scrape::Scrape};
+use program::Program;
 
 /// Compilers, forms, levels and flags; each combination is one variant.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
@@ -86,7 +85,7 @@ impl Variant {
     /// Compiles it; `None` where the compiler is not there.
     fn compile(&self, directory: &Path, index: usize) -> anyhow::Result<Option<PathBuf>> {
         let program = directory.join(format!("evict-{index}"));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
         let compiled = Command::new(self.compiler)
             .args([self.level, &format!("-DFORM={}", self.form.1), "-o"])
             .args([&program, &source])

@@ -2,17 +2,17 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
-
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use nix::sys::signal::Signal;
-use support::agent::{Agent, evictscope};
-use support::redis::{Redis, copy_to};
-use support::within;
+use evictscope_testkit::{
+    agent::{Agent, evictscope},
+    redis::{self, Redis, copy_to},
+    wait::within,
+};
+use rustix::process::Signal;
 
 /// The bytes of the running server's code at the sites of its plan, and those of its file.
 fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
@@ -20,12 +20,12 @@ fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         .args(["inspect", "--json", &redis.pid().to_string()])
         .output()?;
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let sites = &plan["sites"];
-    let done = sites["done"].as_array().context("no done sites")?;
+    let function = &plan["functions"][0];
+    let exits = function["exits"].as_array().context("no exits")?;
     let exe = std::fs::File::open(format!("/proc/{}/exe", redis.pid()))?;
     let memory = std::fs::File::open(format!("/proc/{}/mem", redis.pid()))?;
     let (mut running, mut original) = (Vec::new(), Vec::new());
-    for site in done.iter().chain([&sites["goal"]]) {
+    for site in exits.iter().chain([&function["inner"]]) {
         let offset = site["file_offset"].as_u64().context("no file offset")?;
         let mapping = procfs::process::Process::new(redis.pid().try_into()?)?
             .maps()?
@@ -47,7 +47,7 @@ fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> anyhow::Result<()> {
-    let mut first = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
+    let first = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
     let second = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
     let agent = Agent::start(&["--probe-mode", "every-call"])?;
     for redis in [&first, &second] {
@@ -76,14 +76,10 @@ fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> any
         );
     }
 
-    let mut load = first
-        .benchmark(&["-t", "set", "-r", "10000000", "-n", "100000000"])
-        .spawn()?;
+    let load = first.load(&["-t", "set", "-r", "10000000", "-n", "100000000"])?;
     std::thread::sleep(Duration::from_millis(500));
     first.kill()?;
-    // It ends with its server; where it does not, it is ended here.
-    let _ = load.kill();
-    load.wait()?;
+    drop(load);
     within(
         Duration::from_secs(3),
         "the killed server's series are gone",
@@ -125,24 +121,26 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
     let name = format!("probed-{}", std::process::id());
     let redis = Redis::start_program(copy_to(directory.path(), &name)?, &[])?;
     let only = format!("^{name}$");
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
-        let mut agent = Agent::start(&["--probe-mode", "every-call", "--process-match", &only])?;
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        let agent = Agent::start(&["--probe-mode", "every-call", "--process-match", &only])?;
         agent.wait_for(&redis.name(), Duration::from_secs(3))?;
         let (attached, original) = code_at_sites(&redis)?;
         ensure!(
             attached.iter().all(|byte| *byte == 0xcc),
             "no breakpoints at the sites: {attached:x?}"
         );
-        let (status, took) = agent.end(signal)?;
-        println!("{signal}: {status} after {took:?}");
-        if signal != Signal::SIGKILL {
-            ensure!(status.success(), "{signal}: {status}");
+        let asked = Instant::now();
+        let status = agent.end(signal)?;
+        let took = asked.elapsed();
+        println!("{signal:?}: {status} after {took:?}");
+        if signal != Signal::KILL {
+            ensure!(status.success(), "{signal:?}: {status}");
         }
-        ensure!(took < Duration::from_secs(2), "{signal}: {took:?}");
+        ensure!(took < Duration::from_secs(2), "{signal:?}: {took:?}");
         let (left, _) = code_at_sites(&redis)?;
         ensure!(
             left == original,
-            "{signal} left probes: {left:x?}, the file has {original:x?}"
+            "{signal:?} left probes: {left:x?}, the file has {original:x?}"
         );
         redis.write_keys(1_000)?;
     }
@@ -162,7 +160,7 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
     let mut program = Command::new("unshare");
     program.args(["--mount", "--propagation", "private", "sh", "-c"]).arg(format!(
         "mount -t tmpfs none {hidden} && cp {} {hidden}/redis-server && exec {hidden}/redis-server \"$@\"",
-        support::redis::executable()?.display()
+        redis::executable()?.display()
     ));
     let hidden = Redis::start_program(
         {

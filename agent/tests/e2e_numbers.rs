@@ -2,15 +2,11 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
-
 use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::ensure;
-use support::agent::Agent;
-use support::redis::Redis;
-use support::within;
+use evictscope_testkit::{agent::Agent, redis::Redis, wait::within};
 
 /// Whether `left` is within 2 % of `right`.
 fn close(left: f64, right: f64) -> bool {
@@ -27,7 +23,7 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
     agent.wait_for(&name, Duration::from_secs(3))?;
     redis.write_keys(50_000)?;
     let clients: Vec<TcpStream> = (0..500)
-        .map(|_| TcpStream::connect(("127.0.0.1", redis.port)))
+        .map(|_| TcpStream::connect(("127.0.0.1", redis.port())))
         .collect::<Result<_, _>>()?;
     std::thread::sleep(Duration::from_secs(3));
 
@@ -133,12 +129,8 @@ fn the_overhead_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     agent.wait_for(&name, Duration::from_secs(3))?;
     redis.write_keys(200_000)?;
     let scrape = agent.settled()?;
-    let buckets = scrape.buckets("evictscope_mem_overhead_bytes", &server)?;
-    let all = scrape.count("evictscope_mem_overhead_bytes", &server)?;
-    let none = buckets
-        .iter()
-        .find(|(bound, _)| *bound == 0.0)
-        .map_or(0.0, |(_, count)| *count);
+    let overheads = scrape.histogram("evictscope_mem_overhead_bytes", &server)?;
+    let (all, none) = (overheads.count(), overheads.count_up_to(0.0));
     ensure!(
         all > 10_000.0 && none < all / 2.0,
         "{none} of {all} calls without overhead"

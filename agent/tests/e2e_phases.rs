@@ -2,55 +2,14 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
-
-use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
-use support::agent::Agent;
-use support::redis::Redis;
-use support::within;
+use evictscope_testkit::{agent::Agent, clock::unix_time, process, redis::Redis, wait::within};
 
-/// So long after the last evicting call a burst is over, seconds (DESIGN section 7).
+/// A burst is over this many seconds after its last evicting call (DESIGN section 7).
 const QUIET: f64 = 1.0;
-
-fn unix_time() -> anyhow::Result<f64> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
-}
-
-/// Seconds since 1970 of a time of the API.
-fn seconds(burst: &Value, field: &str) -> anyhow::Result<f64> {
-    let text = burst[field].as_str().context("no time")?;
-    let time: jiff::Timestamp = text.parse()?;
-    Ok(time.as_millisecond() as f64 / 1e3)
-}
-
-fn bursts(agent: &Agent, server: &str) -> anyhow::Result<Vec<Value>> {
-    let answer: Value =
-        serde_json::from_str(&agent.get(&format!("/api/v1/bursts?server={server}"))?)?;
-    Ok(answer["bursts"].as_array().context("no list")?.clone())
-}
-
-/// A load that ends when it is dropped.
-struct Load(Child);
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn write(redis: &Redis, requests: &str) -> anyhow::Result<Load> {
-    let arguments = [
-        "-t", "set", "-d", "500", "-r", "10000000", "-c", "8", "-n", requests,
-    ];
-    Ok(Load(redis.benchmark(&arguments).spawn()?))
-}
 
 /// What the test sees of the evictions for some time: when `evicted_keys` first and last moved, each
 /// as the two moments it lies between.
@@ -119,7 +78,7 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     let found = Instant::now();
     std::thread::sleep(Duration::from_secs(2));
     ensure!(
-        bursts(&agent, &name)?.is_empty(),
+        agent.bursts(&redis)?.is_empty(),
         "a burst before there was one"
     );
     let phase = |phase| {
@@ -129,7 +88,18 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     ensure!(phase("not_saturated")? == 1.0, "not in not_saturated");
 
     let evicted = redis.info("evicted_keys")?;
-    let load = write(&redis, "100000000")?;
+    let load = redis.load(&[
+        "-t",
+        "set",
+        "-d",
+        "500",
+        "-r",
+        "10000000",
+        "-c",
+        "8",
+        "-n",
+        "100000000",
+    ])?;
     let first = watch(&redis, Duration::from_secs(4))?
         .first
         .context("no evictions")?;
@@ -144,29 +114,28 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     let last = last.last.context("no evictions at the end")?;
     std::thread::sleep(Duration::from_secs(3));
 
-    let found_bursts = bursts(&agent, &name)?;
+    let found_bursts = agent.bursts(&redis)?;
     let [burst] = &found_bursts[..] else {
         anyhow::bail!("not one burst: {found_bursts:?}");
     };
     // The moment itself lies between two of the test's readings; beyond them by 200 ms at most.
-    for (field, (from, to)) in [("start", first), ("end", last)] {
-        let at = seconds(burst, field)?;
+    for (at, (from, to)) in [(burst.start, first), (burst.end, last)] {
         ensure!(
             (from - 0.2..=to + 0.2).contains(&at),
-            "{field} {at}, not in {from} to {to}: {burst}"
+            "{at} is not in {from} to {to}: {burst:?}"
         );
     }
     let evicted = redis.info("evicted_keys")? - evicted;
     ensure!(
-        burst["evicted_keys"].as_f64() == Some(evicted),
-        "{evicted} keys evicted: {burst}"
+        burst.evicted_keys == Some(evicted),
+        "{evicted} keys evicted: {burst:?}"
     );
     let calls = [("server", name.as_str()), ("kind", "evicting")];
     let scrape = agent.scrape()?;
     let calls = scrape.sum("evictscope_eviction_calls_total", &calls)?;
     ensure!(
-        burst["evicting_calls"].as_f64() == Some(calls),
-        "{calls} evicting calls: {burst}"
+        burst.evicting_calls == Some(calls),
+        "{calls} evicting calls: {burst:?}"
     );
     let server = [("server", name.as_str())];
     ensure!(
@@ -175,7 +144,7 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     );
     let saturated = [("server", name.as_str()), ("phase", "saturated")];
     let spent = scrape.sum("evictscope_phase_seconds_total", &saturated)?;
-    let lasted = burst["duration_seconds"].as_f64().context("no duration")?;
+    let lasted = burst.duration_seconds;
     ensure!(
         (spent - lasted).abs() < 0.001,
         "{spent} s in saturated, a burst of {lasted} s"
@@ -200,7 +169,7 @@ fn calm_load(redis: &Redis, stop: &AtomicBool) -> anyhow::Result<()> {
         let options = [
             "-t", "set", "-d", "500", "-r", &keys, "-c", "1", "-n", "200",
         ];
-        redis.benchmark(&options).status()?;
+        process::answer_of(&mut redis.benchmark(&options))?;
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
@@ -245,15 +214,15 @@ fn a_calm_cache_that_always_evicts_is_no_incident() -> anyhow::Result<()> {
     ensure!(
         (least..=most).contains(&entries),
         "entered {entries} times, not {least} to {most}: {:?}",
-        bursts(&agent, &name)?
+        agent.bursts(&redis)?
     );
     let longest = seen.pauses.iter().map(|pause| pause.1);
     println!("longest pause {:.3} s", longest.fold(0.0, f64::max));
     // Until it is quiet, the time since the last evicting call is nobody's yet.
     std::thread::sleep(Duration::from_secs(4));
     check_phase_seconds(&agent, &name, found)?;
-    for burst in bursts(&agent, &name)? {
-        ensure!(burst["kind"] == "plain", "{burst}");
+    for burst in agent.bursts(&redis)? {
+        ensure!(burst.kind == "plain", "{burst:?}");
     }
     let kind = [("server", name.as_str()), ("kind", "self_amplifying")];
     ensure!(

@@ -1,41 +1,28 @@
-//! End to end: the agent under the restrictions of `packaging/evictscope.service`, watching servers of
-//! other users, and what it tells the service manager.
+//! End to end: the agent with the user and the capabilities of `packaging/evictscope.service`, watching
+//! servers of other users, and what it tells the service manager.
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
-
-mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evictscope_sandbox::{Place, Unit, must_be_kept};
+use evictscope_testkit::{agent::Agent, port::free_port, redis::Redis, service, wait::within};
 use nix::sys::ptrace;
-use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use procfs::process::{Process, Task};
-use support::redis::Redis;
-use support::scrape::Scrape;
-use support::{free_port, within};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// The watchdog's period in these tests.
 const WATCHDOG: Duration = Duration::from_secs(2);
 /// The most exposure that `systemd-analyze security` may find, in tenths.
 const MOST_EXPOSURE: &str = "24";
-
-/// What becomes of this executable under the filters of system calls.
-const ENTRY: [&str; 4] = [
-    "--exact",
-    "under_the_filter_of_the_unit",
-    "--include-ignored",
-    "--nocapture",
-];
 
 fn unit() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/evictscope.service")
@@ -49,8 +36,7 @@ struct Manager {
 
 impl Manager {
     fn new() -> anyhow::Result<Self> {
-        // As systemd's, it is below /run: everywhere else is hidden or the agent's own.
-        let directory = tempfile::tempdir_in("/run")?;
+        let directory = tempfile::tempdir()?;
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path)?;
         for path in [directory.path(), &path] {
@@ -82,58 +68,27 @@ impl Manager {
     }
 }
 
-/// An agent under the unit's restrictions, which ends when it is dropped.
+/// An agent with the unit's privileges, and the manager that it reports to.
 struct Service {
-    child: Child,
-    port: u16,
+    agent: Agent,
     manager: Manager,
 }
 
 impl Service {
     fn start() -> anyhow::Result<Self> {
-        let (manager, port) = (Manager::new()?, free_port()?);
-        let listen = format!("--listen=127.0.0.1:{port}");
-        let agent = Place::StandIn(env!("CARGO_BIN_EXE_evictscope").as_ref());
-        let child = evictscope_sandbox::command(&Unit::read(&unit())?, agent, &ENTRY, &[&listen])?
+        let manager = Manager::new()?;
+        let mut run = service::command(env!("CARGO_BIN_EXE_evictscope"));
+        run.arg("run")
             .env("NOTIFY_SOCKET", manager.directory.path().join("notify"))
-            .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
-            .stdout(Stdio::null())
-            .spawn()?;
-        let service = Self {
-            child,
-            port,
-            manager,
-        };
-        service
-            .manager
-            .wait_for("READY=1", Duration::from_secs(20))?;
-        Ok(service)
-    }
-
-    fn get(&self, path: &str) -> anyhow::Result<String> {
-        let url = format!("http://127.0.0.1:{}{path}", self.port);
-        Ok(ureq::get(&url).call()?.body_mut().read_to_string()?)
-    }
-
-    fn scrape(&self) -> anyhow::Result<Scrape> {
-        Scrape::parse(&self.get("/metrics")?)
-    }
-
-    fn pid(&self) -> anyhow::Result<Pid> {
-        Ok(Pid::from_raw(self.child.id().try_into()?))
+            .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
+        let agent = Agent::start_command(run, free_port()?, &[])?;
+        manager.wait_for("READY=1", Duration::from_secs(20))?;
+        Ok(Self { agent, manager })
     }
 
     fn threads(&self) -> anyhow::Result<Vec<Task>> {
-        let process = Process::new(self.child.id().try_into()?)?;
+        let process = Process::new(self.agent.pid().try_into()?)?;
         Ok(process.tasks()?.collect::<Result<_, _>>()?)
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -145,24 +100,21 @@ fn server_of(uid: u32) -> anyhow::Result<Redis> {
 }
 
 #[test]
-#[ignore = "run by the tests below, in processes of their own"]
-fn under_the_filter_of_the_unit() -> anyhow::Result<()> {
-    let arguments = std::env::args().skip_while(|argument| argument != "--");
-    evictscope_sandbox::enter(&Vec::from_iter(arguments.skip(1)))
-}
-
-#[test]
 #[ignore = "needs root and BPF"]
-fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::Result<()> {
+fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow::Result<()> {
     let before = server_of(64_001)?;
     let service = Service::start()?;
     ensure!(
-        service.scrape()?.has_server(&before.name()),
+        service.agent.scrape()?.has_server(&before.name()),
         "ready without its server"
     );
     let later = server_of(64_002)?;
     within(Duration::from_secs(10), "the later server is seen", || {
-        Ok(service.scrape()?.has_server(&later.name()).then_some(()))
+        Ok(service
+            .agent
+            .scrape()?
+            .has_server(&later.name())
+            .then_some(()))
     })?;
     for redis in [&before, &later] {
         redis.write_keys(200_000)?;
@@ -171,14 +123,15 @@ fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::R
         let name = redis.name();
         let server = [("server", name.as_str())];
         within(Duration::from_secs(10), "all evictions are counted", || {
-            let scrape = service.scrape()?;
+            let scrape = service.agent.scrape()?;
             let counted = scrape.sum("evictscope_evicted_keys_total", &server)?;
             let calls = scrape.sum("evictscope_mem_tofree_bytes_count", &server)?;
             Ok((counted == evicted && calls > 0.0).then_some(()))
         })?;
     }
 
-    must_be_kept(service.child.id(), &Unit::read(&unit())?, 64_999, 64_999)?;
+    let pid = service.agent.pid();
+    service::must_have_these_privileges(pid, service::NOBODY, service::NOBODY)?;
     let threads = service.threads()?;
     ensure!(
         threads
@@ -201,7 +154,7 @@ fn it_watches_servers_of_other_users_with_what_the_unit_leaves_it() -> anyhow::R
 #[ignore = "needs root and BPF"]
 fn it_says_when_it_is_ready_when_it_lives_and_when_it_ends() -> anyhow::Result<()> {
     let _server = server_of(64_001)?;
-    let mut service = Service::start()?;
+    let service = Service::start()?;
     let signs = |time| {
         let heard = service.manager.hear(time);
         heard.iter().filter(|line| *line == "WATCHDOG=1").count()
@@ -224,16 +177,15 @@ fn it_says_when_it_is_ready_when_it_lives_and_when_it_ends() -> anyhow::Result<(
     // One may be on its way.
     signs(WATCHDOG / 2);
     let hung = signs(2 * WATCHDOG);
-    service.get("/-/healthy")?;
+    service.agent.get("/-/healthy")?;
     ptrace::detach(watcher, None)?;
     ensure!(hung == 0, "{hung} signs of life though the watcher hangs");
     service.manager.wait_for("WATCHDOG=1", WATCHDOG)?;
 
-    kill(service.pid()?, Signal::SIGTERM)?;
+    let status = service.agent.end(Signal::TERM)?;
     service
         .manager
         .wait_for("STOPPING=1", Duration::from_secs(1))?;
-    let status = service.child.wait()?;
     ensure!(status.success(), "{status}");
     Ok(())
 }

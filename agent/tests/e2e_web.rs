@@ -2,19 +2,15 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
-
-use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use evictscope_testkit::{agent::evictscope, owned::Owned, port::free_port, wait::within};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
-use support::agent::evictscope;
-use support::{free_port, within};
 use tempfile::TempDir;
 
 /// How long a change may take to be in force.
@@ -57,9 +53,9 @@ impl Authority {
     }
 }
 
-/// An agent with a web configuration; ends when it is dropped.
+/// An agent with a web configuration.
 struct Agent {
-    child: Child,
+    process: Owned,
     port: u16,
     directory: TempDir,
 }
@@ -69,37 +65,24 @@ impl Agent {
     fn start(prepare: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<Self> {
         let (directory, port) = (tempfile::tempdir()?, free_port()?);
         prepare(directory.path())?;
-        let log = File::create(directory.path().join("log"))?;
-        let child = evictscope()
-            .args([
-                "run",
-                "--listen",
-                &format!("127.0.0.1:{port}"),
-                "--web-config",
-            ])
-            .arg(directory.path().join("web.yml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()?;
-        let mut agent = Self {
-            child,
+        let listen = format!("127.0.0.1:{port}");
+        let process = Owned::start(
+            evictscope()
+                .args(["run", "--listen", &listen, "--web-config"])
+                .arg(directory.path().join("web.yml")),
+        )?;
+        process.until(Duration::from_secs(10), "the agent serves", || {
+            Ok(process.log()?.contains("serving http").then_some(()))
+        })?;
+        Ok(Self {
+            process,
             port,
             directory,
-        };
-        within(Duration::from_secs(10), "the agent serves", || {
-            let ended = agent.child.try_wait()?;
-            ensure!(ended.is_none(), "evictscope ended: {}", agent.log()?);
-            Ok(agent.log()?.contains("serving http").then_some(()))
-        })?;
-        Ok(agent)
+        })
     }
 
     fn write(&self, text: &str) -> anyhow::Result<()> {
         Ok(std::fs::write(self.directory.path().join("web.yml"), text)?)
-    }
-
-    fn log(&self) -> anyhow::Result<String> {
-        Ok(std::fs::read_to_string(self.directory.path().join("log"))?)
     }
 
     /// The status that curl gets for /metrics; 0 where there is no answer.
@@ -128,14 +111,6 @@ impl Agent {
             Ok((self.status(scheme, options)? == status).then_some(()))
         })?;
         Ok(())
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -221,13 +196,11 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
     // A file that is wrong changes nothing, and its reason is said once.
     agent.write(&format!("{TLS}basic_auth_users:\n  alice: secret\n"))?;
     within(NOTICED, "the wrong file is noticed", || {
-        Ok(agent
-            .log()?
-            .contains("alice: not a bcrypt hash")
-            .then_some(()))
+        let log = agent.process.log()?;
+        Ok(log.contains("alice: not a bcrypt hash").then_some(()))
     })?;
     std::thread::sleep(NOTICED);
-    let log = agent.log()?;
+    let log = agent.process.log()?;
     ensure!(log.matches("stays in force").count() == 1, "{log}");
     ensure!(agent.status("https", &alice)? == 200);
     ensure!(agent.status("https", &trusting)? == 401);

@@ -6,16 +6,15 @@
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
-mod support;
+mod program;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use support::agent::Agent;
-use support::program::Program;
-use support::within;
+use evictscope_testkit::{agent::Agent, wait::within};
+use program::Program;
 
 /// Series that rest on the plan.
 const RESTING_ON_THE_PLAN: [&str; 8] = [
@@ -32,7 +31,7 @@ const RESTING_ON_THE_PLAN: [&str; 8] = [
 /// Compiles the program so that it breaks an invariant, or none.
 fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result<PathBuf> {
     let program = directory.join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
     let status = Command::new("gcc")
         .args(["-O2", "-rdynamic", "-DFORM=__attribute__((noinline))"])
         .args(breaks.map(|breaks| format!("-D{breaks}")))
@@ -56,14 +55,13 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let mut broken = Program::start(&compile(directory.path(), "evict-1", Some(breaks))?)?;
     let mut sound = Program::start(&compile(directory.path(), "evict-2", None)?)?;
-    let log = directory.path().join("log");
     let options = [
         "--process-match",
         "^evict-[12]$",
         "--probe-mode",
         "every-call",
     ];
-    let agent = Agent::start_logging(&options, std::fs::File::create(&log)?)?;
+    let agent = Agent::start(&options)?;
     let (name, sound_name) = (broken.server(), sound.server());
     let server = [("server", name.as_str())];
     let of_sound = [("server", sound_name.as_str())];
@@ -123,7 +121,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     );
 
     // The log says so once, with all that is needed for a report.
-    let said = std::fs::read_to_string(&log)?;
+    let said = agent.log()?;
     let lines: Vec<&str> = said
         .lines()
         .filter(|line| line.contains("withdrawn"))

@@ -1,13 +1,11 @@
-//! `cargo xtask build`: set up, then `cargo build --release`.
+//! `cargo xtask build`: sets up, then runs `cargo build --release`.
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::workspace;
 
-use crate::{
-    setup::{self, Voice},
-    workspace,
-};
+use crate::setup::{self, Voice};
 
-/// Sets up what is missing and builds the release binary, with cargo's own progress on the terminal.
+/// Installs what is missing and builds the release binary, with cargo's own progress on the terminal.
 pub fn run() -> Result<()> {
     setup::run(Voice::Quiet)?;
     let status = workspace::cargo()

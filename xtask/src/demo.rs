@@ -1,21 +1,23 @@
 //! `cargo xtask demo`: one eviction burst on a throw-away redis-server, and what evictscope sees of it.
 //!
-//! The lab makes the cycle happen and tells what it saw itself; every other number shown comes from
-//! the agent. Everything started here ends with it.
+//! The lab makes the cycle happen and prints its own record. Every other number comes from the agent. All that is
+//! started here ends with the demo.
 
 use std::{fmt::Write as _, time::Duration};
 
 use anyhow::{Result, ensure};
-use indicatif::{BinaryBytes, HumanCount};
-
-use crate::{
+use evictscope_lab::one_cycle;
+use evictscope_testkit::{
     agent::Program,
-    build,
+    burst::Burst,
     histogram::Histogram,
-    lab, process,
-    scrape::{Burst, Reading},
+    process,
+    scrape::Scrape,
+    text::{bytes, count, seconds},
     workspace,
 };
+
+use crate::build;
 
 /// Runs the demo.
 pub fn run() -> Result<()> {
@@ -27,14 +29,14 @@ pub fn run() -> Result<()> {
     build::run()?;
     let agent = Program::Built(workspace::agent_binary()?);
 
-    // Only from here on, so that Ctrl-C ends a set-up or a build at once.
+    // Until here, Ctrl-C ends the set-up or the build at once.
     let interrupted = process::catch_ctrl_c()?;
 
     println!(
         "A throw-away redis-server is filled almost to its maxmemory, and asked for 45 % of what it can\n\
-         answer. In some 20 s it is full: watch what happens then. All in all this takes a minute.\n"
+         answer. In some 20 s it is full: watch what happens then. This takes a minute in all.\n"
     );
-    let finished = lab::one_cycle(agent, &interrupted)?;
+    let finished = one_cycle(agent, &interrupted)?;
     match finished.testimony {
         Some(testimony) => {
             let loaded = Duration::from_secs_f64(finished.outcome.seconds);
@@ -50,14 +52,14 @@ pub fn run() -> Result<()> {
 const CALLS: &str = "evictscope_eviction_calls_total";
 const DURATION: &str = "evictscope_eviction_call_duration_seconds";
 
-/// The bursts, a line each.
+/// Returns a table of the bursts.
 fn bursts(bursts: &[Burst]) -> String {
     let mut text =
         "Bursts, from /api/v1/bursts:\n  duration  reclaimed   client buffers at their peak  \
          throughput  kind\n"
             .to_owned();
     for burst in bursts {
-        let amount = |value: Option<u64>| value.map_or_else(unknown, |value| bytes(value as f64));
+        let amount = |value: Option<u64>| value.map_or_else(unknown, bytes);
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
@@ -78,8 +80,13 @@ fn bursts(bursts: &[Burst]) -> String {
     text
 }
 
-/// What happened from beginning to end.
-fn summary(reading: &Reading, loaded: Duration) -> String {
+/// Returns what happened from beginning to end.
+fn summary(reading: &Scrape, loaded: Duration) -> String {
+    let histogram = |name: &str, labels: &[_]| reading.histogram(name, labels).unwrap_or_default();
+    let sum = |name: &str, text: fn(f64) -> String| {
+        let sum = reading.sum(name, &[]);
+        sum.map_or_else(|_| unknown(), text)
+    };
     let mut text = String::new();
     let mut add = |label: &str, value: String| {
         // Writing to a string cannot fail.
@@ -88,29 +95,26 @@ fn summary(reading: &Reading, loaded: Duration) -> String {
     for (label, kind) in [("evicting calls", "evicting"), ("no-op calls", "noop")] {
         let calls = reading.sum(CALLS, &[("kind", kind)]);
         let value = match calls {
-            Some(calls) if calls > 0.0 => count(calls),
+            Ok(calls) if calls > 0.0 => count(calls),
             _ if kind == "noop" => "not counted in this probe mode".to_owned(),
             _ => "none".to_owned(),
         };
         add(label, value);
-        let duration = reading.histogram(DURATION, &[("kind", kind)]);
+        let duration = histogram(DURATION, &[("kind", kind)]);
         if duration.count() > 0.0 {
             add("  duration", percentiles(&duration, duration_text));
         }
     }
-    let goal = reading.histogram("evictscope_mem_tofree_bytes", &[]);
-    add("mem_tofree", percentiles(&goal, bytes));
-    let buffers = reading.histogram("evictscope_client_buffers_sample_bytes", &[]);
-    let peak = reading
-        .sum("evictscope_client_buffers_peak_bytes", &[])
-        .map_or_else(unknown, bytes);
+    let goal = histogram("evictscope_mem_tofree_bytes", &[]);
+    add("mem_tofree", percentiles(&goal, size));
+    let buffers = histogram("evictscope_client_buffers_sample_bytes", &[]);
+    let peak = sum("evictscope_client_buffers_peak_bytes", size);
     add(
         "client buffers",
-        format!("{}, peak {peak}", percentiles(&buffers, bytes)),
+        format!("{}, peak {peak}", percentiles(&buffers, size)),
     );
-    let evicted = reading.sum("evictscope_evicted_keys_total", &[]);
-    add("evicted keys", evicted.map_or_else(unknown, count));
-    add("under load for", process::seconds(loaded));
+    add("evicted keys", sum("evictscope_evicted_keys_total", count));
+    add("under load for", seconds(loaded));
     let mut label = "probe hits";
     for (probe, hits) in reading.by_label("evictscope_probe_hits_total", "probe") {
         let rate = count(hits / loaded.as_secs_f64());
@@ -120,10 +124,9 @@ fn summary(reading: &Reading, loaded: Duration) -> String {
     for (phase, seconds) in reading.by_label("evictscope_phase_seconds_total", "phase") {
         add(&format!("in phase {phase}"), format!("{seconds:.1} s"));
     }
-    let cost = reading.sum("evictscope_overhead_ratio", &[]);
     add(
         "probes cost, last interval",
-        cost.map_or_else(unknown, percent),
+        sum("evictscope_overhead_ratio", percent),
     );
     format!("Summary, from /metrics alone:\n{}", text)
 }
@@ -145,16 +148,12 @@ fn unknown() -> String {
     "-".to_owned()
 }
 
-fn count(value: f64) -> String {
-    HumanCount(value.round().max(0.0) as u64).to_string()
-}
-
 fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
-fn bytes(value: f64) -> String {
-    BinaryBytes(value.round().max(0.0) as u64).to_string()
+fn size(value: f64) -> String {
+    bytes(value.round().max(0.0) as u64)
 }
 
 fn duration_text(seconds: f64) -> String {

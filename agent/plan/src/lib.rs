@@ -27,8 +27,10 @@ mod traced;
 #[cfg(test)]
 mod tests;
 
+pub use elf::address::{FileAddress, FileOffset, ProcessAddress};
 pub use elf::debug_link::DebugFileNames;
 pub use elf::image::Image;
+pub use flow::execution::Execution;
 pub use flow::recipe::{Operand, Recipe, Term};
 pub use item::{Description, FunctionKind, Item, Member, Method, variable_name};
 pub use members::{Counters, MemberPlan};
@@ -37,7 +39,8 @@ pub use plan::{
 };
 pub use planner::{plan, plan_functions};
 pub use reason::Reason;
+pub use traced::TRACED;
 pub use traced::analysis::Analysis;
 pub use traced::eviction::EVICTION_CALL;
 pub use traced::exits::Calls;
-pub use traced::{TRACED, Traced};
+pub use traced::function::Traced;

@@ -3,6 +3,7 @@
 use evictscope_abi::Variable;
 use serde::{Serialize, Serializer};
 
+use crate::elf::address::{FileAddress, FileOffset};
 use crate::flow::recipe::{Operand, Recipe};
 use crate::item::{Description, FunctionKind, Item, Member, Method, variable_name};
 use crate::members::MemberPlan;
@@ -34,7 +35,7 @@ pub struct Identity {
     /// Virtual address of the executable's first instruction (`e_entry`), which tells where a
     /// process has it loaded.
     #[serde(skip)]
-    pub entry_point: u64,
+    pub entry_point: FileAddress,
 }
 
 impl ProbePlan {
@@ -69,7 +70,7 @@ pub struct TracedFunction {
     /// Its name in Redis's source.
     pub name: &'static str,
     /// Virtual address, as in the ELF file.
-    pub address: u64,
+    pub address: FileAddress,
     /// Passed by every call; the entry probe and the return probe are here.
     pub entry: Option<Site>,
     /// Passed once by each call that goes past the early returns.
@@ -121,9 +122,9 @@ impl TracedFunction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Site {
     /// Virtual address, as in the ELF file.
-    pub address: u64,
+    pub address: FileAddress,
     /// Offset in the file, which is what the kernel wants.
-    pub file_offset: u64,
+    pub file_offset: FileOffset,
     /// The instruction, in AT&T syntax, as `objdump` prints it.
     pub instruction: String,
     /// Whether the kernel emulates the instruction (else it single-steps it, at ten times the cost).

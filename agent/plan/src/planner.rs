@@ -1,14 +1,16 @@
 //! From an executable to its plan: the steps in their order, joined.
 
 use crate::dwarf::DebugInfo;
-use crate::elf::image::{Image, ImageError};
+use crate::elf::error::ElfError;
+use crate::elf::image::Image;
 use crate::item::{FunctionKind, Item, Member};
 use crate::members::{self, ConfigTable, Members};
 use crate::names::{self, Texts};
 use crate::plan::{Identity, NotFound, ProbePlan};
 use crate::reason::Reason;
+use crate::traced::TRACED;
 use crate::traced::analysis::Analysis;
-use crate::traced::{TRACED, Traced};
+use crate::traced::function::Traced;
 
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
 /// information in it, or else in the file whose whole content is `debug`: the one that belongs to
@@ -19,7 +21,7 @@ use crate::traced::{TRACED, Traced};
 /// # Errors
 ///
 /// Where `data` is not an x86-64 ELF executable.
-pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ImageError> {
+pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ElfError> {
     plan_functions(data, debug, &TRACED)
 }
 
@@ -32,7 +34,7 @@ pub fn plan_functions(
     data: &[u8],
     debug: Option<&[u8]>,
     traced: &[Traced],
-) -> Result<ProbePlan, ImageError> {
+) -> Result<ProbePlan, ElfError> {
     let mut image = Image::parse(data)?;
     if let Some(debug) = debug {
         image.add_symbols_of(debug)?;

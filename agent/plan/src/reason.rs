@@ -1,7 +1,8 @@
 //! Why something was not found.
 
-use crate::code::graph::CodeError;
+use crate::code::decode::CodeError;
 use crate::dwarf::DwarfError;
+use crate::elf::address::FileAddress;
 use crate::flow::cut::CutError;
 use crate::members::MemberError;
 
@@ -46,7 +47,7 @@ pub enum Reason {
     )]
     Disagreement {
         /// Address of the instruction.
-        address: u64,
+        address: FileAddress,
         /// Where the quantity is by the debug information.
         location: String,
         /// What is there by the data flow.
@@ -71,7 +72,7 @@ pub enum FunctionError {
         /// Its name.
         name: &'static str,
         /// Its address.
-        address: u64,
+        address: FileAddress,
         /// The text that it should mention.
         text: &'static str,
     },
@@ -99,7 +100,7 @@ pub enum FunctionError {
         /// Its name.
         name: &'static str,
         /// Its address.
-        address: u64,
+        address: FileAddress,
         /// Why the other one is not known.
         why: Box<Self>,
     },
@@ -111,11 +112,11 @@ pub enum FunctionError {
         /// Its name.
         name: &'static str,
         /// Its address by the symbol.
-        address: u64,
+        address: FileAddress,
         /// The text.
         text: &'static str,
         /// Its address by the text.
-        mentioned: u64,
+        mentioned: FileAddress,
     },
     /// Debug information has it elsewhere.
     #[error(
@@ -125,10 +126,10 @@ pub enum FunctionError {
         /// Its name.
         name: &'static str,
         /// Its address.
-        address: u64,
+        address: FileAddress,
         /// Its name by the debug information.
         dwarf_name: &'static str,
         /// Its address by the debug information.
-        dwarf: u64,
+        dwarf: FileAddress,
     },
 }

@@ -12,14 +12,14 @@ use super::ExportedServer;
 use crate::telemetry::fixture::{UNREAD, empty_snapshot};
 use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
 use evictscope_plan::{
-    EVICTION_CALL, Exit, FunctionKind, Identity, InnerSite, Item, Member, Method, NotFound,
-    Operand, ProbePlan, QuantityPlan, Reason, Recipe, Site, Term, TracedFunction,
+    EVICTION_CALL, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite, Item, Member,
+    Method, NotFound, Operand, ProbePlan, QuantityPlan, Reason, Recipe, Site, Term, TracedFunction,
 };
 
 fn site(address: u64) -> Site {
     Site {
-        address,
-        file_offset: address,
+        address: FileAddress::new(address),
+        file_offset: FileOffset::new(address),
         instruction: "jmp 0x10".to_owned(),
         emulated: true,
     }
@@ -54,12 +54,12 @@ fn plan() -> ProbePlan {
             build_id: Some("ae4d7c97".to_owned()),
             product: Some("redis"),
             version: Some("7.0.15".to_owned()),
-            entry_point: 0x1000,
+            entry_point: FileAddress::new(0x1000),
         },
         functions: vec![TracedFunction {
             kind: EVICTION,
             name: "performEvictions",
-            address: 0x2000,
+            address: FileAddress::new(0x2000),
             entry: Some(site(0x2000)),
             inner: Some(InnerSite {
                 site: site(0x2040),

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 
+use evictscope_plan::{FileAddress, ProcessAddress};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use procfs::ProcError;
@@ -39,22 +40,23 @@ pub enum LoadBiasError {
         /// The process.
         pid: u32,
         /// The entry point in the file.
-        expected: u64,
+        expected: FileAddress,
         /// The entry point in the process.
-        actual: u64,
+        actual: ProcessAddress,
     },
 }
 
 /// What to add to a virtual address of the ELF file to get the address in the process: 0 for an
 /// executable that is not position-independent. `entry` is the file's `e_entry`.
-pub fn load_bias(pid: u32, entry: u64) -> Result<u64, LoadBiasError> {
+pub fn load_bias(pid: u32, entry: FileAddress) -> Result<u64, LoadBiasError> {
     let actual = Process::new(pid.cast_signed())
         .and_then(|process| process.auxv())
         .map_err(|source| LoadBiasError::Auxv { pid, source })?
         .get(&AT_ENTRY)
         .copied()
+        .map(ProcessAddress::new)
         .ok_or(LoadBiasError::NoEntry { pid })?;
-    match actual.checked_sub(entry) {
+    match actual.load_bias(entry) {
         Some(bias) if bias % PAGE == 0 => Ok(bias),
         _ => Err(LoadBiasError::OtherProgram {
             pid,
@@ -72,12 +74,12 @@ pub fn load_bias(pid: u32, entry: u64) -> Result<u64, LoadBiasError> {
 ///
 /// What the kernel says (`EPERM`: run as root; `ESRCH`: the process has ended; `EFAULT`: nothing
 /// is mapped at the first address), and `UnexpectedEof` where nothing is mapped at a later one.
-pub fn read_words(pid: u32, addresses: &[u64]) -> io::Result<Vec<u64>> {
+pub fn read_words(pid: u32, addresses: &[ProcessAddress]) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; addresses.len() * WORD];
     let remote = addresses
         .iter()
         .map(|address| {
-            let base = usize::try_from(*address).map_err(io::Error::other)?;
+            let base = usize::try_from(address.get()).map_err(io::Error::other)?;
             Ok(RemoteIoVec { base, len: WORD })
         })
         .collect::<io::Result<Vec<_>>>()?;
@@ -102,14 +104,15 @@ mod tests {
 
     use object::{File, Object as _};
 
-    use super::{LoadBiasError, load_bias, read_words};
+    use super::{FileAddress, LoadBiasError, ProcessAddress, load_bias, read_words};
 
     static HERE: u64 = 0x1122_3344_5566_7788;
 
     #[test]
     fn words_of_a_process_are_read_in_order() -> std::io::Result<()> {
         let local = Box::new(42_u64);
-        let addresses = [&raw const HERE as u64, &raw const *local as u64];
+        let addresses = [&raw const HERE, &raw const *local];
+        let addresses = addresses.map(|word| ProcessAddress::new(word as u64));
         assert_eq!(read_words(std::process::id(), &addresses)?, [HERE, 42]);
         assert!(read_words(std::process::id(), &[])?.is_empty());
         Ok(())
@@ -117,10 +120,11 @@ mod tests {
 
     #[test]
     fn an_address_that_is_not_mapped_is_an_error() {
-        let here = &raw const HERE as u64;
-        let first = read_words(std::process::id(), &[8, here]);
+        let here = ProcessAddress::new(&raw const HERE as u64);
+        let nowhere = ProcessAddress::new(8);
+        let first = read_words(std::process::id(), &[nowhere, here]);
         assert!(first.is_err(), "{first:?}");
-        let later = read_words(std::process::id(), &[here, 8]);
+        let later = read_words(std::process::id(), &[here, nowhere]);
         assert_eq!(
             later.map_err(|error| error.kind()),
             Err(ErrorKind::UnexpectedEof)
@@ -131,20 +135,17 @@ mod tests {
     fn the_load_bias_leads_from_the_file_to_the_process() -> anyhow::Result<()> {
         let bytes = std::fs::read("/proc/self/exe")?;
         let pid = std::process::id();
-        let entry = File::parse(&*bytes)?.entry();
+        let entry = FileAddress::new(File::parse(&*bytes)?.entry());
         let bias = load_bias(pid, entry)?;
         let maps = procfs::process::Process::myself()?.maps()?;
+        let begins = entry.at(bias).get();
         let mapped = maps.iter().any(|map| {
-            (map.address.0..map.address.1).contains(&(entry + bias))
+            (map.address.0..map.address.1).contains(&begins)
                 && map.perms.contains(procfs::process::MMPermissions::EXECUTE)
         });
-        assert!(
-            mapped,
-            "{:#x} is not in an executable mapping",
-            entry + bias
-        );
+        assert!(mapped, "{begins:#x} is not in an executable mapping");
 
-        let other = load_bias(pid, entry + 1);
+        let other = load_bias(pid, entry.wrapping_add(1));
         assert!(
             matches!(other, Err(LoadBiasError::OtherProgram { .. })),
             "{other:?}"

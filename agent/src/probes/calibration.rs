@@ -12,7 +12,7 @@ use evictscope_abi::{
     AllocatorCounters, Cookie, EVICTION, Member, Probe, Recipe, ServerConfig, Term, TermKind,
     Variable,
 };
-use evictscope_plan::{EVICTION_CALL, Image};
+use evictscope_plan::{EVICTION_CALL, FileOffset, Image, ProcessAddress};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::attach::Probes;
@@ -93,7 +93,11 @@ impl Probes {
     /// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction
     /// call attached at these file offsets, which must have taken them for those of the process that
     /// they are to watch.
-    fn cost(&mut self, probes: &[(Probe, u64)], functions: &[Function]) -> Result<f64, ProbeError> {
+    fn cost(
+        &mut self,
+        probes: &[(Probe, FileOffset)],
+        functions: &[Function],
+    ) -> Result<f64, ProbeError> {
         let config = calibration_config(std::process::id());
         let attachment = self.attach_to_self(config, probes)?;
         let cost = time(functions);
@@ -110,7 +114,7 @@ impl Probes {
     fn attach_to_self(
         &mut self,
         config: ServerConfig,
-        probes: &[(Probe, u64)],
+        probes: &[(Probe, FileOffset)],
     ) -> Result<Attachment, ProbeError> {
         let mut attachment = self.empty(config.tgid)?;
         let attached = self.fill_own(&mut attachment, config, probes);
@@ -127,7 +131,7 @@ impl Probes {
         &mut self,
         attachment: &mut Attachment,
         config: ServerConfig,
-        probes: &[(Probe, u64)],
+        probes: &[(Probe, FileOffset)],
     ) -> Result<(), ProbeError> {
         let target = Target {
             pid: attachment.pid,
@@ -197,18 +201,18 @@ fn calibration_config(pid: u32) -> ServerConfig {
 }
 
 /// Returns where functions are in the agent's own executable.
-fn file_offsets<const N: usize>(functions: [Function; N]) -> Result<[u64; N], ProbeError> {
+fn file_offsets<const N: usize>(functions: [Function; N]) -> Result<[FileOffset; N], ProbeError> {
     let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
     // However large it is: an unoptimised build is larger than what is read of others.
     let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
     let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
     let load_bias =
         memory::load_bias(std::process::id(), own.entry()).map_err(|error| unreadable(&error))?;
-    let mut offsets = [0; N];
+    let mut offsets = [FileOffset::new(0); N];
     for (offset, function) in offsets.iter_mut().zip(functions) {
-        let address = (function as usize as u64).checked_sub(load_bias);
-        *offset = address
-            .and_then(|address| own.file_offset(address))
+        let address = ProcessAddress::new(function as usize as u64);
+        *offset = own
+            .file_offset(address.in_file(load_bias))
             .ok_or(ProbeError::Object("calibration function"))?;
     }
     Ok(offsets)
@@ -242,8 +246,8 @@ fn time(functions: &[Function]) -> f64 {
 mod tests {
     use evictscope_abi::{ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, Probe, Variable};
 
+    use super::{FileOffset, evictscope_calibration_emulated, file_offsets};
     use super::{Function, OVER_LIMIT, Probes, USED_MEMORY, calibration_config, constant};
-    use super::{evictscope_calibration_emulated, file_offsets};
     use crate::telemetry::Snapshot;
 
     /// Calls a function with every probe of the eviction call on it as often, after `change` has
@@ -261,7 +265,7 @@ mod tests {
         let placed = [
             (Probe::Return, begin),
             (Probe::Enter, begin),
-            (Probe::Inner, begin + 1),
+            (Probe::Inner, FileOffset::new(begin.get() + 1)),
         ];
         let attachment = probes.attach_to_self(config, &placed)?;
         for _ in 0..calls {

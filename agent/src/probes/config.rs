@@ -2,7 +2,7 @@
 
 use evictscope_abi as kernel;
 use evictscope_abi::{AllocatorCounters, ServerConfig, TermKind};
-use evictscope_plan::{Counters, EVICTION_CALL, Member, Operand, ProbePlan, Recipe};
+use evictscope_plan::{Counters, EVICTION_CALL, FileAddress, Member, Operand, ProbePlan, Recipe};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
 const MEMBERS: [(kernel::Member, Member, u64); kernel::MEMBERS] = [
@@ -56,8 +56,7 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
     }
     for (kernel, member, distance) in MEMBERS {
         config.members[kernel as usize] = plan.member(member).map_or(0, |planned| {
-            let address = planned.address.wrapping_add(load_bias);
-            address.wrapping_add(distance)
+            planned.address.wrapping_add(distance).at(load_bias).get()
         });
     }
     if let Some(member) = plan.member(Member::UsedMemory) {
@@ -74,7 +73,7 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
     ) else {
         return AllocatorCounters::UNKNOWN;
     };
-    let at = |address: Option<u64>| address.map_or(0, |address| address.wrapping_add(load_bias));
+    let at = |address: Option<FileAddress>| address.map_or(0, |own| own.at(load_bias).get());
     AllocatorCounters {
         address: at(Some(counters.first)),
         stride,
@@ -113,7 +112,7 @@ fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
             TermKind::Absolute,
             0,
             8,
-            address.wrapping_add(load_bias).cast_signed(),
+            address.at(load_bias).get().cast_signed(),
         ),
     };
     kernel::Term {

@@ -9,7 +9,7 @@ use aya::programs::perf_event::{
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{PerfEvent, UProbe};
 use evictscope_abi::{Cookie, Probe, SAMPLE_PERIOD_NS};
-use evictscope_plan::{Description, EVICTION_CALL};
+use evictscope_plan::{Description, EVICTION_CALL, FileOffset};
 
 use super::error::ProbeError;
 use super::target::Target;
@@ -65,13 +65,13 @@ impl Programs {
         function: &Description,
         probe: Probe,
         target: Target<'_>,
-        file_offset: u64,
+        file_offset: FileOffset,
         cookie: Cookie,
     ) -> Result<UProbeLink, ProbeError> {
         let pid = target.pid;
         let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
         let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(file_offset),
+            location: UProbeAttachLocation::AbsoluteOffset(file_offset.get()),
             cookie: Some(cookie.encode()),
         };
         let name = program(function, probe);

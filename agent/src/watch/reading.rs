@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::{AllocatorCounters, MemberValues, ServerConfig};
+use evictscope_plan::ProcessAddress;
 
 use super::clock::{monotonic, unix_time};
 use crate::host::memory;
@@ -54,9 +55,10 @@ pub fn read(
 /// Reads the members from the process; `None` where it has just ended.
 fn read_members(pid: u32, config: &ServerConfig, now: Duration) -> Option<MemberValues> {
     let members = config.members.iter().copied();
-    let addresses: Vec<u64> = members
+    let addresses: Vec<ProcessAddress> = members
         .filter(|address| *address != 0)
         .chain(counter_addresses(&config.used_memory))
+        .map(ProcessAddress::new)
         .collect();
     let words = memory::read_words(pid, &addresses).ok()?;
     let mut words = words.into_iter();

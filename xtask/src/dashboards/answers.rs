@@ -1,18 +1,26 @@
-//! Asking a Prometheus what the dashboards and the rules ask, and demanding data.
+//! Runs the queries of the dashboards and the rules in a Prometheus, and demands data.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 
+use evictscope_testkit::prometheus::{Alert, JOB, Prometheus, Rule, Series};
+
 use super::{
     expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, NOT_FIRING},
-    monitor::{JOB, Prometheus, Series},
+    folders,
     queries::{self, Kind, Query},
-    recording::Answers,
 };
 
-/// Runs every query of every dashboard in a directory for this server: how many there are, and their
-/// answers. All are from `start` (seconds since 1970) on.
+/// Series by the place of the query that they answer.
+pub type Answers = BTreeMap<String, Vec<Series>>;
+
+/// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970)
+/// on. Returns how many queries there are, and their answers.
+///
+/// # Errors
+///
+/// Fails where a query has no data, except for [`EMPTY_QUERIES`], which must have none.
 pub fn of_dashboards(
     prometheus: &Prometheus,
     dashboards: &Path,
@@ -21,10 +29,8 @@ pub fn of_dashboards(
 ) -> Result<(usize, Answers)> {
     let (mut count, mut answers) = (0, Answers::new());
     let mut without = Vec::new();
-    for file in super::files(dashboards)? {
-        let json =
-            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        for query in queries::of_dashboard(&json, server)? {
+    for file in folders::dashboards(dashboards)? {
+        for query in queries::of_dashboard(&folders::read(&file)?, server)? {
             count += 1;
             let (answered, series) = answer(prometheus, &query, start)
                 .with_context(|| format!("the query of {} fails: {}", query.place, query.text))?;
@@ -37,14 +43,14 @@ pub fn of_dashboards(
     }
     ensure!(
         without.is_empty(),
-        "{} of {count} queries have no data, or some where there should be none:\n{}",
+        "{} of {count} queries have no data, or have data where none is expected:\n{}",
         without.len(),
         without.join("\n")
     );
     Ok((count, answers))
 }
 
-/// Whether a query has data, and the series of its answer, if it asks for series.
+/// Returns whether a query has data, and the series of its answer if it asks for series.
 fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<(bool, Vec<Series>)> {
     let series = match &query.kind {
         Kind::Now => prometheus.now(&query.text)?,
@@ -54,7 +60,7 @@ fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<(bool, V
             return Ok((!values.is_empty(), Vec::new()));
         }
     };
-    // With the variables at All, series that every target has come from others, too.
+    // With the variables at All, series such as `up` also come from other jobs.
     let strange = series
         .iter()
         .filter_map(|series| series.labels.get("job"))
@@ -73,8 +79,8 @@ fn has_data(series: &[Series]) -> bool {
         .any(|(_, value)| !value.is_nan())
 }
 
-/// Checks every rule: what it records is there, what it is about is there, and those alerts fire
-/// about this server that must. How many rules there are.
+/// Checks every rule: that it can be evaluated, that the series exist which it records or asks for, and
+/// that an alert fires about this server where it must. Returns how many rules there are.
 pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
     let rules = prometheus.rules()?;
     let alerts = prometheus.alerts()?;
@@ -83,60 +89,52 @@ pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usi
         let name = &rule.name;
         if rule.health != "ok" {
             wrong.push(format!("{name} cannot be evaluated: {}", rule.health));
-            continue;
-        }
-        if rule.kind == "recording" {
+        } else if rule.kind == "recording" {
             if !has_data(&prometheus.since(start, name)?) {
                 wrong.push(format!("{name} records nothing: {}", rule.query));
             }
-            continue;
-        }
-        for selector in queries::selectors(&rule.query) {
-            let is_empty = EMPTY_SELECTORS.iter().any(|(empty, _)| *empty == selector);
-            match has_data(&prometheus.since(start, &selector)?) {
-                true if is_empty => {
-                    wrong.push(format!("what should not be there is: {selector}"));
-                }
-                false if !is_empty => {
-                    wrong.push(format!("{name} is about what is not there: {selector}"));
-                }
-                _ => {}
-            }
-        }
-        let fires = alerts.iter().find(|alert| {
-            alert.labels.get("alertname") == Some(name)
-                && alert
-                    .labels
-                    .get("server")
-                    .is_none_or(|about| about == server)
-                && alert.state == "firing"
-        });
-        if NOT_FIRING.iter().any(|(quiet, _)| quiet == name) {
-            if fires.is_some() {
-                wrong.push(format!("{name} fires"));
-            }
-            continue;
-        }
-        if !FIRING.contains(&name.as_str()) {
-            wrong.push(format!("nobody has said whether {name} must fire"));
-        }
-        match fires {
-            None => wrong.push(format!("{name} does not fire")),
-            Some(alert) => {
-                let description = alert.annotations.get("description");
-                println!("{name}: {}", description.map_or("", |text| text.as_str()));
-                // Prometheus writes errors of a template into its text.
-                if description.is_none_or(|text| text.contains("error")) {
-                    wrong.push(format!("the description of {name} is wrong"));
+        } else {
+            for selector in queries::selectors(&rule.query) {
+                let expected = !EMPTY_SELECTORS.iter().any(|(empty, _)| *empty == selector);
+                let found = has_data(&prometheus.since(start, &selector)?);
+                if found != expected {
+                    wrong.push(format!("{name}: {selector} has data: {found}"));
                 }
             }
+            wrong.extend(
+                fault_of_alert(rule, &alerts, server).map(|fault| format!("{name} {fault}")),
+            );
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(rules.len())
 }
 
-/// The most evicting calls a second (means of a minute) that a server made at any time.
+/// Returns what is wrong with an alert about this server, if something is, and prints its description
+/// if it fires.
+fn fault_of_alert(rule: &Rule, alerts: &[Alert], server: &str) -> Option<&'static str> {
+    let firing = alerts.iter().find(|alert| {
+        let about = alert.labels.get("server");
+        alert.labels.get("alertname") == Some(&rule.name)
+            && about.is_none_or(|about| about == server)
+            && alert.state == "firing"
+    });
+    if NOT_FIRING.iter().any(|(quiet, _)| *quiet == rule.name) {
+        return firing.map(|_| "fires");
+    }
+    if !FIRING.contains(&rule.name.as_str()) {
+        return Some("is not in the lists of alerts that must fire and that must not");
+    }
+    let Some(description) = firing.map(|alert| alert.annotations.get("description")) else {
+        return Some("does not fire");
+    };
+    println!("{}: {}", rule.name, description.map_or("", String::as_str));
+    // Prometheus writes the errors of a template into its text.
+    let sound = description.is_some_and(|text| !text.contains("error"));
+    (!sound).then_some("has a wrong description")
+}
+
+/// Returns the highest rate of evicting calls of a server, in calls a second (means of a minute).
 pub fn most_evictions(prometheus: &Prometheus, server: &str, start: f64) -> Result<f64> {
     let query = format!("server:evictscope_evicting_calls:rate1m{{server=\"{server}\"}}");
     let series = prometheus.since(start, &query)?;
@@ -144,8 +142,7 @@ pub fn most_evictions(prometheus: &Prometheus, server: &str, start: f64) -> Resu
     Ok(values.fold(0.0, |most, (_, value)| value.max(most)))
 }
 
-/// Refuses an alert on bursts, or any that pages, that was pending or firing about a server at any
-/// time.
+/// Fails if an alert on bursts, or any that pages, was ever pending or firing about a server.
 pub fn must_have_been_calm(prometheus: &Prometheus, server: &str, start: f64) -> Result<()> {
     let query = format!("ALERTS{{server=\"{server}\"}}");
     for alert in prometheus.since(start, &query)? {

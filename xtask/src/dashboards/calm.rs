@@ -1,4 +1,4 @@
-//! A cache that lives at its limit, and evicts as much as is written, calmly.
+//! A cache at its limit that evicts calmly: as many keys as are written.
 
 use std::{
     sync::{
@@ -10,31 +10,31 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow};
-
-use crate::{lab::Client, redis::Server};
+use evictscope_lab::Client;
+use evictscope_testkit::redis::Redis;
 
 /// Its limit.
 const MAXMEMORY: &str = "16mb";
-/// New keys that fill it.
+/// The number of new keys that fill it.
 const FILLING: u64 = 20_000;
-/// New keys a second from then on, each of which takes the place of another: a few percent of a core.
+/// New keys a second from then on, each in place of another: a few percent of a core.
 const RATE: f64 = 500.0;
-/// Bytes of each.
+/// The bytes of each value.
 const VALUE: usize = 1000;
-/// How often those that are due are written.
+/// How often the keys that are due are written.
 const PACE: Duration = Duration::from_millis(5);
 
-/// The server, and its one client; both end when it is dropped.
+/// The server and its one client. Both end when this is dropped.
 pub struct Calm {
     // Before the server, because fields are dropped in this order.
     writer: Writer,
-    server: Server,
+    server: Redis,
 }
 
 impl Calm {
     /// Starts and fills it.
     pub fn start() -> Result<Self> {
-        let server = Server::start_with(MAXMEMORY, &[])?;
+        let server = Redis::start(&["--maxmemory", MAXMEMORY])?;
         let mut client = Client::connect(server.port())?;
         let value = "x".repeat(VALUE);
         let mut written = 0;
@@ -66,12 +66,12 @@ impl Calm {
         })
     }
 
-    /// Its name in the metrics.
+    /// Returns its name in the metrics.
     pub fn server(&self) -> String {
-        self.server.port().to_string()
+        self.server.name()
     }
 
-    /// Ends the client: whether it could write all the time.
+    /// Ends the client, and fails where it could not write all the time.
     pub fn end(&mut self) -> Result<()> {
         self.writer.end()
     }
@@ -94,7 +94,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Asked for by `end`, where anyone wants to know.
+        // A caller who wants the result calls `end`.
         let _ = self.end();
     }
 }

@@ -1,7 +1,7 @@
-//! Go, to build the generator of the dashboards and Grafana's linter.
+//! Go, which builds the generator of the dashboards and Grafana's linter.
 //!
-//! The linter wants a newer Go than Debian's package. Go 1.21 and later get it by themselves, as a
-//! module from the module proxy; for an older one this does the same.
+//! The linter needs a newer Go than Debian's package. Go 1.21 and later get it by themselves, as a
+//! module from the module proxy. This does the same for an older one.
 
 use std::{
     fs,
@@ -11,14 +11,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use evictscope_testkit::process;
 use serde::Deserialize;
 
-use crate::process;
-
-/// The first Go that gets the Go that a module wants.
+/// The first Go that gets the version that a module needs.
 const GETS_NEWER: (u32, u32) = (1, 21);
 
-/// What `dashboards/linter/go.mod` wants, as a module.
+/// The version that `dashboards/linter/go.mod` needs, as a module.
 const TOOLCHAIN: &str = "golang.org/toolchain@v0.0.1-go1.26.3.linux-amd64";
 
 /// A Go that is new enough.
@@ -31,7 +30,7 @@ struct Downloaded {
 }
 
 impl Go {
-    /// The one on `PATH`, or a newer one that it gets.
+    /// Finds the one on `PATH`, or lets it get a newer one.
     pub fn find() -> Result<Self> {
         let version = process::answer_of(Command::new("go").args(["env", "GOVERSION"]))
             .context("there is no Go: `cargo xtask setup` installs it")?;
@@ -54,7 +53,7 @@ impl Go {
         command
             .current_dir(module)
             .env("GOTOOLCHAIN", "auto")
-            // Whatever else is set: versions and digests are those of go.mod and go.sum.
+            // Whatever the environment says, versions and digests are those of go.mod and go.sum.
             .env("GOFLAGS", "-mod=readonly -buildvcs=false")
             .env("GOWORK", "off")
             .args(["build", "-o"])
@@ -64,7 +63,7 @@ impl Go {
     }
 }
 
-/// Whether this answer of `go env GOVERSION` is of a Go that gets newer ones. Before 1.16 it is empty.
+/// Returns whether a Go gets newer ones, by its answer to `go env GOVERSION`. Before 1.16 it is empty.
 fn newer(version: &str) -> bool {
     let numbers = version.trim().strip_prefix("go").unwrap_or_default();
     let mut parts = numbers.split('.').map(str::parse::<u32>);
@@ -97,7 +96,7 @@ mod tests {
     use super::newer;
 
     #[test]
-    fn a_go_that_gets_newer_ones_is_known() {
+    fn a_go_that_gets_newer_ones_is_recognised() {
         assert!(newer("go1.26.8\n"));
         assert!(newer("go1.21.0"));
         assert!(!newer("go1.19.8"));

@@ -1,64 +1,56 @@
-//! The dashboards and the rules beside real servers: a Prometheus scrapes the agent that watches the
-//! lab's `burst`, and meanwhile a server that evicts calmly, and one that only grows.
+//! Proves the dashboards and the rules on real servers: a Prometheus scrapes the agent while it watches
+//! the lab's `burst`, a server that evicts calmly, and one that only grows.
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
-
-use super::{
-    answers,
-    calm::Calm,
-    expected::FIRING,
-    monitor::{Prometheus, SCRAPE_INTERVAL, unix_time},
-    recording::Recording,
-    rules,
-};
-use crate::{
+use evictscope_lab::{Onlooker, cycles_before};
+use evictscope_testkit::{
     agent::Program,
-    installed::Installed,
-    lab::{self, Onlooker},
-    owned::Owned,
+    clock::unix_time,
     process,
-    redis::Server,
+    prometheus::{Prometheus, SCRAPE_INTERVAL},
+    redis::Redis,
+    service::Installed,
     workspace,
 };
 
-/// How many bursts fire all of [`FIRING`].
+use super::{answers, calm::Calm, expected::FIRING, folders, growing::Growing, recording, rules};
+
+/// The number of bursts after which all of [`FIRING`] fire.
 const BURSTS: usize = 2;
 
-/// How long after the last low of memory the agent says that the reclaim is over.
+/// Seconds from the last low of memory until the agent says that the reclaim is over.
 const RECLAIM_IS_OVER: f64 = 2.0;
 
-/// How long after the end of the last burst all alerts may take to fire: as [`alert_delay`], and the
-/// lab and the agent have agreed before that it is over.
+/// How long all alerts may take to fire, once the lab and the agent have agreed that the last burst is
+/// over.
 const ALERTS_FIRE: Duration = Duration::from_secs(10);
 
-/// Evicting calls a second of the server that evicts calmly, at least (mean of a minute).
+/// The least rate of the server that evicts calmly, in evicting calls a second (mean of a minute).
 const CALM_EVICTIONS: f64 = 100.0;
 
-/// How often it is looked whether something has happened.
+/// The time between two looks at the alerts.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What is proved together.
+/// An agent, dashboards and rules that are proved together.
 pub struct Subject {
-    /// The agent.
     agent: Program,
-    /// The directory of the dashboards.
+    /// The folder of the dashboards.
     dashboards: PathBuf,
-    /// The directory of the rules.
+    /// The folder of the rules.
     rules: PathBuf,
 }
 
 impl Subject {
-    /// What the sources are now, and the release build.
+    /// Returns the release build, and the dashboards and rules in the sources.
     pub fn built() -> Result<Self> {
-        let dashboards = super::directory();
+        let dashboards = folders::sources();
         Ok(Self {
             agent: Program::Built(workspace::agent_binary()?),
             rules: dashboards.join("rules"),
@@ -66,7 +58,7 @@ impl Subject {
         })
     }
 
-    /// What an operator has.
+    /// Returns what an operator has installed.
     pub fn installed(installed: &Installed) -> Self {
         Self {
             agent: Program::Installed(installed.clone()),
@@ -76,9 +68,9 @@ impl Subject {
     }
 }
 
-/// Proves them, and on the way that the agent and the record of the lab agree.
+/// Proves them, and that the agent and the record of the lab agree.
 ///
-/// To be called in a process of its own: it pins itself to a core, and takes over Ctrl-C.
+/// Call it in a process of its own: it pins itself to a core and takes over Ctrl-C.
 pub fn run(subject: Subject) -> Result<()> {
     let interrupted = process::catch_ctrl_c()?;
     let agent = subject.agent.clone();
@@ -86,12 +78,12 @@ pub fn run(subject: Subject) -> Result<()> {
         subject,
         stage: None,
     };
-    lab::cycles_before(&mut proof, agent, BURSTS, &interrupted)
+    cycles_before(&mut proof, agent, BURSTS, &interrupted)
 }
 
 struct Proof {
     subject: Subject,
-    /// What runs beside the lab, once it has come.
+    /// What runs beside the lab, once the lab has called.
     stage: Option<Stage>,
 }
 
@@ -114,8 +106,8 @@ impl Onlooker for Proof {
         Ok(())
     }
 
-    fn ask(&mut self, server: &Server, agent: u32, interrupted: &AtomicBool) -> Result<()> {
-        let stage = self.stage.take().context("nobody has come")?;
+    fn ask(&mut self, server: &Redis, agent: u32, interrupted: &AtomicBool) -> Result<()> {
+        let stage = self.stage.take().context("the lab has not begun")?;
         if let Program::Installed(installed) = &self.subject.agent {
             installed
                 .must_be(agent)
@@ -140,27 +132,27 @@ impl Stage {
         }
         let rules = answers::of_rules(prometheus, burst, self.start)?;
         let (queries, answers) = answers::of_dashboards(prometheus, dashboards, burst, self.start)?;
-        Recording::keep(prometheus, answers, self.start)?;
+        recording::keep(prometheus, answers, self.start)?;
         let delay = alert_delay(prometheus, burst, self.start)?;
         let calm = self.calm.server();
         let most = answers::most_evictions(prometheus, &calm, self.start)?;
         self.calm.end()?;
         ensure!(
             most > CALM_EVICTIONS,
-            "the server that is to evict calmly made {most} evicting calls a second at most"
+            "the server that evicts calmly made {most} evicting calls a second at most"
         );
         answers::must_have_been_calm(prometheus, &calm, self.start)?;
         println!(
-            "{queries} queries of the dashboards and {rules} rules have data; the alert fired {delay:.1} s after \
-             the end of the burst; all quiet about a server that made up to {most:.0} evicting calls a second \
-             calmly ({:.1} s)",
+            "{queries} queries of the dashboards and {rules} rules have data; the alert fired {delay:.1} s \
+             after the end of the burst, and none about a server that made up to {most:.0} evicting calls a \
+             second calmly ({:.1} s)",
             begun.elapsed().as_secs_f64()
         );
         Ok(())
     }
 }
 
-/// Whether all alerts on bursts fire about this server.
+/// Returns whether all alerts on bursts fire about this server.
 fn all_fire(prometheus: &Prometheus, server: &str) -> Result<bool> {
     let alerts = prometheus.alerts()?;
     Ok(FIRING.iter().all(|name| {
@@ -173,8 +165,11 @@ fn all_fire(prometheus: &Prometheus, server: &str) -> Result<bool> {
     }))
 }
 
-/// How long after the end of the first burst the alert on it fired, in seconds. It may take two
-/// scrapes, and one evaluation, after the agent knew that the burst was over.
+/// Returns the seconds from the end of the first burst until its alert fired.
+///
+/// # Errors
+///
+/// Fails where that was more than two scrapes and one evaluation after the agent knew of the end.
 fn alert_delay(prometheus: &Prometheus, server: &str, start: f64) -> Result<f64> {
     let first = |query: &str| {
         let series = prometheus.since(start, query)?;
@@ -201,30 +196,4 @@ fn alert_delay(prometheus: &Prometheus, server: &str, start: f64) -> Result<f64>
         "the alert fired {delay:.1} s after the end of the burst, which may take {limit} s"
     );
     Ok(delay)
-}
-
-/// A server that will reach its limit in some minutes, if it goes on as it does: without one, it would
-/// be by chance that a line through a server's memory leads up to its limit.
-struct Growing {
-    // Before the server, because fields are dropped in this order.
-    _writer: Owned,
-    _server: Server,
-}
-
-impl Growing {
-    fn start() -> Result<Self> {
-        let server = Server::start_with("64mb", &[])?;
-        let mut command = Command::new("redis-cli");
-        command
-            .args(["-p", &server.port().to_string()])
-            // 200 kB a second, for 200 s at most.
-            .args(["-r", "4000", "-i", "0.05", "append", "growing"])
-            .arg("x".repeat(10_000))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Ok(Self {
-            _writer: Owned::start(&mut command)?,
-            _server: server,
-        })
-    }
 }

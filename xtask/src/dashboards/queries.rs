@@ -1,16 +1,17 @@
-//! Every query of a dashboard, taken out of its JSON, with its variables filled in.
+//! Finds the queries in the JSON of a dashboard, and fills in their variables.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_drawing::place;
 use serde::Deserialize;
 
 /// A query of a dashboard.
 #[derive(Debug)]
 pub struct Query {
-    /// Where it stands: dashboard, panel and letter.
+    /// Its dashboard, panel and letter.
     pub place: String,
     /// PromQL, without variables.
     pub text: String,
-    /// What is asked for.
+    /// What it asks for.
     pub kind: Kind,
 }
 
@@ -70,8 +71,8 @@ struct Annotation {
     target: Target,
 }
 
-/// The queries of a dashboard, with its variables filled in: this server, of all jobs and instances, of a
-/// Prometheus that scrapes once a second.
+/// Returns the queries of a dashboard about this server, for all jobs and instances, in a Prometheus that
+/// scrapes once a second.
 pub fn of_dashboard(json: &str, server: &str) -> Result<Vec<Query>> {
     let variables = &[
         // The longer names first: they begin with the shorter ones.
@@ -94,7 +95,7 @@ pub fn of_dashboard(json: &str, server: &str) -> Result<Vec<Query>> {
     let annotations = annotations.map(|annotation| (&annotation.name, &annotation.target));
     for (name, target) in panels.chain(annotations) {
         queries.push(Query {
-            place: format!("{title} / {name} / {}", target.letter),
+            place: place(title, name, &target.letter),
             text: filled_in(&target.expr, variables)?,
             kind: if target.instant {
                 Kind::Now
@@ -122,7 +123,7 @@ pub fn of_dashboard(json: &str, server: &str) -> Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// A query with the values of its variables.
+/// Fills the values of its variables into a query.
 fn filled_in(query: &str, variables: &[(&str, &str)]) -> Result<String> {
     let mut text = query.to_owned();
     for (name, value) in variables {
@@ -134,7 +135,7 @@ fn filled_in(query: &str, variables: &[(&str, &str)]) -> Result<String> {
     Ok(text)
 }
 
-/// The series that an expression of a rule selects.
+/// Returns the series that an expression of a rule selects.
 pub fn selectors(expression: &str) -> Vec<String> {
     const NAMES: [&str; 4] = [
         "evictscope_",
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_found_wherever_they_stand() -> Result<()> {
+    fn queries_of_panels_annotations_and_variables_are_found() -> Result<()> {
         let json = r#"{"title": "D",
             "panels": [{"title": "P", "targets": [
                 {"expr": "rate(a{job=~\"$job\"}[$__rate_interval])", "refId": "A", "range": true},
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_selectors_of_an_expression() {
+    fn the_selectors_of_an_expression_are_found() {
         let text = "server:evictscope_a:p99 > 3 * evictscope_b{kind=\"x\"} and on (server) \
                     (rate(evictscope_c[5m]) == 0) unless up{job=~\"e.*\"} == 0";
         assert_eq!(

@@ -1,66 +1,60 @@
-//! What a Prometheus answered to the queries of the dashboards, kept in a file to be drawn from.
+//! The answers of a Prometheus, kept in a file, and the dashboards drawn from them.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result};
-use serde::{Deserialize, Serialize};
+use evictscope_drawing::Recording;
+use evictscope_testkit::{
+    clock::unix_time,
+    prometheus::{JOB, Prometheus, Series},
+    workspace,
+};
 
-use super::monitor::{JOB, Prometheus, Series};
+use super::{answers::Answers, folders};
 
-/// Series by the place of the query that they answer: dashboard, panel and letter.
-pub type Answers = BTreeMap<String, Vec<Series>>;
-
-/// All answers of one time range.
-#[derive(Serialize, Deserialize)]
-pub struct Recording {
-    /// Its beginning, seconds since 1970.
-    pub start: f64,
-    /// Its end.
-    pub end: f64,
-    answers: Answers,
+/// Keeps the answers to the queries of the dashboards, from the first scrape after `start` (seconds
+/// since 1970) on.
+pub fn keep(prometheus: &Prometheus, answers: Answers, start: f64) -> Result<()> {
+    let up = prometheus.since(start, &format!("up{{job=\"{JOB}\"}} == 1"))?;
+    let first = up.iter().flat_map(|series| series.points.first()).next();
+    let (start, _) = *first.context("the agent was never scraped")?;
+    let finite = |series: Series| {
+        let points = series.points.into_iter();
+        evictscope_drawing::Series {
+            labels: series.labels,
+            points: points.filter(|(_, value)| value.is_finite()).collect(),
+        }
+    };
+    let answers = answers.into_iter().map(|(place, series)| {
+        let series = series.into_iter().map(finite).collect();
+        (place, series)
+    });
+    let kept = Recording {
+        start,
+        end: unix_time()?,
+        answers: answers.collect(),
+    };
+    let path = path()?;
+    fs::write(&path, serde_json::to_vec(&kept)?)
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
-impl Recording {
-    /// Keeps the answers to the queries of the dashboards, from the first scrape after `start` (seconds
-    /// since 1970) on.
-    pub fn keep(prometheus: &Prometheus, mut answers: Answers, start: f64) -> Result<()> {
-        let up = prometheus.since(start, &format!("up{{job=\"{JOB}\"}} == 1"))?;
-        let first = up.iter().flat_map(|series| series.points.first()).next();
-        let (start, _) = *first.context("the agent was never scraped")?;
-        for series in answers.values_mut().flatten() {
-            series.points.retain(|(_, value)| value.is_finite());
-        }
-        let end = super::monitor::unix_time()?;
-        let kept = Self {
-            start,
-            end,
-            answers,
-        };
-        let path = path()?;
-        fs::write(&path, serde_json::to_vec(&kept)?)
-            .with_context(|| format!("cannot write {}", path.display()))
+/// Draws every dashboard into `docs/images`, from the answers that were kept last.
+pub fn draw() -> Result<()> {
+    let kept = folders::read(&path()?).context("run `cargo xtask dashboards --live` first")?;
+    let recording = serde_json::from_str(&kept).context("cannot understand the kept answers")?;
+    let images = workspace::root().join("docs/images");
+    for file in folders::dashboards(&folders::sources())? {
+        let svg = evictscope_drawing::draw(&folders::read(&file)?, &recording)
+            .with_context(|| format!("cannot draw {}", file.display()))?;
+        let name = file.file_name().context("a dashboard has no name")?;
+        let to = images.join(name).with_extension("svg");
+        fs::write(&to, svg).with_context(|| format!("cannot write {}", to.display()))?;
+        println!("written        {}", to.display());
     }
-
-    /// What was kept last.
-    pub fn load() -> Result<Self> {
-        let path = path()?;
-        let text = fs::read(&path).with_context(|| {
-            format!(
-                "cannot read {}: run `cargo xtask dashboards --live` first",
-                path.display()
-            )
-        })?;
-        serde_json::from_slice(&text)
-            .with_context(|| format!("cannot understand {}", path.display()))
-    }
-
-    /// The answer to a query.
-    pub fn answer(&self, dashboard: &str, panel: &str, letter: &str) -> &[Series] {
-        let place = format!("{dashboard} / {panel} / {letter}");
-        self.answers.get(&place).map_or(&[], Vec::as_slice)
-    }
+    Ok(())
 }
 
 fn path() -> Result<PathBuf> {
-    Ok(super::build_directory()?.join("answers.json"))
+    Ok(folders::built()?.join("answers.json"))
 }

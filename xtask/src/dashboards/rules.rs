@@ -1,18 +1,18 @@
-//! The Prometheus rules without a Prometheus: their syntax, their tests, their runbooks.
+//! Checks the Prometheus rules without a Prometheus: their syntax, their tests and their runbooks.
 
 use std::{
     collections::BTreeSet,
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::{process, workspace};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{process, workspace};
+use super::folders;
 
-/// Where runbooks are, as long as nobody has said where their copy is (docs/ALERTS.md).
+/// The address of the runbooks, until an operator replaces it (docs/ALERTS.md).
 const RUNBOOKS: &str = "https://evictscope.example/docs/runbooks/";
 
 #[derive(Deserialize)]
@@ -70,12 +70,12 @@ struct ExpressionTest {
     expr: String,
 }
 
-/// The rule files, by name.
+/// Returns the rule files in a folder, by name.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     workspace::files_ending(directory, "yaml")
 }
 
-/// Checks the rules in this directory.
+/// Checks the rules in this folder.
 pub fn check(directory: &Path) -> Result<()> {
     let files = files(directory)?;
     let tests = workspace::files_ending(&directory.join("tests"), "yaml")?;
@@ -125,15 +125,13 @@ fn parse_all<T: DeserializeOwned>(files: &[PathBuf]) -> Result<Vec<T>> {
     files
         .iter()
         .map(|file| {
-            let text = fs::read_to_string(file)
-                .with_context(|| format!("cannot read {}", file.display()))?;
-            serde_saphyr::from_str(&text)
+            serde_saphyr::from_str(&folders::read(file)?)
                 .with_context(|| format!("cannot understand {}", file.display()))
         })
         .collect()
 }
 
-/// Whether an alert says what it must, and is tested firing and not firing.
+/// Checks that an alert has its annotations, and tests in which it fires and does not fire.
 fn check_alert(alert: &str, rule: &Rule, tests: &[Test]) -> Result<()> {
     let severity = rule.labels.as_ref().map(|labels| labels.severity.as_str());
     ensure!(
@@ -170,7 +168,7 @@ fn check_alert(alert: &str, rule: &Rule, tests: &[Test]) -> Result<()> {
     Ok(())
 }
 
-/// Each alert has its page, and each page its alert.
+/// Checks that each alert has its page, and each page its alert.
 fn check_runbooks(rules: &[Rule]) -> Result<()> {
     let directory = workspace::root().join("docs/runbooks");
     let pages: BTreeSet<_> = workspace::files_ending(&directory, "md")?

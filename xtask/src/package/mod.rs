@@ -1,7 +1,7 @@
-//! `cargo xtask package`: what operators install, in `target/package`.
+//! `cargo xtask package`: makes the files that operators install, in `target/package`.
 //!
-//! The .deb is described in `agent/Cargo.toml` and made by cargo-deb; the tarball has the same files;
-//! the bill of materials is cargo-cyclonedx'. [`sequence`] tries the .deb out.
+//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. The tarball has the same files.
+//! cargo-cyclonedx makes the bill of materials. [`sequence`] tries the .deb out.
 
 mod root;
 mod sequence;
@@ -13,16 +13,13 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::{debian, process, workspace};
 
-pub use self::{
-    root::provide as provide_root,
-    tools::{missing, provide},
-};
+pub use self::root::provide as provide_root;
+use crate::build;
 
-use crate::{build, process, workspace};
-
-/// What reproducible builds take for the time, in seconds since 1970.
+/// The variable with the time of a reproducible build, in seconds since 1970.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 /// The checksums of the products, as `sha256sum` writes them.
@@ -40,7 +37,7 @@ pub struct Arguments {
     packed: bool,
 }
 
-/// Builds the agent and packs it, and tries it out.
+/// Builds, packs and tries out the agent, as far as the arguments say so.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let directory = workspace::target_directory()?.join("package");
     if !arguments.packed {
@@ -53,10 +50,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 .current_dir(&directory)
                 .args(["--check", "--strict", SUMS]),
         )
-        .context("the packages are not those that were made; pack again without --packed")?;
+        .context("the packages are not the ones that were made: pack again without --packed")?;
+        debian::provide(&debian::PACKAGE)?;
+        if let Some(reason) = missing() {
+            bail!(reason);
+        }
         sequence::run(&deb_in(&directory)?)?;
     }
     Ok(())
+}
+
+/// Returns why the package cannot be tried out on this machine.
+pub fn missing() -> Option<String> {
+    debian::missing(&debian::PACKAGE)
 }
 
 fn pack(directory: &Path) -> Result<()> {
@@ -92,11 +98,11 @@ fn pack(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The .deb.
+/// Makes the .deb.
 fn deb(directory: &Path) -> Result<PathBuf> {
     let made = process::answer_of(
         reproducibly(tools::path(tools::DEB)?)
-            // Named by cargo, which calls its subcommands so.
+            // Cargo passes a subcommand its own name.
             .args(["deb", "--package", "evictscope", "--no-build", "--quiet"])
             .arg("--output")
             .arg(directory),
@@ -110,7 +116,7 @@ fn deb_in(directory: &Path) -> Result<PathBuf> {
     Ok(files.remove(0))
 }
 
-/// The same files, below one directory.
+/// Makes a tarball of the same files, below one directory.
 fn tarball(directory: &Path, deb: &Path) -> Result<PathBuf> {
     let stem = format!("evictscope-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
     let unpacked = directory.join(&stem);
@@ -133,18 +139,18 @@ fn tarball(directory: &Path, deb: &Path) -> Result<PathBuf> {
     Ok(tarball)
 }
 
-/// Every crate in the agent, in CycloneDX JSON.
+/// Makes a list of every crate in the agent, in CycloneDX JSON.
 fn sbom(directory: &Path) -> Result<PathBuf> {
     const NAME: &str = "evictscope-sbom";
-    // It writes one beside the manifest of each member of the workspace: into a copy, as the agent is
-    // built anew whenever something has changed in agent-ebpf.
+    // It writes one beside the manifest of each member of the workspace. In a copy, because cargo builds
+    // the agent anew whenever something has changed in agent-ebpf.
     let copy = directory.join("generated/sources");
     fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
     process::succeed(
         Command::new("cp")
             .current_dir(workspace::root())
             .args(["--recursive", "Cargo.toml", "Cargo.lock"])
-            .args(["agent", "agent-ebpf", "packaging", "xtask"])
+            .args(["agent", "agent-ebpf", "xtask"])
             .arg(&copy),
     )?;
     let manifest = copy.join("agent/Cargo.toml");
@@ -163,8 +169,8 @@ fn sbom(directory: &Path) -> Result<PathBuf> {
     Ok(written)
 }
 
-/// A tool that will leave the same of the same commit: the times in it are the commit's, or what the
-/// caller has set.
+/// Returns a command of a tool that makes the same bytes of the same commit: the times in them are the
+/// commit's, or the one that the caller has set.
 fn reproducibly(tool: PathBuf) -> Command {
     let mut command = Command::new(tool);
     command.current_dir(workspace::root());
@@ -173,7 +179,7 @@ fn reproducibly(tool: PathBuf) -> Command {
         .current_dir(workspace::root())
         .args(["log", "-1", "--format=%ct"]);
     if std::env::var_os(EPOCH).is_none()
-        // Without a repository, it is the time of packing.
+        // Without a repository, the time of packing is used.
         && let Ok(time) = process::answer_of(&mut asked)
     {
         command.env(EPOCH, time.trim());
@@ -182,6 +188,6 @@ fn reproducibly(tool: PathBuf) -> Command {
 }
 
 fn name(path: &Path) -> Result<String> {
-    let name = path.file_name().context("a path without a name")?;
+    let name = path.file_name().context("a path has no name")?;
     Ok(name.to_string_lossy().into_owned())
 }

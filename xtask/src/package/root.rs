@@ -1,28 +1,20 @@
-//! A clean root: Debian's smallest, in a directory.
+//! A clean root directory with the smallest Debian.
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::{process, root::enter, workspace};
 
-use crate::{process, workspace};
-
-/// What a clean root is made of: Debian's smallest, and what the package depends on.
+/// The options of mmdebstrap: the smallest Debian, and what the package depends on.
 const MADE_OF: [&str; 3] = ["--variant=minbase", "--include=adduser", "bookworm"];
 
-/// Enters a root: /proc, /sys and /dev are this machine's, until the command ends.
-const ENTER: &str = r#"
-set -e
-for shared in proc sys dev; do mount --rbind "/$shared" "$1/$shared"; done
-exec chroot "$@"
-"#;
-
-/// What is not on disk, and where installing leaves traces by Debian's own rules: the state of
-/// packages, logs, caches, and the copies that are kept of the lists of users.
+/// Paths that do not count as traces: what is not on disk, and where Debian itself keeps the state of
+/// packages, logs, caches, and copies of the lists of users.
 const NOT_COUNTED: [&str; 9] = [
     "./proc",
     "./run",
@@ -35,11 +27,11 @@ const NOT_COUNTED: [&str; 9] = [
     "./etc/.pwd.lock",
 ];
 
-/// One that somebody has taken.
+/// A clean root that is in use.
 pub struct Root(PathBuf);
 
 impl Root {
-    /// Takes a fresh one, which is made first where none is there.
+    /// Takes a fresh one, and makes it first if there is none.
     pub fn take() -> Result<Self> {
         let fresh = provide()?;
         let root = fresh.with_extension("taken");
@@ -48,27 +40,21 @@ impl Root {
         Ok(Self(root))
     }
 
-    /// Where it is.
+    /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Runs a command in it; its output.
-    pub fn run(&self, command: &[&str]) -> Result<String> {
+    /// Runs a program in it and returns what it prints.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         process::answer_of(
-            Command::new("unshare")
-                .args(["--mount", "--propagation", "private"])
-                .args(["sh", "-c", ENTER, "sh"])
-                .arg(&self.0)
-                .args(command)
-                // The caller's would be about another root.
-                .env_clear()
-                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            enter(&self.0, program)
+                .args(arguments)
                 .env("DEBIAN_FRONTEND", "noninteractive"),
         )
     }
 
-    /// What is in it now.
+    /// Returns what is in it now.
     pub fn traces(&self) -> Result<Traces> {
         let found = process::answer_of(Command::new("find").current_dir(&self.0).arg("."))?;
         let counted = |line: &&str| {
@@ -77,14 +63,10 @@ impl Root {
                 && !line.ends_with("shadow-")
         };
         let list = |name| fs::read_to_string(self.0.join("etc").join(name));
+        let lists = ["passwd", "group", "shadow", "gshadow"];
         Ok(Traces {
             files: found.lines().filter(counted).map(str::to_owned).collect(),
-            users: [
-                list("passwd")?,
-                list("group")?,
-                list("shadow")?,
-                list("gshadow")?,
-            ],
+            users: lists.into_iter().map(list).collect::<io::Result<_>>()?,
         })
     }
 
@@ -94,8 +76,8 @@ impl Root {
     }
 }
 
-/// Makes a fresh root where none is there: in some seconds, and the first time in 15 more, from
-/// Debian's archive.
+/// Makes a fresh root if there is none. This takes some seconds, and the first time 15 more, because it
+/// comes from Debian's archive.
 pub fn provide() -> Result<PathBuf> {
     let fresh = workspace::target_directory()?.join("clean-root.fresh");
     if fresh.exists() {
@@ -130,20 +112,23 @@ fn remove(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a package could leave behind.
+/// What a package may leave behind.
 pub struct Traces {
     files: BTreeSet<String>,
-    /// Of users and groups, and their passwords.
-    users: [String; 4],
+    /// The lists of users and groups, and of their passwords.
+    users: Vec<String>,
 }
 
 impl Traces {
-    /// Fails where there is more of it than there was, or less.
+    /// Fails where something was added since, or removed.
     pub fn must_be_as(&self, before: &Self) -> Result<()> {
         let left: Vec<_> = self.files.difference(&before.files).collect();
         ensure!(left.is_empty(), "purging leaves {left:?}");
         let gone: Vec<_> = before.files.difference(&self.files).collect();
-        ensure!(gone.is_empty(), "purging takes {gone:?} along");
+        ensure!(
+            gone.is_empty(),
+            "purging removes {gone:?}, which the package did not install"
+        );
         ensure!(
             self.users == before.users,
             "purging leaves its user or group"

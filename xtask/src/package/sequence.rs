@@ -1,22 +1,16 @@
-//! From the package to the alert: installs the .deb in a clean root, looks at every file, has the
-//! installed agent run as its unit says while the lab makes bursts, asks a Prometheus all that the
-//! installed dashboards and rules ask, and purges the package again.
+//! From the package to the alert: installs the .deb in a clean root, checks every file, starts the installed
+//! agent as its unit's user while the lab makes bursts, runs the queries of the installed dashboards and
+//! rules in a Prometheus, and purges the package.
 
 use std::{fs, path::Path, time::Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::{service::Installed, text::seconds, workspace};
 
-use super::{
-    root::Root,
-    tools::{missing, provide},
-};
-use crate::{
-    dashboards::{self, Subject},
-    installed::Installed,
-    process, workspace,
-};
+use super::root::Root;
+use crate::dashboards::{self, Subject};
 
-/// What every installation has to have.
+/// Files of every installation.
 const FILES: [&str; 8] = [
     "/usr/bin/evictscope",
     "/etc/evictscope/config.toml",
@@ -28,7 +22,7 @@ const FILES: [&str; 8] = [
     "/usr/share/fish/vendor_completions.d/evictscope.fish",
 ];
 
-/// Directories of this repository, the ending of those of their files that are installed, and where.
+/// Folders of this repository, the extension of the files in them that are installed, and where to.
 const SHIPPED: [(&str, &str, &str); 3] = [
     ("dashboards", "json", "/usr/share/evictscope/dashboards"),
     ("dashboards/rules", "yaml", "/usr/share/evictscope/rules"),
@@ -39,57 +33,45 @@ const SHIPPED: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Runs all of it. To be called in a process of its own, as [`dashboards::prove`] is.
+/// Runs all of it. Call it in a process of its own, as [`dashboards::prove`].
 pub fn run(deb: &Path) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "a package can be installed, and BPF programs attached, by root alone"
+        "only root can install a package and attach BPF programs"
     );
-    provide()?;
-    if let Some(reason) = missing() {
-        bail!(reason);
-    }
     let begun = Instant::now();
     let root = Root::take()?;
     let before = root.traces()?;
-    let left = || {
-        format!(
-            "{} is left as it was then, for a look",
-            root.path().display()
-        )
-    };
+    let left = || format!("{} is left as it was", root.path().display());
     install(deb, &root).with_context(left)?;
-    look(&root).with_context(left)?;
+    check(&root).with_context(left)?;
     println!(
-        "installed in a clean root, and every file checked ({})",
-        process::seconds(begun.elapsed())
+        "installed in a clean root, with every file as packed ({})",
+        seconds(begun.elapsed())
     );
 
-    let installed = Installed::at(root.path());
+    let installed = Installed::at(root.path()).with_context(left)?;
     dashboards::prove(Subject::installed(&installed)).with_context(left)?;
 
     let begun = Instant::now();
-    root.run(&["dpkg", "--purge", "evictscope"])?;
+    root.run("dpkg", &["--purge", "evictscope"])?;
     root.traces()?.must_be_as(&before)?;
     root.remove()?;
-    println!(
-        "purged without a trace ({})",
-        process::seconds(begun.elapsed())
-    );
+    println!("purged without a trace ({})", seconds(begun.elapsed()));
     Ok(())
 }
 
 fn install(deb: &Path, root: &Root) -> Result<()> {
     let copy = root.path().join("package.deb");
     fs::copy(deb, &copy).context("cannot copy the package")?;
-    root.run(&["dpkg", "--install", "/package.deb"])?;
+    root.run("dpkg", &["--install", "/package.deb"])?;
     fs::remove_file(copy)?;
     Ok(())
 }
 
-/// That all is there, and as it was packed, and that the program works.
-fn look(root: &Root) -> Result<()> {
-    let installed = root.run(&["dpkg", "--listfiles", "evictscope"])?;
+/// Checks that every file is there and as packed, and that the program works.
+fn check(root: &Root) -> Result<()> {
+    let installed = root.run("dpkg", &["--listfiles", "evictscope"])?;
     let mut expected: Vec<_> = FILES.map(str::to_owned).into();
     for (directory, ending, to) in SHIPPED {
         for file in workspace::files_ending(&workspace::root().join(directory), ending)? {
@@ -106,14 +88,14 @@ fn look(root: &Root) -> Result<()> {
         let there = fs::symlink_metadata(root.path().join(file.trim_start_matches('/')));
         ensure!(there.is_ok(), "{file} was not installed");
     }
-    let changed = root.run(&["dpkg", "--verify", "evictscope"])?;
+    let changed = root.run("dpkg", &["--verify", "evictscope"])?;
     ensure!(
         changed.is_empty(),
-        "installed, but not as packed:\n{changed}"
+        "some files are not as packed:\n{changed}"
     );
-    root.run(&["getent", "passwd", "evictscope"])?;
-    root.run(&["evictscope", "run", "--check-config"])?;
-    let check = root.run(&["evictscope", "check"])?;
+    root.run("getent", &["passwd", "evictscope"])?;
+    root.run("evictscope", &["run", "--check-config"])?;
+    let check = root.run("evictscope", &["check"])?;
     println!("{check}");
     Ok(())
 }

@@ -1,19 +1,11 @@
-//! The programs that packing and trying out need.
+//! The tools of crates.io that pack the agent.
 
 use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
+use evictscope_testkit::{process, workspace};
 
-use crate::{debian, process, workspace};
-
-/// Debian's: programs, and the packages that bring them.
-const PROGRAMS: [(&str, &str); 3] = [
-    ("dpkg-deb", "dpkg"),
-    ("mmdebstrap", "mmdebstrap"),
-    ("prometheus", "prometheus"),
-];
-
-/// One of crates.io: its package and its version.
+/// A cargo subcommand: its package and its version.
 pub type Tool = (&'static str, &'static str);
 
 /// Makes the .deb.
@@ -21,17 +13,7 @@ pub const DEB: Tool = ("cargo-deb", "3.8.0");
 /// Makes the bill of materials.
 pub const SBOM: Tool = ("cargo-cyclonedx", "0.5.9");
 
-/// Installs what is not there of Debian's, where it may.
-pub fn provide() -> Result<()> {
-    debian::provide(&PROGRAMS, "trying the package out")
-}
-
-/// Why the package cannot be tried out here, if it cannot.
-pub fn missing() -> Option<String> {
-    debian::missing(&PROGRAMS)
-}
-
-/// The path of a tool in its version, which is installed below `target/tools` where it is not there.
+/// Returns the path of a tool, which is first installed below `target/tools` if this version is not there.
 pub fn path((package, version): Tool) -> Result<PathBuf> {
     let root = workspace::target_directory()?.join("tools");
     let path = root.join("bin").join(package);
@@ -49,7 +31,7 @@ pub fn path((package, version): Tool) -> Result<PathBuf> {
     );
     let mut install = workspace::cargo();
     install
-        // Built in half the time, and as fast at what it does here.
+        // A debug build takes half the time, and is as fast at what it does here.
         .args(["install", "--debug", "--locked", "--force"])
         .args(["--version", version, package, "--root"])
         .arg(&root);

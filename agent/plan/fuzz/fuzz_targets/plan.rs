@@ -4,7 +4,7 @@
 //! the file itself. `cargo xtask fuzz` prepares such a folder.
 #![no_main]
 
-#[path = "../mutation.rs"]
+#[path = "../src/mutation.rs"]
 mod mutation;
 
 use std::sync::LazyLock;

@@ -1,81 +1,50 @@
-//! Which registers a function takes arguments in, and which it changes.
+//! Finds out which registers a function takes arguments in, and which it changes.
 //!
-//! A register that a function reads before it writes it is an argument; one that it never reads is
-//! not, whatever a caller left in it. That tells an address that is handed out from one that merely
-//! still lies about. A register that it never writes keeps its value, and within one unit compilers
-//! make use of that (gcc's `-fipa-ra`), whatever the ABI says.
+//! A register that a function reads before it writes it is an argument. One that it never reads is
+//! none, so an address that a caller left there is not handed out. A register that it never writes
+//! keeps its value. Within one unit compilers rely on that (gcc's `-fipa-ra`), whatever the ABI says.
 
 use std::collections::HashMap;
 
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
-use crate::code::graph::FunctionCode;
+use super::block::BlockId;
+use super::graph::{Block, FunctionCode};
+use super::instruction::{callee, target, writes};
+use super::registers::{Callee, Registers, general_register};
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::{general_register, writes};
 
-/// How deep calls are followed that pass an argument on; below that everything counts as read.
+/// How deep calls are followed that pass an argument on; below that every register counts as read.
 const MAX_DEPTH: u32 = 3;
-
 /// Most functions that are looked at for one caller.
 const MAX_FUNCTIONS: usize = 64;
 
-/// A set of registers: bit i for x86-64 number i.
-type Registers = u16;
-
-/// What a function does with registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Callee {
-    /// Those that it reads before it writes them.
-    reads: Registers,
-    /// Those that it, or what it calls, writes.
-    writes: Registers,
-}
-
-impl Callee {
-    /// A function of which nothing is known.
-    const UNKNOWN: Self = Self {
-        reads: Registers::MAX,
-        writes: Registers::MAX,
-    };
-
-    /// Whether it may take an argument in a register.
-    pub fn reads(self, number: usize) -> bool {
-        self.reads & (1 << number) != 0
-    }
-
-    /// Whether a register may hold another value after the call.
-    pub fn writes(self, number: usize) -> bool {
-        self.writes & (1 << number) != 0
-    }
-}
-
-/// What is known of each function that `blocks` of `code` call directly.
+/// Returns what each function that `blocks` of `code` call directly does with registers.
 pub fn of(
     image: &Image<'_>,
     code: &FunctionCode,
-    blocks: impl IntoIterator<Item = usize>,
-) -> HashMap<u64, Callee> {
+    blocks: impl IntoIterator<Item = BlockId>,
+) -> HashMap<FileAddress, Callee> {
     let mut survey = Survey {
         image,
         known: HashMap::new(),
     };
     blocks
         .into_iter()
-        .filter_map(|block| code.blocks.get(block))
-        .flat_map(|block| &block.instructions)
-        .filter(|instruction| instruction.flow_control() == FlowControl::Call)
-        .map(|call| call.near_branch_target())
+        .flat_map(|block| &code.blocks[block].instructions)
+        .filter_map(callee)
         .map(|callee| (callee, survey.look_at(callee, MAX_DEPTH)))
         .collect()
 }
 
 struct Survey<'a, 'data> {
     image: &'a Image<'data>,
-    known: HashMap<u64, Callee>,
+    known: HashMap<FileAddress, Callee>,
 }
 
 impl Survey<'_, '_> {
-    fn look_at(&mut self, function: u64, depth: u32) -> Callee {
+    fn look_at(&mut self, function: FileAddress, depth: u32) -> Callee {
         if let Some(known) = self.known.get(&function) {
             return *known;
         }
@@ -85,7 +54,7 @@ impl Survey<'_, '_> {
         if self.known.len() >= MAX_FUNCTIONS {
             return Callee::UNKNOWN;
         }
-        // A function that calls itself is not known while it is looked at.
+        // While a function is looked at, nothing is known of it: it may call itself.
         self.known.insert(function, Callee::UNKNOWN);
         let callee = FunctionCode::decode(self.image, function)
             .map_or(Callee::UNKNOWN, |code| self.registers_of(&code, depth));
@@ -110,7 +79,7 @@ impl Survey<'_, '_> {
         let mut written = 0;
         for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
             written |= match instruction.flow_control() {
-                FlowControl::Call => self.look_at(instruction.near_branch_target(), depth).writes,
+                FlowControl::Call => self.look_at(target(instruction), depth).writes,
                 FlowControl::Next
                 | FlowControl::ConditionalBranch
                 | FlowControl::UnconditionalBranch
@@ -131,30 +100,27 @@ impl Survey<'_, '_> {
     fn read_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
         let mut info = InstructionInfoFactory::new();
         let mut read = 0;
-        // Registers written on every way to a block so far; a block is visited again with fewer.
-        let mut written: HashMap<usize, Registers> = HashMap::new();
-        let mut pending = vec![(0, 0)];
-        while let Some((index, mut gone)) = pending.pop() {
-            match written.get_mut(&index) {
-                // At least as much was written on the ways seen before: nothing new can be read.
+        // The registers written on every way to a block so far. A block is visited again where a
+        // new way wrote fewer.
+        let mut written: HashMap<BlockId, Registers> = HashMap::new();
+        let mut pending = vec![(BlockId::ENTRY, 0)];
+        while let Some((id, mut gone)) = pending.pop() {
+            match written.get_mut(&id) {
+                // The ways seen before wrote no more than this one: nothing new can be read.
                 Some(seen) if *seen & gone == *seen => continue,
                 Some(seen) => {
                     *seen &= gone;
                     gone = *seen;
                 }
                 None => {
-                    written.insert(index, gone);
+                    written.insert(id, gone);
                 }
             }
-            let Some(block) = code.blocks.get(index) else {
-                continue;
-            };
+            let block = &code.blocks[id];
             self.image.budget.spend(4 * block.instructions.len() as u64);
             for instruction in &block.instructions {
                 let passed_on = match instruction.flow_control() {
-                    FlowControl::Call => {
-                        self.look_at(instruction.near_branch_target(), depth).reads
-                    }
+                    FlowControl::Call => self.look_at(target(instruction), depth).reads,
                     FlowControl::IndirectCall => Registers::MAX,
                     _ => 0,
                 };
@@ -167,7 +133,7 @@ impl Survey<'_, '_> {
                     if reads && gone & (1 << number) == 0 {
                         read |= 1 << number;
                     }
-                    if used.access() == OpAccess::Write && writes(used.access()) {
+                    if used.access() == OpAccess::Write {
                         gone |= 1 << number;
                     }
                 }
@@ -183,7 +149,7 @@ impl Survey<'_, '_> {
     }
 }
 
-fn tail_calls(block: &crate::code::graph::Block) -> bool {
+fn tail_calls(block: &Block) -> bool {
     block
         .instructions
         .last()

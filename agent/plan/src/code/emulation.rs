@@ -1,4 +1,4 @@
-//! Which instructions the kernel emulates under a uprobe.
+//! The instructions that the kernel emulates under a uprobe.
 //!
 //! Source: `arch/x86/kernel/uprobes.c`, `branch_setup_xol_ops()` and `push_setup_xol_ops()`. The
 //! kernel single-steps every other instruction out of line, which costs about ten times as much.
@@ -10,8 +10,8 @@ pub const EMULATED_COST: u32 = 1;
 /// Relative cost of one hit at an instruction that the kernel single-steps.
 pub const SINGLE_STEPPED_COST: u32 = 10;
 
-/// Whether the kernel emulates the instruction: one-byte `nop`, direct `jmp` and `call`,
-/// conditional jumps, and `push` of a register, none of them with an operand-size prefix.
+/// Returns whether the kernel emulates an instruction: a one-byte `nop`, a direct `jmp` or `call`, a
+/// conditional jump, or a `push` of a register, without an operand-size prefix.
 pub fn is_emulated(instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Nopd | Code::Nopq => instruction.len() == 1,
@@ -20,7 +20,7 @@ pub fn is_emulated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Relative cost of one hit.
+/// Returns the relative cost of one hit.
 pub fn cost(instruction: &Instruction) -> u32 {
     if is_emulated(instruction) {
         EMULATED_COST

@@ -4,6 +4,7 @@ use gimli::{AttributeValue, Operation, constants};
 
 use super::DwarfError;
 use super::units::{Entry, EntryId, Units};
+use crate::elf::address::FileAddress;
 
 /// The variables that are looked for.
 const SERVER: &str = "server";
@@ -16,7 +17,7 @@ const MAX_FOUND: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Global {
     /// Its virtual address.
-    pub address: u64,
+    pub address: FileAddress,
     /// Its type.
     pub of: EntryId,
 }
@@ -27,7 +28,7 @@ pub struct Function {
     /// Its name in the source, of the names that were asked for.
     pub name: &'static str,
     /// Virtual address of its first instruction.
-    pub address: u64,
+    pub address: FileAddress,
     /// Its entry.
     pub id: EntryId,
 }
@@ -49,7 +50,7 @@ pub struct Asked<'a> {
     /// What it may be called, the best first.
     pub names: &'a [&'static str],
     /// Its address, where that is known from elsewhere.
-    pub entry: Option<u64>,
+    pub entry: Option<FileAddress>,
 }
 
 impl Globals {
@@ -154,7 +155,7 @@ impl Globals {
             return;
         };
         let ranges = units.ranges(id.unit, entry);
-        let mut begins = ranges.iter().map(|range| range.begin);
+        let mut begins = ranges.iter().map(|range| FileAddress::new(range.begin));
         // Unless it is known better, the first range is the one with the entry; what was moved away
         // as unlikely comes later.
         let known = begins.clone().find(|begin| Some(*begin) == asked.entry);
@@ -165,7 +166,7 @@ impl Globals {
 }
 
 /// The fixed address of a variable.
-fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Option<u64> {
+fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Option<FileAddress> {
     let unit = units.units.get(unit)?;
     let expression = entry
         .attr_value(constants::DW_AT_location)?
@@ -175,11 +176,12 @@ fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Opti
     if !bytes.is_empty() {
         return None;
     }
-    match operation {
-        Operation::Address { address } => Some(address),
-        Operation::AddressIndex { index } => units.dwarf.address(unit, index).ok(),
-        _ => None,
-    }
+    let address = match operation {
+        Operation::Address { address } => address,
+        Operation::AddressIndex { index } => units.dwarf.address(unit, index).ok()?,
+        _ => return None,
+    };
+    Some(FileAddress::new(address))
 }
 
 /// The number in an attribute, which must be one that is no address.

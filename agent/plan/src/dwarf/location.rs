@@ -7,7 +7,7 @@
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register};
 
 use super::sections::Reader;
-use crate::flow::recipe::register_name;
+use crate::code::registers::register_name;
 
 /// Most operations of one expression.
 const MAX_OPERATIONS: usize = 64;
@@ -101,8 +101,8 @@ impl std::fmt::Display for Sum {
                 (factor, _) => write!(f, " {factor:+} * ")?,
             }
             match base {
-                Base::Register(number) => f.write_str(register_name(*number))?,
-                Base::AtEntry(number) => write!(f, "{} at entry", register_name(*number))?,
+                Base::Register(number) => f.write_str(register_name(*number, 8))?,
+                Base::AtEntry(number) => write!(f, "{} at entry", register_name(*number, 8))?,
                 Base::Loaded(address) => write!(f, "[{address}]")?,
             }
         }

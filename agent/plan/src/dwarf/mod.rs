@@ -16,6 +16,7 @@ mod server;
 mod units;
 mod variables;
 
+use crate::elf::address::FileAddress;
 use globals::Globals;
 use sections::Sections;
 use units::Units;
@@ -45,7 +46,7 @@ pub struct NamedFunction {
     /// Its name in the source.
     pub name: &'static str,
     /// Virtual address.
-    pub address: u64,
+    pub address: FileAddress,
 }
 
 /// What DWARF says.
@@ -58,7 +59,7 @@ pub struct DebugInfo {
     /// The global `server`.
     pub server: Option<Server>,
     /// Address of the allocator's counter, where it is one number.
-    pub counter: Option<u64>,
+    pub counter: Option<FileAddress>,
 }
 
 /// Reads the debug information in the ELF file whose whole content is `data`; `None` where it has

@@ -6,6 +6,7 @@ use gimli::constants;
 
 use super::globals::{Global, Globals, number};
 use super::units::{Entry, EntryId, Units};
+use crate::elf::address::FileAddress;
 use crate::item::Member;
 
 /// What the type of `server` is called.
@@ -17,7 +18,7 @@ const MAX_QUALIFIERS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Its virtual address.
-    pub address: u64,
+    pub address: FileAddress,
     /// Its size in bytes.
     pub size: u64,
     /// Offsets of the members that are looked for.
@@ -70,7 +71,7 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
 }
 
 /// The address of the one variable called `used_memory`, where that is a number of 8 bytes.
-pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<u64> {
+pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<FileAddress> {
     let mut counters = globals.counters.iter().filter(|global| {
         unqualified(units, global.of).is_some_and(|(_, of)| {
             of.tag() == constants::DW_TAG_base_type

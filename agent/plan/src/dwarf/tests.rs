@@ -13,7 +13,7 @@ use crate::{
     plan,
 };
 
-const SOURCE: &str = include_str!("../../../tests/fixtures/evict.c");
+const SOURCE: &str = include_str!("../../tests/fixtures/evict.c");
 const CALLED: &str = "__attribute__((noinline))";
 const INLINED: &str = "__attribute__((always_inline))inline static";
 const EVICTION: Asked<'static> = Asked {

@@ -11,6 +11,7 @@ use super::DwarfError;
 use super::globals::number;
 use super::location::{self, LocatedAt, Location, Sum};
 use super::units::{Entry, EntryId, Units};
+use crate::elf::address::FileAddress;
 
 /// What computes the goal.
 const CALCULATION: &str = "getMaxmemoryState";
@@ -34,10 +35,10 @@ pub struct VariableLocations {
 
 impl VariableLocations {
     /// Where it is before the instruction at `address`.
-    pub fn at(&self, address: u64) -> Option<&Location> {
+    pub fn at(&self, address: FileAddress) -> Option<&Location> {
         self.locations
             .iter()
-            .find(|own| (own.range.begin..own.range.end).contains(&address))
+            .find(|own| (own.range.begin..own.range.end).contains(&address.get()))
             .map(|own| &own.location)
     }
 }

@@ -1,13 +1,13 @@
-//! Whether what an ELF file says of its parts can be true, before anything follows it.
+//! Checks what an ELF file declares, before anything relies on it.
 //!
-//! Segments and sections may be declared any number of times over the same bytes, so that a small
-//! file makes its reader look through petabytes. In an honest file each byte belongs to one of each.
+//! A small file can declare many segments and sections over the same bytes, and make its reader look
+//! through petabytes. In an honest file each byte belongs to at most one of each.
 
 use object::Endianness;
 use object::elf::{FileHeader64, PT_LOAD, SHT_NOBITS};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 
-use crate::elf::image::ImageError;
+use super::error::ElfError;
 
 /// Most program headers; executables have about a dozen.
 const MAX_SEGMENTS: usize = 128;
@@ -20,20 +20,20 @@ const USER_SPACE: u64 = 1 << 47;
 ///
 /// # Errors
 ///
-/// Where there are too many of them, or they overlap, or lie outside of the file.
-pub fn check(data: &[u8]) -> Result<(), ImageError> {
+/// Fails where there are too many of them, or they overlap, or lie outside the file.
+pub fn check(data: &[u8]) -> Result<(), ElfError> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
     let segments = header.program_headers(endian, data)?;
     if segments.len() > MAX_SEGMENTS {
-        return Err(ImageError::Unreasonable("too many segments"));
+        return Err(ElfError::Unreasonable("too many segments"));
     }
     let loaded = || (segments.iter()).filter(|segment| segment.p_type(endian) == PT_LOAD);
     for segment in loaded() {
         let size = segment.p_memsz(endian);
         let end = segment.p_vaddr(endian).checked_add(size);
         if segment.p_filesz(endian) > size || end.is_none_or(|end| end > USER_SPACE) {
-            return Err(ImageError::Unreasonable("a segment that cannot be loaded"));
+            return Err(ElfError::Unreasonable("a segment that cannot be loaded"));
         }
     }
     fit(
@@ -44,7 +44,7 @@ pub fn check(data: &[u8]) -> Result<(), ImageError> {
 
     let sections = header.section_headers(endian, data)?;
     if sections.len() > MAX_SECTIONS {
-        return Err(ImageError::Unreasonable("too many sections"));
+        return Err(ElfError::Unreasonable("too many sections"));
     }
     let stored = (sections.iter()).filter(|section| section.sh_type(endian) != SHT_NOBITS);
     fit(
@@ -54,23 +54,23 @@ pub fn check(data: &[u8]) -> Result<(), ImageError> {
     )
 }
 
-/// Checks that all these ranges lie in the file, and that together they are not larger than it. (By
-/// half, as linkers map the same page into two segments.)
+/// Checks that all these ranges lie in the file, and that their sum is at most one and a half times
+/// its size. (Linkers map the same page into two segments.)
 fn fit(
     data: &[u8],
     ranges: impl Iterator<Item = (u64, u64)>,
     otherwise: &'static str,
-) -> Result<(), ImageError> {
+) -> Result<(), ElfError> {
     let file = data.len() as u64;
     let mut sum = 0_u64;
     for (offset, size) in ranges {
         if size != 0 && offset.checked_add(size).is_none_or(|end| end > file) {
-            return Err(ImageError::CutOff);
+            return Err(ElfError::CutOff);
         }
         sum = sum.saturating_add(size);
     }
     match sum > file + file / 2 {
-        true => Err(ImageError::Unreasonable(otherwise)),
+        true => Err(ElfError::Unreasonable(otherwise)),
         false => Ok(()),
     }
 }

@@ -1,57 +1,60 @@
-//! How an executable names the separate file with its debug information, and whether a file is it.
+//! The separate file with an executable's debug information: how the executable names it, and how
+//! to tell whether a file is that one.
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _};
 
-use crate::elf::image::{Image, ImageError};
+use super::build_id;
+use super::error::ElfError;
+use super::image::Image;
 
-/// What an executable without debug information says of the file that has it.
+/// What an executable without debug information says of the file that has its debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugFileNames {
-    /// GNU build id, lower-case hexadecimal: the file has the same.
+    /// GNU build id in lower-case hexadecimal digits; the debug file has the same.
     pub build_id: Option<String>,
-    /// From `.gnu_debuglink`: the file's name.
+    /// The debug file's name, from `.gnu_debuglink`.
     pub link: Option<String>,
-    /// From `.gnu_debuglink`: the CRC-32 of the file's content.
+    /// The CRC-32 of the debug file's content, from `.gnu_debuglink`.
     crc: Option<u32>,
 }
 
 /// Why a file is not the debug file of an executable.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NotItsDebugFile {
-    /// It can be no debug file.
+    /// It is not an ELF file of the right class.
     #[error("it is not a 64-bit ELF file")]
     Elf,
     /// It belongs to another build.
     #[error("its build id is {found}, the executable's is {wanted}")]
     BuildId {
-        /// Of the file.
+        /// The file's build id.
         found: String,
-        /// Of the executable.
+        /// The executable's build id.
         wanted: String,
     },
-    /// Its content is not what `.gnu_debuglink` says.
+    /// Its checksum differs from the one in `.gnu_debuglink`.
     #[error("its checksum is not the one that the executable's .gnu_debuglink names")]
     Checksum,
-    /// The executable says nothing that could be compared.
+    /// The executable gives nothing to compare.
     #[error("the executable has neither a build id nor a .gnu_debuglink to check it by")]
     Unchecked,
 }
 
 impl DebugFileNames {
-    /// Of the executable whose whole content is `data`; `None` where it has debug information itself,
-    /// or says nothing by which a debug file could be told.
+    /// Reads them from the executable whose whole content is `data`. Returns `None` where it has
+    /// debug information itself, or nothing by which its debug file could be recognised.
     ///
     /// # Errors
     ///
-    /// Where `data` is not an x86-64 ELF executable.
-    pub fn of(data: &[u8]) -> Result<Option<Self>, ImageError> {
+    /// Fails where `data` is not an x86-64 ELF executable.
+    pub fn of(data: &[u8]) -> Result<Option<Self>, ElfError> {
         let build_id = Image::parse(data)?.build_id().map(str::to_owned);
         let file = ElfFile64::<Endianness>::parse(data)?;
         if file.section_by_name(".debug_info").is_some() {
             return Ok(None);
         }
-        // A damaged link is none.
+        // A damaged link counts as absent.
         let link = file.gnu_debuglink().ok().flatten();
         let names = Self {
             build_id,
@@ -61,21 +64,16 @@ impl DebugFileNames {
         Ok((names.build_id.is_some() || names.link.is_some()).then_some(names))
     }
 
-    /// Whether the file whose whole content is `data` is the executable's debug file: by build id,
-    /// or where the executable has none, by the checksum.
+    /// Checks that the file whose whole content is `data` is the executable's debug file: by build
+    /// id, or by the checksum where the executable has no build id.
     ///
     /// # Errors
     ///
-    /// Why it is not.
+    /// Fails with the reason where it is not.
     pub fn check(&self, data: &[u8]) -> Result<(), NotItsDebugFile> {
         let file = ElfFile64::<Endianness>::parse(data).map_err(|_| NotItsDebugFile::Elf)?;
         if let Some(wanted) = &self.build_id {
-            let found = file
-                .build_id()
-                .ok()
-                .flatten()
-                .map(crate::elf::image::hexadecimal);
-            return match found {
+            return match build_id::of(&file).ok().flatten() {
                 Some(found) if found == *wanted => Ok(()),
                 found => Err(NotItsDebugFile::BuildId {
                     found: found.unwrap_or_else(|| "missing".to_owned()),

@@ -1,8 +1,8 @@
 //! Where functions begin and end, by the unwind tables (`.eh_frame`), which `strip` leaves in place.
 //!
 //! A table entry covers a function, or a part of one that the compiler moved elsewhere (`.cold`).
-//! Such a part is entered by a jump, mostly with the frame of its function already set up; so where
-//! the first row does not find the caller's frame right above the return address, it is no function.
+//! Such a part is entered by a jump, mostly after its function has set up a frame. So an entry is a
+//! part where its first row does not find the caller's frame right above the return address.
 
 use std::collections::HashMap;
 
@@ -14,9 +14,11 @@ use object::elf::PT_GNU_EH_FRAME;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _};
 
+use super::address::FileAddress;
+
 /// Most entries that are read of one file.
 const MAX_FRAMES: usize = 500_000;
-/// Largest common entry that is looked into, bytes: each is read once for every entry of its own.
+/// Largest common entry that is read, in bytes: it is read again for each entry that refers to it.
 const MAX_COMMON_ENTRY: usize = 256;
 /// Where the caller's frame begins when a function is entered: above the return address.
 const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
@@ -25,22 +27,22 @@ const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Virtual address of the first byte.
-    pub start: u64,
+    pub start: FileAddress,
     /// Virtual address behind the last byte.
-    pub end: u64,
+    pub end: FileAddress,
     /// Whether it can be the beginning of a function.
     pub is_entry: bool,
 }
 
-/// The table entries of an executable, by address; none where it has no unwind tables.
+/// The table entries of an executable by address; empty where it has no unwind tables.
 #[derive(Debug, Default)]
 pub struct Frames {
     sorted: Vec<Frame>,
 }
 
 impl Frames {
-    /// Reads the tables by their section, else by their segment. Entries behind a broken one are
-    /// not read.
+    /// Reads the tables, which their section or else their segment locates, up to the first broken
+    /// entry.
     pub fn read(file: &ElfFile64<'_, Endianness>) -> Self {
         let mut bases = BaseAddresses::default();
         if let Some(text) = file.section_by_name(".text") {
@@ -49,33 +51,38 @@ impl Frames {
         let Some((address, data)) = by_section(file).or_else(|| by_segment(file)) else {
             return Self::default();
         };
-        let mut sorted = entries(data, &bases.set_eh_frame(address));
+        Self::parse(data, &bases.set_eh_frame(address))
+    }
+
+    /// Reads `data`, the content of `.eh_frame`, up to the first broken entry.
+    pub fn parse(data: &[u8], bases: &BaseAddresses) -> Self {
+        let mut sorted = entries(data, bases);
         sorted.sort_unstable_by_key(|frame| (frame.start, frame.end));
         Self { sorted }
     }
 
-    /// The entry that covers `address`.
-    pub fn at(&self, address: u64) -> Option<Frame> {
+    /// Returns the entry that covers `address`.
+    pub fn at(&self, address: FileAddress) -> Option<Frame> {
         let behind = self.sorted.partition_point(|frame| frame.start <= address);
         let frame = self.sorted.get(behind.checked_sub(1)?)?;
         (address < frame.end).then_some(*frame)
     }
 
-    /// Whether a function can begin at `address`.
-    pub fn is_entry(&self, address: u64) -> bool {
+    /// Returns whether a function can begin at `address`.
+    pub fn is_entry(&self, address: FileAddress) -> bool {
         self.at(address)
             .is_some_and(|frame| frame.start == address && frame.is_entry)
     }
 }
 
-/// Address and content of `.eh_frame`.
+/// Returns address and content of `.eh_frame`.
 fn by_section<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data [u8])> {
     let section = file.section_by_name(".eh_frame")?;
     Some((section.address(), section.data().ok()?))
 }
 
-/// Address and content of `.eh_frame`, where section headers were removed: what the header in the
-/// segment for it points to. The table ends itself.
+/// Returns address and content of `.eh_frame` where section headers were removed: the header in
+/// `PT_GNU_EH_FRAME` points to it, and the table marks its own end.
 fn by_segment<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data [u8])> {
     let endian = file.endian();
     let headers = file.elf_program_headers();
@@ -121,8 +128,8 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
             .or_insert_with(|| first_row(entry.cie().instructions(&section, bases), None));
         let first = first_row(entry.instructions(&section, bases), shared);
         found.push(Frame {
-            start: entry.initial_address(),
-            end: entry.end_address(),
+            start: FileAddress::new(entry.initial_address()),
+            end: FileAddress::new(entry.end_address()),
             is_entry: first == Some(AT_ENTRY),
         });
         if found.len() >= MAX_FRAMES {
@@ -132,8 +139,8 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
     found
 }
 
-/// The register and distance that say where the caller's frame is in the first row, if `before`
-/// says it ahead of the instructions.
+/// Returns the register and distance that locate the caller's frame in the first row. `before` is the
+/// rule that applies ahead of the instructions.
 fn first_row<R: Reader>(
     mut instructions: CallFrameInstructionIter<'_, R>,
     before: Option<(gimli::Register, u64)>,

@@ -1,7 +1,12 @@
-//! The ELF file: its segments, symbols, relocations, frames and debug link.
+//! The ELF file: its segments, symbols, relocations, unwind tables and debug link.
 
+pub mod address;
 pub mod bounds;
+pub mod build_id;
 pub mod debug_link;
+pub mod error;
 pub mod frames;
 pub mod image;
 pub mod relocations;
+pub mod segments;
+pub mod symbols;

@@ -1,5 +1,5 @@
-//! Which pointers the loader will store, by the dynamic segment: it is what the loader reads, and
-//! it is there where section headers were removed.
+//! The pointers that the loader will store, by the dynamic segment, which the loader itself reads and
+//! which remains where section headers were removed.
 
 use std::collections::HashMap;
 
@@ -10,15 +10,17 @@ use object::elf::{
 use object::pod::slice_from_bytes;
 use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Sym as _};
 
+use super::address::FileAddress;
+
 /// Most relocations that are read of one file; a server has some ten thousand.
 const MAX_RELOCATIONS: usize = 500_000;
 
-/// Where the loader will store which address, before it adds the load bias. `bytes_at` gives the
-/// bytes from an address to the end of its segment.
+/// Returns the pointer that the loader will store at each address, before it adds the load bias.
+/// `bytes_at` returns the bytes from an address to the end of its segment.
 pub fn pointers<'data>(
     file: &ElfFile64<'data, Endianness>,
-    bytes_at: impl Fn(u64) -> Option<&'data [u8]>,
-) -> HashMap<u64, u64> {
+    bytes_at: impl Fn(FileAddress) -> Option<&'data [u8]>,
+) -> HashMap<FileAddress, FileAddress> {
     let endian = file.endian();
     let dynamic = file
         .elf_program_headers()
@@ -29,7 +31,7 @@ pub fn pointers<'data>(
         let found = entries.find(|entry| entry.tag(endian) == tag)?;
         Some(found.val(endian))
     };
-    let table = |tag| bytes_at(entry(tag)?);
+    let table = |tag| bytes_at(FileAddress::new(entry(tag)?));
     let (Some(relocations), Some(size)) = (table(DT_RELA), entry(DT_RELASZ)) else {
         return HashMap::new();
     };
@@ -58,7 +60,8 @@ pub fn pointers<'data>(
                 _ => return None,
             };
             let pointer = base.wrapping_add_signed(relocation.r_addend.get(endian));
-            Some((relocation.r_offset.get(endian), pointer))
+            let at = FileAddress::new(relocation.r_offset.get(endian));
+            Some((at, FileAddress::new(pointer)))
         })
         .collect()
 }

@@ -11,8 +11,9 @@ use petgraph::algo::dinics;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef as _;
 
+use crate::code::block::{BlockId, InstructionId};
 use crate::code::graph::FunctionCode;
-use crate::flow::paths::Point;
+use crate::elf::address::FileAddress;
 
 /// Weight of a point that must not be in a cut.
 pub const INFINITE: u64 = 1 << 40;
@@ -28,7 +29,7 @@ const STEPS_OF_CUT: u64 = 32;
 pub enum CutError {
     /// A `switch` could not be followed.
     #[error("the indirect jump at {0:#x} could not be followed, so some way out may be missing")]
-    Indirect(u64),
+    Indirect(FileAddress),
     /// No return is reachable.
     #[error("no return is reachable from the inner site")]
     NoReturn,
@@ -44,9 +45,9 @@ pub enum CutError {
 /// Where the function does not return from there, or cannot be cut.
 pub fn minimum_cut(
     code: &FunctionCode,
-    weights: &BTreeMap<Point, u64>,
-    from: usize,
-) -> Result<Vec<Point>, CutError> {
+    weights: &BTreeMap<InstructionId, u64>,
+    from: BlockId,
+) -> Result<Vec<InstructionId>, CutError> {
     if weights.len() > MAX_POINTS || !code.budget.spend(STEPS_OF_CUT * weights.len() as u64) {
         code.budget.exhaust();
         return Err(CutError::NoCut);
@@ -54,7 +55,7 @@ pub fn minimum_cut(
     let mut network = DiGraph::<(), u64>::new();
     let source = network.add_node(());
     let sink = network.add_node(());
-    let mut nodes: BTreeMap<Point, (NodeIndex, NodeIndex)> = BTreeMap::new();
+    let mut nodes: BTreeMap<InstructionId, (NodeIndex, NodeIndex)> = BTreeMap::new();
     for (point, weight) in weights {
         let pair = (network.add_node(()), network.add_node(()));
         nodes.insert(*point, pair);
@@ -62,24 +63,25 @@ pub fn minimum_cut(
         network.add_edge(pair.1, pair.0, INFINITE);
     }
     let mut leaves = false;
-    for (block, index) in weights.keys() {
-        let last = code.blocks[*block].instructions.len() - 1;
-        if *index < last {
-            connect(&mut network, &nodes, (*block, *index), (*block, index + 1));
+    for point in weights.keys() {
+        let block = &code.blocks[point.block];
+        if point.index + 1 < block.instructions.len() {
+            let next = point.block.instruction(point.index + 1);
+            connect(&mut network, &nodes, *point, next);
             continue;
         }
-        for (successor, _) in &code.blocks[*block].successors {
-            connect(&mut network, &nodes, (*block, last), (*successor, 0));
+        for (successor, _) in &block.successors {
+            connect(&mut network, &nodes, *point, successor.first());
         }
-        if code.blocks[*block].leaves {
+        if block.leaves {
             leaves = true;
-            network.add_edge(nodes[&(*block, last)].1, sink, INFINITE);
+            network.add_edge(nodes[point].1, sink, INFINITE);
         }
     }
     if !leaves {
         return Err(CutError::NoReturn);
     }
-    network.add_edge(source, nodes[&(from, 0)].0, INFINITE);
+    network.add_edge(source, nodes[&from.first()].0, INFINITE);
     let (flow, flows) = dinics(&network, source, sink);
     if flow >= INFINITE {
         return Err(CutError::NoCut);
@@ -94,9 +96,9 @@ pub fn minimum_cut(
 
 fn connect(
     network: &mut DiGraph<(), u64>,
-    nodes: &BTreeMap<Point, (NodeIndex, NodeIndex)>,
-    from: Point,
-    to: Point,
+    nodes: &BTreeMap<InstructionId, (NodeIndex, NodeIndex)>,
+    from: InstructionId,
+    to: InstructionId,
 ) {
     if let (Some(from), Some(to)) = (nodes.get(&from), nodes.get(&to)) {
         network.add_edge(from.1, to.0, INFINITE);

@@ -1,8 +1,9 @@
 //! What follows from conditions that are known to hold.
 
-use crate::flow::value::{Condition, Relation, Value};
+use super::condition::{Condition, Relation};
+use super::value::Value;
 
-/// Whether a condition holds, where `facts` or its own form decide it.
+/// Returns whether a condition holds, if `facts` or its own form decide it.
 pub fn decide(facts: &[Condition], condition: &Condition) -> Option<bool> {
     if is_impossible(condition) || implies(facts, &condition.negated()) {
         return Some(false);
@@ -10,7 +11,7 @@ pub fn decide(facts: &[Condition], condition: &Condition) -> Option<bool> {
     (is_impossible(&condition.negated()) || implies(facts, condition)).then_some(true)
 }
 
-/// Whether nothing can fulfil it.
+/// Returns whether nothing can fulfil a condition.
 pub fn is_impossible(condition: &Condition) -> bool {
     let nothing_is_below =
         condition.relation == Relation::Below && condition.right == Value::constant(0);
@@ -22,7 +23,7 @@ pub fn is_impossible(condition: &Condition) -> bool {
     nothing_is_below || itself || condition.evaluate() == Some(false)
 }
 
-/// Whether it holds wherever all of `facts` do.
+/// Returns whether a condition holds wherever all of `facts` do.
 pub fn implies(facts: &[Condition], condition: &Condition) -> bool {
     if condition.evaluate() == Some(true) {
         return true;
@@ -43,7 +44,7 @@ fn is_symmetric(relation: Relation) -> bool {
     matches!(relation, Relation::Equal | Relation::NotEqual)
 }
 
-/// Whether `left stronger right` is enough for `left weaker right`.
+/// Returns whether `left stronger right` implies `left weaker right`.
 fn is_at_least_as_strong(stronger: Relation, weaker: Relation) -> bool {
     stronger == weaker
         || matches!(

@@ -5,29 +5,26 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{DfsSpace, has_path_connecting};
 use petgraph::graph::NodeIndex;
 
+use super::execution::Execution;
+use super::state::State;
+use crate::code::block::{BlockId, InstructionId};
 use crate::code::graph::FunctionCode;
-use crate::flow::execute::Execution;
-use crate::flow::state::State;
 
 /// Most steps over all paths from one point.
 const MAX_STEPS: usize = 2_000;
 
-/// An instruction: its block and its index there.
-pub type Point = (usize, usize);
-
-/// The first block that all ways to the returns pass and that no loop can follow: the entry, or, as
-/// allocators that count per thread are added up first, a block behind that loop. `None` where there
-/// is none.
-pub fn behind_loops(code: &FunctionCode) -> Option<usize> {
+/// Finds the first block that all ways to the returns pass and that no loop can follow. That is the
+/// entry, or a block behind the loop that adds up an allocator's counters.
+pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
     let graph = code.graph();
     let looping: Vec<NodeIndex> = (code.loops().into_iter().flatten())
-        .map(NodeIndex::new)
+        .map(BlockId::node)
         .collect();
-    let dominators = simple_fast(&graph, NodeIndex::new(0));
+    let dominators = simple_fast(&graph, BlockId::ENTRY.node());
     let mut space = DfsSpace::new(&graph);
     let mut common: Option<Vec<NodeIndex>> = None;
-    for block in (0..code.blocks.len()).filter(|block| code.blocks[*block].leaves) {
-        let Some(chain) = dominators.dominators(NodeIndex::new(block)) else {
+    for block in code.blocks.ids().filter(|block| code.blocks[*block].leaves) {
+        let Some(chain) = dominators.dominators(block.node()) else {
             continue;
         };
         let chain: Vec<NodeIndex> = chain.collect();
@@ -45,25 +42,29 @@ pub fn behind_loops(code: &FunctionCode) -> Option<usize> {
             .iter()
             .any(|inside| has_path_connecting(&graph, *block, *inside, Some(&mut space)))
     });
-    free.last().map(NodeIndex::index)
+    free.last().map(BlockId::of)
 }
 
-/// What is known at each return that can be reached from `point`, where `state` holds, on every path
-/// that is not known to be impossible; `None` where there are too many, or one loops, or one leaves
-/// in another way.
-pub fn to_returns(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<State>> {
+/// Returns what is known at each return that can be reached from `point`, where `state` holds, on every
+/// path that is not known to be impossible. Returns `None` where there are too many paths, or one of
+/// them loops or leaves in another way.
+pub fn to_returns(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+) -> Option<Vec<State>> {
     let code = execution.code;
     let mut steps = 0;
     let mut returns = Vec::new();
     let mut pending = vec![(state, point, Vec::new())];
-    while let Some((mut state, (block, first), mut passed)) = pending.pop() {
-        // What is known of a value holds for one time round a loop only.
-        if passed.contains(&block) {
+    while let Some((mut state, point, mut passed)) = pending.pop() {
+        // What is known of a value holds only for one round of a loop.
+        if passed.contains(&point.block) {
             return None;
         }
-        passed.push(block);
-        let here = code.blocks.get(block)?;
-        for instruction in here.instructions.get(first..)? {
+        passed.push(point.block);
+        let here = &code.blocks[point.block];
+        for instruction in here.instructions.get(point.index..)? {
             steps += 1;
             if steps > MAX_STEPS {
                 return None;
@@ -79,7 +80,7 @@ pub fn to_returns(execution: &mut Execution<'_>, state: State, point: Point) -> 
         }
         for (successor, kind) in &here.successors {
             if let Some(state) = execution.along_edge(&state, here, *kind) {
-                pending.push((state, (*successor, 0), passed.clone()));
+                pending.push((state, successor.first(), passed.clone()));
             }
         }
     }

@@ -1,12 +1,13 @@
-//! From what is known at one point to recipes: which sum of registers, stack slots and globals is
-//! a given value.
+//! What is in reach at one point, and the sums of it that are a given value.
 
+use super::execution::Execution;
+use super::recipe::{Operand, Recipe, Term};
+use super::resolve::resolve;
+use super::state::State;
+use super::value::Value;
 use crate::budget::Budget;
-use crate::flow::execute::Execution;
-use crate::flow::recipe::{Operand, Recipe, Term};
-use crate::flow::resolve::resolve;
-use crate::flow::state::{RSP, State};
-use crate::flow::value::Value;
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 
 /// Most places that are combined with each other.
 const MAX_PLACES: usize = 32;
@@ -17,14 +18,14 @@ struct Place {
     value: Value,
 }
 
-/// The places at one point from which values can be recovered, cheapest first.
+/// The places at one point that hold something of use, cheapest first.
 pub struct Reach {
     places: Vec<Place>,
     budget: Budget,
 }
 
 impl Reach {
-    /// What is in reach in `state` and has to do with `wanted`.
+    /// Collects what is in reach in `state` and shares an atom with one of `wanted`.
     pub fn of(execution: &mut Execution<'_>, state: &State, wanted: &[&Value]) -> Self {
         let mut places = Vec::new();
         let mut add = |execution: &mut Execution<'_>, operand, value: &Value| {
@@ -67,8 +68,8 @@ impl Reach {
         }
     }
 
-    /// Adds a global variable that holds `value`, as the last resort.
-    pub fn add_global(&mut self, address: u64, name: &str, value: &Value) {
+    /// Adds a global variable that holds `value`, to be used last.
+    pub fn add_global(&mut self, address: FileAddress, name: &str, value: &Value) {
         self.places.push(Place {
             operand: Operand::Global {
                 address,
@@ -78,12 +79,12 @@ impl Reach {
         });
     }
 
-    /// The shortest sum of up to three places that is `wanted`.
+    /// Finds the shortest sum of up to three places that is `wanted`.
     pub fn recipe(&self, wanted: &Value) -> Option<Recipe> {
         (1..=3)
             .find_map(|length| self.sum(wanted, length, 0))
             .map(|mut terms| {
-                // What is added first, as one writes it.
+                // First what is added, as one writes it.
                 terms.sort_by_key(|term| term.negative);
                 Recipe { terms }
             })

@@ -1,6 +1,11 @@
-//! Recipes: how a value is computed from what is in reach at one instruction.
+//! Recipes: how to compute a value from what is in reach at a probe site.
+
+use std::fmt;
 
 use serde::Serialize;
+
+use crate::code::registers::register_name;
+use crate::elf::address::FileAddress;
 
 /// A sum of operands, modulo 2^64.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,39 +49,21 @@ pub enum Operand {
     /// A global variable, 8 bytes.
     Global {
         /// Virtual address, as in the ELF file.
-        address: u64,
+        address: FileAddress,
         /// Its name, such as `server.maxmemory`.
         name: String,
     },
 }
 
-const NAMES_8: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
-const NAMES_4: [&str; 16] = [
-    "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d",
-    "r13d", "r14d", "r15d",
-];
-
-/// Returns the name of a register of 8 bytes, by its x86-64 number.
-pub fn register_name(number: u8) -> &'static str {
-    NAMES_8.get(usize::from(number)).copied().unwrap_or("?")
-}
-
-impl std::fmt::Display for Operand {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = |number: u8, width: u8| match width {
-            4 => NAMES_4.get(usize::from(number)).copied().unwrap_or("?"),
-            _ => register_name(number),
-        };
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Register {
                 number,
                 width,
                 plus,
             } => {
-                f.write_str(name(*number, *width))?;
+                f.write_str(register_name(*number, *width))?;
                 match plus {
                     0 => Ok(()),
                     plus => write!(f, "{plus:+}"),
@@ -89,7 +76,7 @@ impl std::fmt::Display for Operand {
                 write!(
                     f,
                     "[{}{sign}{:#x}]",
-                    name(*base, 8),
+                    register_name(*base, 8),
                     displacement.unsigned_abs()
                 )
             }
@@ -99,8 +86,8 @@ impl std::fmt::Display for Operand {
     }
 }
 
-impl std::fmt::Display for Recipe {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, term) in self.terms.iter().enumerate() {
             match (index, term.negative) {
                 (0, false) => {}

@@ -1,12 +1,15 @@
-//! Values whose choices are decided by what is known.
+//! Decides choices between values by what is known where they are used.
 
-use crate::flow::facts::{implies, is_impossible};
-use crate::flow::value::{Atom, AtomId, Atoms, Condition, Relation, Value};
+use super::atom::Atom;
+use super::atoms::Atoms;
+use super::condition::{Condition, Relation};
+use super::facts::{implies, is_impossible};
+use super::value::{AtomId, Value};
 
 /// How often one value is resolved further.
 const MAX_RESOLUTIONS: usize = 8;
 
-/// Returns `value` with every choice decided that `facts` decide.
+/// Decides every choice in `value` that `facts` decide.
 pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
     let mut value = value.clone();
     for _ in 0..MAX_RESOLUTIONS {
@@ -29,6 +32,7 @@ pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
     value
 }
 
+/// Returns the branch of a `cmov` that is taken where `facts` hold.
 fn decide_select(
     condition: &Condition,
     then: &Value,
@@ -62,6 +66,7 @@ fn decide_select(
     None
 }
 
+/// Returns the one of `options` that does not contradict `facts`.
 fn only_possible(
     atoms: &mut Atoms,
     atom: AtomId,

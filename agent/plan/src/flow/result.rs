@@ -7,18 +7,23 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Code, OpKind, Register};
 
-use crate::flow::execute::Execution;
-use crate::flow::paths::{self, Point};
+use crate::code::block::{BlockId, InstructionId};
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
+use crate::flow::paths;
 use crate::flow::recipe::Operand;
-use crate::flow::state::{Flags, RSP, State};
-use crate::flow::value::{Atom, AtomId, Value};
+use crate::flow::state::State;
+use crate::flow::value::{AtomId, Value};
 
 /// How many merges are taken apart, one after the other.
 const MAX_SPLITS: u32 = 5;
 /// Registers by their x86-64 numbers, callee-saved ones first: they hold what is kept.
 const ORDER: [u8; 15] = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// In place of an address, for the unknown content of a stack slot.
-const SLOT_CONTENT: u64 = u64::MAX - 1;
+const SLOT_CONTENT: FileAddress = FileAddress::new(u64::MAX - 1);
 /// x86-64 number of the stack pointer, as plans write it.
 const RSP_NUMBER: u8 = 4;
 
@@ -34,7 +39,7 @@ impl<'a> Results<'a> {
     /// the function can have, over 32 bits.
     pub fn new(
         execution: &mut Execution<'_>,
-        blocks: &BTreeSet<usize>,
+        blocks: &BTreeSet<BlockId>,
         possible: &'a [u64],
     ) -> Self {
         Self {
@@ -46,11 +51,14 @@ impl<'a> Results<'a> {
     /// Returns what holds the result at `point`: always the same number, or a register, or that plus
     /// 1 (compilers tell the results apart by `result - 1 ≤ 1`), or a stack slot (as without
     /// optimisation).
-    pub fn at(&self, execution: &mut Execution<'_>, point: Point) -> Option<Operand> {
+    pub fn at(&self, execution: &mut Execution<'_>, point: InstructionId) -> Option<Operand> {
         if self.possible.is_empty() {
             return None;
         }
-        let state = execution.states_in(point.0).into_iter().nth(point.1)?;
+        let state = execution
+            .states_in(point.block)
+            .into_iter()
+            .nth(point.index)?;
         let returned = returned_from(execution, state.clone(), point)?;
         if let [only] = returned.as_slice()
             && let Some(result) = self.possible_constant(only)
@@ -103,7 +111,7 @@ impl<'a> Results<'a> {
         &self,
         execution: &mut Execution<'_>,
         state: &State,
-        point: Point,
+        point: InstructionId,
         place: Place,
         splits: u32,
     ) -> bool {
@@ -170,7 +178,7 @@ struct Place {
 
 /// Returns the 4-byte stack slots, by their offset from the stack pointer at entry, that `blocks` load into
 /// the register that results are returned in.
-fn loaded_slots(execution: &mut Execution<'_>, blocks: &BTreeSet<usize>) -> BTreeSet<i64> {
+fn loaded_slots(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> BTreeSet<i64> {
     let code = execution.code;
     let mut slots = BTreeSet::new();
     for block in blocks {
@@ -224,7 +232,12 @@ fn variable_part(execution: &Execution<'_>, value: &Value) -> Option<(AtomId, i6
     }
 }
 
-fn returns_only(execution: &mut Execution<'_>, state: State, point: Point, result: u64) -> bool {
+fn returns_only(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+    result: u64,
+) -> bool {
     returned_from(execution, state, point).is_some_and(|returned| {
         returned
             .iter()
@@ -250,7 +263,11 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
 }
 
 /// Returns what the function can return on the paths from `point`, over 32 bits.
-fn returned_from(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<Value>> {
+fn returned_from(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
     for state in paths::to_returns(execution, state, point)? {
         let value = execution.atoms.zero_extended(&state.registers[0], 32);

@@ -3,90 +3,19 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use iced_x86::ConditionCode;
+use super::atom::Atom;
+use super::atoms::Atoms;
+use super::condition::{Condition, Relation};
+use super::flags::Flags;
+use super::value::Value;
+use crate::elf::address::FileAddress;
 
-use crate::flow::value::{Atom, Atoms, Condition, Relation, Value};
-
-/// x86-64 number of the stack pointer.
-pub const RSP: usize = 4;
-/// x86-64 number of the frame pointer, where there is one.
-pub const RBP: usize = 5;
-/// x86-64 numbers of the registers that a call may change (System V ABI).
-pub const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// Most facts that are carried along.
 const MAX_FACTS: usize = 64;
 /// Most values that a merged value can be one of.
 const MAX_OPTIONS: usize = 8;
 /// Most stack slots that are carried along.
 const MAX_SLOTS: usize = 256;
-
-/// What the flags say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Flags {
-    /// Nothing that is known.
-    Unknown,
-    /// They are those of `left - right` over `bits` bits.
-    Comparison {
-        /// Minuend.
-        left: Value,
-        /// Subtrahend.
-        right: Value,
-        /// 8, 16, 32 or 64.
-        bits: u8,
-    },
-    /// Zero and sign flag are those of a result; carry and overflow are not known.
-    ZeroAndSign {
-        /// The result.
-        of: Value,
-        /// 8, 16, 32 or 64.
-        bits: u8,
-    },
-}
-
-impl Flags {
-    /// What it means that `code` holds.
-    pub fn condition(&self, code: ConditionCode) -> Option<Condition> {
-        let make = |relation, left: &Value, right: &Value, bits| {
-            Some(Condition {
-                relation,
-                left: left.clone(),
-                right: right.clone(),
-                bits,
-            })
-        };
-        let (left, right, bits, exact) = match self {
-            Self::Unknown => return None,
-            Self::Comparison { left, right, bits } => (left.clone(), right.clone(), *bits, true),
-            Self::ZeroAndSign { of, bits } => (of.clone(), Value::constant(0), *bits, false),
-        };
-        match code {
-            ConditionCode::e => make(Relation::Equal, &left, &right, bits),
-            ConditionCode::ne => make(Relation::NotEqual, &left, &right, bits),
-            ConditionCode::s => make(
-                Relation::Less,
-                &left.minus(&right),
-                &Value::constant(0),
-                bits,
-            ),
-            ConditionCode::ns => make(
-                Relation::LessOrEqual,
-                &Value::constant(0),
-                &left.minus(&right),
-                bits,
-            ),
-            _ if !exact => None,
-            ConditionCode::b => make(Relation::Below, &left, &right, bits),
-            ConditionCode::ae => make(Relation::BelowOrEqual, &right, &left, bits),
-            ConditionCode::a => make(Relation::Below, &right, &left, bits),
-            ConditionCode::be => make(Relation::BelowOrEqual, &left, &right, bits),
-            ConditionCode::l => make(Relation::Less, &left, &right, bits),
-            ConditionCode::ge => make(Relation::LessOrEqual, &right, &left, bits),
-            ConditionCode::g => make(Relation::Less, &right, &left, bits),
-            ConditionCode::le => make(Relation::LessOrEqual, &left, &right, bits),
-            _ => None,
-        }
-    }
-}
 
 /// What is known at one point.
 #[derive(Clone, Debug)]
@@ -97,16 +26,17 @@ pub struct State {
     pub flags: Flags,
     /// Stack slots: offset from the stack pointer at entry → value and width in bytes.
     pub stack: BTreeMap<i64, (Value, u8)>,
-    /// Lowest offset of a stack slot whose address was handed out.
+    /// Lowest offset of a stack slot whose address others may know: a callee, memory, or a value that
+    /// is no longer known to be on the stack. Each store to memory may reach the slots from there on.
     pub escaped: Option<i64>,
     /// Changes whenever memory may have changed.
-    pub generation: u64,
+    pub generation: FileAddress,
     /// What the branches taken imply.
     pub facts: Rc<Vec<Condition>>,
 }
 
 impl State {
-    /// At a function's first instruction.
+    /// Makes the state at a function's first instruction.
     pub fn at_entry(atoms: &mut Atoms) -> Self {
         Self {
             registers: std::array::from_fn(|number| {
@@ -115,20 +45,20 @@ impl State {
             flags: Flags::Unknown,
             stack: BTreeMap::new(),
             escaped: None,
-            generation: 0,
+            generation: FileAddress::default(),
             facts: Rc::new(Vec::new()),
         }
     }
 
-    /// About how much memory it takes, without the facts, which states share.
+    /// Estimates the memory that it takes, in bytes, without the facts, which states share.
     pub fn bytes(&self) -> usize {
         let values = (self.registers.iter()).chain(self.stack.values().map(|(value, _)| value));
         size_of::<Self>() + values.map(Value::bytes).sum::<usize>()
     }
 
-    /// Adds what a branch implies. What is known to be a number becomes that number, as compilers
-    /// return a value that they have just found to be 0 for 0. `is_whole` says that the left side has
-    /// no bits beyond those compared.
+    /// Adds what a branch implies. A value that is known to be a number becomes that number, because
+    /// compilers return a value that they have just found to be 0 where 0 is meant. `is_whole` says
+    /// that the left side has no bits beyond those compared.
     pub fn assume(&mut self, fact: Condition, is_whole: bool) {
         if fact.relation == Relation::Equal
             && is_whole
@@ -147,180 +77,147 @@ impl State {
         }
     }
 
-    /// Forgets every stack slot that overlaps `width` bytes at `offset`.
-    pub fn forget_slots(&mut self, offset: i64, width: i64) {
-        self.stack.retain(|at, (_, size)| {
-            *at >= offset.saturating_add(width) || at.saturating_add(i64::from(*size)) <= offset
-        });
+    /// Forgets every stack slot that overlaps `width` bytes at `offset`, which are overwritten.
+    pub fn overwrite_slots(&mut self, offset: i64, width: i64) {
+        let end = offset.saturating_add(width);
+        self.stack
+            .retain(|at, (_, size)| *at >= end || at.saturating_add(i64::from(*size)) <= offset);
+    }
+
+    /// Forgets the stack slots from `lowest` on, which may be overwritten or not: a stack address in
+    /// one of them escapes.
+    pub fn forget_slots(&mut self, lowest: i64, atoms: &mut Atoms) {
+        let ends_above = |at: i64, size: u8| at.saturating_add(i64::from(size)) > lowest;
+        let forgotten = self
+            .stack
+            .extract_if(.., |at, (_, size)| ends_above(*at, *size));
+        let values: Vec<Value> = forgotten.map(|(_, (value, _))| value).collect();
+        for value in values {
+            self.escape_value(&value, atoms);
+        }
+    }
+
+    /// Forgets all stack slots that others can reach, also by way of addresses in such slots.
+    pub fn forget_escaped(&mut self, atoms: &mut Atoms) {
+        let mut reached = None;
+        while self.escaped != reached {
+            reached = self.escaped;
+            if let Some(lowest) = reached {
+                self.forget_slots(lowest, atoms);
+            }
+        }
+    }
+
+    /// Records that others may know the address of the slot at `offset`.
+    pub fn escape(&mut self, offset: i64) {
+        let lowest = self.escaped.map_or(offset, |lowest| lowest.min(offset));
+        self.escaped = Some(lowest);
+    }
+
+    /// Records that others may know `value`, which matters if it can be an address on the stack.
+    pub fn escape_value(&mut self, value: &Value, atoms: &mut Atoms) {
+        if let Some(offset) = atoms.reach_on_stack(value) {
+            self.escape(offset);
+        }
     }
 
     /// Writes a stack slot.
     pub fn store_slot(&mut self, offset: i64, width: u8, value: Value) {
-        self.forget_slots(offset, i64::from(width));
+        self.overwrite_slots(offset, i64::from(width));
         if self.stack.len() < MAX_SLOTS {
             self.stack.insert(offset, (value, width));
         }
     }
 
-    /// Memory changed at `address` in a way that is not known: loads from now on are new ones, and
-    /// slots that others can reach are forgotten.
-    pub fn clobber_memory(&mut self, address: u64) {
+    /// Takes into account that the instruction at `address` changes memory in an unknown way: later
+    /// loads may see something else, and slots that others can reach are forgotten.
+    pub fn clobber_memory(&mut self, address: FileAddress, atoms: &mut Atoms) {
         self.generation = address;
-        if let Some(escaped) = self.escaped {
-            self.stack.retain(|at, _| *at < escaped);
-        }
+        self.forget_escaped(atoms);
     }
 
-    /// What holds at the block at `address` whichever of `states` control comes from.
-    pub fn merge(mut states: Vec<Self>, address: u64, atoms: &mut Atoms) -> Option<Self> {
+    /// Returns what holds at the block at `address`, whichever of `states` control comes from.
+    pub fn merge(mut states: Vec<Self>, address: FileAddress, atoms: &mut Atoms) -> Option<Self> {
         let mut merged = states.pop()?;
         if states.is_empty() {
             return Some(merged);
         }
-        for number in 0..merged.registers.len() {
-            let options = states.iter().map(|state| &state.registers[number]);
-            let own = merged.registers[number].clone();
+        let mut lost = Vec::new();
+        let mut merge = |own: &mut Value, others: Vec<Value>, index| {
+            let mut options = others;
+            options.push(own.clone());
+            *own = merge_values(options, address, index, atoms, &mut lost);
+        };
+        for (number, own) in merged.registers.iter_mut().enumerate() {
+            let others = states.iter().map(|state| state.registers[number].clone());
             let index = u32::try_from(number).unwrap_or(u32::MAX);
-            merged.registers[number] = merge_values(
-                options.cloned().chain([own]).collect(),
-                address,
-                index,
-                atoms,
-            );
+            merge(own, others.collect(), index);
         }
-        let slots: Vec<(i64, u8)> = merged
-            .stack
-            .iter()
-            .map(|(at, (_, width))| (*at, *width))
-            .collect();
-        for (at, width) in slots {
+        for (at, (own, width)) in &mut merged.stack {
             let others: Option<Vec<Value>> = states
                 .iter()
-                .map(|state| match state.stack.get(&at) {
-                    Some((value, other)) if *other == width => Some(value.clone()),
+                .map(|state| match state.stack.get(at) {
+                    Some((value, other)) if other == width => Some(value.clone()),
                     _ => None,
                 })
                 .collect();
-            let Some(others) = others else {
-                merged.stack.remove(&at);
-                continue;
-            };
-            if let Some((own, _)) = merged.stack.get_mut(&at) {
+            if let Some(others) = others {
                 let index = 0x8000_0000 | u32::try_from(at & 0x7fff_ffff).unwrap_or(0);
-                *own = merge_values(
-                    others.into_iter().chain([own.clone()]).collect(),
-                    address,
-                    index,
-                    atoms,
-                );
+                merge(own, others, index);
             }
         }
-        for state in &states {
+        merged.drop_slots_missing_in(&states, &mut lost);
+        for state in &mut states {
+            state.drop_slots_missing_in(std::slice::from_ref(&merged), &mut lost);
             if state.flags != merged.flags {
                 merged.flags = Flags::Unknown;
             }
             if state.generation != merged.generation {
                 merged.generation = address;
             }
-            merged.escaped = match (merged.escaped, state.escaped) {
-                (Some(left), Some(right)) => Some(left.min(right)),
-                (left, right) => left.or(right),
-            };
+            if let Some(offset) = state.escaped {
+                merged.escape(offset);
+            }
             Rc::make_mut(&mut merged.facts).retain(|fact| state.facts.contains(fact));
+        }
+        for value in lost {
+            merged.escape_value(&value, atoms);
         }
         Some(merged)
     }
-}
 
-impl State {
-    /// Forgets what a loop changes whose head is the block at `address`. Facts are about values, not
-    /// about places, so they go on to hold.
-    pub fn enter_loop(&mut self, effects: &LoopEffects, address: u64, atoms: &mut Atoms) {
-        let entry = atoms.value(Atom::Entry(4));
-        if effects.memory {
-            self.generation = address;
-        }
-        self.forget_slots_of(effects, &entry);
-        for number in (0..self.registers.len()).filter(|number| *number != RSP) {
-            if effects.registers[number] {
-                let index = u32::try_from(number).unwrap_or(u32::MAX);
-                self.registers[number] = atoms.value(Atom::Opaque { address, index });
-            }
-        }
-        self.flags = Flags::Unknown;
-    }
-
-    /// Forgets the slots that a loop stores to: those it names, and, where it stores elsewhere or
-    /// calls, all from the lowest on whose address is known to anyone; all of them where it moves the
-    /// stack pointer.
-    fn forget_slots_of(&mut self, effects: &LoopEffects, entry: &Value) {
-        if effects.stack || effects.registers[RSP] {
-            self.stack.clear();
-            return;
-        }
-        // Where the frame pointer is used for something else, it may point anywhere.
-        let offset = |state: &Self, slot: &LoopSlot| {
-            if effects.registers[slot.base] {
-                return None;
-            }
-            let base = state.registers.get(slot.base)?.minus(entry).as_constant()?;
-            base.cast_signed().checked_add(slot.displacement)
+    /// Removes the slots that one of `others` does not have in the same width, and adds what they
+    /// held to `lost`.
+    fn drop_slots_missing_in(&mut self, others: &[Self], lost: &mut Vec<Value>) {
+        let is_missing = |at: &i64, slot: &mut (Value, u8)| {
+            let has = |other: &Self| {
+                other
+                    .stack
+                    .get(at)
+                    .is_some_and(|(_, width)| *width == slot.1)
+            };
+            !others.iter().all(has)
         };
-        let mut elsewhere = effects.memory;
-        for slot in &effects.slots {
-            match offset(self, slot) {
-                Some(at) => self.forget_slots(at, slot.width),
-                None => elsewhere = true,
-            }
-        }
-        let taken = effects.addresses_taken.iter();
-        let lowest_taken = taken.filter_map(|slot| offset(self, slot)).min();
-        self.escaped = lowest_taken.into_iter().chain(self.escaped).min();
-        if elsewhere {
-            let registers = self.registers.iter().enumerate();
-            let registers = registers.filter(|(number, _)| *number != RSP);
-            let values = registers
-                .map(|(_, value)| value)
-                .chain(self.stack.values().map(|(value, _)| value));
-            let known = values.filter_map(|value| value.minus(entry).as_constant());
-            let lowest = known.map(u64::cast_signed).chain(self.escaped).min();
-            if let Some(lowest) = lowest {
-                self.stack.retain(|at, _| *at < lowest);
-            }
-        }
+        let dropped = self.stack.extract_if(.., is_missing);
+        lost.extend(dropped.map(|(_, (value, _))| value));
     }
 }
 
-/// What the instructions of a loop change.
-#[derive(Clone, Debug, Default)]
-pub struct LoopEffects {
-    /// By x86-64 number.
-    pub registers: [bool; 16],
-    /// Whether they call, or store where they do not name a stack slot.
-    pub memory: bool,
-    /// Whether they push or pop.
-    pub stack: bool,
-    /// The stack slots that they store to.
-    pub slots: Vec<LoopSlot>,
-    /// The stack slots whose address they take.
-    pub addresses_taken: Vec<LoopSlot>,
-}
-
-/// A stack slot as an instruction names it.
-#[derive(Clone, Copy, Debug)]
-pub struct LoopSlot {
-    /// x86-64 number of the register that it is relative to.
-    pub base: usize,
-    /// Bytes from there.
-    pub displacement: i64,
-    /// Bytes.
-    pub width: i64,
-}
-
-fn merge_values(options: Vec<Value>, address: u64, index: u32, atoms: &mut Atoms) -> Value {
+/// Returns the value that is one of `options`. Where there are too many, it is opaque and they are
+/// added to `lost`.
+fn merge_values(
+    options: Vec<Value>,
+    address: FileAddress,
+    index: u32,
+    atoms: &mut Atoms,
+    lost: &mut Vec<Value>,
+) -> Value {
     match options.first() {
         Some(first) if options.iter().all(|option| option == first) => first.clone(),
         Some(_) if options.len() <= MAX_OPTIONS => atoms.value(Atom::Merged { address, options }),
-        _ => atoms.value(Atom::Opaque { address, index }),
+        _ => {
+            lost.extend(options);
+            atoms.value(Atom::Opaque { address, index })
+        }
     }
 }

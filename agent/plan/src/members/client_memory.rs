@@ -1,8 +1,9 @@
 //! `stat_clients_type_memory` by data flow: `getMemoryOverheadData()` adds up three of its elements.
 
 use crate::code::graph::FunctionCode;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 
 use super::only;
 
@@ -14,12 +15,12 @@ const ADDED_UP: [u64; 3] = [0, 16, 24];
 
 /// Returns the address of `stat_clients_type_memory`: a register holds the sum of three 8-byte
 /// globals at the distances of [`ADDED_UP`], in one place only.
-pub fn client_memory(image: &Image<'_>) -> Option<u64> {
+pub fn client_memory(image: &Image<'_>) -> Option<FileAddress> {
     let function = image.function(REPORTING_FUNCTION)?;
     let code = FunctionCode::decode(image, function.address).ok()?;
     let mut execution = Execution::run(&code);
     let mut found = Vec::new();
-    for block in 0..code.blocks.len() {
+    for block in code.blocks.ids() {
         for state in execution.states_in(block) {
             let sums = state.registers.iter().filter_map(|value| {
                 let mut loaded = execution.atoms.as_sum_of_globals(value)?;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::item::Member;
 
@@ -19,7 +20,7 @@ const DIRECTIVES: [(&str, Member); 4] = [
 ];
 
 /// Addresses that the configuration table gives.
-pub type ConfigTable = BTreeMap<Member, u64>;
+pub type ConfigTable = BTreeMap<Member, FileAddress>;
 
 /// Finds the configuration table.
 ///
@@ -46,8 +47,8 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
 }
 
 /// Returns the one address that the entries called `directive` point to, `stride` bytes after their name.
-fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<u64> {
-    let found: Vec<u64> = image
+fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<FileAddress> {
+    let found: Vec<FileAddress> = image
         .find_string(directive)
         .into_iter()
         .flat_map(|name| image.pointers_to(name))

@@ -12,10 +12,12 @@
 use evictscope_abi::COUNTER_BYTES;
 use serde::Serialize;
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
-use crate::flow::value::{Atom, Value};
+use crate::flow::value::Value;
 
 use super::MemberError;
 
@@ -35,23 +37,23 @@ const SEEDS: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 pub struct Counters {
     /// Virtual address of the first, as in the ELF file; each has 8 bytes.
     #[serde(skip)]
-    pub first: u64,
+    pub first: FileAddress,
     /// Distance between two, in bytes.
     pub stride: u64,
     /// How many there are.
     pub most: u64,
     /// Address of the number of threads: no more counters than that are in use, the others are 0.
     /// `None` where there is only one counter.
-    pub threads: Option<u64>,
+    pub threads: Option<FileAddress>,
     /// Bytes of the number of threads, 4 or 8.
     pub threads_width: u64,
     /// Address of the counter that the threads without one of their own share.
-    pub overflow: Option<u64>,
+    pub overflow: Option<FileAddress>,
 }
 
 impl Counters {
     /// Returns a single counter.
-    pub const fn one(address: u64) -> Self {
+    pub const fn one(address: FileAddress) -> Self {
         Self {
             first: address,
             stride: 8,
@@ -100,7 +102,10 @@ pub fn counters_behind(
 /// # Errors
 ///
 /// Why they are not known.
-pub fn counters_returned_by(image: &Image<'_>, address: u64) -> Result<Counters, MemberError> {
+pub fn counters_returned_by(
+    image: &Image<'_>,
+    address: FileAddress,
+) -> Result<Counters, MemberError> {
     let mut function = Function {
         machine: Machine::new(image),
         address,
@@ -159,7 +164,7 @@ pub fn counters(
 
 struct Function<'a, 'data> {
     machine: Machine<'a, 'data>,
-    address: u64,
+    address: FileAddress,
 }
 
 impl Function<'_, '_> {
@@ -168,7 +173,7 @@ impl Function<'_, '_> {
     }
 
     /// Returns the one global that is returned, whatever the globals hold.
-    fn one_counter(&mut self, first: &Outcome) -> Option<u64> {
+    fn one_counter(&mut self, first: &Outcome) -> Option<FileAddress> {
         let returned = |outcome: &Outcome, globals: Globals, load: &Load| {
             load.width == 8 && outcome.result == globals.value(load.address)
         };
@@ -207,8 +212,9 @@ impl Function<'_, '_> {
         // Where there are very many threads, all counters are added, and maybe one more.
         let many = self.run(globals(MANY_THREADS)).ok()?;
         let at_most = loaded(&many, threads);
-        let elements = (first..)
+        let elements = (first.get()..)
             .step_by(usize::try_from(stride).ok()?)
+            .map(FileAddress::new)
             .take_while(|address| at_most.contains(address));
         let (mut sum, mut most) = (0_u64, 0_u64);
         for element in elements {
@@ -261,7 +267,7 @@ impl Function<'_, '_> {
 }
 
 /// Returns the 8-byte globals that were loaded, except the number of threads.
-fn loaded(outcome: &Outcome, threads: Load) -> Vec<u64> {
+fn loaded(outcome: &Outcome, threads: Load) -> Vec<FileAddress> {
     outcome
         .loads
         .iter()

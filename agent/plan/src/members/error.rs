@@ -1,5 +1,6 @@
 //! Why a member of `server` or the allocator's counter is not known.
 
+use crate::elf::address::FileAddress;
 use crate::flow::machine::Halt;
 use crate::item::Method;
 
@@ -42,9 +43,9 @@ pub enum MemberError {
     )]
     EvictedKeys {
         /// Address that the eviction loop adds 1 to.
-        counted: u64,
+        counted: FileAddress,
         /// Address of what INFO shows.
-        shown: u64,
+        shown: FileAddress,
     },
     /// What `mem_reported` comes from is not known.
     #[error("mem_reported is neither a global nor the result of a call")]
@@ -76,19 +77,19 @@ pub enum MemberError {
     )]
     TwoCounters {
         /// Address of the one that the function called `zmalloc_used_memory` returns.
-        named: u64,
+        named: FileAddress,
         /// Address of the one that the eviction function uses.
-        used: u64,
+        used: FileAddress,
     },
     /// Debug information names another address.
     #[error("DWARF says that it is at {dwarf:#x}, the {method} that it is at {found:#x}")]
     Dwarf {
         /// Address by the debug information.
-        dwarf: u64,
+        dwarf: FileAddress,
         /// How else it was found.
         method: Method,
         /// Address by that method.
-        found: u64,
+        found: FileAddress,
     },
     /// The release that the executable names has another layout.
     #[error(

@@ -2,14 +2,17 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use crate::flow::execute::{Execution, general_register};
+use crate::code::registers::general_register;
+use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
 use crate::flow::state::State;
-use crate::flow::value::{Atom, Value};
+use crate::flow::value::Value;
 
 /// Returns the 8-byte globals that the loops of the eviction function add 1 to, by one instruction,
 /// or by a load, an addition and a store. What functions count that were inlined into a loop is
 /// among them.
-pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<u64> {
+pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<FileAddress> {
     let code = execution.code;
     let mut found = Vec::new();
     for block in code.loops().into_iter().flatten() {
@@ -26,7 +29,7 @@ fn incremented(
     execution: &mut Execution<'_>,
     state: &State,
     instruction: &Instruction,
-) -> Option<u64> {
+) -> Option<FileAddress> {
     if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
         return None;
     }

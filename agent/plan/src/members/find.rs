@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::item::{Member, Method};
 use crate::names::Identity;
@@ -18,14 +19,13 @@ pub struct MemberPlan {
     #[serde(rename = "name")]
     pub member: Member,
     /// Virtual address, as in the ELF file.
-    pub address: u64,
+    pub address: FileAddress,
     /// Offset in `server`, bytes; `None` for what is not a member of it, or where it is not certain
     /// where `server` begins.
     pub offset: Option<u64>,
     /// How it was found.
     pub method: Method,
     /// The counters whose sum it is, where there are several; `address` is that of the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
 }
 
@@ -35,7 +35,7 @@ pub struct Evidence {
     /// The counters behind `mem_reported`, where the calculation of the goal was found.
     pub counters: Option<Result<Counters, MemberError>>,
     /// Addresses that its loops add 1 to.
-    pub counted: Vec<u64>,
+    pub counted: Vec<FileAddress>,
 }
 
 /// What was found of the server's memory, and what was not.
@@ -104,7 +104,7 @@ impl Members {
         &mut self,
         image: &Image<'_>,
         config: &ConfigTable,
-        counted: &[u64],
+        counted: &[FileAddress],
         server: Server,
     ) -> Result<Option<KnownLayout>, MemberError> {
         let range = server.address..server.address.saturating_add(server.size);
@@ -153,7 +153,7 @@ impl Members {
 
     /// Compares a member with what the debug information says of it. What differs is not found, and
     /// what only the debug information knows is added.
-    pub fn agree(&mut self, member: Member, address: u64, offset: Option<u64>) {
+    pub fn agree(&mut self, member: Member, address: FileAddress, offset: Option<u64>) {
         let Some(at) = self.found.iter().position(|own| own.member == member) else {
             self.not_found.retain(|(missing, _)| *missing != member);
             self.add(member, address, offset, Method::Dwarf);
@@ -174,7 +174,7 @@ impl Members {
         self.miss(member, why);
     }
 
-    fn add(&mut self, member: Member, address: u64, offset: Option<u64>, method: Method) {
+    fn add(&mut self, member: Member, address: FileAddress, offset: Option<u64>, method: Method) {
         self.found.push(MemberPlan {
             member,
             address,

@@ -7,9 +7,11 @@
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use crate::code::graph::FunctionCode;
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
-use crate::flow::state::{RSP, State};
+use crate::flow::execution::Execution;
+use crate::flow::state::State;
 use crate::item::Member;
 
 /// Names of the function that makes the text of INFO, newest first.
@@ -31,11 +33,11 @@ const FLOAT_REGISTERS: usize = 8;
 
 /// Returns the members that INFO prints, with their addresses. A member that is not printed as it is
 /// is missing.
-pub fn shown_members(image: &Image<'_>) -> Vec<(Member, u64)> {
+pub fn shown_members(image: &Image<'_>) -> Vec<(Member, FileAddress)> {
     let function = INFO_FUNCTIONS.iter().find_map(|name| image.function(name));
     let code = function.and_then(|symbol| FunctionCode::decode(image, symbol.address).ok());
     let Some(code) = code else { return Vec::new() };
-    let passing = (0..code.blocks.len()).find_map(|block| {
+    let passing = code.blocks.ids().find_map(|block| {
         let instructions = &code.blocks[block].instructions;
         let format = instructions.iter().find_map(|instruction| {
             let address = address_in(instruction)?;
@@ -53,24 +55,25 @@ pub fn shown_members(image: &Image<'_>) -> Vec<(Member, u64)> {
         .iter()
         .zip(states)
         .filter(|(call, _)| call.flow_control() == FlowControl::Call);
-    let call = calls.find(|(_, state)| state.registers[RSI].as_constant() == Some(address));
+    let call = calls.find(|(_, state)| state.registers[RSI].as_constant() == Some(address.get()));
     call.map(|(_, state)| arguments(&mut execution, &state, &format))
         .unwrap_or_default()
 }
 
 /// Returns the address that an instruction loads, as a number or relative to its own.
-fn address_in(instruction: &Instruction) -> Option<u64> {
-    match instruction.mnemonic() {
+fn address_in(instruction: &Instruction) -> Option<FileAddress> {
+    let address = match instruction.mnemonic() {
         Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => {
             Some(instruction.ip_rel_memory_address())
         }
         Mnemonic::Mov => instruction.try_immediate(1).ok(),
         _ => None,
-    }
+    };
+    address.map(FileAddress::new)
 }
 
 /// Returns the format at an address, where it shows all the members.
-fn format_at(image: &Image<'_>, address: u64) -> Option<String> {
+fn format_at(image: &Image<'_>, address: FileAddress) -> Option<String> {
     let bytes = image
         .bytes_at(address)
         .filter(|_| !image.is_writable(address))?;
@@ -88,7 +91,11 @@ fn place_in(format: &str, shown: &str) -> Option<usize> {
     format.find(&label).map(|at| at + label.len() - 1)
 }
 
-fn arguments(execution: &mut Execution<'_>, state: &State, format: &str) -> Vec<(Member, u64)> {
+fn arguments(
+    execution: &mut Execution<'_>,
+    state: &State,
+    format: &str,
+) -> Vec<(Member, FileAddress)> {
     let found = SHOWN.iter().filter_map(|(shown, member)| {
         let argument = argument_at(format, place_in(format, shown)?)?;
         let value = match argument {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::elf::address::FileAddress;
 use crate::item::Member;
 
 use super::{COUNTERS, ConfigTable, DataFlow, MemberError};
@@ -57,7 +58,7 @@ pub struct KnownLayout {
 /// What is known of `server` without a layout.
 pub struct ServerFacts<'a> {
     /// Address of `server`, where it has a name.
-    pub address: u64,
+    pub address: FileAddress,
     /// Its size; 0 where the file does not say.
     pub size: u64,
     /// Addresses from the configuration table.

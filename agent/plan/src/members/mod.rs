@@ -19,6 +19,7 @@ mod server;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::item::Member;
 
@@ -37,7 +38,7 @@ const COUNTERS: [Member; 4] = [
 ];
 
 /// Addresses of members that the data flow gives.
-type DataFlow = BTreeMap<Member, u64>;
+type DataFlow = BTreeMap<Member, FileAddress>;
 
 /// Returns what the code says of the members in [`COUNTERS`]: the eviction loop, which adds 1 to the
 /// addresses in `counted`, what INFO prints, and the report on memory. Only addresses in `server`
@@ -48,8 +49,8 @@ type DataFlow = BTreeMap<Member, u64>;
 /// What each said, where two of them differ.
 fn by_data_flow(
     image: &Image<'_>,
-    counted: &[u64],
-    server: Range<u64>,
+    counted: &[FileAddress],
+    server: Range<FileAddress>,
 ) -> Result<DataFlow, MemberError> {
     let mut found: DataFlow = info::shown_members(image).into_iter().collect();
     if let Some(address) = client_memory::client_memory(image) {
@@ -66,7 +67,7 @@ fn by_data_flow(
 }
 
 /// Returns the one address, which may be there several times; `None` where there are different ones.
-fn only(mut found: Vec<u64>) -> Option<u64> {
+fn only(mut found: Vec<FileAddress>) -> Option<FileAddress> {
     found.sort_unstable();
     found.dedup();
     match found.as_slice() {
@@ -76,7 +77,7 @@ fn only(mut found: Vec<u64>) -> Option<u64> {
 }
 
 /// Returns the one address in `range`.
-fn only_in(range: Range<u64>, addresses: &[u64]) -> Option<u64> {
+fn only_in(range: Range<FileAddress>, addresses: &[FileAddress]) -> Option<FileAddress> {
     let inside = addresses.iter().filter(|address| range.contains(address));
     only(inside.copied().collect())
 }

@@ -5,6 +5,7 @@
 //! all that is read and differ in what lies before it; then the members' addresses are certain and
 //! only their offsets are not.
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::names::Identity;
 
@@ -15,7 +16,7 @@ use super::{ConfigTable, MemberError, only_in};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Virtual address, as in the file.
-    pub address: u64,
+    pub address: FileAddress,
     /// Bytes; 0 where the file does not say.
     pub size: u64,
     /// Whether it is certain where it begins, and so how far members are from there.
@@ -26,14 +27,14 @@ pub struct Server {
 struct Candidate {
     release: String,
     layout: Layout,
-    address: u64,
+    address: FileAddress,
 }
 
 impl Candidate {
     fn of(release: String, layout: Layout, config: &ConfigTable) -> Option<Self> {
         let configured = layout.configured().into_iter();
         let mut addresses =
-            configured.map(|(member, offset)| config.get(&member)?.checked_sub(offset));
+            configured.map(|(member, offset)| config.get(&member)?.moved_back(offset));
         let address = addresses.next()??;
         addresses
             .all(|other| other == Some(address))
@@ -52,7 +53,7 @@ impl Candidate {
     }
 
     /// Returns the addresses of all that is read by the layout.
-    fn members(&self) -> [u64; 4] {
+    fn members(&self) -> [FileAddress; 4] {
         let counters = self.layout.counters();
         counters.map(|offset| self.address.wrapping_add(offset))
     }
@@ -68,7 +69,7 @@ pub fn server(
     image: &Image<'_>,
     config: &ConfigTable,
     identity: &Identity,
-    counted: &[u64],
+    counted: &[FileAddress],
 ) -> Result<Server, MemberError> {
     let mut candidates: Vec<Candidate> = layouts()?
         .into_iter()

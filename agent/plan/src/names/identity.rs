@@ -4,6 +4,7 @@
 //! look like a version are many: the command table says since when each command exists, and a Valkey
 //! also carries the version of Redis that it is compatible with.
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 use super::texts::Texts;
@@ -86,7 +87,7 @@ fn version(image: &Image<'_>, texts: &Texts, line: &str) -> Option<String> {
     }
 }
 
-fn version_at<'data>(image: &Image<'data>, address: u64) -> Option<&'data str> {
+fn version_at<'data>(image: &Image<'data>, address: FileAddress) -> Option<&'data str> {
     let text = std::str::from_utf8(image.text_at(address, LONGEST)?).ok()?;
     let is_version = text.split('.').count() == 3
         && text

@@ -1,29 +1,24 @@
-//! The functions of Redis that do not return: what follows a call of them is something else.
-//!
-//! Hundreds of functions call them, so no compiler puts their bodies into all of these; the one
-//! function that mentions the text is the function itself.
-
-use crate::elf::image::Image;
+//! Gives the functions that do not return their names, where no symbol does.
 
 use super::texts::Texts;
+use crate::code::not_return::FUNCTIONS;
+use crate::elf::image::Image;
 
-/// Their names, and the texts that only they mention.
-const FUNCTIONS: [(&str, &str); 3] = [
-    ("_serverAssert", "=== ASSERTION FAILED ==="),
-    ("_serverAssert", "=== %sASSERTION FAILED ==="),
-    ("_serverPanic", "Guru Meditation: %s #%s:%d"),
-];
+/// Returns the texts that only these functions mention.
+pub fn texts() -> Vec<&'static str> {
+    let texts = FUNCTIONS.iter().flat_map(|(_, texts)| *texts);
+    texts.copied().collect()
+}
 
-/// The texts that are needed.
-pub const TEXTS: [&str; 3] = [FUNCTIONS[0].1, FUNCTIONS[1].1, FUNCTIONS[2].1];
-
-/// Names them, where no symbol does.
+/// Names each function that is the only one to mention its text.
 pub fn name_functions(image: &mut Image<'_>, texts: &Texts) {
-    for (name, text) in FUNCTIONS {
-        if image.function(name).is_none()
-            && let [only] = texts.functions(image, text).as_slice()
-        {
-            image.name_function(name, *only);
+    for (name, own) in FUNCTIONS {
+        for text in own {
+            if image.function(name).is_none()
+                && let [only] = texts.functions(image, text).as_slice()
+            {
+                image.name_function(name, *only);
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 use crate::code::references::{self, Reference};
@@ -13,7 +14,7 @@ const MAX_PLACES: usize = 16;
 /// Where texts are, and what mentions them.
 #[derive(Debug)]
 pub struct Texts {
-    places: Vec<(&'static str, Vec<u64>)>,
+    places: Vec<(&'static str, Vec<FileAddress>)>,
     references: Vec<Reference>,
 }
 
@@ -28,7 +29,7 @@ impl Texts {
                 (*text, places)
             })
             .collect();
-        let targets: Vec<Range<u64>> = places
+        let targets: Vec<Range<FileAddress>> = places
             .iter()
             .flat_map(|(_, places)| places)
             .map(|place| *place..place.saturating_add(1))
@@ -60,12 +61,12 @@ impl Texts {
 
     /// The functions that mention the text, by address; in place of a part of a function that the
     /// compiler moved elsewhere, the one function that jumps to it.
-    pub fn functions(&self, image: &Image<'_>, text: &str) -> Vec<u64> {
+    pub fn functions(&self, image: &Image<'_>, text: &str) -> Vec<FileAddress> {
         let (whole, parts): (Vec<Frame>, Vec<Frame>) = self
             .mentioned_in(text)
             .into_iter()
             .partition(|frame| image.is_function(frame.start));
-        let mut functions: Vec<u64> = whole.iter().map(|frame| frame.start).collect();
+        let mut functions: Vec<FileAddress> = whole.iter().map(|frame| frame.start).collect();
         functions.extend(owners(image, &parts));
         functions.sort_unstable();
         functions.dedup();
@@ -73,7 +74,7 @@ impl Texts {
     }
 
     /// Where the text is.
-    pub fn places_of(&self, text: &str) -> &[u64] {
+    pub fn places_of(&self, text: &str) -> &[FileAddress] {
         self.places
             .iter()
             .find(|(own, _)| *own == text)
@@ -82,12 +83,12 @@ impl Texts {
 }
 
 /// For each part, the one function that jumps to it.
-fn owners(image: &Image<'_>, parts: &[Frame]) -> Vec<u64> {
+fn owners(image: &Image<'_>, parts: &[Frame]) -> Vec<FileAddress> {
     let parts = parts.get(..MAX_PLACES).unwrap_or(parts);
-    let targets: Vec<Range<u64>> = parts.iter().map(|part| part.start..part.end).collect();
+    let targets: Vec<Range<FileAddress>> = parts.iter().map(|part| part.start..part.end).collect();
     let jumps = references::find(image, &targets);
     let owner = |part: &Frame| {
-        let mut from: Vec<u64> = jumps
+        let mut from: Vec<FileAddress> = jumps
             .iter()
             .filter(|jump| (part.start..part.end).contains(&jump.target) && jump.frame != *part)
             .map(|jump| jump.frame.start)

@@ -2,8 +2,9 @@
 
 use crate::code::graph::FunctionCode;
 use crate::dwarf::{self, DebugInfo};
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::item::{FunctionKind, Item};
 use crate::members::{ConfigTable, Evidence};
 use crate::names::Texts;
@@ -74,7 +75,7 @@ impl<'a, 'data> Analysis<'a, 'data> {
         &mut self,
         kind: FunctionKind,
         name: &'static str,
-        address: u64,
+        address: FileAddress,
     ) -> Option<(TracedFunction, FunctionCode)> {
         let code = FunctionCode::decode(self.image, address)
             .map_err(|why| self.miss(Item::Function(kind), why))

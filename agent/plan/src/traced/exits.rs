@@ -7,13 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::Instruction;
 
+use crate::code::block::{BlockId, InstructionId};
 use crate::code::emulation;
 use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::instruction::is_call;
 use crate::flow::cut::{CutError, INFINITE, minimum_cut};
-use crate::flow::execute::Execution;
-use crate::flow::paths::Point;
+use crate::flow::execution::Execution;
 use crate::flow::recipe::Operand;
 use crate::flow::result::Results;
 
@@ -34,9 +35,17 @@ const MAX_RESULTS: usize = 48;
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// The block that they come to.
-    pub block: usize,
+    pub block: BlockId,
     /// The branch by which they come there, where other calls take another edge of it.
-    pub by: Option<(usize, EdgeKind)>,
+    pub by: Option<(BlockId, EdgeKind)>,
+}
+
+impl Calls {
+    /// All calls of the function.
+    pub const ALL: Self = Self {
+        block: BlockId::ENTRY,
+        by: None,
+    };
 }
 
 /// An exit: the instruction that the probe sits on, and what holds the result there, if known.
@@ -61,16 +70,16 @@ pub fn find(
     let mut weights = weights(code, &passed, calls);
     // Whether the result is known is expensive to tell, so at first it counts as known everywhere.
     // Once it is known or weighed at each site of the least cut, no other cut can cost less.
-    let mut known: BTreeMap<Point, Option<Operand>> = BTreeMap::new();
+    let mut known: BTreeMap<InstructionId, Option<Operand>> = BTreeMap::new();
     loop {
         let cut = minimum_cut(code, &weights, calls.block)?;
-        let news: Vec<Point> = (cut.iter().copied())
+        let news: Vec<InstructionId> = (cut.iter().copied())
             .filter(|point| !known.contains_key(point))
             .collect();
         if news.is_empty() || known.len() >= MAX_RESULTS {
-            let exit = |(block, index): Point| {
-                let result = known.remove(&(block, index)).flatten();
-                (code.blocks[block].instructions[index], result)
+            let exit = |point: InstructionId| {
+                let result = known.remove(&point).flatten();
+                (code.blocks[point.block].instructions[point.index], result)
             };
             return Ok(cut.into_iter().map(exit).collect());
         }
@@ -87,25 +96,30 @@ pub fn find(
 }
 
 /// Returns what each point in the blocks that the calls pass weighs.
-fn weights(code: &FunctionCode, passed: &BTreeSet<usize>, calls: Calls) -> BTreeMap<Point, u64> {
+fn weights(
+    code: &FunctionCode,
+    passed: &BTreeSet<BlockId>,
+    calls: Calls,
+) -> BTreeMap<InstructionId, u64> {
     let shared = match calls.by {
-        Some(edge) => reachable(code, 0, Some(edge)),
+        Some(edge) => reachable(code, BlockId::ENTRY, Some(edge)),
         None => BTreeSet::new(),
     };
-    let looping: BTreeSet<usize> = code.loops().into_iter().flatten().collect();
+    let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
     let mut weights = BTreeMap::new();
     for block in passed {
         let before_loop = !reachable(code, *block, None).is_disjoint(&looping);
         for (index, instruction) in code.blocks[*block].instructions.iter().enumerate() {
             let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
-            let following = calls_from(code, (*block, index)).min(MAX_FOLLOWING_CALLS);
+            let point = block.instruction(index);
+            let following = calls_from(code, point).min(MAX_FOLLOWING_CALLS);
             let weight = cost + following * FOLLOWING_CALL_WEIGHT;
             let weight = match (before_loop, shared.contains(block)) {
                 (true, _) => INFINITE,
                 (false, true) => weight * SHARED_FACTOR,
                 (false, false) => weight,
             };
-            weights.insert((*block, index), weight);
+            weights.insert(point, weight);
         }
     }
     weights
@@ -114,9 +128,9 @@ fn weights(code: &FunctionCode, passed: &BTreeSet<usize>, calls: Calls) -> BTree
 /// Returns the blocks reachable from `from`, without passing the edge `except`.
 fn reachable(
     code: &FunctionCode,
-    from: usize,
-    except: Option<(usize, EdgeKind)>,
-) -> BTreeSet<usize> {
+    from: BlockId,
+    except: Option<(BlockId, EdgeKind)>,
+) -> BTreeSet<BlockId> {
     let mut seen = BTreeSet::from([from]);
     let mut pending = vec![from];
     while let Some(block) = pending.pop() {
@@ -133,24 +147,18 @@ fn reachable(
 }
 
 /// Counts the calls that can follow from a point on, itself included.
-fn calls_from(code: &FunctionCode, (block, index): Point) -> u64 {
+fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
     let calls = |instructions: &[Instruction]| {
-        let is_call = |instruction: &&Instruction| {
-            matches!(
-                instruction.flow_control(),
-                FlowControl::Call | FlowControl::IndirectCall
-            )
-        };
-        instructions.iter().filter(is_call).count() as u64
+        let calls = instructions
+            .iter()
+            .filter(|instruction| is_call(instruction));
+        calls.count() as u64
     };
-    let here = code.blocks[block]
-        .instructions
-        .get(index..)
-        .map_or(0, calls);
-    let later: u64 = reachable(code, block, None)
-        .into_iter()
-        .filter(|other| *other != block)
+    let here = code.blocks[point.block].instructions.get(point.index..);
+    let later = reachable(code, point.block, None).into_iter();
+    let later = later.filter(|other| *other != point.block);
+    let later: u64 = later
         .map(|other| calls(&code.blocks[other].instructions))
         .sum();
-    here + later
+    here.map_or(0, calls) + later
 }

@@ -5,8 +5,10 @@ use iced_x86::{Formatter as _, GasFormatter, Instruction};
 
 use crate::code::emulation;
 use crate::code::graph::FunctionCode;
+use crate::code::instruction::address;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::flow::reach::Reach;
 use crate::flow::recipe::Recipe;
 use crate::flow::state::State;
@@ -26,7 +28,7 @@ pub struct Candidate {
 /// A global variable whose value is known to be one of those that are wanted.
 pub struct Global<'a> {
     /// Virtual address, as in the ELF file.
-    pub address: u64,
+    pub address: FileAddress,
     /// Its name, such as `server.maxmemory`.
     pub name: &'a str,
     /// What it holds.
@@ -43,9 +45,10 @@ pub fn site(image: &Image<'_>, instruction: &Instruction) -> Option<Site> {
     options.set_branch_leading_zeros(false);
     options.set_displacement_leading_zeros(false);
     formatter.format(instruction, &mut text);
+    let address = address(instruction);
     Some(Site {
-        address: instruction.ip(),
-        file_offset: image.file_offset(instruction.ip())?,
+        address,
+        file_offset: image.file_offset(address)?,
         instruction: text,
         emulated: emulation::is_emulated(instruction),
     })

@@ -2,7 +2,7 @@
 
 use iced_x86::ConditionCode;
 
-use super::low_bytes;
+use crate::flow::bits::low_bits;
 
 /// The flags that conditions are made of.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,37 +13,37 @@ pub struct Flags {
     overflow: Option<bool>,
 }
 
-/// The sign bit of a number of `width` bytes.
-pub fn is_negative(value: u64, width: u64) -> bool {
+/// Returns the sign bit of a number of `width` bytes.
+fn is_negative(value: u64, width: u64) -> bool {
     value >> (8 * width.clamp(1, 8) - 1) & 1 == 1
 }
 
 impl Flags {
-    /// After `left + right`.
+    /// Returns the flags after `left + right`.
     pub fn of_sum(left: u64, right: u64, width: u64) -> Self {
-        let result = low_bytes(left.wrapping_add(right), width);
+        let result = low_bits(left.wrapping_add(right), 8 * width);
         let [left_sign, right_sign, sign] =
             [left, right, result].map(|value| is_negative(value, width));
         Self {
-            carry: Some(result < low_bytes(left, width)),
+            carry: Some(result < low_bits(left, 8 * width)),
             overflow: Some(left_sign == right_sign && sign != left_sign),
             ..Self::of_result(result, width)
         }
     }
 
-    /// After `left - right`, or their comparison.
+    /// Returns the flags after `left - right`, or their comparison.
     pub fn of_difference(left: u64, right: u64, width: u64) -> Self {
         let result = left.wrapping_sub(right);
         let [left_sign, right_sign, sign] =
             [left, right, result].map(|value| is_negative(value, width));
         Self {
-            carry: Some(low_bytes(left, width) < low_bytes(right, width)),
+            carry: Some(low_bits(left, 8 * width) < low_bits(right, 8 * width)),
             overflow: Some(left_sign != right_sign && sign != left_sign),
             ..Self::of_result(result, width)
         }
     }
 
-    /// After `and`, `or`, `xor` or `test`.
+    /// Returns the flags after `and`, `or`, `xor` or `test`.
     pub fn of_logic(result: u64, width: u64) -> Self {
         Self {
             carry: Some(false),
@@ -52,7 +52,7 @@ impl Flags {
         }
     }
 
-    /// After a shift that moved `carry` out.
+    /// Returns the flags after a shift that moved `carry` out.
     pub fn of_shift(result: u64, carry: bool, width: u64) -> Self {
         Self {
             carry: Some(carry),
@@ -61,7 +61,7 @@ impl Flags {
         }
     }
 
-    /// The same with another carry.
+    /// Returns the same flags with another carry.
     pub fn keeping_carry_of(self, before: Self) -> Self {
         Self {
             carry: before.carry,
@@ -72,13 +72,13 @@ impl Flags {
     fn of_result(result: u64, width: u64) -> Self {
         Self {
             carry: None,
-            zero: Some(low_bytes(result, width) == 0),
+            zero: Some(low_bits(result, 8 * width) == 0),
             sign: Some(is_negative(result, width)),
             overflow: None,
         }
     }
 
-    /// Whether a condition holds, where the flags that it is made of are known.
+    /// Returns whether a condition holds, if the flags that it depends on are known.
     pub fn condition(self, code: ConditionCode) -> Option<bool> {
         let not = |flag: Option<bool>| flag.map(|flag| !flag);
         let less = || Some(self.sign? != self.overflow?);

@@ -2,16 +2,15 @@
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
 
-use super::flags::{Flags, is_negative};
-use super::{Halt, Run, low_bytes};
-use crate::flow::state::RSP;
-
-/// x86-64 number of the frame pointer.
-const RBP: usize = 5;
+use super::flags::Flags;
+use super::halt::Halt;
+use super::run::Run;
+use crate::code::registers::{RBP, RSP};
+use crate::flow::bits;
 
 impl Run<'_, '_> {
     /// Executes an instruction on general registers.
-    pub(super) fn scalar(&mut self, instruction: &Instruction) -> Result<(), Halt> {
+    pub fn scalar(&mut self, instruction: &Instruction) -> Result<(), Halt> {
         let width = Self::width(instruction, 0);
         match instruction.mnemonic() {
             Mnemonic::Nop | Mnemonic::Endbr64 => Ok(()),
@@ -61,7 +60,7 @@ impl Run<'_, '_> {
             }
             Mnemonic::Push | Mnemonic::Pop | Mnemonic::Leave => self.stack(instruction),
             _ if instruction.condition_code() != ConditionCode::None => self.choice(instruction),
-            _ => Err(Halt::Instruction(instruction.ip())),
+            _ => Err(Halt::at(instruction)),
         }
     }
 
@@ -98,7 +97,7 @@ impl Run<'_, '_> {
             return Ok(());
         }
         if by >= bits {
-            return Err(Halt::Instruction(instruction.ip()));
+            return Err(Halt::at(instruction));
         }
         let (result, carry) = match instruction.mnemonic() {
             Mnemonic::Shr => (value >> by, value >> (by - 1) & 1),
@@ -138,13 +137,13 @@ impl Run<'_, '_> {
     /// `cmovcc` and `setcc`.
     fn choice(&mut self, instruction: &Instruction) -> Result<(), Halt> {
         let holds = self.flags.condition(instruction.condition_code());
-        let holds = holds.ok_or(Halt::Instruction(instruction.ip()))?;
+        let holds = holds.ok_or(Halt::at(instruction))?;
         if instruction.op_count() == 1 {
             return self.write(instruction, 0, u64::from(holds));
         }
         // A load is made whether or not the condition holds, and the upper half is cleared.
         if instruction.op0_kind() != OpKind::Register {
-            return Err(Halt::Instruction(instruction.ip()));
+            return Err(Halt::at(instruction));
         }
         let [kept, moved] = [self.read(instruction, 0)?, self.read(instruction, 1)?];
         self.write(instruction, 0, if holds { moved } else { kept })
@@ -152,8 +151,5 @@ impl Run<'_, '_> {
 }
 
 fn sign_extended(value: u64, width: u64) -> u64 {
-    match width {
-        0..8 if is_negative(value, width) => value | !low_bytes(u64::MAX, width),
-        _ => value,
-    }
+    bits::sign_extended(value, 8 * width).cast_unsigned()
 }

@@ -2,10 +2,11 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use super::{Halt, Run};
+use super::halt::Halt;
+use super::run::Run;
 
-/// Whether an instruction has an operand of 16 bytes or more in a vector register.
-pub(super) fn is_vector(instruction: &Instruction) -> bool {
+/// Returns whether an instruction has an operand of 16 bytes or more in a vector register.
+pub fn is_vector(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| {
         instruction.op_kind(operand) == OpKind::Register
             && instruction.op_register(operand).is_vector_register()
@@ -29,8 +30,8 @@ fn number(register: Register) -> Option<usize> {
 
 impl Run<'_, '_> {
     /// Executes an instruction on vector registers.
-    pub(super) fn vector(&mut self, instruction: &Instruction) -> Result<(), Halt> {
-        let unknown = || Halt::Instruction(instruction.ip());
+    pub fn vector(&mut self, instruction: &Instruction) -> Result<(), Halt> {
+        let unknown = || Halt::at(instruction);
         match instruction.mnemonic() {
             Mnemonic::Movdqa
             | Mnemonic::Movdqu
@@ -95,7 +96,7 @@ impl Run<'_, '_> {
         match instruction.op_kind(operand) {
             OpKind::Register => number(instruction.op_register(operand))
                 .map(|number| self.vectors[number])
-                .ok_or(Halt::Instruction(instruction.ip())),
+                .ok_or(Halt::at(instruction)),
             OpKind::Memory if Self::width(instruction, operand) == 16 => {
                 let address = self.address(instruction)?;
                 let low = self.load(instruction, address, 8)?;
@@ -103,7 +104,7 @@ impl Run<'_, '_> {
                 Ok(whole([low, high]))
             }
             OpKind::Immediate8 => Ok(u128::from(instruction.immediate8())),
-            _ => Err(Halt::Instruction(instruction.ip())),
+            _ => Err(Halt::at(instruction)),
         }
     }
 
@@ -114,14 +115,13 @@ impl Run<'_, '_> {
             self.store(instruction, address, 8, low)?;
             return self.store(instruction, address.wrapping_add(8), 8, high);
         }
-        let number =
-            number(instruction.op0_register()).ok_or(Halt::Instruction(instruction.ip()))?;
+        let number = number(instruction.op0_register()).ok_or(Halt::at(instruction))?;
         self.vectors[number] = value;
         Ok(())
     }
 }
 
-/// The result of an instruction on two vectors.
+/// Computes the result of an instruction on two vectors.
 fn combined(instruction: &Instruction, left: u128, right: u128) -> Option<u128> {
     let [left_low, left_high] = halves(left);
     let [right_low, right_high] = halves(right);

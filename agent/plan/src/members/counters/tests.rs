@@ -6,6 +6,7 @@ use std::process::Command;
 use object::{Object as _, ObjectSymbol as _};
 
 use super::{Counters, counters_returned_by};
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/counters.c");
@@ -38,13 +39,15 @@ fn compiled(compiler: &str, level: &[&str], form: u8, to: &Path) -> Option<Vec<u
     Some(std::fs::read(to).unwrap_or_else(|error| panic!("{error}")))
 }
 
-fn address_of(data: &[u8], name: &str) -> Option<u64> {
+fn address_of(data: &[u8], name: &str) -> Option<FileAddress> {
     let file = object::File::parse(data).unwrap_or_else(|error| panic!("{error}"));
     let mut symbols = file.symbols().filter(|symbol| {
         let found = symbol.name().unwrap_or_default();
         found == name
     });
-    symbols.next().map(|symbol| symbol.address())
+    symbols
+        .next()
+        .map(|symbol| FileAddress::new(symbol.address()))
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn check(data: &[u8], expected: Option<(u64, u64, bool)>, what: &str) {
     };
     let first = address_of(data, "used_memory")
         .or_else(|| address_of(data, "used_memory_thread").filter(|_| most < 260))
-        .or_else(|| address_of(data, "padded").map(|padded| padded + 7 * 8));
+        .or_else(|| address_of(data, "padded").map(|padded| padded.wrapping_add(7 * 8)));
     let one = first.map(Counters::one);
     let expected = match most {
         1 => one,

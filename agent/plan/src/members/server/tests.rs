@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::server;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::item::Member;
 use crate::members::layouts::layouts;
@@ -48,13 +49,19 @@ fn with_layout(release: &str) -> Option<Vec<u8>> {
 fn server_of(
     data: &[u8],
     identity: &Identity,
-    counted: impl Fn(&ConfigTable) -> Vec<u64>,
+    counted: impl Fn(&ConfigTable) -> Vec<FileAddress>,
 ) -> Result<(u64, bool), MemberError> {
     let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
     let config = config_table(&image)?;
-    let begin = image.object("unnamed").map_or(0, |symbol| symbol.address);
+    let begin = image
+        .object("unnamed")
+        .map(|symbol| symbol.address)
+        .unwrap_or_default();
     let found = server(&image, &config, identity, &counted(&config))?;
-    Ok((found.address.wrapping_sub(begin + 4096), found.is_exact))
+    Ok((
+        found.address.wrapping_sub(begin.wrapping_add(4096)),
+        found.is_exact,
+    ))
 }
 
 fn redis(version: &str) -> Identity {
@@ -90,7 +97,7 @@ fn layouts_that_differ_in_what_is_read_are_refused() {
     );
     // The eviction function or the version tells them apart.
     let found = server_of(&data, &Identity::default(), |config| {
-        vec![config[&Member::Port] - 212 + 1184]
+        vec![config[&Member::Port].wrapping_add(1184 - 212)]
     });
     assert_eq!(found, Ok((0, true)));
     assert_eq!(

@@ -1,23 +1,26 @@
-//! Whether the two methods agree: what DWARF says of a variable, against what the data flow holds.
+//! Whether the two methods agree: what DWARF says of a variable, and what the data flow holds.
 //!
-//! A variable is compared at every instruction from the branch that decides on, up to where the ways
-//! of evicting calls part, at which DWARF has a location for it. Before, its slot may hold anything.
-//! Where a variable has none there, one that is assigned once is compared at the last instruction
-//! before at which it has one, of those that every evicting call has passed.
+//! A variable is compared at every instruction at which DWARF has a location for it, from the deciding
+//! branch to where the paths of evicting calls part. Before that, its slot may hold anything. A
+//! variable that is assigned once and has no location there is compared earlier: at the last
+//! instruction with a location that every evicting call has passed.
 
 use evictscope_abi::{VARIABLES, Variable};
 use petgraph::algo::dominators::simple_fast;
-use petgraph::graph::NodeIndex;
 
+use crate::code::block::BlockId;
+use crate::code::instruction;
 use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
-use crate::flow::execute::Execution;
+use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
 use crate::flow::resolve::resolve;
 use crate::flow::state::State;
-use crate::flow::value::{Atom, Value};
+use crate::flow::value::Value;
 use crate::item::{Method, variable_name};
 use crate::plan::QuantityPlan;
 use crate::reason::Reason;
-use crate::traced::eviction::inlined::{self, Form, GoalCopy};
+use crate::traced::eviction::goal::{Form, GoalCopy, after_decision};
 
 /// What DWARF has to say about a variable that the data flow found.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,19 +65,24 @@ fn of_variable(
 }
 
 /// Returns the deciding branch, and the instructions that all evicting calls pass after it.
-fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(u64, State)> {
+fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, State)> {
     let mut points = Vec::new();
-    let block = execution.code.blocks.get(goal.deciding_block);
-    if let Some(branch) = block.and_then(|block| block.instructions.last()) {
+    let block = &execution.code.blocks[goal.deciding_block];
+    if let Some(branch) = block.instructions.last() {
         // The last state is the one behind the branch.
         let before = execution
             .states_in(goal.deciding_block)
             .into_iter()
             .nth_back(1);
-        points.extend(before.map(|state| (branch.ip(), state)));
+        points.extend(before.map(|state| (instruction::address(branch), state)));
     }
-    let after = inlined::after_decision(execution, goal).into_iter();
-    points.extend(after.map(|candidate| (candidate.instruction.ip(), candidate.state)));
+    let after = after_decision(execution, goal).into_iter();
+    points.extend(after.map(|candidate| {
+        (
+            instruction::address(&candidate.instruction),
+            candidate.state,
+        )
+    }));
     points
 }
 
@@ -88,26 +96,29 @@ fn before(
 ) -> Verdict {
     let code = execution.code;
     let graph = code.graph();
-    let dominators = simple_fast(&graph, NodeIndex::new(0));
-    let Some(passed) = dominators.dominators(NodeIndex::new(goal.deciding_block)) else {
+    let dominators = simple_fast(&graph, BlockId::ENTRY.node());
+    let Some(passed) = dominators.dominators(goal.deciding_block.node()) else {
         return Verdict::Silent;
     };
-    for block in passed.map(NodeIndex::index) {
+    for block in passed.map(BlockId::of) {
         let states = execution.states_in(block);
-        let instructions = code
-            .blocks
-            .get(block)
-            .map_or(&[][..], |block| &block.instructions);
+        let instructions = &code.blocks[block].instructions;
         for (instruction, state) in instructions.iter().zip(&states).rev() {
             let located = places
                 .iter()
                 .filter(|place| !place.always)
-                .find_map(|place| place.at(instruction.ip()));
+                .find_map(|place| place.at(instruction::address(instruction)));
             let Some(location) = located else { continue };
             match compare(execution, state, location, value) {
                 Some(true) => return Verdict::Same,
                 Some(false) => {
-                    return different(execution, goal, state, instruction.ip(), location);
+                    return different(
+                        execution,
+                        goal,
+                        state,
+                        instruction::address(instruction),
+                        location,
+                    );
                 }
                 None => {}
             }
@@ -121,7 +132,7 @@ fn different(
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
     state: &State,
-    address: u64,
+    address: FileAddress,
     location: &Location,
 ) -> Verdict {
     let mut is_there =

@@ -1,25 +1,35 @@
-//! The form in which `getMaxmemoryState()` is called, not inlined, where the goal is computed.
+//! The form in which `getMaxmemoryState()` is called where the goal is computed. (Why there are two
+//! forms: [`inlined`](super::inlined).)
 //!
-//! It is recognised by what it does, not by its name: of the calls before the eviction loop, the one
-//! to a function that holds a copy of the calculation. That function is executed with what the
-//! caller passes, so the tests of its optional results are decided; where it returns "over the
-//! limit" it has stored `mem_reported` and `mem_tofree` in two stack slots of the caller. They hold
-//! nothing of use where it returns 0, so the goal site lies behind the caller's test of the result.
+//! The call is recognised by what the callee does, not by its name: of the calls before the eviction
+//! loop, it is the first to a function that holds a copy of the calculation. That function is executed
+//! with what the caller passes, which decides the tests of its optional results. Where it returns
+//! "over the limit", it has stored `mem_reported` and `mem_tofree` in two stack slots of the caller.
+//! Where it returns 0, they hold nothing of use, so the goal site lies behind the caller's test of the
+//! result.
 
 use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::FlowControl;
 
+use crate::code::block::BlockId;
 use crate::code::callees;
 use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::instruction::{address, target};
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::atom::Atom;
+use crate::flow::condition::Relation;
+use crate::flow::execution::Execution;
+use crate::flow::flags::Flags;
 use crate::flow::paths;
 use crate::flow::resolve::resolve;
-use crate::flow::state::{Flags, RSP, State};
-use crate::flow::value::{Atom, Relation, Value};
+use crate::flow::state::State;
+use crate::flow::value::Value;
 use crate::members::{self, Counters, MemberError};
-use crate::traced::eviction::inlined::{self, Form, GoalCopy};
+use crate::traced::eviction::comparison::{blocks_before_eviction, first_comparison};
+use crate::traced::eviction::goal::{Form, GoalCopy};
 
 /// A called copy, as the caller sees it.
 pub struct CalledCopy {
@@ -42,18 +52,18 @@ struct Callee {
 pub fn find(
     image: &Image<'_>,
     execution: &mut Execution<'_>,
-    maxmemory: u64,
+    maxmemory: FileAddress,
 ) -> Option<CalledCopy> {
     let code = execution.code;
-    for block in inlined::blocks_before_eviction(execution) {
+    for block in blocks_before_eviction(execution) {
         let states = execution.states_in(block);
-        for (call, state) in code.blocks.get(block)?.instructions.iter().zip(states) {
+        for (call, state) in code.blocks[block].instructions.iter().zip(states) {
             if call.flow_control() != FlowControl::Call {
                 continue;
             }
-            let callee = call.near_branch_target();
+            let callee = target(call);
             if let Some(callee) = examine(image, execution, callee, state, maxmemory) {
-                return in_caller(execution, call.ip(), callee, maxmemory);
+                return in_caller(execution, address(call), callee, maxmemory);
             }
         }
     }
@@ -64,9 +74,9 @@ pub fn find(
 fn examine(
     image: &Image<'_>,
     caller: &mut Execution<'_>,
-    function: u64,
+    function: FileAddress,
     mut entry: State,
-    maxmemory: u64,
+    maxmemory: FileAddress,
 ) -> Option<Callee> {
     let top = caller.stack_offset(&entry.registers[RSP])?;
     let mut code = FunctionCode::decode(image, function).ok()?;
@@ -77,8 +87,8 @@ fn examine(
     let atoms = caller.atoms.clone();
     // Most callees are told apart by this alone, before anything is asked about their callees.
     let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
-    inlined::first_comparison(&mut first_look, maxmemory)?;
-    let blocks = 0..code.blocks.len();
+    first_comparison(&mut first_look, maxmemory)?;
+    let blocks = code.blocks.ids();
     code.callees = callees::of(image, &code, blocks);
     let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
     let from_start = all_returns(&mut execution).and_then(|returns| {
@@ -86,28 +96,28 @@ fn examine(
         left_slots(image, &execution, &over_limit, maxmemory)
     });
     from_start.or_else(|| {
-        let (block, comparison) = inlined::first_comparison(&mut execution, maxmemory)?;
+        let (block, comparison) = first_comparison(&mut execution, maxmemory)?;
         let (over_edge, over_block) = comparison.over?;
         let mut within = Execution::run_from(&code, entry, atoms, Some((block, over_edge)));
         if !always_returns_zero(&mut within) {
             return None;
         }
         let state = execution.state_along(block, over_edge)?;
-        let returns = paths::to_returns(&mut execution, state, (over_block, 0))?;
+        let returns = paths::to_returns(&mut execution, state, over_block.first())?;
         let over_limit = over_limit(&mut execution, returns, top)?;
         left_slots(image, &execution, &over_limit, maxmemory)
     })
 }
 
-/// What is known at each return on every way there from where no loop follows any more; `None` where
-/// ways into a loop and past it meet too late.
+/// Returns what is known at each return, on every path from where no loop follows any more. `None`
+/// where paths into a loop and past it meet too late.
 fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
     let start = paths::behind_loops(execution.code)?;
     let state = execution.state_at(start)?.clone();
-    paths::to_returns(execution, state, (start, 0))
+    paths::to_returns(execution, state, start.first())
 }
 
-/// Of the returns with another result than 0, what each leaves in the caller's slots; `None` where a
+/// Returns what each return with another result than 0 leaves in the caller's slots. `None` where a
 /// result is not known.
 fn over_limit(
     execution: &mut Execution<'_>,
@@ -124,12 +134,12 @@ fn over_limit(
     Some(over_limit)
 }
 
-/// The two slots that hold `mem_reported` and `mem_tofree` at each of the returns.
+/// Finds the two slots that hold `mem_reported` and `mem_tofree` at each of the returns.
 fn left_slots(
     image: &Image<'_>,
     execution: &Execution<'_>,
     over_limit: &[BTreeMap<i64, Value>],
-    maxmemory: u64,
+    maxmemory: FileAddress,
 ) -> Option<Callee> {
     let (first, others) = over_limit.split_first()?;
     first.iter().find_map(|(reported_slot, mem_reported)| {
@@ -148,7 +158,7 @@ fn left_slots(
     })
 }
 
-/// What the slots of 8 bytes from `top` on hold: what the callee has stored for its caller.
+/// Returns what the slots of 8 bytes from `top` on hold: what the callee has stored for its caller.
 fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i64, Value> {
     let slots = state.stack.range(top..);
     slots
@@ -160,8 +170,13 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
         .collect()
 }
 
-/// Whether `value` is `mem_reported - overhead - maxmemory`, for whatever overhead.
-fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxmemory: u64) -> bool {
+/// Tells whether `value` is `mem_reported - overhead - maxmemory`, for any overhead.
+fn is_goal(
+    execution: &Execution<'_>,
+    value: &Value,
+    mem_reported: &Value,
+    maxmemory: FileAddress,
+) -> bool {
     let taken_off = mem_reported.minus(value);
     taken_off.atoms().any(|atom| {
         let limit = Value::atom(atom);
@@ -174,7 +189,7 @@ fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxme
 
 fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
     let code = execution.code;
-    let leaving = (0..code.blocks.len()).filter(|block| code.blocks[*block].leaves);
+    let leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
     leaving.into_iter().all(|block| {
         // A block that cannot be reached has no states.
         execution
@@ -188,12 +203,12 @@ fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
     })
 }
 
-/// The calculation in the caller's values: two slots, filled by the call at `site`.
+/// Returns the calculation in the caller's values: two slots, filled by the call at `site`.
 fn in_caller(
     execution: &mut Execution<'_>,
-    site: u64,
+    site: FileAddress,
     callee: Callee,
-    maxmemory: u64,
+    maxmemory: FileAddress,
 ) -> Option<CalledCopy> {
     let mut left_by_call = |index| {
         execution.atoms.value(Atom::Opaque {
@@ -233,11 +248,14 @@ fn in_caller(
     })
 }
 
-/// The branch on whether the call at `site` returned 0, and its edge where it did not.
-fn test_of_result(execution: &mut Execution<'_>, site: u64) -> Option<(usize, EdgeKind, usize)> {
+/// Returns the branch on whether the call at `site` returned 0, and its edge where it did not.
+fn test_of_result(
+    execution: &mut Execution<'_>,
+    site: FileAddress,
+) -> Option<(BlockId, EdgeKind, BlockId)> {
     let code = execution.code;
-    for index in inlined::blocks_before_eviction(execution) {
-        let block = code.blocks.get(index)?;
+    for index in blocks_before_eviction(execution) {
+        let block = &code.blocks[index];
         let Some(last) = block
             .instructions
             .last()
@@ -268,7 +286,7 @@ fn test_of_result(execution: &mut Execution<'_>, site: u64) -> Option<(usize, Ed
     None
 }
 
-fn is_result_of(execution: &Execution<'_>, value: &Value, site: u64) -> bool {
+fn is_result_of(execution: &Execution<'_>, value: &Value, site: FileAddress) -> bool {
     let atom = |value: &Value| value.as_atom().and_then(|atom| execution.atoms.get(atom));
     match atom(value) {
         Some(Atom::Call { site: own, .. }) => *own == site,

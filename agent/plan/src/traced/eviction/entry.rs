@@ -3,8 +3,9 @@
 
 use crate::code::graph::FunctionCode;
 use crate::code::references;
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execute::Execution;
+use crate::flow::execution::Execution;
 use crate::names::Texts;
 use crate::reason::FunctionError;
 
@@ -26,8 +27,8 @@ const MAX_FUNCTIONS: usize = 8;
 pub fn eviction_call(
     image: &Image<'_>,
     texts: &Texts,
-    policy: Option<u64>,
-) -> Result<(&'static str, u64), FunctionError> {
+    policy: Option<FileAddress>,
+) -> Result<(&'static str, FileAddress), FunctionError> {
     let named = NAMES
         .iter()
         .find_map(|name| Some((*name, image.function(name)?.address)));
@@ -78,7 +79,11 @@ pub fn eviction_call(
 }
 
 /// Returns the one function that mentions the text and reads the policy.
-fn by_text(image: &Image<'_>, texts: &Texts, policy: Option<u64>) -> Result<u64, FunctionError> {
+fn by_text(
+    image: &Image<'_>,
+    texts: &Texts,
+    policy: Option<FileAddress>,
+) -> Result<FileAddress, FunctionError> {
     let policy = policy.ok_or(FunctionError::NoPolicy(TEXT))?;
     let mut functions = texts.functions(image, TEXT);
     functions.truncate(MAX_FUNCTIONS);
@@ -94,14 +99,18 @@ fn by_text(image: &Image<'_>, texts: &Texts, policy: Option<u64>) -> Result<u64,
 }
 
 /// Tells whether a function reads the global at `address`, by whatever register.
-fn reads(image: &Image<'_>, function: u64, address: u64) -> bool {
+fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool {
     mentions(image, function, |mentioned| mentioned == address)
         || FunctionCode::decode(image, function)
             .is_ok_and(|code| Execution::run(&code).atoms.loads(address))
 }
 
 /// Tells whether an instruction of a function mentions such an address.
-fn mentions(image: &Image<'_>, function: u64, is_meant: impl Fn(u64) -> bool) -> bool {
+fn mentions(
+    image: &Image<'_>,
+    function: FileAddress,
+    is_meant: impl Fn(FileAddress) -> bool,
+) -> bool {
     FunctionCode::decode(image, function).is_ok_and(|code| {
         code.blocks
             .iter()

@@ -1,26 +1,30 @@
 //! The eviction call: `performEvictions()`, before 6.2 `freeMemoryIfNeeded()`.
 //!
-//! [`entry`] tells which function it is, [`inlined`] and [`called`] where it computes the goal of an
-//! evicting call, [`agreement`] whether the debug information says the same.
+//! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the [`goal`]
+//! of an evicting call, by its [`comparison`]s with `maxmemory`. [`agreement`] tells whether the debug
+//! information says the same.
 
-pub mod agreement;
-pub mod called;
+mod agreement;
+mod called;
+mod comparison;
 pub mod entry;
-pub mod inlined;
+mod goal;
+mod inlined;
 
 use evictscope_abi::VARIABLES;
 
 use crate::dwarf;
-use crate::flow::execute::Execution;
+use crate::elf::address::FileAddress;
+use crate::flow::execution::Execution;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::{FunctionError, Reason};
-use crate::traced::Traced;
 use crate::traced::analysis::Analysis;
 use crate::traced::exits::Calls;
+use crate::traced::function::Traced;
 use crate::traced::sites::{self, Global};
-use inlined::GoalCopy;
+use goal::GoalCopy;
 
 /// The eviction call.
 pub const EVICTION_CALL: Traced = Traced {
@@ -51,7 +55,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let (mut function, code) = analysis.begin(kind, name, address)?;
     let mut execution = Execution::run(&code);
     analysis.evidence.counted = members::counted_in_loops(&mut execution);
-    let goal = goal(analysis, &mut execution)
+    let goal = find_goal(analysis, &mut execution)
         .map_err(|why| analysis.miss(Item::Inner(kind), why))
         .ok();
     if let Some(goal) = goal {
@@ -66,7 +70,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
 }
 
 /// Returns name and address of the function. Where DWARF has it too, both must agree.
-fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, u64), FunctionError> {
+fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), FunctionError> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
     let (name, address) = entry::eviction_call(analysis.image, analysis.texts, policy)?;
     analysis.read_debug_info(dwarf::Asked {
@@ -86,7 +90,7 @@ fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, u64), Functi
 
 /// Returns the calculation of the goal, called or inlined, and notes the allocator's counters behind
 /// it.
-fn goal(
+fn find_goal(
     analysis: &mut Analysis<'_, '_>,
     execution: &mut Execution<'_>,
 ) -> Result<GoalCopy, Reason> {
@@ -107,7 +111,7 @@ fn goal(
     Ok(goal)
 }
 
-fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<u64> {
+fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<FileAddress> {
     let server = analysis.debug.server.as_ref()?;
     let offset = server.members.get(&Member::Maxmemory)?;
     Some(server.address.wrapping_add(*offset))
@@ -126,7 +130,7 @@ fn inner_site(
         name: "server.maxmemory",
         value: &goal.maxmemory,
     };
-    let candidates = inlined::candidates(execution, goal);
+    let candidates = goal::candidates(execution, goal);
     let best = sites::cheapest(execution, candidates, &wanted, &last_resort);
     let Some((instruction, recipes)) = best else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_SITE));

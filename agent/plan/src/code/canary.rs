@@ -1,0 +1,76 @@
+//! The stack protector's check at the end of a function.
+//!
+//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is recognised,
+//! and the way to that call left out of the graph.
+
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
+
+use super::graph::EdgeKind;
+
+/// How many instructions before its comparison the canary is loaded.
+const LOAD_DISTANCE: usize = 2;
+
+/// Returns the edge that a branch takes where the canary is intact, if the branch depends on that.
+/// `before` has the instructions ahead of the branch, the nearest first.
+pub fn intact_edge<'a>(
+    branch: &Instruction,
+    mut before: impl Iterator<Item = &'a Instruction>,
+) -> Option<EdgeKind> {
+    let edge = match branch.condition_code() {
+        ConditionCode::e => EdgeKind::Taken,
+        ConditionCode::ne => EdgeKind::FallThrough,
+        _ => return None,
+    };
+    let comparison = before.next().filter(|last| compares(last))?;
+    let before: Vec<_> = before.take(LOAD_DISTANCE).collect();
+    let is_from = |operand, is_meant| is_from(comparison, &before, operand, is_meant);
+    let is_check = (is_from(0, is_canary) && is_from(1, is_on_stack))
+        || (is_from(0, is_on_stack) && is_from(1, is_canary));
+    is_check.then_some(edge)
+}
+
+fn compares(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp
+    )
+}
+
+/// Returns whether an operand of the comparison is, or was just loaded from, memory that `is_meant`
+/// accepts. (At a function's entry the canary is stored in its slot, and then something else may be
+/// compared.)
+fn is_from(
+    comparison: &Instruction,
+    before: &[&Instruction],
+    operand: u32,
+    is_meant: fn(&Instruction) -> bool,
+) -> bool {
+    match comparison.op_kind(operand) {
+        OpKind::Memory => is_meant(comparison),
+        OpKind::Register => {
+            let register = comparison.op_register(operand).full_register();
+            let mut writers = before.iter().filter(|writer| {
+                writer.op0_kind() == OpKind::Register
+                    && writer.op0_register().full_register() == register
+            });
+            writers.next().is_some_and(|load| {
+                load.mnemonic() == Mnemonic::Mov
+                    && load.op1_kind() == OpKind::Memory
+                    && is_meant(load)
+            })
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether it reads the canary, which the x86-64 ABI of Linux has at `%fs:0x28`.
+fn is_canary(instruction: &Instruction) -> bool {
+    instruction.memory_segment() == Register::FS
+        && instruction.memory_displacement64() == 0x28
+        && instruction.memory_base() == Register::None
+}
+
+/// Returns whether its memory operand is a stack slot.
+fn is_on_stack(instruction: &Instruction) -> bool {
+    matches!(instruction.memory_base(), Register::RSP | Register::RBP)
+}

@@ -1,0 +1,252 @@
+//! Decodes one function along its control flow.
+//!
+//! Decoding begins at the entry and follows the jumps. So data between the instructions does no harm,
+//! and the parts that a compiler moved elsewhere (`.cold`) are found. A jump to the beginning of another
+//! function is a tail call and leaves the graph. A call that ends its unwind table entry does not return.
+//! An indirect jump whose table is not found makes the graph incomplete, which is recorded.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+
+use super::block::{BlockId, PerBlock};
+use super::canary;
+use super::graph::{Block, EdgeKind, FunctionCode};
+use super::instruction::{address, next_address, target};
+use super::not_return;
+use super::switches;
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
+
+/// Most instructions of one function.
+const MAX_INSTRUCTIONS: usize = 20_000;
+/// Budget for one `switch` table, in steps.
+const STEPS_TO_FOLLOW: u64 = 256;
+/// Memory of one target of a `switch`, as an edge of the graph, in bytes.
+const BYTES_OF_TARGET: usize = 128;
+/// Budget for decoding one instruction and finding its place, in steps.
+const STEPS_TO_DECODE: u64 = 8;
+
+/// Why a function could not be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodeError {
+    /// The address is outside the file's code, or the bytes there are no instructions.
+    #[error("no valid instructions at {0:#x}")]
+    NotCode(FileAddress),
+    /// It is larger than any eviction function.
+    #[error("more than {MAX_INSTRUCTIONS} instructions")]
+    TooLarge,
+}
+
+impl FunctionCode {
+    /// Decodes the function at `entry`.
+    ///
+    /// # Errors
+    ///
+    /// Fails where there is no code, or too much.
+    pub fn decode(image: &Image<'_>, entry: FileAddress) -> Result<Self, CodeError> {
+        let mut walk = Walk {
+            image,
+            entry,
+            instructions: BTreeMap::new(),
+            leaders: BTreeSet::from([entry]),
+            ends: BTreeMap::new(),
+            unresolved_jumps: Vec::new(),
+        };
+        walk.run()?;
+        Ok(walk.into_code())
+    }
+}
+
+/// Where control can go from the last instruction of a block.
+type Exits = Vec<(FileAddress, EdgeKind)>;
+
+struct Walk<'a, 'data> {
+    image: &'a Image<'data>,
+    entry: FileAddress,
+    instructions: BTreeMap<FileAddress, Instruction>,
+    /// Addresses at which blocks begin.
+    leaders: BTreeSet<FileAddress>,
+    /// Addresses of the last instructions of blocks.
+    ends: BTreeMap<FileAddress, Exits>,
+    unresolved_jumps: Vec<FileAddress>,
+}
+
+impl Walk<'_, '_> {
+    fn run(&mut self) -> Result<(), CodeError> {
+        let mut pending = vec![self.entry];
+        while let Some(address) = pending.pop() {
+            self.straight_line(address, &mut pending)?;
+        }
+        Ok(())
+    }
+
+    /// Decodes from an address up to an instruction that does not fall through.
+    fn straight_line(
+        &mut self,
+        from: FileAddress,
+        pending: &mut Vec<FileAddress>,
+    ) -> Result<(), CodeError> {
+        let image = self.image;
+        let bytes = image.bytes_at(from).filter(|_| image.is_code(from));
+        let bytes = bytes.ok_or(CodeError::NotCode(from))?;
+        let mut decoder = Decoder::with_ip(64, bytes, from.get(), DecoderOptions::NONE);
+        while decoder.can_decode() {
+            if self
+                .instructions
+                .contains_key(&FileAddress::new(decoder.ip()))
+            {
+                return Ok(());
+            }
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                return Err(CodeError::NotCode(address(&instruction)));
+            }
+            if self.instructions.len() >= MAX_INSTRUCTIONS || !image.budget.spend(STEPS_TO_DECODE) {
+                return Err(CodeError::TooLarge);
+            }
+            let exits = self.exits(&instruction);
+            self.instructions.insert(address(&instruction), instruction);
+            let Some(exits) = exits else { continue };
+            let falls_through = exits.iter().any(|(_, kind)| *kind == EdgeKind::FallThrough);
+            for (target, kind) in &exits {
+                self.leaders.insert(*target);
+                if *kind != EdgeKind::FallThrough {
+                    pending.push(*target);
+                }
+            }
+            self.ends.insert(address(&instruction), exits);
+            if !falls_through {
+                return Ok(());
+            }
+        }
+        Err(CodeError::NotCode(FileAddress::new(decoder.ip())))
+    }
+
+    /// Returns where control can go inside the function, if the instruction ends a block.
+    fn exits(&mut self, instruction: &Instruction) -> Option<Exits> {
+        let taken = (target(instruction), EdgeKind::Taken);
+        let next = (next_address(instruction), EdgeKind::FallThrough);
+        let before = || self.instructions.range(..address(instruction)).rev();
+        Some(match instruction.flow_control() {
+            FlowControl::Next | FlowControl::IndirectCall => return None,
+            FlowControl::Call if self.returns(instruction) => return None,
+            FlowControl::ConditionalBranch => {
+                match canary::intact_edge(instruction, before().map(|(_, other)| other)) {
+                    Some(EdgeKind::Taken) => vec![taken],
+                    Some(_) => vec![next],
+                    None => vec![taken, next],
+                }
+            }
+            FlowControl::UnconditionalBranch if !self.is_tail_call(instruction) => vec![taken],
+            FlowControl::IndirectBranch => {
+                let before = before().map(|(_, other)| other);
+                let targets = switches::targets(self.image, self.entry, instruction, before);
+                self.image.budget.spend(STEPS_TO_FOLLOW);
+                self.image.budget.keep(BYTES_OF_TARGET * targets.len());
+                if targets.is_empty() {
+                    self.unresolved_jumps.push(address(instruction));
+                }
+                let exits = targets.into_iter();
+                exits.map(|target| (target, EdgeKind::Switch)).collect()
+            }
+            _ => Vec::new(),
+        })
+    }
+
+    /// Returns whether a call can return: its callee's name does not say otherwise, and what the
+    /// unwind table's entry covers goes on behind it.
+    fn returns(&self, call: &Instruction) -> bool {
+        let name = self.image.function_name(target(call));
+        let frame = self.image.frames().at(address(call));
+        !not_return::FUNCTIONS
+            .iter()
+            .any(|(own, _)| name == Some(own))
+            && frame.is_none_or(|frame| frame.end != next_address(call))
+    }
+
+    /// Returns whether a direct jump goes to the beginning of another function.
+    fn is_tail_call(&self, jump: &Instruction) -> bool {
+        let target = target(jump);
+        target != self.entry && self.image.is_function(target)
+    }
+
+    fn into_code(self) -> FunctionCode {
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut index_of = HashMap::new();
+        // Where the block that is being filled goes on.
+        let mut next = None;
+        for (address, instruction) in &self.instructions {
+            if next != Some(*address) || self.leaders.contains(address) {
+                index_of.insert(*address, BlockId::at(blocks.len()));
+                blocks.push(Block {
+                    instructions: Vec::new(),
+                    successors: Vec::new(),
+                    predecessors: Vec::new(),
+                    leaves: false,
+                });
+            }
+            if let Some(block) = blocks.last_mut() {
+                block.instructions.push(*instruction);
+            }
+            let is_end = self.ends.contains_key(address);
+            next = (!is_end).then(|| next_address(instruction));
+        }
+        for block in &mut blocks {
+            self.connect(block, &index_of);
+        }
+        let entry = index_of.get(&self.entry).copied();
+        move_to_front(&mut blocks, entry.unwrap_or(BlockId::ENTRY));
+        let mut blocks = PerBlock::new(blocks);
+        add_predecessors(&mut blocks);
+        FunctionCode {
+            blocks,
+            callees: HashMap::new(),
+            unresolved_jumps: self.unresolved_jumps,
+            budget: self.image.budget.clone(),
+        }
+    }
+
+    /// Sets where a block leads to.
+    fn connect(&self, block: &mut Block, index_of: &HashMap<FileAddress, BlockId>) {
+        let Some(last) = block.instructions.last() else {
+            return;
+        };
+        let next = [(next_address(last), EdgeKind::FallThrough)];
+        let exits = self
+            .ends
+            .get(&address(last))
+            .map_or(&next[..], Vec::as_slice);
+        block.leaves = exits.is_empty()
+            && matches!(
+                last.flow_control(),
+                FlowControl::Return | FlowControl::UnconditionalBranch
+            );
+        let known = exits.iter().filter_map(|(target, kind)| {
+            let index = index_of.get(target)?;
+            Some((*index, *kind))
+        });
+        block.successors = known.collect();
+    }
+}
+
+/// Exchanges the first block with the one at `entry`, and adjusts the successors.
+fn move_to_front(blocks: &mut [Block], entry: BlockId) {
+    blocks.swap(0, entry.index());
+    for (successor, _) in blocks.iter_mut().flat_map(|block| &mut block.successors) {
+        *successor = match *successor {
+            BlockId::ENTRY => entry,
+            block if block == entry => BlockId::ENTRY,
+            block => block,
+        };
+    }
+}
+
+fn add_predecessors(blocks: &mut PerBlock<Block>) {
+    for id in blocks.ids() {
+        let successors = blocks[id].successors.clone();
+        for (successor, _) in successors {
+            blocks[successor].predecessors.push(id);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Addresses: where something is in the executable as linked, in a process, and in the file.
+//!
+//! Each has a type of its own, so that one cannot be taken for another. JSON has them as numbers.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A virtual address as the ELF file has it, before the loader adds its bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct FileAddress(u64);
+
+/// A virtual address in a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct ProcessAddress(u64);
+
+/// An offset in a file, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct FileOffset(u64);
+
+impl FileAddress {
+    /// Makes one of a number that is known to be an address of the file.
+    pub const fn new(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// Returns the number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns where a process has it that is loaded with this bias.
+    pub const fn at(self, load_bias: u64) -> ProcessAddress {
+        ProcessAddress(self.0.wrapping_add(load_bias))
+    }
+
+    /// Returns the address `bytes` further, if there is one.
+    pub fn checked_add(self, bytes: u64) -> Option<Self> {
+        self.0.checked_add(bytes).map(Self)
+    }
+
+    /// Returns the address `bytes` further, or the last one of all.
+    pub const fn saturating_add(self, bytes: u64) -> Self {
+        Self(self.0.saturating_add(bytes))
+    }
+
+    /// Returns the address `bytes` further, modulo 2^64.
+    pub const fn wrapping_add(self, bytes: u64) -> Self {
+        Self(self.0.wrapping_add(bytes))
+    }
+
+    /// Returns the address `bytes` before, if there is one.
+    pub fn moved_back(self, bytes: u64) -> Option<Self> {
+        self.0.checked_sub(bytes).map(Self)
+    }
+
+    /// Returns the distance from `base`, in bytes, if that is not higher.
+    pub fn checked_sub(self, base: Self) -> Option<u64> {
+        self.0.checked_sub(base.0)
+    }
+
+    /// Returns the distance from `base`, in bytes, modulo 2^64.
+    pub const fn wrapping_sub(self, base: Self) -> u64 {
+        self.0.wrapping_sub(base.0)
+    }
+}
+
+impl ProcessAddress {
+    /// Makes one of a number that is known to be an address in a process.
+    pub const fn new(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// Returns the number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the bias of a process that has `file` at this address, if that is possible.
+    pub const fn load_bias(self, file: FileAddress) -> Option<u64> {
+        self.0.checked_sub(file.0)
+    }
+
+    /// Returns which address of the file this is in a process that is loaded with this bias.
+    pub const fn in_file(self, load_bias: u64) -> FileAddress {
+        FileAddress(self.0.wrapping_sub(load_bias))
+    }
+}
+
+impl FileOffset {
+    /// Makes one of a number that is known to be an offset in a file.
+    pub const fn new(offset: u64) -> Self {
+        Self(offset)
+    }
+
+    /// Returns the number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+macro_rules! as_hexadecimal {
+    ($($type:ty)*) => {$(
+        impl fmt::LowerHex for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::LowerHex::fmt(&self.0, f)
+            }
+        }
+    )*};
+}
+
+as_hexadecimal!(FileAddress ProcessAddress FileOffset);

@@ -1,0 +1,96 @@
+//! Atoms: what values consist of.
+
+use super::condition::Condition;
+use super::value::Value;
+use crate::elf::address::FileAddress;
+
+/// What a value can consist of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Atom {
+    /// A register at the function's entry, by its x86-64 number.
+    Entry(u8),
+    /// The result of whatever happens at an address; `index` tells apart what one address makes.
+    Opaque {
+        /// Address of the instruction or block.
+        address: FileAddress,
+        /// Which of its results.
+        index: u32,
+    },
+    /// A load of a global variable.
+    Global {
+        /// Its virtual address.
+        address: FileAddress,
+        /// Bytes.
+        width: u8,
+        /// How many times memory may have changed before; loads of different generations may differ.
+        generation: FileAddress,
+    },
+    /// What a call returned.
+    Call {
+        /// Address of the call instruction.
+        site: FileAddress,
+        /// Address of the function, where the call is direct.
+        callee: Option<FileAddress>,
+    },
+    /// The low `bits` bits of a value, zero-extended.
+    ZeroExtended {
+        /// 8, 16 or 32.
+        bits: u8,
+        /// The value.
+        of: Value,
+    },
+    /// The low `bits` bits of a value, sign-extended.
+    SignExtended {
+        /// 8, 16 or 32.
+        bits: u8,
+        /// The value.
+        of: Value,
+    },
+    /// `then` where the condition holds, else `otherwise`.
+    Select {
+        /// The condition.
+        condition: Condition,
+        /// Where it holds.
+        then: Value,
+        /// Where it does not.
+        otherwise: Value,
+    },
+    /// 1 where the condition holds, else 0.
+    Truth(Condition),
+    /// A register of which only the low byte was written.
+    LowByte {
+        /// What was written.
+        byte: Value,
+        /// What the register held.
+        rest: Value,
+    },
+    /// One of a few values, by the path taken to a block.
+    Merged {
+        /// Address of the block.
+        address: FileAddress,
+        /// What it is on each of the ways there, always in the same order.
+        options: Vec<Value>,
+    },
+}
+
+impl Atom {
+    /// Estimates the memory that it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        let inside = match self {
+            Self::Merged { options, .. } => options.iter().map(Value::bytes).sum(),
+            Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
+            Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
+            Self::Truth(condition) => condition.left.bytes() + condition.right.bytes(),
+            Self::Select {
+                condition,
+                then,
+                otherwise,
+            } => [&condition.left, &condition.right, then, otherwise]
+                .map(Value::bytes)
+                .iter()
+                .sum(),
+            Self::Entry(_) | Self::Opaque { .. } | Self::Global { .. } | Self::Call { .. } => 0,
+        };
+        size_of::<Self>() + inside
+    }
+}

@@ -1,0 +1,173 @@
+//! What a loop changes, and the state at its head, where that is forgotten.
+
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+
+use super::atom::Atom;
+use super::atoms::Atoms;
+use super::flags::Flags;
+use super::state::State;
+use crate::code::instruction::{is_call, writes};
+use crate::code::registers::{CALLER_SAVED, RBP, RSP, general_register};
+use crate::elf::address::FileAddress;
+
+/// What the instructions of a loop change.
+#[derive(Clone, Debug, Default)]
+pub struct LoopEffects {
+    /// By x86-64 number.
+    registers: [bool; 16],
+    /// Whether they call, or store where they do not name a stack slot.
+    memory: bool,
+    /// Whether they store to an element of an array, which may be on the stack.
+    elements: bool,
+    /// Whether they push, or store to an element of an array relative to the stack pointer.
+    stack: bool,
+    /// The stack slots that they store to.
+    slots: Vec<LoopSlot>,
+    /// The stack slots whose address they take.
+    addresses_taken: Vec<LoopSlot>,
+}
+
+/// A stack slot as an instruction names it.
+#[derive(Clone, Copy, Debug)]
+struct LoopSlot {
+    /// x86-64 number of the register that it is relative to.
+    base: usize,
+    /// Bytes from there.
+    displacement: i64,
+    /// Bytes.
+    width: i64,
+}
+
+impl LoopEffects {
+    /// Adds what one instruction changes.
+    pub fn add(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
+        if is_call(instruction) {
+            self.memory = true;
+            for number in CALLER_SAVED {
+                self.registers[number] = true;
+            }
+            return;
+        }
+        self.addresses_taken.extend(address_taken(instruction));
+        let info = info.info(instruction);
+        let stores = (info.used_memory().iter()).any(|memory| writes(memory.access()));
+        if stores && instruction.is_stack_instruction() {
+            self.stack = true;
+        } else if stores {
+            match stack_operand(instruction, 0) {
+                Some(slot) => self.slots.push(slot),
+                None => self.memory = true,
+            }
+            if instruction.memory_index() != Register::None {
+                self.elements = true;
+                self.stack |= instruction.memory_base() == Register::RSP;
+            }
+        }
+        for used in info.used_registers() {
+            if let Some(number) = general_register(used.register())
+                && writes(used.access())
+            {
+                self.registers[number] = true;
+            }
+        }
+    }
+}
+
+impl State {
+    /// Forgets what a loop changes whose head is the block at `address`. Facts remain: they are about
+    /// values, not about places.
+    pub fn enter_loop(&mut self, effects: &LoopEffects, address: FileAddress, atoms: &mut Atoms) {
+        if effects.memory {
+            self.generation = address;
+        }
+        self.forget_slots_of(effects, atoms);
+        for number in (0..self.registers.len()).filter(|number| *number != RSP) {
+            if effects.registers[number] {
+                let index = u32::try_from(number).unwrap_or(u32::MAX);
+                let changed = atoms.value(Atom::Opaque { address, index });
+                let before = std::mem::replace(&mut self.registers[number], changed);
+                self.escape_value(&before, atoms);
+            }
+        }
+        self.flags = Flags::Unknown;
+    }
+
+    /// Forgets the slots that a loop stores to: those it names, and, where it stores elsewhere or
+    /// calls, all from the lowest on whose address is known to anyone; all of them where it moves the
+    /// stack pointer.
+    fn forget_slots_of(&mut self, effects: &LoopEffects, atoms: &mut Atoms) {
+        if effects.stack || effects.registers[RSP] {
+            self.forget_slots(i64::MIN, atoms);
+            return;
+        }
+        // A frame pointer that the loop changes may point anywhere.
+        let offset = |state: &Self, atoms: &mut Atoms, slot: &LoopSlot| {
+            let is_changed = effects.registers[slot.base];
+            let base = state.registers.get(slot.base).filter(|_| !is_changed)?;
+            atoms.stack_offset(base)?.checked_add(slot.displacement)
+        };
+        let mut elsewhere = effects.memory;
+        for slot in &effects.slots {
+            match offset(self, atoms, slot) {
+                Some(at) => self.overwrite_slots(at, slot.width),
+                None => elsewhere = true,
+            }
+        }
+        for slot in &effects.addresses_taken {
+            if let Some(at) = offset(self, atoms, slot) {
+                self.escape(at);
+            }
+        }
+        if !elsewhere {
+            return;
+        }
+        let registers = self.registers.iter().enumerate();
+        let registers = registers.filter(|(number, _)| *number != RSP);
+        let slots = self.stack.values().map(|(value, _)| value);
+        let values = registers.map(|(_, value)| value).chain(slots);
+        let known = values.filter_map(|value| atoms.reach_on_stack(value)).min();
+        match known.into_iter().chain(self.escaped).min() {
+            Some(_) if effects.elements => self.forget_slots(i64::MIN, atoms),
+            Some(lowest) => self.forget_slots(lowest, atoms),
+            None => {}
+        }
+    }
+}
+
+/// Returns the stack slot whose address an instruction puts into a register.
+fn address_taken(instruction: &Instruction) -> Option<LoopSlot> {
+    match instruction.mnemonic() {
+        Mnemonic::Lea => {
+            let is_element = instruction.memory_index() != Register::None;
+            let displacement = instruction.memory_displacement64().cast_signed();
+            slot(
+                instruction.memory_base(),
+                if is_element { i64::MIN } else { displacement },
+                0,
+            )
+        }
+        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
+            slot(instruction.op1_register(), 0, 0)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the stack slot that an operand names directly, relative to a register.
+fn stack_operand(instruction: &Instruction, operand: u32) -> Option<LoopSlot> {
+    let is_direct = instruction.op_kind(operand) == OpKind::Memory
+        && instruction.memory_index() == Register::None
+        && instruction.segment_prefix() == Register::None;
+    let displacement = instruction.memory_displacement64().cast_signed();
+    let width = i64::try_from(instruction.memory_size().size()).unwrap_or(i64::MAX);
+    slot(instruction.memory_base(), displacement, width).filter(|_| is_direct)
+}
+
+fn slot(base: Register, displacement: i64, width: i64) -> Option<LoopSlot> {
+    let base = general_register(base).filter(|base| matches!(*base, RSP | RBP))?;
+    Some(LoopSlot {
+        base,
+        displacement,
+        width,
+    })
+}

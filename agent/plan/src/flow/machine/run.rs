@@ -1,0 +1,191 @@
+//! The state of one run: registers, stack and operands.
+
+use std::collections::HashMap;
+
+use iced_x86::{Instruction, OpKind, Register};
+
+use super::flags::Flags;
+use super::globals::{Globals, Load, noise};
+use super::halt::Halt;
+use crate::code::instruction::address;
+use crate::code::registers::{RSP, general_register, is_high_byte};
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
+use crate::flow::bits::low_bits;
+
+/// Where the stack is: an address that no executable's segments have.
+pub const STACK: u64 = 0x7ffe_0000_0000;
+/// Bytes around [`STACK`] that belong to it.
+const STACK_SIZE: u64 = 1 << 16;
+
+/// One run.
+pub struct Run<'a, 'data> {
+    image: &'a Image<'data>,
+    globals: Globals,
+    /// By x86-64 number.
+    pub registers: [u64; 16],
+    /// The SSE registers.
+    pub vectors: [u128; 16],
+    /// The flags.
+    pub flags: Flags,
+    stack: HashMap<u64, u8>,
+    /// The globals that it loaded, in order.
+    pub loads: Vec<Load>,
+}
+
+impl<'a, 'data> Run<'a, 'data> {
+    /// Makes a run that has not begun.
+    pub fn new(image: &'a Image<'data>, globals: Globals) -> Self {
+        // What a function finds in its registers is noise as well.
+        let mut registers = std::array::from_fn(|number| noise(!globals.seed ^ number as u64));
+        registers[RSP] = STACK;
+        Self {
+            image,
+            globals,
+            registers,
+            vectors: std::array::from_fn(|number| {
+                u128::from(noise(!globals.seed ^ (16 + number as u64)))
+            }),
+            flags: Flags::default(),
+            stack: HashMap::new(),
+            loads: Vec::new(),
+        }
+    }
+
+    /// Returns the width of an operand in bytes.
+    pub fn width(instruction: &Instruction, operand: u32) -> u64 {
+        match instruction.op_kind(operand) {
+            OpKind::Register => instruction.op_register(operand).size() as u64,
+            _ => instruction.memory_size().size() as u64,
+        }
+    }
+
+    /// Reads a general register, part of one, memory or an immediate, zero-extended.
+    pub fn read(&mut self, instruction: &Instruction, operand: u32) -> Result<u64, Halt> {
+        let unknown = Halt::at(instruction);
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = instruction.op_register(operand);
+                let number = plain_register(register).ok_or(unknown)?;
+                Ok(low_bits(self.registers[number], 8 * register.size() as u64))
+            }
+            OpKind::Memory => {
+                let address = self.address(instruction)?;
+                self.load(instruction, address, Self::width(instruction, operand))
+            }
+            _ => instruction.try_immediate(operand).map_err(|_| unknown),
+        }
+    }
+
+    /// Writes a general register, part of one, or memory.
+    pub fn write(
+        &mut self,
+        instruction: &Instruction,
+        operand: u32,
+        value: u64,
+    ) -> Result<(), Halt> {
+        let width = Self::width(instruction, operand);
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let number = plain_register(instruction.op_register(operand))
+                    .ok_or(Halt::at(instruction))?;
+                let register = &mut self.registers[number];
+                *register = match width {
+                    8 => value,
+                    4 => low_bits(value, 32),
+                    _ => (*register & !low_bits(u64::MAX, 8 * width)) | low_bits(value, 8 * width),
+                };
+                Ok(())
+            }
+            _ => {
+                let address = self.address(instruction)?;
+                self.store(instruction, address, width, value)
+            }
+        }
+    }
+
+    /// Returns the address of the memory operand.
+    pub fn address(&self, instruction: &Instruction) -> Result<u64, Halt> {
+        // The stack protector's canary: any number will do, at an address of its own.
+        match instruction.segment_prefix() {
+            Register::None => {}
+            Register::FS => return Ok(STACK.wrapping_add(instruction.memory_displacement64())),
+            _ => return Err(Halt::Memory(address(instruction))),
+        }
+        let part = |register: Register, scale: u64| match register {
+            Register::None | Register::RIP => Some(0),
+            _ if register.size() == 8 => {
+                Some(self.registers[general_register(register)?].wrapping_mul(scale))
+            }
+            _ => None,
+        };
+        let base = part(instruction.memory_base(), 1);
+        let scale = u64::from(instruction.memory_index_scale());
+        let index = part(instruction.memory_index(), scale);
+        match (base, index) {
+            (Some(base), Some(index)) => Ok(instruction
+                .memory_displacement64()
+                .wrapping_add(base)
+                .wrapping_add(index)),
+            _ => Err(Halt::at(instruction)),
+        }
+    }
+
+    /// Loads `width` bytes.
+    pub fn load(&mut self, instruction: &Instruction, at: u64, width: u64) -> Result<u64, Halt> {
+        if is_stack(at) {
+            let seed = self.globals.seed;
+            return Ok((0..width).rev().fold(0, |value, index| {
+                let at = at.wrapping_add(index);
+                let byte = self.stack.get(&at).copied();
+                // What was never stored is noise.
+                value << 8 | u64::from(byte.unwrap_or_else(|| noise(at ^ seed) as u8))
+            }));
+        }
+        let halt = Halt::Memory(address(instruction));
+        if !matches!(width, 1 | 2 | 4 | 8) || !at.is_multiple_of(width) {
+            return Err(halt);
+        }
+        let address = FileAddress::new(at);
+        if !self.image.is_writable(address) {
+            let bytes = self.image.bytes_at(address);
+            let bytes = bytes.and_then(|bytes| bytes.first_chunk());
+            let word = u64::from_le_bytes(*bytes.ok_or(halt)?);
+            return Ok(low_bits(word, 8 * width));
+        }
+        // A pointer to data that the file initialises is taken to stay as it is.
+        let initial = self.image.pointer_at(address).filter(|_| width == 8);
+        if let Some(pointer) = initial.filter(|pointer| self.image.is_writable(*pointer)) {
+            return Ok(pointer.get());
+        }
+        self.loads.push(Load { address, width });
+        let word = self.globals.value(FileAddress::new(at & !7));
+        Ok(low_bits(word >> (8 * (at & 7)), 8 * width))
+    }
+
+    /// Stores `width` bytes.
+    pub fn store(
+        &mut self,
+        instruction: &Instruction,
+        at: u64,
+        width: u64,
+        value: u64,
+    ) -> Result<(), Halt> {
+        if !is_stack(at) || width > 8 {
+            return Err(Halt::Memory(address(instruction)));
+        }
+        for (index, byte) in (0..width).zip(value.to_le_bytes()) {
+            self.stack.insert(at.wrapping_add(index), byte);
+        }
+        Ok(())
+    }
+}
+
+fn is_stack(address: u64) -> bool {
+    address.wrapping_sub(STACK - STACK_SIZE / 2) < STACK_SIZE
+}
+
+/// Returns the number of a general register or its low part, but not of `ah` and its like.
+fn plain_register(register: Register) -> Option<usize> {
+    general_register(register).filter(|_| !is_high_byte(register))
+}

@@ -1,0 +1,238 @@
+//! One instruction and the state that it changes: what its operands hold, and what it writes.
+
+use iced_x86::{Instruction, OpKind, Register};
+
+use super::atom::Atom;
+use super::atoms::Atoms;
+use super::state::State;
+use super::value::Value;
+use crate::code::instruction::{address, operand_bits};
+use crate::code::registers::{RSP, general_register, is_high_byte};
+use crate::elf::address::FileAddress;
+
+/// Tells apart what one instruction makes opaque: its results have the numbers of registers, the
+/// content of operand i is this plus i.
+const OPERAND: u32 = 64;
+
+/// Where a memory operand points.
+pub enum Place {
+    /// A stack slot, by its offset from the stack pointer at entry.
+    Stack(i64),
+    /// A fixed virtual address.
+    Global(FileAddress),
+    /// Somewhere on the stack.
+    SomewhereOnStack,
+    /// Elsewhere, or on the stack by an address that escaped.
+    Unknown,
+}
+
+/// Finds out where an instruction's memory operand points.
+pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Place {
+    if instruction.segment_prefix() != Register::None {
+        return Place::Unknown;
+    }
+    let on_stack = |register| {
+        let number = general_register(register);
+        number.is_some_and(|number| atoms.may_be_on_stack(&state.registers[number]))
+    };
+    let unknown = match [instruction.memory_base(), instruction.memory_index()].map(on_stack) {
+        [false, false] => Place::Unknown,
+        _ => Place::SomewhereOnStack,
+    };
+    let Some(address) = effective_address(state, instruction) else {
+        return unknown;
+    };
+    match (address.as_constant(), atoms.stack_offset(&address)) {
+        (Some(address), _) => Place::Global(FileAddress::new(address)),
+        (None, Some(offset)) => Place::Stack(offset),
+        (None, None) => unknown,
+    }
+}
+
+/// Computes the address of the memory operand, without its segment; `None` where it takes another
+/// register than a whole general one, or is too long a sum.
+fn effective_address(state: &State, instruction: &Instruction) -> Option<Value> {
+    let part = |register: Register, scale: u32| {
+        if matches!(register, Register::None | Register::RIP) {
+            return Some(Value::constant(0));
+        }
+        let number = general_register(register).filter(|_| register.size() == 8)?;
+        Some(Value::constant(0).plus(&state.registers[number], u64::from(scale)))
+    };
+    let base = part(instruction.memory_base(), 1)?;
+    let index = part(instruction.memory_index(), instruction.memory_index_scale())?;
+    let displacement = Value::constant(instruction.memory_displacement64());
+    let address = displacement.plus(&base, 1).plus(&index, 1);
+    address.is_small().then_some(address)
+}
+
+/// An instruction that is being executed.
+pub struct Step<'a> {
+    /// The instruction.
+    pub instruction: &'a Instruction,
+    /// What is known before it, and then behind it.
+    pub state: &'a mut State,
+    /// Every atom that occurs in the states.
+    pub atoms: &'a mut Atoms,
+}
+
+impl Step<'_> {
+    /// Returns an operand's value. Unless the operand is 64 or 32 bits wide, the bits past its width
+    /// mean nothing.
+    pub fn read(&mut self, operand: u32) -> Value {
+        match self.instruction.op_kind(operand) {
+            OpKind::Register => self.read_register(operand),
+            OpKind::Memory => self.load(operand),
+            _ => match self.instruction.try_immediate(operand) {
+                Ok(immediate) => Value::constant(immediate),
+                Err(_) => self.opaque(OPERAND + operand),
+            },
+        }
+    }
+
+    fn read_register(&mut self, operand: u32) -> Value {
+        let register = self.instruction.op_register(operand);
+        match general_register(register) {
+            Some(number) if !is_high_byte(register) => {
+                let bits = operand_bits(self.instruction, operand);
+                self.atoms
+                    .zero_extended(&self.state.registers[number], bits)
+            }
+            _ => self.opaque(OPERAND + operand),
+        }
+    }
+
+    fn load(&mut self, operand: u32) -> Value {
+        let width = self.memory_width();
+        match self.place() {
+            Place::Stack(offset) => self.load_slot(offset, width),
+            Place::Global(address) if matches!(width, 1 | 2 | 4 | 8) => {
+                self.atoms.value(Atom::Global {
+                    address,
+                    width,
+                    generation: self.state.generation,
+                })
+            }
+            _ => self.opaque_bytes(OPERAND + operand, width),
+        }
+    }
+
+    /// Loads a stack slot.
+    pub fn load_slot(&mut self, offset: i64, width: u8) -> Value {
+        if let Some((value, stored)) = self.state.stack.get(&offset)
+            && *stored >= width
+        {
+            return self.atoms.zero_extended(value, width.saturating_mul(8));
+        }
+        let value = self.opaque_bytes(96, width);
+        self.state.store_slot(offset, width, value.clone());
+        value
+    }
+
+    /// Writes an operand.
+    pub fn write(&mut self, operand: u32, value: Value) {
+        match self.instruction.op_kind(operand) {
+            OpKind::Register => self.write_register(operand, value),
+            OpKind::Memory => {
+                let place = self.place();
+                // What lies relative to a frame pointer is a local variable, not an argument.
+                let is_local = self.instruction.memory_base() == Register::RBP;
+                if !is_local || !matches!(place, Place::Stack(_)) {
+                    self.state.escape_value(&value, self.atoms);
+                }
+                self.store(&place, value);
+            }
+            _ => {}
+        }
+    }
+
+    fn write_register(&mut self, operand: u32, value: Value) {
+        let register = self.instruction.op_register(operand);
+        let Some(number) = general_register(register) else {
+            self.state.escape_value(&value, self.atoms);
+            return;
+        };
+        self.state.registers[number] = match register.size() {
+            8 => value,
+            4 => self.atoms.zero_extended(&value, 32),
+            1 if !is_high_byte(register) => {
+                let byte = self.atoms.zero_extended(&value, 8);
+                let rest = self.state.registers[number].clone();
+                self.atoms.low_byte(byte, rest)
+            }
+            _ => self.opaque(32),
+        };
+    }
+
+    fn store(&mut self, place: &Place, value: Value) {
+        match place {
+            Place::Stack(offset) => {
+                let width = self.memory_width();
+                self.state.store_slot(*offset, width, value);
+            }
+            Place::Global(_) => self.state.generation = address(self.instruction),
+            Place::SomewhereOnStack | Place::Unknown => self.store_unknown(place, 0),
+        }
+    }
+
+    /// Takes a store of an unknown value into account, of as many bytes as `width` says if it is to a
+    /// known place on the stack.
+    pub fn store_unknown(&mut self, place: &Place, width: i64) {
+        match place {
+            Place::Stack(offset) => self.state.overwrite_slots(*offset, width),
+            Place::SomewhereOnStack => self.state.forget_slots(i64::MIN, self.atoms),
+            Place::Global(_) | Place::Unknown => {}
+        }
+        if !matches!(place, Place::Stack(_)) {
+            self.state
+                .clobber_memory(address(self.instruction), self.atoms);
+        }
+    }
+
+    /// Pushes a value, perhaps as an argument.
+    pub fn push(&mut self, value: Value) {
+        let top = self.state.registers[RSP].offset(8_u64.wrapping_neg());
+        self.state.registers[RSP] = top.clone();
+        self.state.escape_value(&value, self.atoms);
+        if let Some(offset) = self.atoms.stack_offset(&top) {
+            self.state.store_slot(offset, 8, value);
+        }
+    }
+
+    /// Pops a value.
+    pub fn pop(&mut self) -> Value {
+        let top = self.state.registers[RSP].clone();
+        self.state.registers[RSP] = top.offset(8);
+        match self.atoms.stack_offset(&top) {
+            Some(offset) => self.load_slot(offset, 8),
+            None => self.opaque(0),
+        }
+    }
+
+    /// Returns the address of the memory operand.
+    pub fn address(&mut self) -> Option<Value> {
+        effective_address(self.state, self.instruction)
+    }
+
+    /// Finds out where the memory operand points.
+    pub fn place(&mut self) -> Place {
+        place(self.atoms, self.state, self.instruction)
+    }
+
+    /// Makes a value that nothing is known of, as result number `index` of the instruction.
+    pub fn opaque(&mut self, index: u32) -> Value {
+        self.atoms.value(Atom::Opaque {
+            address: address(self.instruction),
+            index,
+        })
+    }
+
+    fn opaque_bytes(&mut self, index: u32, bytes: u8) -> Value {
+        let value = self.opaque(index);
+        self.atoms.zero_extended(&value, bytes.saturating_mul(8))
+    }
+
+    fn memory_width(&self) -> u8 {
+        u8::try_from(self.instruction.memory_size().size()).unwrap_or(0)
+    }
+}

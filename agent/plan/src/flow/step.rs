@@ -1,0 +1,166 @@
+//! Executes single instructions.
+//!
+//! A call returns an atom that names it, and changes what the System V ABI lets it change. An
+//! instruction that is not modelled makes opaque whatever it writes, so it never leads to a wrong
+//! value.
+
+use std::collections::HashMap;
+
+use iced_x86::{ConditionCode, InstructionInfoFactory, Mnemonic, OpKind};
+
+use super::atom::Atom;
+use super::flags::Flags;
+use super::operands::{Place, Step};
+use super::value::Value;
+use crate::code::instruction::{self, is_call, operand_bits, writes};
+use crate::code::registers::{CALLER_SAVED, Callee, RDI, RSP, general_register};
+use crate::elf::address::FileAddress;
+
+/// Most bytes that an instruction without a repeat prefix writes to memory.
+const WIDEST_STORE: i64 = 64;
+
+/// What a call is known to leave in stack slots of 8 bytes, by their offset from the stack pointer
+/// at the caller's entry.
+pub type CallEffects = Vec<(i64, Value)>;
+
+impl Step<'_> {
+    /// Executes the instruction. `callees` and `effects` have what is known of the functions that it
+    /// may call, and of the calls.
+    pub fn execute(
+        mut self,
+        callees: &HashMap<FileAddress, Callee>,
+        effects: &HashMap<FileAddress, CallEffects>,
+        info: &mut InstructionInfoFactory,
+    ) {
+        let instruction = self.instruction;
+        match instruction.mnemonic() {
+            Mnemonic::Mov => {
+                let value = self.read(1);
+                self.write(0, value);
+            }
+            Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => self.extend(),
+            Mnemonic::Lea => {
+                let value = self.address();
+                let value = value.unwrap_or_else(|| self.unknown_address());
+                self.write(0, value);
+            }
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => self.sum(),
+            Mnemonic::Cmp => self.compare(),
+            Mnemonic::Test | Mnemonic::And | Mnemonic::Or | Mnemonic::Xor => self.logic(),
+            Mnemonic::Push => {
+                let value = self.read(0);
+                self.push(value);
+            }
+            Mnemonic::Pop => {
+                let value = self.pop();
+                self.write(0, value);
+            }
+            Mnemonic::Nop | Mnemonic::Endbr64 | Mnemonic::Ret => {}
+            _ if instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near() => {}
+            _ if instruction.condition_code() != ConditionCode::None && self.is_choice() => {
+                self.choice();
+            }
+            _ if is_call(instruction) => self.call(callees, effects),
+            _ => self.unmodelled(info),
+        }
+    }
+
+    fn extend(&mut self) {
+        let bits = operand_bits(self.instruction, 1);
+        let value = self.read(1);
+        let value = match self.instruction.mnemonic() {
+            Mnemonic::Movzx => self.atoms.zero_extended(&value, bits),
+            _ => self.atoms.sign_extended(&value, bits),
+        };
+        self.write(0, value);
+    }
+
+    /// Makes an address that is not known. If it may be on the stack, any slot escapes.
+    fn unknown_address(&mut self) -> Value {
+        if let Place::SomewhereOnStack = self.place() {
+            self.state.escape(i64::MIN);
+        }
+        self.opaque(0)
+    }
+
+    fn call(
+        &mut self,
+        callees: &HashMap<FileAddress, Callee>,
+        effects: &HashMap<FileAddress, CallEffects>,
+    ) {
+        let site = instruction::address(self.instruction);
+        let callee = instruction::callee(self.instruction);
+        let known = callee.and_then(|callee| callees.get(&callee).copied());
+        let known = known.unwrap_or(Callee::UNKNOWN);
+        self.hand_out(known);
+        for number in CALLER_SAVED
+            .into_iter()
+            .filter(|number| known.writes(*number))
+        {
+            let index = u32::try_from(number).unwrap_or(u32::MAX);
+            self.state.registers[number] = self.opaque(index);
+        }
+        self.state.registers[0] = self.atoms.value(Atom::Call { site, callee });
+        self.state.flags = Flags::Unknown;
+        self.state.clobber_memory(site, self.atoms);
+        for (offset, value) in effects.get(&site).into_iter().flatten() {
+            self.state.store_slot(*offset, 8, value.clone());
+        }
+    }
+
+    /// Lets the addresses on the stack escape that a callee can find in registers. Those that it can
+    /// find on the stack escaped when they were stored there. What lies below the stack pointer is gone.
+    fn hand_out(&mut self, callee: Callee) {
+        if let Some(top) = self.atoms.stack_offset(&self.state.registers[RSP]) {
+            self.state.stack.retain(|at, _| *at >= top);
+        }
+        for number in CALLER_SAVED
+            .into_iter()
+            .filter(|number| callee.reads(*number))
+        {
+            let value = self.state.registers[number].clone();
+            self.state.escape_value(&value, self.atoms);
+        }
+    }
+
+    fn unmodelled(&mut self, info: &mut InstructionInfoFactory) {
+        let info = info.info(self.instruction);
+        let stores = (info.used_memory().iter()).any(|memory| writes(memory.access()));
+        let written = info.used_registers().iter();
+        let written = written.filter(|used| writes(used.access()));
+        let written = written.filter_map(|used| general_register(used.register()));
+        let written = written.fold(0_u16, |written, number| written | 1 << number);
+        if stores {
+            self.unmodelled_store();
+        }
+        // What is made of an address on the stack may be one, too.
+        for operand in 0..self.instruction.op_count() {
+            let number = general_register(self.instruction.op_register(operand));
+            if let Some(number) = number
+                && self.instruction.op_kind(operand) == OpKind::Register
+            {
+                let value = self.state.registers[number].clone();
+                self.state.escape_value(&value, self.atoms);
+            }
+        }
+        for number in (0..self.state.registers.len()).filter(|number| written >> number & 1 == 1) {
+            let index = u32::try_from(number).unwrap_or(u32::MAX);
+            self.state.registers[number] = self.opaque(index);
+        }
+        if self.instruction.rflags_modified() != 0 {
+            self.state.flags = Flags::Unknown;
+        }
+    }
+
+    fn unmodelled_store(&mut self) {
+        if !self.instruction.is_string_instruction() {
+            let place = self.place();
+            return self.store_unknown(&place, WIDEST_STORE);
+        }
+        // It stores upwards from where `rdi` points to.
+        if let Some(lowest) = self.atoms.reach_on_stack(&self.state.registers[RDI]) {
+            self.state.forget_slots(lowest, self.atoms);
+        }
+        self.store_unknown(&Place::Unknown, 0);
+    }
+}

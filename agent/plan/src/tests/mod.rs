@@ -1,0 +1,97 @@
+//! Plans of real executables, whole and broken.
+
+mod nameless;
+
+use evictscope_abi::VARIABLES;
+
+use crate::{EVICTION_CALL, Item, Member, Method, ProbePlan, TracedFunction, plan};
+
+/// Debian's redis-server, where it is installed.
+fn redis_server() -> Option<Vec<u8>> {
+    let data = std::fs::read("/usr/bin/redis-server").ok();
+    if data.is_none() {
+        println!("skipped: /usr/bin/redis-server is not installed");
+    }
+    data
+}
+
+fn plan_of(data: &[u8]) -> ProbePlan {
+    plan(data, None).unwrap_or_else(|error| panic!("no plan: {error}"))
+}
+
+/// The eviction call in a plan.
+fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
+    let function = plan.function(EVICTION_CALL.description);
+    function.unwrap_or_else(|| panic!("{:?}", plan.not_found))
+}
+
+#[test]
+fn everything_is_found_in_debians_stripped_server() {
+    let Some(data) = redis_server() else { return };
+    let plan = plan_of(&data);
+    assert_eq!(plan.not_found, []);
+    assert_eq!(plan.identity.product, Some("redis"));
+    let function = eviction_call(&plan);
+    for variable in VARIABLES {
+        let method = function.quantity(variable).map(|plan| plan.method);
+        assert_eq!(method, Some(Method::Dataflow), "{variable:?}");
+    }
+    for member in Member::OF_SERVER.into_iter().chain([Member::UsedMemory]) {
+        assert!(plan.member(member).is_some(), "{member:?}");
+    }
+}
+
+#[test]
+fn every_probe_sits_where_the_kernel_emulates() {
+    let Some(data) = redis_server() else { return };
+    let plan = plan_of(&data);
+    let function = eviction_call(&plan);
+    let inner = function.inner.as_ref().map(|inner| &inner.site);
+    let sites = [function.entry.as_ref(), inner].map(|site| site.map(|site| site.emulated));
+    assert_eq!(sites, [Some(true), Some(true)]);
+    assert!(!function.exits.is_empty());
+    for exit in &function.exits {
+        assert!(exit.site.emulated, "{:?}", exit.site);
+        assert!(exit.result.is_some(), "{:?}", exit.site);
+    }
+}
+
+#[test]
+fn a_plan_is_the_same_every_time() {
+    let Some(data) = redis_server() else { return };
+    assert_eq!(plan_of(&data), plan_of(&data));
+}
+
+#[test]
+fn an_executable_without_redis_has_no_eviction_call() {
+    let own = std::env::current_exe().and_then(std::fs::read);
+    let plan = plan_of(&own.unwrap_or_else(|error| panic!("{error}")));
+    assert_eq!(plan.not_found.len(), 1);
+    assert!(matches!(plan.not_found[0].item, Item::Function(_)));
+    assert_eq!(plan.unusable_reason(), Some(&plan.not_found[0].reason));
+    assert_eq!(plan.functions, []);
+}
+
+/// Whatever the bytes are, planning ends with a plan or an error.
+#[test]
+fn cut_and_damaged_files_do_no_harm() {
+    let Some(data) = redis_server() else { return };
+    for cut in (0..64).map(|part| data.len() * part / 64).chain(0..80) {
+        let _ = plan(&data[..cut], None);
+    }
+    // Damage, but always the same: in the headers and tables at both ends, and in the function.
+    let whole = plan_of(&data);
+    let function = usize::try_from(whole.functions[0].address.get()).unwrap_or(0);
+    let places = (0..512)
+        .chain(data.len() - 2048..data.len())
+        .chain(function..function + 2048);
+    let mut changed_plans = 0;
+    for (round, place) in places.step_by(61).enumerate() {
+        let mut damaged = data.clone();
+        damaged[place] ^= 1 << (round % 8);
+        if let Ok(plan) = plan(&damaged, None) {
+            changed_plans += usize::from(plan != whole);
+        }
+    }
+    assert!(changed_plans > 0, "no damage had any effect");
+}

@@ -1,0 +1,344 @@
+//! Small programs with the structure of Redis, linked in all the ways that leave no names.
+//!
+//! The reference is the plan of the same code with symbols. Compilers that are not there are skipped.
+
+use std::path::Path;
+use std::process::Command;
+
+use object::read::elf::{ElfFile64, SectionHeader as _};
+use object::{Endianness, elf};
+
+use crate::elf::image::Image;
+use crate::members;
+use crate::traced::eviction::entry;
+use crate::{EVICTION_CALL, Item, Member, ProbePlan, TracedFunction, plan};
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+const PROGRAM: &str = "#include \"evict.c\"\n";
+/// The ways to link: position-independent, at a fixed address, and without any shared library.
+const LINKS: [&[&str]; 4] = [
+    &["-fPIE", "-pie"],
+    &["-fno-pie", "-no-pie"],
+    &["-fno-pie", "-no-pie", "-static"],
+    &["-fPIE", "-static-pie"],
+];
+
+/// Compiles a program; `None` where the compiler is not there.
+fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<Vec<u8>> {
+    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let (from, to) = (
+        directory.path().join("program.c"),
+        directory.path().join("program"),
+    );
+    std::fs::write(&from, source).unwrap_or_else(|error| panic!("{error}"));
+    let compiled = Command::new(compiler)
+        .args(["-w", "-I", FIXTURES])
+        .args(options)
+        .args([Path::new("-o"), &to, &from])
+        .output();
+    match compiled {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped: {compiler} is not installed");
+            None
+        }
+        Err(error) => panic!("{error}"),
+        Ok(output) => {
+            assert!(
+                output.status.success(),
+                "{compiler} {options:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            Some(std::fs::read(to).unwrap_or_else(|error| panic!("{error}")))
+        }
+    }
+}
+
+fn plan_of(data: &[u8]) -> ProbePlan {
+    plan(data, None).unwrap_or_else(|error| panic!("no plan: {error}"))
+}
+
+/// Returns why there is no eviction call.
+fn refusal(plan: &ProbePlan) -> String {
+    let mut not_found = plan.not_found.iter();
+    let function = not_found.find(|missing| matches!(missing.item, Item::Function(_)));
+    function.map_or_else(String::new, |missing| missing.reason.to_string())
+}
+
+/// Tells whether all that can be read of eviction calls is known.
+fn is_certain(plan: &ProbePlan) -> bool {
+    let function = plan.function(EVICTION_CALL.description);
+    function.is_some_and(TracedFunction::has_all_quantities)
+}
+
+#[test]
+fn a_plan_needs_no_symbols() {
+    let (called, inlined) = (
+        "-DFORM=__attribute__((noinline))",
+        "-DFORM=static inline __attribute__((always_inline))",
+    );
+    let variants = [
+        ["-O0", called],
+        ["-O2", called],
+        ["-O2", inlined],
+        ["-Os", called],
+    ];
+    let (mut compared, mut certain) = (0, 0);
+    for compiler in ["gcc", "clang"] {
+        for (link, variant) in LINKS
+            .into_iter()
+            .flat_map(|link| variants.map(|variant| (link, variant)))
+        {
+            let mut options = [link, &variant].concat();
+            let Some(whole) = compile(compiler, PROGRAM, &options) else {
+                continue;
+            };
+            options.push("-s");
+            let Some(stripped) = compile(compiler, PROGRAM, &options) else {
+                continue;
+            };
+            let case = format!("{compiler} {options:?}");
+            let (whole, stripped) = (plan_of(&whole), plan_of(&stripped));
+            assert_eq!(refusal(&whole), "", "{case}");
+            assert_eq!(stripped.functions, whole.functions, "{case}");
+            if compiler == "gcc" {
+                compared += 1;
+                certain += usize::from(is_certain(&whole));
+            }
+        }
+    }
+    // What gcc makes of the called form at both levels that optimise.
+    assert!(
+        certain >= compared / 2,
+        "only {certain} of {compared} plans are certain"
+    );
+}
+
+#[test]
+fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
+    let cold = "void latencyAddSample(const char *, long long) __attribute__((cold));\n";
+    let source = format!("{cold}{PROGRAM}");
+    let options = ["-O2", "-DFORM=__attribute__((noinline))"];
+    let Some(whole) = compile("gcc", &source, &options) else {
+        return;
+    };
+    let Some(stripped) = compile("gcc", &source, &[&options[..], &["-s"]].concat()) else {
+        return;
+    };
+    let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
+    let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
+    let mentioned = texts.mentioned_in(entry::TEXT);
+    assert!(
+        mentioned.iter().any(|frame| !frame.is_entry),
+        "the compiler moved nothing: {mentioned:x?}"
+    );
+    let (whole, stripped) = (plan_of(&whole), plan_of(&stripped));
+    assert!(is_certain(&whole));
+    assert_eq!(stripped.functions, whole.functions);
+}
+
+#[test]
+fn a_symbol_that_contradicts_the_text_is_refused() {
+    let source = format!(
+        "#define performEvictions reallyPerformEvictions\n{PROGRAM}#undef performEvictions\nint performEvictions(void) {{ return 0; }}\n"
+    );
+    let Some(data) = compile("gcc", &source, &["-O1", "-DFORM=__attribute__((noinline))"]) else {
+        return;
+    };
+    let plan = plan_of(&data);
+    assert!(!is_certain(&plan));
+    assert!(
+        refusal(&plan).contains("but the function that reports its duration"),
+        "{:?}",
+        plan.not_found
+    );
+    // Without symbols there is no contradiction.
+    let stripped = compile(
+        "gcc",
+        &source,
+        &["-O1", "-DFORM=__attribute__((noinline))", "-s"],
+    );
+    assert_eq!(stripped.map(|data| is_certain(&plan_of(&data))), Some(true));
+}
+
+#[test]
+fn two_functions_that_could_be_it_are_refused() {
+    let source = format!(
+        "{PROGRAM}int inlinedElsewhere(void) {{ if (server.maxmemory_policy == 3) latencyAddSample(\"eviction-cycle\", 1); return 0; }}\n"
+    );
+    for options in [
+        &["-O1", "-DFORM=__attribute__((noinline))"][..],
+        &["-O1", "-DFORM=__attribute__((noinline))", "-s"],
+    ] {
+        let Some(data) = compile("gcc", &source, options) else {
+            return;
+        };
+        let plan = plan_of(&data);
+        assert!(
+            refusal(&plan).contains("2 functions mention"),
+            "{:?}",
+            plan.not_found
+        );
+    }
+}
+
+#[test]
+fn the_name_counts_where_there_are_no_unwind_tables() {
+    let options = [
+        "-O1",
+        "-DFORM=__attribute__((noinline))",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-pie",
+        "-no-pie",
+    ];
+    let Some(data) = compile("gcc", PROGRAM, &options) else {
+        return;
+    };
+    assert!(is_certain(&plan_of(&data)));
+}
+
+#[test]
+fn product_and_version_are_what_the_program_says() {
+    for compiler in ["gcc", "clang"] {
+        for link in LINKS {
+            let options = [link, &["-O2", "-DFORM=__attribute__((noinline))", "-s"]].concat();
+            let Some(data) = compile(compiler, PROGRAM, &options) else {
+                continue;
+            };
+            let plan = plan_of(&data);
+            assert_eq!(plan.identity.product, Some("redis"), "{options:?}");
+            assert_eq!(
+                plan.identity.version.as_deref(),
+                Some("7.0.99"),
+                "{options:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_known_layout_is_refused() {
+    let Some(data) = compile(
+        "gcc",
+        PROGRAM,
+        &["-O1", "-DFORM=__attribute__((noinline))", "-s"],
+    ) else {
+        return;
+    };
+    let plan = plan_of(&data);
+    assert!(is_certain(&plan));
+    for member in [Member::StatEvictedkeys, Member::StatNumcommands] {
+        let mut not_found = plan.not_found.iter();
+        let missing = not_found.find(|missing| missing.item == Item::Member(member));
+        let why = missing.map(|missing| missing.reason.to_string());
+        assert!(
+            why.is_some_and(|why| why.contains("no known layout")),
+            "{member:?}: {:?}",
+            plan.not_found
+        );
+    }
+    assert!(plan.member(Member::Port).is_some());
+}
+
+/// `data` without the names of what it defines, as if linked without `-rdynamic`; without section
+/// headers too, if wanted.
+fn without_names(data: &[u8], without_headers: bool) -> Vec<u8> {
+    let file = ElfFile64::<Endianness>::parse(data).unwrap_or_else(|error| panic!("{error}"));
+    let endian = file.endian();
+    let mut changed = data.to_vec();
+    for section in file.elf_section_table().iter() {
+        if section.sh_type(endian) != elf::SHT_DYNSYM {
+            continue;
+        }
+        let (offset, size) = section.file_range(endian).unwrap_or_default();
+        for symbol in (offset..offset + size).step_by(24) {
+            let symbol = usize::try_from(symbol).unwrap_or(usize::MAX);
+            let section_index = &data[symbol + 6..symbol + 8];
+            if section_index != [0, 0] {
+                changed[symbol..symbol + 4].fill(0);
+            }
+        }
+    }
+    if without_headers {
+        // e_shoff; e_shentsize, e_shnum, e_shstrndx.
+        changed[0x28..0x30].fill(0);
+        changed[0x3a..0x40].fill(0);
+    }
+    changed
+}
+
+#[test]
+fn debians_server_is_planned_for_without_any_name() {
+    let Ok(data) = std::fs::read("/usr/bin/redis-server") else {
+        println!("skipped: /usr/bin/redis-server is not installed");
+        return;
+    };
+    let whole = plan_of(&data);
+    for without_headers in [false, true] {
+        let nameless = without_names(&data, without_headers);
+        let image = Image::parse(&nameless).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(image.function("performEvictions"), None);
+        assert_eq!(image.object("server"), None);
+        let plan = plan_of(&nameless);
+        assert_eq!(plan.functions, whole.functions);
+        let places = |plan: &ProbePlan| -> Vec<_> {
+            let members = plan.members.iter();
+            members
+                .map(|member| {
+                    (
+                        member.member,
+                        member.address,
+                        member.offset,
+                        member.counters,
+                    )
+                })
+                .collect()
+        };
+        // Without names fewer methods find them.
+        assert_eq!(places(&plan), places(&whole));
+        assert_eq!(plan.identity, whole.identity);
+        assert_eq!(plan.not_found, []);
+    }
+}
+
+/// Whatever the unwind tables say, it is the right function or none.
+#[test]
+fn damaged_unwind_tables_do_no_harm() {
+    let Ok(data) = std::fs::read("/usr/bin/redis-server") else {
+        println!("skipped: /usr/bin/redis-server is not installed");
+        return;
+    };
+    let data = without_names(&data, false);
+    let eviction_call = |data: &[u8]| {
+        let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
+        let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
+        let config = members::config_table(&image).unwrap_or_else(|error| panic!("{error}"));
+        entry::eviction_call(
+            &image,
+            &texts,
+            config.get(&Member::MaxmemoryPolicy).copied(),
+        )
+    };
+    let right = eviction_call(&data).unwrap_or_else(|why| panic!("{why}"));
+    let file = ElfFile64::<Endianness>::parse(&*data).unwrap_or_else(|error| panic!("{error}"));
+    let endian = file.endian();
+    let sections = file.elf_section_table();
+    let (_, section) = sections
+        .section_by_name(endian, b".eh_frame")
+        .unwrap_or_else(|| panic!("no .eh_frame"));
+    let (offset, size) = section.file_range(endian).unwrap_or_default();
+    let (mut found, mut lost) = (0, 0);
+    for round in 0..48 {
+        let mut damaged = data.clone();
+        let place = usize::try_from(offset + size * round / 48).unwrap_or(0);
+        let with: u8 = [0x00, 0xff, 0x80][usize::try_from(round % 3).unwrap_or(0)];
+        damaged[place..place + 64].fill(with);
+        match eviction_call(&damaged) {
+            Ok(function) => {
+                assert_eq!(function, right);
+                found += 1;
+            }
+            Err(_) => lost += 1,
+        }
+    }
+    assert!(found > 0 && lost > 0, "{found} found, {lost} lost");
+}

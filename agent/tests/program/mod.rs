@@ -1,0 +1,49 @@
+//! `fixtures/evict.c`, compiled and running.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command};
+
+use evictscope_testkit::owned::Owned;
+
+/// The running program, which is killed when this is dropped.
+pub struct Program {
+    process: Owned,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// Starts the program and waits until it is ready.
+    pub fn start(path: &Path) -> anyhow::Result<Self> {
+        let (process, input, output) = Owned::start_with_pipes(&mut Command::new(path))?;
+        let mut program = Self {
+            process,
+            input,
+            output: BufReader::new(output),
+        };
+        program.line()?;
+        Ok(program)
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    /// Returns its name in the metrics, which is by its process id because it listens nowhere.
+    pub fn server(&self) -> String {
+        format!("pid-{}", self.process.pid())
+    }
+
+    /// Lets it make a round of calls, and returns its numbers of all rounds until now: calls, the sums of
+    /// mem_reported, overhead and mem_tofree, the three results, and evicted keys.
+    pub fn numbers(&mut self) -> anyhow::Result<Vec<f64>> {
+        self.input.write_all(b"\n")?;
+        let line = self.line()?;
+        line.split_whitespace()
+            .map(|word| Ok(word.parse()?))
+            .collect()
+    }
+}

@@ -1,0 +1,124 @@
+//! `cargo xtask bench probes`: what probes cost a server, evictscope's and others'.
+//!
+//! Each round measures the same redis-server under the same load, alone and watched by each side in turn.
+//! Only measurements of one round are compared. The server has a core of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::Ordering,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::{cores::Cores, process, redis::Redis};
+use serde_json::json;
+
+use crate::{
+    condition::{CONDITIONS, Measurement},
+    log::Log,
+    report,
+    side::Side,
+    target::Target,
+};
+
+/// What to measure, and how long.
+#[derive(Clone, clap::Args)]
+pub struct Arguments {
+    /// Rounds, each of which measures every side once
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Requests of each measurement of the healthy server; of the evicting one, half of them
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(10_000..))]
+    requests: u32,
+    /// Another redis-server or valkey-server than the one on PATH
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+}
+
+/// Measures and prints.
+pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
+    let target = Target::find(arguments.server.as_deref())?;
+    let interrupted = process::catch_ctrl_c()?;
+
+    let cores = Cores::split()?;
+    println!("server   {}: {}", target.program.display(), target.version);
+    println!(
+        "cores    {}",
+        match cores {
+            Some(_) => "the server has one of its own",
+            None => "there is only one: the load slows the server down",
+        }
+    );
+    let mut log = Log::create(
+        "bench-probes.jsonl",
+        &json!({
+            "program": target.program,
+            "version": target.version,
+            "function": target.function,
+            "endbr64": target.endbr64,
+        }),
+    )?;
+    let mut summaries = Vec::new();
+    for condition in &CONDITIONS {
+        let program = Command::new(&target.program);
+        let start = || Redis::start_program(program, &["--maxmemory", condition.maxmemory]);
+        let server = match &cores {
+            Some(cores) => cores.on_the_servers(start)?,
+            None => start()?,
+        };
+        let requests = arguments.requests / condition.part;
+        println!(
+            "\n{} server: maxmemory {}, {} rounds of {requests} SETs for each side",
+            condition.name, condition.maxmemory, arguments.rounds
+        );
+        // All rounds then find the same keys.
+        server.sets_per_second(condition.keys, condition.keys.max(requests))?;
+        let mut sides: [Vec<Measurement>; Side::ALL.len()] = Default::default();
+        report::print_heading();
+        for round in 0..arguments.rounds {
+            let mut order: Vec<usize> = (0..Side::ALL.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for index in order {
+                ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
+                let side = Side::ALL[index];
+                let watch = side.watch(agent, &server, &target)?;
+                let before = server.main_thread_times()?.running;
+                let rate = server.sets_per_second(condition.keys, requests)?;
+                let cpu = server.main_thread_times()?.running - before;
+                let cpu = cpu.as_nanos() as f64 / f64::from(requests);
+                let counted = watch
+                    .finish(&server, requests)
+                    .with_context(|| side.name())?;
+                let evicting_share = counted.evicting.map(|calls| calls / f64::from(requests));
+                ensure!(
+                    !condition.evicts || evicting_share.is_none_or(|share| share > 0.5),
+                    "{}: hardly any command evicted: this is not the load that was meant",
+                    side.name()
+                );
+                let measurement = Measurement {
+                    rate,
+                    cpu,
+                    evicting_share,
+                };
+                log.line(&json!({
+                    "server": condition.name,
+                    "round": round,
+                    "side": side.name(),
+                    "sets_per_second": measurement.rate,
+                    "main_thread_cpu_ns_per_command": measurement.cpu,
+                    "evicting_calls_per_command": measurement.evicting_share,
+                }))?;
+                sides[index].push(measurement);
+            }
+            report::print_round(round, &sides);
+        }
+        let summary = report::Summary::of(condition, &sides);
+        summary.print();
+        summaries.push(summary);
+    }
+    report::print_targets(&summaries, &target);
+    println!("\nall measurements: {}", log.path().display());
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Tables and targets.
+
+use crate::{
+    condition::{Condition, Measurement},
+    side::Side,
+    spread::Spread,
+    target::Target,
+};
+
+/// The share of its time that the main thread must be busy if it is what limits the rate.
+const BUSY: f64 = 0.9;
+
+/// The heading above [`print_round`]'s lines.
+pub fn print_heading() {
+    let names = Side::ALL.map(|side| format!("{:>25}", side.name()));
+    println!("round {}  (SET/s)", names.concat());
+}
+
+/// The rates of one round.
+pub fn print_round(round: u32, sides: &[Vec<Measurement>]) {
+    let rates: String = sides
+        .iter()
+        .filter_map(|side| side.last())
+        .map(|last| format!("{:>25.0}", last.rate))
+        .collect();
+    println!("{:>5} {rates}", round + 1);
+}
+
+/// What one side did in one condition, against the bare server of the same rounds.
+struct Row {
+    side: Side,
+    rate: Spread,
+    ratio: Spread,
+    /// Share of the time that the main thread was on its core.
+    busy: Spread,
+    /// Nanoseconds that a command took longer.
+    added: Spread,
+    /// Nanoseconds of CPU time that a command took more.
+    added_cpu: Spread,
+    /// The same two for one evicting call.
+    per_evicting_call: Option<(Spread, Spread)>,
+}
+
+/// All sides in one condition.
+pub struct Summary {
+    condition: &'static str,
+    rows: Vec<Row>,
+}
+
+impl Summary {
+    /// Compares the sides, round by round.
+    pub fn of(condition: &Condition, sides: &[Vec<Measurement>]) -> Self {
+        let bare = sides.first().map_or(&[][..], Vec::as_slice);
+        // Of each round. All sides that count evicting calls count the same load.
+        let share = |round: usize| {
+            let shares = sides
+                .iter()
+                .filter_map(|side| side.get(round)?.evicting_share);
+            Spread::of(shares).median
+        };
+        let rows = Side::ALL
+            .into_iter()
+            .zip(sides)
+            .map(|(side, measured)| {
+                let pairs = || measured.iter().zip(bare).enumerate();
+                let added = |(_, (with, without)): (usize, (&Measurement, &Measurement))| {
+                    1e9 / with.rate - 1e9 / without.rate
+                };
+                let added_cpu = |(_, (with, without)): (usize, (&Measurement, &Measurement))| {
+                    with.cpu - without.cpu
+                };
+                Row {
+                    side,
+                    rate: Spread::of(measured.iter().map(|with| with.rate)),
+                    ratio: Spread::of(pairs().map(|(_, (with, without))| with.rate / without.rate)),
+                    busy: Spread::of(measured.iter().map(|with| with.cpu * with.rate / 1e9)),
+                    added: Spread::of(pairs().map(added)),
+                    added_cpu: Spread::of(pairs().map(added_cpu)),
+                    per_evicting_call: condition.evicts.then(|| {
+                        (
+                            Spread::of(pairs().map(|pair| added(pair) / share(pair.0))),
+                            Spread::of(pairs().map(|pair| added_cpu(pair) / share(pair.0))),
+                        )
+                    }),
+                }
+            })
+            .collect();
+        Self {
+            condition: condition.name,
+            rows,
+        }
+    }
+
+    /// Prints the table.
+    pub fn print(&self) {
+        println!(
+            "\n{} server, against the bare one of the same round: \
+             median [quartiles] (least … greatest)",
+            self.condition
+        );
+        let line = |cells: [&str; 6]| {
+            let [side, rate, busy, ratio, added, cpu] = cells;
+            println!("{side:<25} {rate:>9}  {busy:>4}  {ratio:<36} {added:<42} {cpu}");
+        };
+        line([
+            "",
+            "SET/s",
+            "busy",
+            "throughput",
+            "ns added to a command",
+            "of these, CPU of the main thread",
+        ]);
+        for row in &self.rows {
+            let compared = row.side != Side::Bare;
+            let text = |spread: &Spread, digits| match compared {
+                true => spread.text(digits),
+                false => String::new(),
+            };
+            line([
+                &row.side.name(),
+                &format!("{:.0}", row.rate.median),
+                &format!("{:.2}", row.busy.median),
+                &text(&row.ratio, 3),
+                &text(&row.added, 0),
+                &text(&row.added_cpu, 0),
+            ]);
+        }
+        if self.rows.iter().any(|row| row.per_evicting_call.is_some()) {
+            println!("\nns added to an evicting call, and of these, CPU of the main thread");
+        }
+        for row in self.rows.iter().filter(|row| row.side != Side::Bare) {
+            if let Some((added, cpu)) = &row.per_evicting_call {
+                println!(
+                    "{:<25} {:<42} {}",
+                    row.side.name(),
+                    added.text(0),
+                    cpu.text(0)
+                );
+            }
+        }
+        self.print_doubt();
+    }
+
+    /// Warns where the server did not limit the rates.
+    fn print_doubt(&self) {
+        let busy = self.row(Side::Bare).map_or(f64::NAN, |row| row.busy.median);
+        if busy < BUSY {
+            println!(
+                "\nThe bare server's main thread was busy only {:.0} % of the time: its rates depend \
+                 on something else, too. Trust the CPU time.",
+                busy * 100.0
+            );
+        }
+    }
+
+    fn row(&self, side: Side) -> Option<&Row> {
+        self.rows.iter().find(|row| row.side == side)
+    }
+}
+
+/// Prints the targets and what was measured of each. A missed target is no failure of the benchmark.
+pub fn print_targets(summaries: &[Summary], target: &Target) {
+    let row = |condition: &str, side| {
+        summaries
+            .iter()
+            .find(|summary| summary.condition == condition)?
+            .row(side)
+    };
+    let added = |side| row("healthy", side).map_or(f64::NAN, |row| row.added.median);
+    let ratio = row("healthy", Side::EVICTING_ONLY).map_or(f64::NAN, |row| row.ratio.median);
+    let funclatency = added(Side::FUNCLATENCY);
+    let every_call = added(Side::EVERY_CALL);
+
+    println!("\ntargets (medians)");
+    verdict(
+        "evicting-only, healthy: throughput at least 0.99 of bare",
+        ratio >= 0.99,
+        &format!("{ratio:.3}"),
+    );
+    verdict(
+        "evicting-only, healthy: adds at most a tenth of what funclatency adds",
+        added(Side::EVICTING_ONLY) <= funclatency / 10.0,
+        &format!(
+            "{:.0} ns against {funclatency:.0} ns",
+            added(Side::EVICTING_ONLY)
+        ),
+    );
+    verdict(
+        "every-call, healthy: adds no more than funclatency",
+        every_call <= funclatency,
+        &format!("{every_call:.0} ns against {funclatency:.0} ns"),
+    );
+    let quarter = "every-call, healthy, endbr64: adds at most a quarter of what funclatency adds";
+    if target.endbr64 {
+        verdict(
+            quarter,
+            every_call <= funclatency / 4.0,
+            &format!("{every_call:.0} ns against {funclatency:.0} ns"),
+        );
+    } else {
+        println!(
+            "  n/a     {quarter}: {} of this build does not begin with endbr64; \
+             --server PATH takes one that does",
+            target.function
+        );
+    }
+    let modes = (Side::ALL.into_iter()).filter(|side| matches!(side, Side::Evictscope(_)));
+    for side in modes {
+        let per_call = row("evicting", side)
+            .and_then(|row| row.per_evicting_call.as_ref())
+            .map_or(f64::NAN, |(added, _)| added.median);
+        verdict(
+            &format!(
+                "{}, evicting: adds less than 2500 ns to an evicting call",
+                side.name()
+            ),
+            per_call < 2500.0,
+            &format!("{per_call:.0} ns"),
+        );
+    }
+}
+
+/// Prints one target and what was measured of it.
+pub fn verdict(target: &str, met: bool, measured: &str) {
+    let word = if met { "met" } else { "MISSED" };
+    println!("  {word:<7} {target}: {measured}");
+}

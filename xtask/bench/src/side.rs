@@ -1,0 +1,144 @@
+//! The sides that are compared: who watches the server while it is measured.
+
+use std::{path::Path, thread, time::Duration};
+
+use anyhow::{Result, ensure};
+use evictscope_testkit::{
+    agent::{Agent, Program},
+    port::free_port,
+    redis::Redis,
+};
+
+use crate::{
+    rivals::{self, Rival},
+    target::Target,
+};
+
+/// How long the agent takes at most to read what happened.
+const SETTLE: Duration = Duration::from_millis(800);
+/// The share of the commands whose call must have been counted. Each command makes one. A few calls may fall
+/// between attaching and the first command, or after the last reading.
+const COUNTED: f64 = 0.99;
+
+/// The probe mode in which all calls are counted.
+const EVERY_CALL: &str = "every-call";
+/// The probe mode that changes between the others, by what they cost.
+const AUTO: &str = "auto";
+
+/// Who watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Nobody.
+    Bare,
+    /// evictscope, in a probe mode.
+    Evictscope(&'static str),
+    /// Another tool.
+    Rival(Rival),
+}
+
+impl Side {
+    /// All of them. What is compared with comes first.
+    pub const ALL: [Self; 6] = [
+        Self::Bare,
+        Self::EVICTING_ONLY,
+        Self::EVERY_CALL,
+        Self::Evictscope(AUTO),
+        Self::FUNCLATENCY,
+        Self::Rival(Rival::Bpftrace),
+    ];
+    /// Only evicting calls are probed.
+    pub const EVICTING_ONLY: Self = Self::Evictscope("evicting-only");
+    /// All eviction calls are probed.
+    pub const EVERY_CALL: Self = Self::Evictscope(EVERY_CALL);
+    /// What the targets are about.
+    pub const FUNCLATENCY: Self = Self::Rival(Rival::Funclatency);
+
+    /// For the tables.
+    pub fn name(self) -> String {
+        match self {
+            Self::Bare => "bare".to_owned(),
+            Self::Evictscope(mode) => format!("evictscope {mode}"),
+            Self::Rival(Rival::Funclatency) => "funclatency".to_owned(),
+            Self::Rival(Rival::Bpftrace) => "bpftrace".to_owned(),
+        }
+    }
+
+    /// Begins to watch the server.
+    pub fn watch(self, agent: &Path, server: &Redis, target: &Target) -> Result<Watch> {
+        Ok(match self {
+            Self::Bare => Watch::Nobody,
+            Self::Evictscope(mode) => {
+                let run = Program::Built(agent.to_owned()).run();
+                let agent = Agent::start_command(run, free_port()?, &["--probe-mode", mode])?;
+                agent.watches(server)?;
+                Watch::Evictscope { agent, mode }
+            }
+            Self::Rival(rival) => Watch::Rival(rivals::Watching::start(rival, server, target)?),
+        })
+    }
+}
+
+/// A watcher at work, until it is finished or dropped.
+pub enum Watch {
+    /// Nobody does.
+    Nobody,
+    /// The agent.
+    Evictscope {
+        /// The process.
+        agent: Agent,
+        /// Its probe mode.
+        mode: &'static str,
+    },
+    /// Another tool.
+    Rival(rivals::Watching),
+}
+
+/// What the watcher counted.
+#[derive(Clone, Copy, Default)]
+pub struct Counted {
+    /// Eviction calls of any kind, where all are counted.
+    pub calls: Option<f64>,
+    /// Evicting calls, where they are told apart.
+    pub evicting: Option<f64>,
+}
+
+impl Watch {
+    /// Ends it, and checks that it watched while the server answered `commands` commands.
+    pub fn finish(self, server: &Redis, commands: u32) -> Result<Counted> {
+        let counted = match self {
+            Self::Nobody => Counted::default(),
+            Self::Rival(watching) => Counted {
+                calls: Some(watching.finish()?),
+                evicting: None,
+            },
+            Self::Evictscope { agent, mode } => {
+                thread::sleep(SETTLE);
+                let reading = agent.reading(server)?;
+                let in_mode = reading.sum("evictscope_probe_mode", &[("mode", mode)]);
+                ensure!(
+                    mode == AUTO || in_mode? == 1.0,
+                    "evictscope is not in the probe mode {mode} it was started in"
+                );
+                let calls =
+                    |kind| reading.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
+                let evicting = calls("evicting")?;
+                let all = match mode {
+                    EVERY_CALL => Some(evicting + calls("noop")?),
+                    _ => None,
+                };
+                Counted {
+                    calls: all,
+                    evicting: Some(evicting),
+                }
+            }
+        };
+        if let Some(calls) = counted.calls {
+            ensure!(
+                calls >= COUNTED * f64::from(commands),
+                "only {calls} calls were counted of {commands} commands: the probes were not \
+                 attached all the time"
+            );
+        }
+        Ok(counted)
+    }
+}

@@ -1,0 +1,88 @@
+//! The server program that is measured: what the rivals must know about it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::process;
+use object::{Object as _, ObjectSymbol as _};
+
+/// What the eviction function is called: since Redis 6.2, and before.
+const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
+/// The names by which the agent knows a server, where `--process-match` does not say otherwise.
+const SERVERS: [&str; 3] = ["redis-server", "valkey-server", "keydb-server"];
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+
+/// A server program.
+pub struct Target {
+    /// How to call it. Debian's `redis-server` is a link to a program that does something else under its own
+    /// name.
+    pub program: PathBuf,
+    /// The executable itself.
+    pub executable: PathBuf,
+    /// The name of its eviction function.
+    pub function: &'static str,
+    /// Whether that function begins with `endbr64`, which the kernel single-steps.
+    pub endbr64: bool,
+    /// What it says its version is.
+    pub version: String,
+}
+
+impl Target {
+    /// Examines a program, by default the `redis-server` on `PATH`.
+    pub fn find(program: Option<&Path>) -> Result<Self> {
+        let program = match program {
+            Some(program) => program.to_owned(),
+            None => which::which("redis-server").context("no redis-server on PATH")?,
+        };
+        let name = program.file_name().unwrap_or_default();
+        ensure!(
+            SERVERS.iter().any(|server| name == *server),
+            "evictscope takes {} for no server: copy it to one of the names {}",
+            program.display(),
+            SERVERS.join(", ")
+        );
+        let executable = program
+            .canonicalize()
+            .with_context(|| format!("there is no {}", program.display()))?;
+        let data = fs::read(&executable)
+            .with_context(|| format!("cannot read {}", executable.display()))?;
+        let (function, endbr64) =
+            eviction_function(&data).with_context(|| program.display().to_string())?;
+        let version = process::answer_of(Command::new(&program).arg("--version"))?;
+        Ok(Self {
+            version: version.trim().to_owned(),
+            program,
+            executable,
+            function,
+            endbr64,
+        })
+    }
+}
+
+/// Returns the name of the eviction function, and whether it begins with `endbr64`.
+fn eviction_function(data: &[u8]) -> Result<(&'static str, bool)> {
+    let file = object::File::parse(data).context("this is no executable")?;
+    for name in NAMES {
+        let mut symbols = file.symbols().chain(file.dynamic_symbols());
+        let Some(symbol) = symbols.find(|symbol| symbol.name() == Ok(name)) else {
+            continue;
+        };
+        let section = symbol
+            .section_index()
+            .and_then(|index| file.section_by_index(index).ok());
+        let code = section.and_then(|section| {
+            object::ObjectSection::data_range(&section, symbol.address(), 4)
+                .ok()
+                .flatten()
+        });
+        return Ok((name, code == Some(&ENDBR64)));
+    }
+    bail!(
+        "it names no function {}: the rivals find functions by name only",
+        NAMES.join(" or ")
+    )
+}

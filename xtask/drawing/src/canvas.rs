@@ -1,0 +1,102 @@
+//! What the panels have in common: fonts, the axis of times, and legends.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use plotters::{
+    coord::{
+        Shift,
+        ranged1d::{AsRangedCoord, ValueFormatter},
+        types::RangedCoordf64,
+    },
+    prelude::*,
+};
+
+use crate::units;
+
+/// A part of the picture.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Values over time.
+pub type Chart<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>;
+
+/// The colour of text.
+pub const INK: RGBColor = RGBColor(36, 41, 46);
+/// The colour of frames and grids.
+pub const FRAME: RGBColor = RGBColor(216, 217, 218);
+/// The pixels left of every axis of times, so that all of these are aligned.
+pub const AXIS: u32 = 80;
+
+/// The pixels of a legend.
+const LEGEND: u32 = 18;
+
+/// Returns a font of this size in pixels.
+pub fn font(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+/// Estimates the width of a text in pixels: the reader's font is not known.
+pub fn text_width(text: &str, size: u32) -> u32 {
+    text.chars().count() as u32 * size * 11 / 20
+}
+
+/// Says that a panel has no data.
+pub fn say_no_data(area: &Area<'_>) -> Result<()> {
+    let (width, height) = area.dim_in_pixel();
+    let at = (width as i32 / 2 - 20, height as i32 / 2 - 8);
+    Ok(area.draw(&Text::new("No data", at, font(13)))?)
+}
+
+/// Draws the axes of a chart and returns it, with the area for its legend. The axis of values has about
+/// this many labels, and a grid if `grid` says so. `right` is the room for a second one.
+pub fn chart<'a, 'b, Y, V>(
+    area: &Area<'b>,
+    times: &Range<f64>,
+    values: Y,
+    (labels, grid, right): (usize, bool, u32),
+    label: &dyn Fn(&V) -> String,
+) -> Result<(Chart<'a, 'b, Y::CoordDescType>, Area<'b>)>
+where
+    Y: AsRangedCoord<Value = V>,
+    Y::CoordDescType: Ranged<ValueType = V> + ValueFormatter<V>,
+{
+    let (_, height) = area.dim_in_pixel();
+    let (plot, below) = area.split_vertically(height - LEGEND);
+    let mut chart = ChartBuilder::on(&plot)
+        .margin_right(12)
+        .margin_top(4)
+        .x_label_area_size(20)
+        .y_label_area_size(AXIS)
+        .right_y_label_area_size(right)
+        .build_cartesian_2d(times.clone(), values)?;
+    let grid: &RGBAColor = if grid { &FRAME.mix(1.0) } else { &TRANSPARENT };
+    chart
+        .configure_mesh()
+        .bold_line_style(grid)
+        .light_line_style(TRANSPARENT)
+        .axis_style(FRAME)
+        .label_style(font(11))
+        .x_labels(10)
+        .y_labels(labels)
+        .x_label_formatter(&|time| units::time_of_day(*time))
+        .y_label_formatter(label)
+        .draw()?;
+    Ok((chart, below))
+}
+
+/// Draws a line of names, each behind a square of its colour.
+pub fn legend(area: &Area<'_>, entries: &[(String, RGBColor)]) -> Result<()> {
+    let (width, _) = area.dim_in_pixel();
+    let mut left = 8;
+    for (name, colour) in entries {
+        let next = left + 34 + text_width(name, 11) as i32;
+        if next > width as i32 {
+            break;
+        }
+        let square = [(left, 6), (left + 12, 10)];
+        area.draw(&Rectangle::new(square, colour.filled()))?;
+        area.draw(&Text::new(name.as_str(), (left + 17, 2), font(11)))?;
+        left = next;
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The load: thousands of clients in one thread, and requests that are due whether or not those
+//! before were answered.
+//!
+//! A request is given to the next connection when it is due. One that finds as many requests under
+//! way there as may be waits its turn in the generator. Its latency counts from when it was due, so
+//! that neither this queue nor a late generator is hidden.
+
+use std::{
+    io::ErrorKind,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use mio::{Events, Poll, Token};
+
+use crate::{
+    clock::Clock,
+    connection::Connection,
+    counts::Totals,
+    meter::Meter,
+    record::Line,
+    schedule::{Pace, Schedule},
+    workload::Workload,
+};
+
+/// How long connecting takes. Redis 7 gives the reply buffer of each client a new size every 5 s from
+/// when it connected: of clients that come at once all buffers would swell and shrink together, by
+/// 10 MB for 3,000.
+const CONNECTING: Duration = Duration::from_secs(5);
+
+/// More waiting requests than this, and the server is taken for dead: some minutes of load.
+const MOST_WAITING: u64 = 2_000_000;
+
+/// All clients.
+pub struct Generator {
+    poll: Poll,
+    connections: Vec<Connection>,
+    /// Requests under way on one connection, at most.
+    most_under_way: usize,
+    workload: Workload,
+    clock: Clock,
+    /// Where all connections receive.
+    buffer: Box<[u8]>,
+    /// The connection that gets the next request.
+    turn: usize,
+    meter: Meter,
+}
+
+impl Generator {
+    /// Connects `connections` clients to the server on this loopback port.
+    pub fn connect(
+        port: u16,
+        connections: usize,
+        most_under_way: usize,
+        workload: Workload,
+        clock: Clock,
+    ) -> Result<Self> {
+        ensure!(
+            connections > 0 && most_under_way > 0,
+            "there must be connections, and requests under way on them"
+        );
+        let poll = Poll::new().context("cannot poll sockets")?;
+        let pause = CONNECTING / u32::try_from(connections)?;
+        let connections = (0..connections)
+            .map(|number| {
+                thread::sleep(pause);
+                Connection::open(port, poll.registry(), Token(number))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            poll,
+            connections,
+            most_under_way,
+            workload,
+            clock,
+            buffer: vec![0; 64 * 1024].into_boxed_slice(),
+            turn: 0,
+            meter: Meter::new()?,
+        })
+    }
+
+    /// The workload, between two runs.
+    pub fn workload(&mut self) -> &mut Workload {
+        &mut self.workload
+    }
+
+    /// The counts so far.
+    pub fn totals(&self) -> Totals {
+        self.meter.totals
+    }
+
+    /// Makes requests at `pace` until `stop`, and tells what becomes of them. What is unanswered
+    /// then is for the next run.
+    pub fn run(
+        &mut self,
+        pace: Pace,
+        mut tell: impl FnMut(Line),
+        stop: impl Fn(&Totals) -> bool,
+    ) -> Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let begun = Instant::now();
+        let mut schedule = Schedule::new(pace, begun);
+        self.meter.begin(begun);
+        while !stop(&self.meter.totals) {
+            self.take_due(&mut schedule)?;
+            let pause = schedule.pause(Instant::now());
+            match self.poll.poll(&mut events, Some(pause)) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => {
+                    return Err(error).context("cannot poll sockets");
+                }
+                _ => {}
+            }
+            for event in &events {
+                self.serve(event.token().0)?;
+                // A round of events may take many milliseconds: what falls due within must not wait.
+                self.take_due(&mut schedule)?;
+            }
+            self.meter.tick(Instant::now(), &self.clock, &mut tell);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything is answered, for `timeout` at most.
+    pub fn settle(&mut self, timeout: Duration) -> Result<()> {
+        let begun = Instant::now();
+        self.run(
+            Pace::Rate(0.0),
+            |_| {},
+            |totals| totals.backlog() == 0 || begun.elapsed() >= timeout,
+        )?;
+        let backlog = self.meter.totals.backlog();
+        ensure!(
+            backlog == 0,
+            "{backlog} requests are unanswered after {timeout:?}"
+        );
+        Ok(())
+    }
+
+    /// Gives what is due to the connections.
+    fn take_due(&mut self, schedule: &mut Schedule) -> Result<()> {
+        let totals = &mut self.meter.totals;
+        while let Some(due) = schedule.take(Instant::now(), totals.backlog()) {
+            let connections = self.connections.len();
+            let connection = &mut self.connections[self.turn];
+            self.turn = (self.turn + 1) % connections;
+            totals.due += 1;
+            connection.take(due);
+            totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
+        }
+        ensure!(
+            totals.waiting() < MOST_WAITING,
+            "{} requests wait to be sent: the redis-server does not answer",
+            totals.waiting()
+        );
+        Ok(())
+    }
+
+    /// Reads from one connection, and sends what waited for the replies.
+    fn serve(&mut self, number: usize) -> Result<()> {
+        let connection = &mut self.connections[number];
+        let meter = &mut self.meter;
+        let now = Instant::now();
+        let received = connection.receive(&mut self.buffer, |reply, due| {
+            meter.answered(reply, due, now);
+        })?;
+        meter.totals.bytes_received += received;
+        meter.totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,239 @@
+//! What the agent says, beside what the record shows.
+
+use std::fmt::Write as _;
+
+use evictscope_testkit::{burst::Burst, text::bytes};
+
+use crate::cycles::Cycle;
+
+/// How far off the beginning and the end of a burst may be, in seconds, beside the uncertainty of the record.
+const TIME: f64 = 0.1;
+/// How far off amounts may be, as a share of what the record shows, beside its uncertainty.
+const AMOUNT: f64 = 0.1;
+/// A burst of the agent's that begins this close to one of the record is the same, in seconds.
+const SAME: f64 = 1.0;
+
+/// The kind that is no incident.
+pub const PLAIN: &str = "plain";
+
+/// Above the lines of [`compare`].
+const HEADING: &str = "burst  start (agent - record)  end      throughput (record, agent)  \
+    client buffers at their peak  reclaimed (± the record's uncertainty)  kind";
+
+/// How the two compare.
+pub struct Comparison {
+    /// For people.
+    pub text: String,
+    /// Where they differ by more than they may.
+    pub differences: Vec<String>,
+}
+
+/// Compares the complete cycles of a load that began at `begin` with the agent's bursts.
+///
+/// The cycles that stand alone are to be of `kind`, where that is given. All bursts are to be [`PLAIN`] where
+/// that is the kind.
+pub fn compare(begin: f64, cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Comparison {
+    let mut text = format!("{HEADING}\n");
+    let mut differences = Vec::new();
+    for (number, cycle) in (1..).zip(cycles) {
+        match bursts.iter().find(|burst| is_same(cycle, burst)) {
+            Some(burst) if cycle.complete => {
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "{}", line(number, cycle, burst));
+                let found = differing(cycle, burst);
+                differences.extend(found.map(|what| format!("burst {number}: {what}")));
+            }
+            None if cycle.complete => differences.push(format!("burst {number} was not found")),
+            _ => {}
+        }
+    }
+    for burst in bursts.iter().filter(|burst| burst.start > begin) {
+        if !cycles.iter().any(|cycle| is_same(cycle, burst)) {
+            differences.push(format!(
+                "a burst {:.1} s after the load began is not in the record",
+                burst.start - begin
+            ));
+        }
+        let is_one = |cycle: &Cycle| cycle.stands_alone() && is_same(cycle, burst);
+        let is_meant = kind == Some(PLAIN) || cycles.iter().any(is_one);
+        if is_meant && kind.is_some_and(|kind| kind != burst.kind) {
+            differences.push(format!(
+                "the burst {:.1} s after the load began is said to be {}: {}",
+                burst.start - begin,
+                burst.kind,
+                burst.reason
+            ));
+        }
+    }
+    Comparison { text, differences }
+}
+
+fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
+    (burst.start - cycle.start).abs() <= SAME
+}
+
+fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
+    let milliseconds = |agent: f64, record: f64| format!("{:+.0} ms", (agent - record) * 1e3);
+    let percent = |ratio: Option<f64>| {
+        ratio.map_or("-".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0))
+    };
+    let both = |record: u64, agent: Option<u64>| {
+        let agent = agent.map_or("-".to_owned(), bytes);
+        format!("{}, {agent}", bytes(record))
+    };
+    format!(
+        "{number:<5}  {:>22}  {:>7}  {:>26}  {:>28}  {:>38}  {}",
+        milliseconds(burst.start, cycle.start),
+        milliseconds(burst.end, cycle.end),
+        format!(
+            "{}, {}",
+            percent(ratio(cycle)),
+            percent(burst.throughput_ratio)
+        ),
+        both(cycle.client_buffers_peak, burst.client_buffers_peak_bytes),
+        format!(
+            "{} (± {})",
+            both(cycle.reclaimed, burst.reclaimed_bytes),
+            bytes(cycle.memory_after_uncertainty)
+        ),
+        burst.kind,
+    )
+}
+
+fn ratio(cycle: &Cycle) -> Option<f64> {
+    Some(cycle.throughput_during / cycle.throughput_before?)
+}
+
+/// Returns the values in which the agent's burst differs by more than it may.
+fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
+    let time = |what: &str, agent: f64, record: f64, uncertainty: f64| {
+        ((agent - record).abs() > TIME + uncertainty)
+            .then(|| format!("its {what} is {:+.3} s off", agent - record))
+    };
+    let amount = |what: &str, agent: Option<f64>, record: Option<f64>, uncertainty: f64| {
+        let record = record?;
+        let near = AMOUNT * record + uncertainty;
+        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= near);
+        (!is_near).then(|| match agent {
+            Some(agent) => format!("its {what} is {agent:.3}, by the record {record:.3}"),
+            None => format!("its {what} is not known, by the record {record:.3}"),
+        })
+    };
+    let number = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
+    [
+        time(
+            "beginning",
+            burst.start,
+            cycle.start,
+            cycle.start_uncertainty,
+        ),
+        time("end", burst.end, cycle.end, cycle.end_uncertainty),
+        amount(
+            "throughput ratio",
+            burst.throughput_ratio,
+            ratio(cycle),
+            0.0,
+        ),
+        amount(
+            "peak of client buffers",
+            number(burst.client_buffers_peak_bytes),
+            number(Some(cycle.client_buffers_peak)),
+            0.0,
+        ),
+        amount(
+            "reclaimed memory",
+            number(burst.reclaimed_bytes),
+            number(Some(cycle.reclaimed)),
+            cycle.memory_after_uncertainty as f64,
+        ),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cycle() -> Cycle {
+        Cycle {
+            start: 1_010.0,
+            end: 1_013.0,
+            end_uncertainty: 0.05,
+            complete: true,
+            throughput_before: Some(1_000.0),
+            throughput_during: 300.0,
+            client_buffers_peak: 120 << 20,
+            reclaimed: 30 << 20,
+            memory_after_uncertainty: 1 << 20,
+            ..Cycle::default()
+        }
+    }
+
+    fn burst() -> Burst {
+        Burst {
+            server: "7001".to_owned(),
+            start: 1_010.05,
+            end: 1_012.95,
+            duration_seconds: 2.9,
+            evicting_calls: None,
+            evicted_keys: None,
+            throughput_ratio: Some(0.31),
+            client_buffers_peak_bytes: Some(118 << 20),
+            reclaimed_bytes: Some(29 << 20),
+            kind: "self_amplifying".to_owned(),
+            reason: String::new(),
+        }
+    }
+
+    fn differences(cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Vec<String> {
+        compare(1_000.0, cycles, bursts, kind).differences
+    }
+
+    #[test]
+    fn small_differences_are_allowed() {
+        let agreed = differences(&[cycle()], &[burst()], Some("self_amplifying"));
+        assert_eq!(agreed, Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_value_is_compared() {
+        let changes: [fn(&mut Burst); 7] = [
+            |burst| burst.start -= 0.3,
+            |burst| burst.end += 0.3,
+            |burst| burst.throughput_ratio = Some(0.34),
+            |burst| burst.throughput_ratio = None,
+            |burst| burst.client_buffers_peak_bytes = Some(100 << 20),
+            |burst| burst.reclaimed_bytes = Some(35 << 20),
+            |burst| burst.kind = "plain".to_owned(),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut burst = burst();
+            change(&mut burst);
+            let found = differences(&[cycle()], &[burst], Some("self_amplifying"));
+            assert_eq!(found.len(), 1, "change {number}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_burst_that_only_one_of_them_has_is_a_difference() {
+        assert_eq!(
+            differences(&[cycle()], &[], None),
+            ["burst 1 was not found"]
+        );
+        let incomplete = Cycle {
+            complete: false,
+            ..cycle()
+        };
+        assert_eq!(differences(&[incomplete], &[], None), Vec::<String>::new());
+        assert_eq!(differences(&[], &[burst()], None).len(), 1);
+        let before_the_load = Burst {
+            start: 990.0,
+            ..burst()
+        };
+        assert_eq!(
+            differences(&[], &[before_the_load], None),
+            Vec::<String>::new()
+        );
+    }
+}

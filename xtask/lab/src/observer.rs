@@ -1,0 +1,123 @@
+//! The record as it grows, and what it shows so far.
+
+use std::path::Path;
+
+use anyhow::Result;
+use evictscope_testkit::text::{bytes, count};
+
+use crate::{
+    counts::{Load, Second},
+    cycles::{self, Cycle},
+    outcome::Outcome,
+    record::{Line, Record, What},
+    sample::Sample,
+    swelling::Swelling,
+};
+
+/// The record and what it is judged by.
+pub struct Observer {
+    record: Record,
+    begin: f64,
+    stall: (Option<f64>, Option<f64>),
+    samples: Vec<Sample>,
+    loads: Vec<Load>,
+    seconds: Vec<Second>,
+}
+
+impl Observer {
+    /// Begins with an empty record.
+    pub fn new(record: Record) -> Self {
+        Self {
+            record,
+            begin: f64::INFINITY,
+            stall: (None, None),
+            samples: Vec::new(),
+            loads: Vec::new(),
+            seconds: Vec::new(),
+        }
+    }
+
+    /// Returns where the record is.
+    pub fn path(&self) -> &Path {
+        self.record.path()
+    }
+
+    /// Writes a line into the record, and takes it in.
+    pub fn take(&mut self, line: &Line) -> Result<()> {
+        self.record.write(line)?;
+        match line {
+            Line::Event(event) => match event.what {
+                What::LoadBegins => self.begin = event.at,
+                What::StallBegins => self.stall.0 = Some(event.at),
+                What::StallEnds => self.stall.1 = Some(event.at),
+                What::LoadEnds => {}
+            },
+            Line::Info(sample) => self.samples.push(*sample),
+            Line::Load(load) => self.loads.push(*load),
+            Line::Second(second) => self.seconds.push(*second),
+            Line::Run(_) | Line::Result(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the cycles so far.
+    pub fn cycles(&mut self) -> Vec<Cycle> {
+        // They come from several threads. The count of commands orders two of one instant.
+        self.samples.sort_by(|left, right| {
+            left.at
+                .total_cmp(&right.at)
+                .then(left.commands.cmp(&right.commands))
+        });
+        cycles::find(self.begin, &self.samples, &self.loads)
+    }
+
+    /// Returns what the record shows, once the load has ended.
+    pub fn outcome(&mut self, at: f64, interrupted: bool, server_wait_max: f64) -> Outcome {
+        let cycles = self.cycles();
+        let swelling = match self.stall {
+            (Some(start), Some(end)) => Swelling::of(start, end, &self.samples, &self.loads),
+            _ => None,
+        };
+        let (samples, loads, seconds) = (&self.samples, &self.loads, &self.seconds);
+        let evicted = |sample: Option<&Sample>| sample.map_or(0, |sample| sample.evicted_keys);
+        let total = |count: fn(&Load) -> u64| {
+            loads.last().map_or(0, count) - loads.first().map_or(0, count)
+        };
+        let greatest = |value: fn(&Second) -> f64| seconds.iter().map(value).fold(0.0, f64::max);
+        let backlogs = loads.iter().map(|load| load.backlog_peak);
+        let buffers = samples.iter().map(|sample| sample.client_buffers);
+        Outcome {
+            at,
+            interrupted,
+            seconds: at - self.begin,
+            answered: total(|load| load.totals.answered),
+            errors: total(|load| load.totals.errors),
+            backlog_peak: backlogs.max().unwrap_or_default(),
+            latency_max: greatest(|second| second.latency_max),
+            client_buffers_peak: buffers.max().unwrap_or_default(),
+            evicted_keys: evicted(samples.last()) - evicted(samples.first()),
+            generator_cpu_max: greatest(|second| second.generator_cpu),
+            server_wait_max,
+            cycles,
+            swelling,
+        }
+    }
+
+    /// Returns the state of the run in a line.
+    pub fn status(&self) -> String {
+        let (Some(second), Some(sample)) = (self.seconds.last(), self.samples.last()) else {
+            return "no second yet".to_owned();
+        };
+        format!(
+            "{} of {}/s answered, backlog {}, p99 {:.0} ms, used {} of {}, client buffers {}, evicted {}",
+            count(second.answered_per_second),
+            count(second.due_per_second),
+            count(second.backlog as f64),
+            second.latency_p99 * 1000.0,
+            bytes(sample.used_memory),
+            bytes(sample.maxmemory),
+            bytes(sample.client_buffers),
+            count(sample.evicted_keys as f64),
+        )
+    }
+}

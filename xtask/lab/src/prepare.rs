@@ -1,0 +1,170 @@
+//! Before the record begins: a filled server, connected clients, and the rate of the load.
+//!
+//! Machines differ, and so does one machine from hour to hour. The rate is therefore a share of what
+//! the server was just measured to answer below its limit, with the same clients and requests.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
+
+use crate::{
+    client::Client, clock::Clock, generator::Generator, open_files, plan::Plan, sample::Sample,
+    scenario::Parameters, schedule::Pace, workload::Workload,
+};
+
+/// How far the server is filled before its clients do anything, as a share of the memory that the load begins
+/// with. The clients' buffers, and what they write while the capacity is measured, must find room.
+const FILLED_AT_FIRST: f64 = 0.4;
+
+/// Keys with which the size of a key is measured.
+const FIRST_KEYS: u64 = 50_000;
+
+/// Keys that are written between two looks at the server's memory. Its hash tables grow by megabytes at once.
+const FILLED_AT_ONCE: u64 = 10_000;
+
+/// How long the capacity is measured each time.
+const CALIBRATION: Duration = Duration::from_millis(1500);
+
+/// How often the capacity is measured. The best counts, because other programs can only lower it.
+const CALIBRATIONS: u32 = 4;
+
+/// Unanswered requests meanwhile: enough to keep the server busy, and so few that its replies leave at once.
+const CALIBRATION_UNANSWERED: u64 = 200;
+
+/// How long the clients then run at the rate of the load, so that their buffers get their sizes.
+const WARM_UP: Duration = Duration::from_secs(5);
+
+/// How long the backlog may take to be answered between two parts.
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// All that the load needs.
+pub struct Ready {
+    /// The clients.
+    pub generator: Generator,
+    /// Replies for each second of CPU time that the server's main thread had, busy all the time.
+    pub capacity: f64,
+    /// That CPU time as a share of the time that passed.
+    pub cpu_share: f64,
+    /// Requests a second that are to be due.
+    pub rate: f64,
+    /// What one key takes of the server's memory, in bytes.
+    pub key_bytes: u64,
+}
+
+/// Starts the server on its core.
+pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Redis> {
+    open_files::allow(parameters.connections)?;
+    let start = || {
+        Redis::start(&[
+            "--maxmemory",
+            &parameters.maxmemory.to_string(),
+            "--maxmemory-policy",
+            parameters.policy,
+            "--maxmemory-eviction-tenacity",
+            &parameters.tenacity.to_string(),
+            "--maxmemory-samples",
+            &parameters.samples.to_string(),
+            // Far more than the clients take. It makes the server account for a client after each command.
+            // Otherwise it visits a tenth of them in each round of its event loop, and is ten rounds late.
+            "--maxmemory-clients",
+            "4gb",
+            "--maxclients",
+            // The recorder connects, too.
+            &(parameters.connections + 1024).to_string(),
+        ])
+    };
+    match cores {
+        Some(cores) => cores.on_the_servers(start),
+        None => start(),
+    }
+}
+
+/// Connects the clients, measures the capacity, warms up and fills.
+pub fn prepare(
+    plan: &Plan,
+    port: u16,
+    clock: Clock,
+    progress: &Progress,
+    interrupted: &AtomicBool,
+) -> Result<Ready> {
+    let parameters = &plan.parameters;
+    let step = |text: &str| {
+        progress.show(text.to_owned());
+        progress.sign_of_life();
+        ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
+        Ok(())
+    };
+    step("connecting the clients")?;
+    let mut generator = Generator::connect(
+        port,
+        parameters.connections,
+        parameters.most_under_way,
+        Workload::new(parameters.mix),
+        clock,
+    )?;
+    let mut client = Client::connect(port)?;
+    let mut sample = || Sample::take(&mut client, &clock);
+
+    step("filling")?;
+    let mut filler = Client::connect(port)?;
+    let empty = sample()?.used_memory;
+    filler.fill(generator.workload(), FIRST_KEYS)?;
+    let key_bytes = sample()?.used_memory.saturating_sub(empty) / FIRST_KEYS;
+    ensure!(key_bytes > 0, "the redis-server keeps no keys");
+    let first = (parameters.filled as f64 * FILLED_AT_FIRST) as u64;
+    let keys = |to: u64, from: u64| to.saturating_sub(from) / key_bytes;
+    filler.fill(generator.workload(), keys(first, sample()?.used_memory))?;
+
+    let run_for = |generator: &mut Generator, pace: Pace, time: Duration| -> Result<()> {
+        let begun = Instant::now();
+        generator.run(
+            pace,
+            |_| {},
+            |_| begun.elapsed() >= time || interrupted.load(Ordering::Relaxed),
+        )
+    };
+    step("measuring what the server can answer")?;
+    let pace = Pace::Unanswered(CALIBRATION_UNANSWERED);
+    let (mut capacity, mut cpu_share) = (0.0, 0.0);
+    for _ in 0..CALIBRATIONS {
+        let (before, answered_before) = (sample()?, generator.totals().answered);
+        run_for(&mut generator, pace, CALIBRATION)?;
+        let (after, answered) = (sample()?, generator.totals().answered - answered_before);
+        // By CPU time, because other programs on this core take some of the time.
+        let cpu = after.main_thread_cpu - before.main_thread_cpu;
+        ensure!(cpu > 0.0, "the redis-server answered nothing");
+        if answered as f64 / cpu > capacity {
+            capacity = answered as f64 / cpu;
+            cpu_share = cpu / (after.at - before.at);
+        }
+    }
+    generator.settle(SETTLE)?;
+    let rate = plan
+        .rate
+        .unwrap_or(capacity * parameters.share_of_capacity)
+        .max(1.0);
+
+    step("warming up")?;
+    run_for(&mut generator, Pace::Rate(rate), WARM_UP)?;
+    generator.settle(SETTLE)?;
+    step("filling up")?;
+    loop {
+        let missing = keys(parameters.filled, sample()?.used_memory);
+        filler.fill(generator.workload(), missing.min(FILLED_AT_ONCE))?;
+        if missing <= FILLED_AT_ONCE {
+            break;
+        }
+    }
+    step("starting the load")?;
+    Ok(Ready {
+        generator,
+        capacity,
+        cpu_share,
+        rate,
+        key_bytes,
+    })
+}

@@ -1,0 +1,188 @@
+//! What each scenario asks of the server, and why just that.
+
+use serde::Serialize;
+
+use crate::{judge::PLAIN, stall::Stall, workload::Mix};
+
+/// What to make happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scenario {
+    /// The three-phase cycle, several times over
+    Burst,
+    /// A slow main thread without evictions: queueing alone swells the client buffers
+    Stall,
+    /// Evictions all the time, calmly
+    Steady,
+    /// Below the limit: no evictions
+    Healthy,
+    /// `burst` without and with a remedy
+    Remedy,
+}
+
+/// A remedy of the article against the cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Remedy {
+    /// Keys live so briefly that memory stays below the limit
+    Ttl,
+    /// The limit is above what the keys and the clients need
+    Maxmemory,
+    /// An eviction call may take less time (maxmemory-eviction-tenacity 0)
+    Tenacity,
+    /// A third fewer requests a second
+    Rate,
+}
+
+/// All that can differ between two runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parameters {
+    /// Clients.
+    pub connections: usize,
+    /// Requests under way on one connection, at most.
+    pub most_under_way: usize,
+    /// The server's limit, in bytes.
+    pub maxmemory: u64,
+    /// The server's `maxmemory-policy`.
+    pub policy: &'static str,
+    /// The server's `maxmemory-eviction-tenacity`: how long an eviction call may take.
+    pub tenacity: u32,
+    /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
+    pub samples: u32,
+    /// What is asked.
+    pub mix: Mix,
+    /// Requests due, as a share of what the server can answer below its limit.
+    pub share_of_capacity: f64,
+    /// What the load begins with: used memory, under load, in bytes.
+    pub filled: u64,
+    /// The main thread made slow.
+    pub stall: Option<Stall>,
+}
+
+/// The share of the limit that keys with shorter lives take. Clients, hash tables and keys that have expired
+/// but have not been found yet take some 45 % of it.
+const KEPT: f64 = 0.35;
+
+/// The share of the requests that the remedy `rate` leaves.
+const FEWER: f64 = 2.0 / 3.0;
+
+const MIB: u64 = 1024 * 1024;
+
+/// The documentation of the [crate] says what these numbers are for.
+const BURST: Parameters = Parameters {
+    connections: 3000,
+    most_under_way: 2,
+    maxmemory: 325 * MIB,
+    policy: "volatile-lru",
+    samples: 64,
+    tenacity: 10,
+    mix: Mix {
+        set_share: 0.8,
+        value_bytes: 200,
+        keys_per_read: 200,
+        read_window: 300_000,
+        ttl_seconds: 900.0,
+    },
+    share_of_capacity: 0.45,
+    filled: 285 * MIB,
+    stall: None,
+};
+
+impl Scenario {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Burst => "burst",
+            Self::Stall => "stall",
+            Self::Steady => "steady",
+            Self::Healthy => "healthy",
+            Self::Remedy => "remedy",
+        }
+    }
+
+    /// Returns what it asks of the server.
+    pub fn parameters(self) -> Parameters {
+        match self {
+            Self::Burst | Self::Remedy => BURST,
+            Self::Healthy => Parameters {
+                maxmemory: 2048 * MIB,
+                ..BURST
+            },
+            Self::Stall => Parameters {
+                maxmemory: 4096 * MIB,
+                share_of_capacity: 0.6,
+                most_under_way: 5,
+                mix: Mix {
+                    set_share: 0.5,
+                    ..BURST.mix
+                },
+                stall: Some(Stall {
+                    after: 15.0,
+                    seconds: 8.0,
+                    stopped_share: 0.5,
+                }),
+                ..BURST
+            },
+            Self::Steady => Parameters {
+                connections: 200,
+                maxmemory: 128 * MIB,
+                policy: "allkeys-lru",
+                samples: 5,
+                share_of_capacity: 0.2,
+                // The recorder's connections take 14 MiB more.
+                filled: 112 * MIB,
+                mix: Mix {
+                    set_share: 0.5,
+                    keys_per_read: 5,
+                    read_window: 100_000,
+                    ..BURST.mix
+                },
+                ..BURST
+            },
+        }
+    }
+
+    /// Returns the kind of all its bursts, where that is certain.
+    pub fn kind_of_bursts(self) -> Option<&'static str> {
+        match self {
+            Self::Burst => Some("self_amplifying"),
+            Self::Stall | Self::Steady | Self::Healthy => Some(PLAIN),
+            Self::Remedy => None,
+        }
+    }
+
+    /// Returns how long its load lasts at most by default, in seconds.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Self::Burst | Self::Remedy => 240,
+            Self::Stall => 40,
+            Self::Steady | Self::Healthy => 60,
+        }
+    }
+}
+
+impl Remedy {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ttl => "ttl",
+            Self::Maxmemory => "maxmemory",
+            Self::Tenacity => "tenacity",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// Applies it to the parameters of a run at `rate` requests a second, whose keys took `key_bytes` each.
+    /// Returns the rate of the next run.
+    pub fn apply(self, parameters: &mut Parameters, rate: f64, key_bytes: u64) -> f64 {
+        match self {
+            Self::Ttl => {
+                let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;
+                let written = rate * parameters.mix.set_share;
+                parameters.mix.ttl_seconds = keys / written;
+            }
+            Self::Maxmemory => parameters.maxmemory *= 2,
+            Self::Tenacity => parameters.tenacity = 0,
+            Self::Rate => return rate * FEWER,
+        }
+        rate
+    }
+}

@@ -1,0 +1,194 @@
+//! What the terminal shows of a run.
+
+use std::{fmt::Write as _, path::Path};
+
+use evictscope_testkit::text::{bytes, count};
+
+use crate::{cycles::Cycle, outcome::Outcome, record::Run, swelling::Swelling};
+
+/// A thread this busy may have had no time for what was due.
+const BUSY: f64 = 0.95;
+
+/// A server asked for as much as it can answer, and that had less of its core, was kept from it.
+const NOT_BUSY: f64 = 0.85;
+
+/// Above [`cycle`]s.
+pub const CYCLES_HEADING: &str = "\ncycle  not_saturated  saturated  reclaim  commands/s before  during    \
+    backlog before  peak     evicted   client buffers before  peak        CPU     memory at start  peak        after       reclaimed";
+
+/// What is run.
+pub fn heading(run: &Run, record: &Path) -> String {
+    let parameters = &run.parameters;
+    let mix = &parameters.mix;
+    let place = match &run.cores {
+        Some(cores) => format!(
+            "server on core {}, the rest on {:?}",
+            cores.server, cores.others
+        ),
+        None => "all on one core: nothing here is evidence".to_owned(),
+    };
+    let warning = if run.cpu_share < NOT_BUSY {
+        format!(
+            "\nwarning        as fast as it could, the server had {:.0} % of its core: something else runs \
+             there, or the generator could not ask faster",
+            100.0 * run.cpu_share
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}; {place}\n\
+         load           {} connections, {} requests a second ({:.0} % of the {} it can answer), \
+         at most {} under way on each\n\
+         requests       {:.0} % SET of {} B living {:.0} s on average, else MGET of {} of the newest {} keys\n\
+         record         {}{warning}",
+        run.pid,
+        run.port,
+        bytes(parameters.maxmemory),
+        parameters.policy,
+        parameters.samples,
+        parameters.tenacity,
+        count(parameters.connections as f64),
+        count(run.rate),
+        100.0 * run.rate / run.capacity,
+        count(run.capacity),
+        parameters.most_under_way,
+        100.0 * mix.set_share,
+        mix.value_bytes,
+        mix.ttl_seconds,
+        mix.keys_per_read,
+        count(mix.read_window as f64),
+        record.display(),
+    )
+}
+
+/// One line about a cycle.
+pub fn cycle(number: usize, cycle: &Cycle) -> String {
+    format!(
+        "{number:<5}  {:>11.1} s  {:>7.1} s  {:>5.1} s  {:>17}  {:>8}  {:>14}  {:>7}  {:>8}  {:>21}  {:>10}  {:>4.0} %  {:>15}  {:>10}  {:>10}  {:>10}",
+        cycle.not_saturated_seconds,
+        cycle.saturated_seconds,
+        cycle.reclaim_seconds,
+        cycle.throughput_before.map_or("-".to_owned(), count),
+        count(cycle.throughput_during),
+        count(cycle.backlog_before as f64),
+        count(cycle.backlog_peak as f64),
+        count(cycle.evicted_keys as f64),
+        bytes(cycle.client_buffers_before),
+        bytes(cycle.client_buffers_peak),
+        100.0 * cycle.main_thread_cpu,
+        bytes(cycle.memory_at_start),
+        bytes(cycle.memory_peak),
+        bytes(cycle.memory_after),
+        bytes(cycle.reclaimed),
+    )
+}
+
+/// What the record shows.
+pub fn outcome(outcome: &Outcome) -> String {
+    let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
+    let mut text = format!(
+        "{:.0} s of load{}: {} requests answered, {} with an error; {} keys evicted in {} bursts, {complete} of them complete cycles\n\
+         highest: backlog {}, latency {:.0} ms, client buffers {}\n",
+        outcome.seconds,
+        if outcome.interrupted {
+            ", interrupted"
+        } else {
+            ""
+        },
+        count(outcome.answered as f64),
+        count(outcome.errors as f64),
+        count(outcome.evicted_keys as f64),
+        outcome.cycles.len(),
+        count(outcome.backlog_peak as f64),
+        outcome.latency_max * 1000.0,
+        bytes(outcome.client_buffers_peak),
+    );
+    if outcome.generator_cpu_max > BUSY {
+        text.push_str(
+            "the generator's thread had no time left in some seconds: what waited then, waited for it too\n",
+        );
+    }
+    if outcome.was_disturbed() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "the server waited for its core for {:.0} % of a second: something else ran there, and this run is no evidence",
+            100.0 * outcome.server_wait_max
+        );
+    }
+    if let Some(swelling) = &outcome.swelling {
+        text.push_str(&self::swelling(swelling));
+    }
+    text
+}
+
+/// A row of [`comparison`].
+type Value = fn(&Outcome) -> String;
+
+/// Two outcomes, one of them with a remedy.
+pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
+    let saturated = |outcome: &Outcome| {
+        let seconds: f64 = outcome
+            .cycles
+            .iter()
+            .map(|cycle| cycle.saturated_seconds)
+            // An empty sum is -0.
+            .fold(0.0, |sum, seconds| sum + seconds);
+        format!("{:.1} %", 100.0 * seconds / outcome.seconds)
+    };
+    let slowest = |outcome: &Outcome| {
+        let ratio = |cycle: &Cycle| Some(cycle.throughput_during / cycle.throughput_before?);
+        let ratios = outcome.cycles.iter().filter_map(ratio);
+        let slowest = ratios.reduce(f64::min);
+        slowest.map_or("-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio))
+    };
+    let rows: [(&str, Value); 8] = [
+        ("seconds of load", |outcome| {
+            format!("{:.0}", outcome.seconds)
+        }),
+        ("requests answered a second", |outcome| {
+            count(outcome.answered as f64 / outcome.seconds)
+        }),
+        ("bursts", |outcome| outcome.cycles.len().to_string()),
+        ("time saturated", saturated),
+        ("throughput in the worst burst", slowest),
+        ("keys evicted", |outcome| count(outcome.evicted_keys as f64)),
+        ("highest backlog", |outcome| {
+            count(outcome.backlog_peak as f64)
+        }),
+        ("highest latency", |outcome| {
+            format!("{:.0} ms", outcome.latency_max * 1000.0)
+        }),
+    ];
+    let mut text = format!("{:<32}{:>14}{:>14}\n", "", "without", remedy);
+    for (label, value) in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{label:<32}{:>14}{:>14}", value(without), value(with));
+    }
+    text
+}
+
+fn swelling(swelling: &Swelling) -> String {
+    let rate = |value: f64| format!("{:.2} MiB/s", value / 1024.0 / 1024.0);
+    format!(
+        "slow for {:.1} s: {} requests a second due, {} answered, {:.0} bytes a reply; backlog {} at the end; {} keys evicted\n\
+         client buffers grew from {} to {}\n\
+           predicted (arrival - response) x bytes            {}\n\
+           less what waits in the kernel (x response/arrival) {}\n\
+           measured, client buffers                          {}\n\
+           measured, used memory                             {}\n",
+        swelling.end - swelling.start,
+        count(swelling.arrival),
+        count(swelling.response),
+        swelling.reply_bytes,
+        count(swelling.backlog_at_end as f64),
+        count(swelling.evicted_keys as f64),
+        bytes(swelling.client_buffers_before),
+        bytes(swelling.client_buffers_peak),
+        rate(swelling.predicted_of_backlog),
+        rate(swelling.predicted),
+        rate(swelling.measured_client_buffers),
+        rate(swelling.measured_used_memory),
+    )
+}

@@ -1,0 +1,87 @@
+//! The agent beside a run, and what it says.
+//!
+//! It starts with the load, so that the server's usual throughput is that of the load and not that of the
+//! filling before.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use evictscope_testkit::{
+    agent::{Agent, Program},
+    burst::Burst,
+    redis::Redis,
+    scrape::Scrape,
+};
+
+/// How long the agent may take to finish a burst that is over in the record. It waits 2 s for memory to fall
+/// further.
+const SETTLE: Duration = Duration::from_secs(6);
+
+/// The phase in which a server without a burst is.
+const CALM: &str = "not_saturated";
+
+/// A running agent that watches the server.
+pub struct Witness {
+    agent: Agent,
+    phase: Option<String>,
+}
+
+/// What the agent said in the end.
+pub struct Testimony {
+    /// All finished bursts, the oldest first.
+    pub bursts: Vec<Burst>,
+    /// What is on `/metrics`.
+    pub reading: Scrape,
+}
+
+impl Witness {
+    /// Starts the agent on this loopback port, and waits until it watches the server.
+    pub fn start(program: &Program, port: u16, server: &Redis) -> Result<Self> {
+        let agent = Agent::start_command(program.run(), port, &[])?;
+        agent.watches(server)?;
+        Ok(Self { agent, phase: None })
+    }
+
+    /// Returns the agent's process id.
+    pub fn pid(&self) -> u32 {
+        self.agent.pid()
+    }
+
+    /// Returns what runs and how to look at it.
+    pub fn heading(&self) -> String {
+        format!(
+            "evictscope     pid {}, {}",
+            self.agent.pid(),
+            self.agent.metrics_url()
+        )
+    }
+
+    /// Returns the phase that it shows, where that has changed since the last call.
+    pub fn new_phase(&mut self, server: &Redis) -> Result<Option<String>> {
+        let phase = self.phase_of(server)?;
+        let is_new = phase != self.phase;
+        self.phase.clone_from(&phase);
+        Ok(phase.filter(|_| is_new))
+    }
+
+    /// Returns what it says once it has taken in all that happened until now.
+    pub fn testify(&self, server: &Redis) -> Result<Testimony> {
+        let asked = Instant::now();
+        while asked.elapsed() < SETTLE && self.phase_of(server)?.as_deref() != Some(CALM) {
+            thread::sleep(Duration::from_millis(200));
+        }
+        Ok(Testimony {
+            bursts: self.agent.bursts(server)?,
+            reading: self.agent.reading(server)?,
+        })
+    }
+
+    fn phase_of(&self, server: &Redis) -> Result<Option<String>> {
+        let reading = self.agent.reading(server)?;
+        let phases = reading.by_label("evictscope_phase", "phase");
+        Ok(phases.into_keys().next())
+    }
+}

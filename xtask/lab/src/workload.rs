@@ -1,0 +1,156 @@
+//! What the clients ask for: `SET`s of new keys, and `MGET`s of many of the newest ones.
+
+use anyhow::Result;
+use fastrand::Rng;
+
+use crate::resp::{word, write_command};
+
+/// The mix.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Mix {
+    /// Share of requests that are `SET`s, 0 to 1; the others are `MGET`s.
+    pub set_share: f64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Keys of one `MGET`.
+    pub keys_per_read: usize,
+    /// An `MGET` asks for random ones of this many newest keys.
+    pub read_window: u64,
+    /// Mean time to live of a key, in seconds: each gets between 0 and twice this.
+    pub ttl_seconds: f64,
+}
+
+/// Writes request after request.
+pub struct Workload {
+    mix: Mix,
+    random: Rng,
+    value: Vec<u8>,
+    /// Keys set so far; the number of the next one.
+    keys: u64,
+}
+
+impl Workload {
+    /// Always the same requests for the same mix.
+    pub fn new(mix: Mix) -> Self {
+        Self {
+            random: Rng::with_seed(1),
+            value: vec![b'v'; mix.value_bytes],
+            keys: 0,
+            mix,
+        }
+    }
+
+    /// Appends one request to `output`.
+    pub fn request(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        if self.random.f64() < self.mix.set_share {
+            self.set(output)
+        } else {
+            self.read(output)
+        }
+    }
+
+    /// Appends a `SET` of a new key, which lives for some time from now.
+    pub fn set(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        let share = self.random.f64();
+        self.set_for(share, output)
+    }
+
+    /// Appends a `SET` of a new key, which lives for what would be left to one of those that are
+    /// there when they have been written all the time.
+    pub fn set_earlier(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        // A key that lives long is there longer, and at any time of its life: the rest of lives that
+        // are spread evenly has a density that falls linearly.
+        let share = 1.0 - self.random.f64().sqrt();
+        self.set_for(share, output)
+    }
+
+    /// A `SET` of a key that lives for this share of the longest life.
+    fn set_for(&mut self, share: f64, output: &mut Vec<u8>) -> Result<()> {
+        let key = key(self.keys);
+        self.keys += 1;
+        let milliseconds = share * 2.0 * self.mix.ttl_seconds * 1000.0;
+        let ttl = (milliseconds.round() as u64).max(1).to_string();
+        write_command(
+            output,
+            &[
+                word(b"SET"),
+                word(key.as_bytes()),
+                word(&self.value),
+                word(b"PX"),
+                word(ttl.as_bytes()),
+            ],
+        )
+    }
+
+    fn read(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        let window = self.mix.read_window.min(self.keys).max(1);
+        let keys: Vec<String> = (0..self.mix.keys_per_read)
+            .map(|_| key(self.keys.saturating_sub(1 + self.random.u64(..window))))
+            .collect();
+        let mut words = Vec::with_capacity(1 + keys.len());
+        words.push(word(b"MGET"));
+        words.extend(keys.iter().map(|key| word(key.as_bytes())));
+        write_command(output, &words)
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("key:{number:010}")
+}
+
+#[cfg(test)]
+mod tests {
+    use redis_protocol::resp2::{
+        decode::decode,
+        types::{OwnedFrame, Resp2Frame as _},
+    };
+
+    use super::*;
+
+    const MIX: Mix = Mix {
+        set_share: 0.5,
+        value_bytes: 10,
+        keys_per_read: 3,
+        read_window: 100,
+        ttl_seconds: 60.0,
+    };
+
+    fn words(bytes: &[u8]) -> Result<(Vec<String>, usize)> {
+        let decoded = decode(bytes).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let Some((OwnedFrame::Array(frames), length)) = decoded else {
+            anyhow::bail!("no command in {bytes:?}");
+        };
+        let words = frames.iter().filter_map(|frame| frame.as_str());
+        Ok((words.map(str::to_owned).collect(), length))
+    }
+
+    #[test]
+    fn requests_follow_the_mix() -> Result<()> {
+        let mut workload = Workload::new(MIX);
+        let mut sets: u64 = 0;
+        for _ in 0..2000 {
+            let mut output = Vec::new();
+            workload.request(&mut output)?;
+            let (words, length) = words(&output)?;
+            assert_eq!(length, output.len(), "one command a request");
+            if words[0] == "SET" {
+                assert_eq!(words[1], key(sets));
+                assert_eq!(words[2].len(), 10);
+                let ttl: u64 = words[4].parse()?;
+                assert!((1..=120_000).contains(&ttl));
+                sets += 1;
+            } else {
+                assert_eq!(words.len(), 4);
+                let newest = key(sets.saturating_sub(1));
+                let oldest = key(sets.saturating_sub(100));
+                assert!(
+                    words[1..]
+                        .iter()
+                        .all(|key| *key >= oldest && *key <= newest)
+                );
+            }
+        }
+        assert!((900..1100).contains(&sets), "{sets} SETs in 2,000 requests");
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! The dashboards as the Go program in `dashboards/src` generates them.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::process;
+
+use super::{folders, go::Go};
+
+/// Generates the committed dashboards anew.
+pub fn write() -> Result<()> {
+    generate(&generator(&Go::find()?)?, &folders::sources())?;
+    for dashboard in folders::dashboards(&folders::sources())? {
+        println!("written        {}", dashboard.display());
+    }
+    Ok(())
+}
+
+/// Checks that the committed dashboards are as generated, in Grafana's schema, and pass its linter.
+pub fn check() -> Result<()> {
+    let go = Go::find()?;
+    let generator = generator(&go)?;
+    let committed = folders::dashboards(&folders::sources())?;
+    must_be_fresh(&generator, &committed)?;
+    process::succeed(Command::new(&generator).arg("validate").args(&committed))?;
+    lint(&go, &committed)?;
+    println!(
+        "{} dashboards are as generated, in Grafana's schema, and pass its linter",
+        committed.len()
+    );
+    Ok(())
+}
+
+fn generator(go: &Go) -> Result<PathBuf> {
+    let program = folders::built()?.join("generate");
+    go.build(&folders::sources().join("src"), ".", &program)?;
+    Ok(program)
+}
+
+fn generate(generator: &Path, to: &Path) -> Result<()> {
+    process::succeed(Command::new(generator).arg("generate").arg(to))
+}
+
+fn must_be_fresh(generator: &Path, committed: &[PathBuf]) -> Result<()> {
+    let scratch = tempfile::tempdir().context("cannot make a directory")?;
+    generate(generator, scratch.path())?;
+    let read = |files: &[PathBuf]| {
+        let named = |file: &PathBuf| {
+            let name = file.file_name().map(OsString::from);
+            anyhow::Ok((name, folders::read(file)?))
+        };
+        files.iter().map(named).collect::<Result<Vec<_>>>()
+    };
+    ensure!(
+        read(&folders::dashboards(scratch.path())?)? == read(committed)?,
+        "dashboards/*.json are not what dashboards/src generates: run `cargo xtask dashboards` and \
+         commit, or delete a dashboard that is no longer generated"
+    );
+    Ok(())
+}
+
+/// Runs Grafana's linter. The exceptions from its rules are in `dashboards/.lint`.
+fn lint(go: &Go, dashboards: &[PathBuf]) -> Result<()> {
+    let linter = folders::built()?.join("dashboard-linter");
+    go.build(
+        &folders::sources().join("linter"),
+        "github.com/grafana/dashboard-linter",
+        &linter,
+    )?;
+    for dashboard in dashboards {
+        let mut lint = Command::new(&linter);
+        process::succeed(lint.args(["lint", "--strict"]).arg(dashboard))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Debian's packages: the programs that the tasks need of them, and installing them.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::process;
+
+/// Programs that something needs, each with the package that brings it.
+pub struct Needed {
+    /// What needs them.
+    by: &'static str,
+    programs: &'static [(&'static str, &'static str)],
+}
+
+/// What the demo and the tests need.
+pub const SERVERS: Needed = Needed {
+    by: "every test on a real server",
+    programs: &[
+        ("redis-server", "redis-server"),
+        ("redis-cli", "redis-tools"),
+        ("redis-benchmark", "redis-tools"),
+        // It judges the unit.
+        ("systemd-analyze", "systemd"),
+        // It tests the web configuration.
+        ("curl", "curl"),
+    ],
+};
+
+/// What checking the dashboards and the rules needs.
+pub const DASHBOARDS: Needed = Needed {
+    by: "checking the dashboards and rules",
+    programs: &[
+        ("promtool", "prometheus"),
+        ("prometheus", "prometheus"),
+        ("go", "golang-go"),
+    ],
+};
+
+/// What packing and trying out the package needs.
+pub const PACKAGE: Needed = Needed {
+    by: "trying the package out",
+    programs: &[
+        ("dpkg-deb", "dpkg"),
+        ("mmdebstrap", "mmdebstrap"),
+        ("prometheus", "prometheus"),
+    ],
+};
+
+/// Packages that start a service of the same name unless they are told not to.
+const SERVICES: [&str; 3] = ["redis-server", "prometheus", "prometheus-redis-exporter"];
+
+/// Where a running systemd has its directory.
+const SYSTEMD: &str = "/run/systemd/system";
+
+/// The program that Debian's packages ask before they start a service.
+const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
+
+impl Needed {
+    /// Returns the names of all the programs.
+    pub fn names(&self) -> String {
+        let names: Vec<_> = self.programs.iter().map(|(program, _)| *program).collect();
+        names.join(", ")
+    }
+
+    /// Returns the programs that are not on `PATH`, each with its package.
+    pub fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let programs = self.programs.iter().copied();
+        programs.filter(|(program, _)| which::which(program).is_err())
+    }
+}
+
+/// Checks that packages can be installed here.
+pub fn installable() -> Result<()> {
+    ensure!(
+        which::which("apt-get").is_ok(),
+        "there is no apt-get here (set-up knows Debian's packages only)"
+    );
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "only root may install packages"
+    );
+    Ok(())
+}
+
+/// Returns whether apt's present lists have a package of this name.
+pub fn knows(package: &str) -> bool {
+    process::answer_of(Command::new("apt-cache").args(["show", "--no-all-versions", package]))
+        .is_ok_and(|answer| !answer.trim().is_empty())
+}
+
+/// Installs those of the needed programs that are absent. Where it may not, it prints what cannot be done
+/// without them.
+pub fn provide(needed: &Needed) -> Result<()> {
+    let mut packages: Vec<_> = needed
+        .absent()
+        .map(|(_, package)| package.to_owned())
+        .collect();
+    packages.dedup();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    match installable() {
+        Ok(()) => install(&packages),
+        Err(reason) => {
+            println!(
+                "  {} needs {}: {reason:#}",
+                needed.by,
+                packages.join(" and ")
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Returns what to install first, if one of the needed programs is absent.
+pub fn missing(needed: &Needed) -> Option<String> {
+    let (program, package) = needed.absent().next()?;
+    Some(format!(
+        "there is no {program} on PATH: on Debian, the package {package} brings it"
+    ))
+}
+
+/// Returns the commands that install these packages, as one would type them.
+pub fn install_commands(packages: &[String]) -> Vec<Command> {
+    let mut update = Command::new("apt-get");
+    update.arg("update");
+    let mut install = Command::new("apt-get");
+    install
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(packages);
+    vec![update, install]
+}
+
+/// Updates apt's lists and installs these packages, without questions and without recommended packages.
+pub fn install(packages: &[String]) -> Result<()> {
+    let mut started = Vec::new();
+    for service in SERVICES {
+        if packages.iter().any(|package| package == service) && !keep_from_starting(service)? {
+            started.push(service);
+        }
+    }
+    for mut command in install_commands(packages) {
+        println!("  running: {}", process::display(&command));
+        command
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            // Waits for another apt (unattended-upgrades, say), but not for ever.
+            .args(["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]);
+        process::succeed(&mut command)?;
+    }
+    for service in started {
+        println!("  stopping the service that the package {service} started");
+        process::answer_of(Command::new("service").args([service, "stop"]))
+            .with_context(|| format!("the package {service} started a service: stop it"))?;
+    }
+    Ok(())
+}
+
+/// Keeps the package of a service from starting it, because the tests start servers of their own. Returns
+/// false where that is not possible, which is without systemd and without a policy.
+///
+/// A masked service is not started at the next boot either.
+fn keep_from_starting(service: &str) -> Result<bool> {
+    if Path::new(SYSTEMD).exists() {
+        println!(
+            "  masking {service}.service, so that the package does not start it here \
+             (to have it: systemctl unmask {service}.service)"
+        );
+        process::answer_of(Command::new("systemctl").args(["mask", &format!("{service}.service")]))
+            .with_context(|| format!("cannot mask {service}.service"))?;
+        return Ok(true);
+    }
+    let has_policy = Path::new(SERVICE_POLICY).exists();
+    if has_policy {
+        println!("  {SERVICE_POLICY} decides whether the package {service} starts a service here");
+    } else {
+        println!("  the package {service} will start a service here, which is stopped afterwards");
+    }
+    Ok(has_policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_to_type_name_every_package() {
+        let commands = install_commands(&["one".to_owned(), "two".to_owned()]);
+        let typed: Vec<_> = commands.iter().map(process::display).collect();
+        assert_eq!(
+            typed,
+            [
+                "apt-get update",
+                "apt-get install --yes --no-install-recommends one two"
+            ]
+        );
+    }
+}

@@ -1,0 +1,26 @@
+//! What the tests and the developer tasks start and read.
+//!
+//! Whatever is started here ends with its owner, by its process id.
+
+pub mod agent;
+pub mod burst;
+pub mod clock;
+pub mod cores;
+pub mod debian;
+pub mod histogram;
+mod http;
+pub mod owned;
+pub mod port;
+pub mod process;
+pub mod progress;
+pub mod prometheus;
+pub mod redis;
+pub mod root;
+pub mod schedstat;
+pub mod scrape;
+pub mod servers;
+pub mod service;
+pub mod skip;
+pub mod text;
+pub mod wait;
+pub mod workspace;

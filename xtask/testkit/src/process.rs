@@ -1,0 +1,189 @@
+//! Running commands to their end: quietly for their answer, or with progress shown and their output kept.
+
+use std::{
+    ffi::OsStr,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::progress::Progress;
+
+/// Whether Ctrl-C is for this program to handle.
+static CATCHES_CTRL_C: AtomicBool = AtomicBool::new(false);
+
+/// A command that ran to its end.
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to stdout and stderr, in the order it wrote it.
+    pub output: String,
+}
+
+/// Runs a command and shows its progress: on a terminal a spinner with the time and the last line that it
+/// wrote, elsewhere a line now and then.
+pub fn run_with_progress(label: &str, command: &mut Command) -> Result<Finished> {
+    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    command
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone().context("cannot duplicate a pipe")?)
+        .stderr(writer);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", display(command)))?;
+    // The command holds our ends of the pipe; the reader sees the end only without them.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+
+    let (sender, lines) = mpsc::channel();
+    let collector = thread::spawn(move || {
+        let mut output = String::new();
+        for line in BufReader::new(reader).split(b'\n') {
+            let Ok(line) = line else { break };
+            let line = String::from_utf8_lossy(&line);
+            output.push_str(&line);
+            output.push('\n');
+            // Nobody listens any more once the command has ended.
+            let _ = sender.send(line.trim().to_owned());
+        }
+        output
+    });
+
+    let progress = Progress::start(label);
+    loop {
+        match lines.recv_timeout(Duration::from_millis(500)) {
+            Ok(line) => progress.show(line),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        progress.sign_of_life();
+    }
+    let status = child
+        .wait()
+        .with_context(|| format!("cannot wait for `{}`", display(command)))?;
+    progress.finish();
+    let output = collector.join().unwrap_or_default();
+    Ok(Finished { status, output })
+}
+
+/// Runs a command quietly and returns what it wrote to stdout.
+///
+/// # Errors
+///
+/// Fails with what the command wrote to stderr where it fails.
+pub fn answer_of(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start `{}`", display(command)))?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "`{}` failed ({}): {}",
+            display(command),
+            output.status,
+            complaint.trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command, shows its progress, and fails with all that it wrote where it fails.
+pub fn succeed(command: &mut Command) -> Result<()> {
+    let label = display(command);
+    let finished = run_with_progress(&label, command)?;
+    ensure!(
+        finished.status.success(),
+        "{}\n`{label}` failed ({})",
+        finished.output.trim_end(),
+        finished.status
+    );
+    Ok(())
+}
+
+/// Keeps Ctrl-C from ending this program, and returns the flag that it sets instead. The caller looks at
+/// the flag and ends everything in order.
+pub fn catch_ctrl_c() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .context("cannot catch Ctrl-C")?;
+    CATCHES_CTRL_C.store(true, Ordering::Relaxed);
+    Ok(interrupted)
+}
+
+/// Returns whether [`catch_ctrl_c`] has been called.
+pub(crate) fn catches_ctrl_c() -> bool {
+    CATCHES_CTRL_C.load(Ordering::Relaxed)
+}
+
+/// Returns a command as one would type it.
+pub fn display(command: &Command) -> String {
+    let variables = command
+        .get_envs()
+        .filter_map(|(name, value)| Some(format!("{}={}", name.display(), quoted(value?))));
+    let words = std::iter::once(short_name(command.get_program())).chain(command.get_args());
+    variables
+        .chain(words.map(quoted))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Returns the name alone of a program that its name finds, and the path of any other. rustup's `cargo`
+/// sets `CARGO` to the path of the real one.
+fn short_name(program: &OsStr) -> &OsStr {
+    let path = Path::new(program);
+    let Some(name) = path.file_name() else {
+        return program;
+    };
+    let by_name = which::which(name).is_ok_and(|found| found == path);
+    let is_cargo = std::env::var_os("CARGO").is_some_and(|cargo| cargo == program);
+    if by_name || is_cargo { name } else { program }
+}
+
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    if word.contains([' ', '*', '"', '$']) {
+        format!("'{word}'")
+    } else {
+        word.into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_is_kept_in_order_with_the_status() -> Result<()> {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
+        let finished = run_with_progress("test", &mut command)?;
+        assert_eq!(finished.output, "one\ntwo\nthree\n");
+        assert_eq!(finished.status.code(), Some(3));
+        Ok(())
+    }
+
+    #[test]
+    fn a_command_reads_as_one_would_type_it() {
+        let mut command = Command::new("cargo");
+        command.args(["test", "--test", "e2e_*"]).env("A", "b");
+        assert_eq!(display(&command), "A=b cargo test --test 'e2e_*'");
+    }
+
+    #[test]
+    fn a_failed_command_says_why() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo because >&2; exit 1"]);
+        let error = answer_of(&mut command).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.ends_with(": because")));
+    }
+}

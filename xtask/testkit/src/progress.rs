@@ -1,0 +1,86 @@
+//! Progress of a long task: on a terminal a spinner with the time and the last message, elsewhere a line
+//! now and then.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::IsTerminal as _,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::text::seconds;
+
+/// How often a line is written where there is no terminal.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+
+/// The display of one task's progress.
+pub struct Progress {
+    label: String,
+    bar: Option<ProgressBar>,
+    started: Instant,
+    last_message: RefCell<String>,
+    last_line: Cell<Instant>,
+}
+
+impl Progress {
+    /// Begins to show the progress of a task.
+    pub fn start(label: &str) -> Self {
+        let started = Instant::now();
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) =
+                ProgressStyle::with_template("  {spinner} {prefix} {elapsed} {wide_msg:.dim}")
+            {
+                bar.set_style(style);
+            }
+            bar.set_prefix(label.to_owned());
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Self {
+            label: label.to_owned(),
+            bar,
+            started,
+            last_message: RefCell::default(),
+            last_line: Cell::new(started),
+        }
+    }
+
+    /// Shows what the task is doing now.
+    pub fn show(&self, message: String) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(message);
+        } else if !message.is_empty() {
+            self.last_message.replace(message);
+        }
+    }
+
+    /// Writes a line where there is no terminal and the last line is 30 s old. Callers call this often.
+    pub fn sign_of_life(&self) {
+        if self.bar.is_none() && self.last_line.get().elapsed() >= SIGN_OF_LIFE {
+            self.last_line.set(Instant::now());
+            println!(
+                "  {}: {} so far: {}",
+                self.label,
+                seconds(self.started.elapsed()),
+                self.last_message.borrow()
+            );
+        }
+    }
+
+    /// Writes a line that stays.
+    pub fn print(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| println!("{line}")),
+            None => println!("{line}"),
+        }
+    }
+
+    /// Ends the display.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A Prometheus that scrapes one agent and evaluates rules.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port};
+
+/// From one scrape to the next, and from one evaluation of the rules to the next: an operator's 15 s
+/// would be too slow for a test.
+pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
+pub const JOB: &str = "evictscope";
+
+/// What rules say where they want a slower pace than the others.
+const SLOWER: &str = "interval: 1m";
+
+/// How long it may take until it is ready.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long one answer may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A running Prometheus, which is killed when this is dropped.
+pub struct Prometheus {
+    // Before the directory, because fields are dropped in this order.
+    _process: Owned,
+    _directory: TempDir,
+    http: Http,
+}
+
+/// One series of an answer: its labels, and its values with their times in seconds since 1970.
+#[derive(Serialize, Deserialize)]
+pub struct Series {
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Time and value.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A rule as Prometheus has loaded it.
+#[derive(Deserialize)]
+pub struct Rule {
+    /// The name of the alert or of the recorded series.
+    pub name: String,
+    /// Its expression.
+    pub query: String,
+    /// `alerting` or `recording`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `ok` where it could be evaluated.
+    pub health: String,
+}
+
+/// An alert that is pending or firing.
+#[derive(Debug, Deserialize)]
+pub struct Alert {
+    /// Labels, `alertname` among them.
+    pub labels: BTreeMap<String, String>,
+    /// Texts, as they are sent.
+    pub annotations: BTreeMap<String, String>,
+    /// `pending` or `firing`.
+    pub state: String,
+}
+
+impl Prometheus {
+    /// Starts a Prometheus that scrapes the agent on this loopback port as [`JOB`], and itself.
+    pub fn start(agent_port: u16, rules: &[PathBuf]) -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("evictscope-prometheus-")
+            .tempdir()
+            .context("cannot make a temporary directory")?;
+        for rule in rules {
+            copy_at_pace(rule, directory.path())?;
+        }
+        let seconds = SCRAPE_INTERVAL.as_secs();
+        let port = free_port()?;
+        let config = directory.path().join("prometheus.yml");
+        fs::write(
+            &config,
+            format!(
+                "global:\n  scrape_interval: {seconds}s\n  evaluation_interval: {seconds}s\n\
+                 rule_files: ['*.yaml']\n\
+                 scrape_configs:\n  - job_name: {JOB}\n    static_configs:\n      \
+                 - targets: ['127.0.0.1:{agent_port}']\n\
+                 \x20 - job_name: prometheus\n    static_configs:\n      \
+                 - targets: ['127.0.0.1:{port}']\n"
+            ),
+        )
+        .with_context(|| format!("cannot write {}", config.display()))?;
+        let mut command = Command::new("prometheus");
+        command
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                directory.path().join("data").display()
+            ))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg("--log.level=warn");
+        let process = Owned::start(&mut command)?;
+        let http = Http::new(port, TIMEOUT);
+        process.until(START_TIMEOUT, "prometheus is ready", || {
+            Ok(http.get("/-/ready").ok())
+        })?;
+        Ok(Self {
+            _process: process,
+            _directory: directory,
+            http,
+        })
+    }
+
+    /// Returns the answer to a query now.
+    pub fn now(&self, query: &str) -> Result<Vec<Series>> {
+        series(self.get("query", &[("query", query)])?)
+    }
+
+    /// Returns the answers to a query in each second from `start` (in seconds since 1970) until now.
+    pub fn since(&self, start: f64, query: &str) -> Result<Vec<Series>> {
+        let (start, end) = (start.to_string(), unix_time()?.to_string());
+        let pairs = [
+            ("query", query),
+            ("start", &start),
+            ("end", &end),
+            ("step", "1"),
+        ];
+        series(self.get("query_range", &pairs)?)
+    }
+
+    /// Returns the values of a label among the series that match.
+    pub fn label_values(&self, matching: &str, label: &str) -> Result<Vec<String>> {
+        let data = self.get(&format!("label/{label}/values"), &[("match[]", matching)])?;
+        serde_json::from_value(data).context("cannot understand the values of a label")
+    }
+
+    /// Returns the rules that it evaluates.
+    pub fn rules(&self) -> Result<Vec<Rule>> {
+        #[derive(Deserialize)]
+        struct Groups {
+            groups: Vec<Group>,
+        }
+        #[derive(Deserialize)]
+        struct Group {
+            rules: Vec<Rule>,
+        }
+        let groups: Groups = serde_json::from_value(self.get("rules", &[])?)
+            .context("cannot understand the rules")?;
+        Ok(groups
+            .groups
+            .into_iter()
+            .flat_map(|group| group.rules)
+            .collect())
+    }
+
+    /// Returns the alerts that are pending or firing now.
+    pub fn alerts(&self) -> Result<Vec<Alert>> {
+        #[derive(Deserialize)]
+        struct Alerts {
+            alerts: Vec<Alert>,
+        }
+        let alerts: Alerts = serde_json::from_value(self.get("alerts", &[])?)
+            .context("cannot understand the alerts")?;
+        Ok(alerts.alerts)
+    }
+
+    fn get(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Value> {
+        #[derive(Deserialize)]
+        struct Answer {
+            status: String,
+            data: Option<Value>,
+            error: Option<String>,
+        }
+        let (_, text) = self.http.ask(&format!("/api/v1/{path}"), pairs)?;
+        let answer: Answer =
+            serde_json::from_str(&text).context("cannot understand the answer of prometheus")?;
+        ensure!(
+            answer.status == "success",
+            "prometheus answers {}",
+            answer.error.unwrap_or_default()
+        );
+        answer.data.context("prometheus answers without data")
+    }
+}
+
+/// Copies a rule file and lets all its groups be evaluated at the pace of the test.
+fn copy_at_pace(rule: &Path, to: &Path) -> Result<()> {
+    let text =
+        fs::read_to_string(rule).with_context(|| format!("cannot read {}", rule.display()))?;
+    let name = rule.file_name().context("a rule file has no name")?;
+    let pace = format!("interval: {}s", SCRAPE_INTERVAL.as_secs());
+    fs::write(to.join(name), text.replace(SLOWER, &pace)).context("cannot copy a rule file")
+}
+
+fn series(data: Value) -> Result<Vec<Series>> {
+    #[derive(Deserialize)]
+    struct Answer {
+        result: Vec<Found>,
+    }
+    #[derive(Deserialize)]
+    struct Found {
+        metric: BTreeMap<String, String>,
+        value: Option<(f64, String)>,
+        #[serde(default)]
+        values: Vec<(f64, String)>,
+    }
+    let answer: Answer =
+        serde_json::from_value(data).context("an answer of prometheus is no vector")?;
+    answer
+        .result
+        .into_iter()
+        .map(|found| {
+            let points = found
+                .values
+                .into_iter()
+                .chain(found.value)
+                .map(|(time, value)| Ok((time, value.parse().context("a value is no number")?)))
+                .collect::<Result<_>>()?;
+            Ok(Series {
+                labels: found.metric,
+                points,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,196 @@
+//! A throw-away redis-server, and what it says about itself.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::{
+    owned::Owned,
+    port::free_port,
+    process,
+    schedstat::{self, ThreadTimes},
+};
+
+/// How long a server may take to answer. It has nothing to load.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A running redis-server, which is killed when this is dropped.
+pub struct Redis {
+    // Before the directory, because fields are dropped in this order.
+    process: Owned,
+    port: u16,
+    _directory: TempDir,
+}
+
+impl Redis {
+    /// Starts the `redis-server` on `PATH` with these options, and waits until it answers.
+    ///
+    /// Unless the options say otherwise, it has a limit of 64 MB, evicts by allkeys-lru, and saves nothing.
+    pub fn start(options: &[&str]) -> Result<Self> {
+        Self::start_program(Command::new("redis-server"), options)
+    }
+
+    /// Starts another redis-server, or starts it in another way.
+    pub fn start_program(mut program: Command, options: &[&str]) -> Result<Self> {
+        let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+        let port = free_port()?;
+        program
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"])
+            // Of two options for one thing, redis-server takes the last.
+            .args(options)
+            .current_dir(directory.path());
+        let redis = Self {
+            process: Owned::start(&mut program)
+                .context("`cargo xtask setup` installs redis-server")?,
+            port,
+            _directory: directory,
+        };
+        redis
+            .process
+            .until(START_TIMEOUT, "redis-server answers", || {
+                Ok(answers(port).then_some(()))
+            })?;
+        Ok(redis)
+    }
+
+    /// Returns its TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns its name in the metrics.
+    pub fn name(&self) -> String {
+        self.port.to_string()
+    }
+
+    /// Returns its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Returns the times of its main thread.
+    pub fn main_thread_times(&self) -> Result<ThreadTimes> {
+        schedstat::of_thread(self.pid(), self.pid())
+    }
+
+    /// Fails with its log where it has ended.
+    pub fn must_be_alive(&self) -> Result<()> {
+        self.process.must_be_alive()
+    }
+
+    /// Kills it, as a crash would.
+    pub fn kill(&self) -> Result<()> {
+        self.process.end(Signal::KILL)?;
+        Ok(())
+    }
+
+    /// Returns what redis-cli prints for a command.
+    pub fn cli(&self, arguments: &[&str]) -> Result<String> {
+        process::answer_of(
+            Command::new("redis-cli")
+                .args(["-p", &self.port.to_string()])
+                .args(arguments),
+        )
+    }
+
+    /// Changes one directive.
+    pub fn config_set(&self, directive: &str, value: &str) -> Result<()> {
+        let answer = self.cli(&["config", "set", directive, value])?;
+        ensure!(
+            answer.trim() == "OK",
+            "CONFIG SET {directive} {value}: {answer}"
+        );
+        Ok(())
+    }
+
+    /// Returns one number of `INFO`.
+    pub fn info(&self, field: &str) -> Result<f64> {
+        let all = self.cli(&["info", "everything"])?;
+        let value = all
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let value = value.with_context(|| format!("INFO has no {field}"))?;
+        value
+            .trim()
+            .parse()
+            .with_context(|| format!("INFO {field} is {value}"))
+    }
+
+    /// Returns a redis-benchmark of this server, not started yet.
+    pub fn benchmark(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("redis-benchmark");
+        command
+            .args(["-p", &self.port.to_string(), "-q"])
+            .args(arguments);
+        command
+    }
+
+    /// Starts a redis-benchmark of this server, which is killed when the result is dropped.
+    pub fn load(&self, arguments: &[&str]) -> Result<Owned> {
+        Owned::start(&mut self.benchmark(arguments))
+    }
+
+    /// Writes `requests` random keys of 500 bytes, so that the server has to evict.
+    pub fn write_keys(&self, requests: u32) -> Result<()> {
+        let requests = requests.to_string();
+        process::answer_of(&mut self.benchmark(&[
+            "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", &requests,
+        ]))?;
+        Ok(())
+    }
+
+    /// Sends pipelined `SET`s of 100 bytes to random ones of `keys` keys from 20 connections, and returns how
+    /// many a second the server answered.
+    pub fn sets_per_second(&self, keys: u32, requests: u32) -> Result<f64> {
+        let text = process::answer_of(
+            self.benchmark(&["--csv", "-t", "set", "-d", "100", "-c", "20", "-P", "16"])
+                .args(["-r", &keys.to_string(), "-n", &requests.to_string()]),
+        )?;
+        let rate = text.lines().find_map(|line| {
+            let rest = line.strip_prefix("\"SET\",\"")?;
+            rest.split('"').next()?.parse().ok()
+        });
+        rate.with_context(|| format!("redis-benchmark gives no rate:\n{text}"))
+    }
+}
+
+/// Returns whether a server on this port answers a `PING`.
+fn answers(port: u16) -> bool {
+    let ping = || {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    ping().is_ok_and(|answer| &answer == b"+PONG\r\n")
+}
+
+/// Returns the executable file behind the `redis-server` on `PATH`.
+pub fn executable() -> Result<PathBuf> {
+    let program = which::which("redis-server")
+        .context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
+    program
+        .canonicalize()
+        .context("redis-server is a broken link")
+}
+
+/// Returns a command that starts a copy of redis-server under another name.
+pub fn copy_to(directory: &Path, name: &str) -> Result<Command> {
+    let copy = directory.join(name);
+    fs::copy(executable()?, &copy)?;
+    Ok(Command::new::<&OsStr>(copy.as_ref()))
+}

