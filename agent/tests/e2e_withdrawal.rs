@@ -136,6 +136,24 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         ensure!(line.contains(part), "{part} is not in {line}");
     }
 
+    if reason == "allocator" {
+        // And once what the kernel saw: which server, and both values.
+        let lines: Vec<&str> = said
+            .lines()
+            .filter(|line| line.contains("a check of the probe plan failed"))
+            .collect();
+        let [line] = lines[..] else {
+            anyhow::bail!("not one line about the values: {said}");
+        };
+        let value = |before: &str| -> anyhow::Result<u64> {
+            let (_, rest) = line.split_once(before).with_context(|| line.to_owned())?;
+            let digits = rest.split(|next: char| !next.is_ascii_digit()).next();
+            Ok(digits.unwrap_or_default().parse()?)
+        };
+        let (reported, counted) = (value("mem_reported is ")?, value("allocator counts ")?);
+        ensure!(reported.abs_diff(counted) == 2 << 20, "{line}");
+        ensure!(line.contains("WARN") && line.contains(&name), "{line}");
+    }
     if reason != "lost_exit" {
         // It stopped at the first call that was wrong; of the allocator's counter, at the fourth in a
         // row, as another thread may move that now and then.
