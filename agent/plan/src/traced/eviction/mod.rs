@@ -21,7 +21,6 @@ use crate::members;
 use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::{FunctionError, Reason};
 use crate::traced::analysis::Analysis;
-use crate::traced::function::Traced;
 use crate::traced::exits::Calls;
 use crate::traced::function::Traced;
 use crate::traced::sites::{self, Global};
