@@ -1,4 +1,5 @@
-//! The programs on the eviction call.
+//! The programs on the eviction call: beside its calls they count the goal variables and results, and
+//! check the plan.
 //!
 //! What an evicting call reports is kept aside at the goal site and counted when the call ends, so
 //! that at any moment as many durations, results and goals are counted as calls.
@@ -6,133 +7,125 @@
 //! The first call that fails a check is the last that is looked at: it is not counted, nor is any
 //! after it, so that no wrong number leaves the kernel before the agent has withdrawn the plan.
 
-use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_abi::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, ProgramKind, QUIET_NS,
-    ResultKind, ServerConfig, TermKind, Variable, bounds,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, Probe, QUIET_NS,
+    ResultKind, TermKind, Variable, bounds,
 };
 
+use crate::calls::{end_inner, end_noop, lose_unfinished, now};
 use crate::counters::{self, Sum};
 use crate::evaluate::{Known, copy_registers, read_user, recipe, term};
-use crate::maps::{Hit, counters_of_hit, eviction_bins, hit};
+use crate::maps::{self, Error, Hit, count_fault, counters_of_hit, eviction_bins, hit};
+use crate::report;
 
 /// With more counters of the allocator in use than this, `mem_reported` is not tested against them:
 /// an evicting call would pay too much for it.
 const CHECKED_COUNTERS: u32 = 16;
 
-/// A call begins.
-#[inline(always)]
-pub fn try_enter(ctx: &ProbeContext) -> Option<u32> {
-    let Hit { stats, .. } = hit(ctx)?;
-    begin(stats, ProgramKind::EvictionEnter);
-    lose_unfinished(stats);
-    stats.entered_ns = now();
-    finish(stats);
-    Some(0)
-}
-
 /// A call returns.
 #[inline(always)]
-pub fn try_return(ctx: &RetProbeContext) -> Option<u32> {
+pub fn try_return(ctx: &RetProbeContext) -> Result<(), Error> {
     let ended = now();
-    let Hit { slot, stats, .. } = hit(ctx)?;
-    begin(stats, ProgramKind::EvictionReturn);
+    // SAFETY: the only call in this program.
+    let mut hit = unsafe { hit(ctx, Probe::Return) }?;
+    // SAFETY: an update is under way.
+    let stats = unsafe { &mut *maps::eviction(hit.slot)? };
     let result = result_kind(ctx.ret::<u64>() as u32);
-    if stats.evicting_since_ns != 0 {
-        end_evicting(slot, stats, ended, result);
-    } else if stats.entered_ns != 0 && !has_failed(stats) {
-        let duration = ended.saturating_sub(stats.entered_ns);
-        stats
-            .noop
-            .duration
-            .record(bounds::DURATION_NS.bucket(duration), duration);
-        stats.noop.results[result as usize] += 1;
+    if hit.calls.inner_since_ns != 0 {
+        end_evicting(&mut hit, stats, ended, result)?;
+    } else if hit.calls.entered_ns != 0 && !has_failed(stats) {
+        end_noop(&mut hit.calls, ended);
+        stats.noop_results[result as usize] += 1;
     }
-    stats.entered_ns = 0;
-    finish(stats);
-    Some(0)
+    hit.calls.entered_ns = 0;
+    Ok(())
 }
 
 /// A call is over the limit and about to evict.
 #[inline(always)]
-pub fn try_goal(ctx: &ProbeContext) -> Option<u32> {
-    let Hit {
-        slot,
-        config,
-        stats,
-        ..
-    } = hit(ctx)?;
-    begin(stats, ProgramKind::EvictionGoal);
+pub fn try_goal(ctx: &ProbeContext) -> Result<(), Error> {
+    // SAFETY: the only call in this program.
+    let mut hit = unsafe { hit(ctx, Probe::Inner) }?;
+    // SAFETY: an update is under way.
+    let stats = unsafe { &mut *maps::eviction(hit.slot)? };
     if has_failed(stats) {
-        finish(stats);
-        return Some(0);
+        return Ok(());
     }
     // SAFETY: the kernel passes the registers of the probed thread.
     copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
-    lose_unfinished(stats);
-    if evaluate_goal(slot, config, stats) {
-        // Last, so that what this program costs is not part of the duration.
-        let begun = now();
-        if begun.saturating_sub(stats.last_evicting_ns) >= QUIET_NS {
-            stats.burst_before_ended_ns = stats.last_evicting_ns;
-            stats.burst_began_ns = begun;
+    lose_unfinished(&mut hit.calls);
+    match evaluate_goal(&hit, stats)? {
+        Goal::Over => {
+            // Last, so that what this program costs is not part of the duration.
+            let begun = now();
+            if begun.saturating_sub(hit.calls.last_inner_ns) >= QUIET_NS {
+                stats.burst_before_ended_ns = hit.calls.last_inner_ns;
+                stats.burst_began_ns = begun;
+            }
+            hit.calls.inner_since_ns = begun;
         }
-        stats.evicting_since_ns = begun;
+        Goal::Within => {}
+        // The return program is not to take it for a no-op call.
+        Goal::TurnedAway => hit.calls.entered_ns = 0,
     }
-    finish(stats);
-    Some(0)
+    Ok(())
 }
 
 /// An evicting call is about to return.
 #[inline(always)]
-pub fn try_done(ctx: &ProbeContext) -> Option<u32> {
+pub fn try_done(ctx: &ProbeContext) -> Result<(), Error> {
     let ended = now();
-    let Hit {
-        slot,
-        site,
-        config,
-        stats,
-        ..
-    } = hit(ctx)?;
-    begin(stats, ProgramKind::EvictionDone);
-    if stats.evicting_since_ns != 0 {
-        // SAFETY: the kernel passes the registers of the probed thread.
-        copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
-        let mut result = ResultKind::Unknown;
-        if let Some(place) = config.results.get(site as usize)
-            && place.kind != TermKind::Absent as u8
-        {
-            let Known { value, is_known } = term(place, &stats.registers);
-            if is_known {
-                result = result_kind(value as u32);
-            }
-        }
-        end_evicting(slot, stats, ended, result);
-        // The return program has nothing left to count.
-        stats.entered_ns = 0;
+    // SAFETY: the only call in this program.
+    let mut hit = unsafe { hit(ctx, Probe::Exit) }?;
+    if hit.calls.inner_since_ns == 0 {
+        return Ok(());
     }
-    finish(stats);
-    Some(0)
+    // SAFETY: an update is under way.
+    let stats = unsafe { &mut *maps::eviction(hit.slot)? };
+    // SAFETY: the kernel passes the registers of the probed thread.
+    copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
+    let mut result = ResultKind::Unknown;
+    if let Some(place) = hit.config.results.get(hit.site as usize)
+        && place.kind != TermKind::Absent as u8
+    {
+        let Known { value, is_known } = term(place, &stats.registers);
+        if is_known {
+            result = result_kind(value as u32);
+        }
+    }
+    // The return program has nothing left to count.
+    hit.calls.entered_ns = 0;
+    end_evicting(&mut hit, stats, ended, result)
 }
 
-/// Evaluates the recipes into `pending`; `false` where the call turns out to be within the limit, or
-/// fails a check: then neither it nor any later one is counted, in any way.
+/// What the recipes say of a call.
+#[derive(Clone, Copy)]
+enum Goal {
+    /// It is over the limit; its values are in `pending`.
+    Over,
+    /// It turns out to be within the limit: a no-op call.
+    Within,
+    /// Its values cannot be trusted: it is not to be counted, in any way.
+    TurnedAway,
+}
+
+/// Evaluates the recipes into `pending`.
 #[inline(always)]
-fn evaluate_goal(slot: u32, config: &ServerConfig, stats: &mut EvictionStats) -> bool {
-    let reported = known(config, stats, Variable::MemReported);
-    let overhead = known(config, stats, Variable::Overhead);
-    let used = known(config, stats, Variable::MemUsed);
-    let tofree = known(config, stats, Variable::MemTofree);
-    let maxmemory = known(config, stats, Variable::Maxmemory);
+fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Goal, Error> {
+    let reported = known(hit, stats, Variable::MemReported);
+    let overhead = known(hit, stats, Variable::Overhead);
+    let used = known(hit, stats, Variable::MemUsed);
+    let tofree = known(hit, stats, Variable::MemTofree);
+    let maxmemory = known(hit, stats, Variable::Maxmemory);
     if used.is_known && maxmemory.is_known && used.value <= maxmemory.value {
-        return false;
+        return Ok(Goal::Within);
     }
     // `mem_used` is 0 then, whatever the difference comes to.
     if reported.is_known && overhead.is_known && overhead.value > reported.value {
-        return false;
+        return Ok(Goal::Within);
     }
-    let is_near = check_allocator(slot, config, stats, reported);
+    let is_near = check_allocator(hit, stats, reported)?;
     if reported.is_known
         && overhead.is_known
         && used.is_known
@@ -141,64 +134,66 @@ fn evaluate_goal(slot: u32, config: &ServerConfig, stats: &mut EvictionStats) ->
     {
         let right = used.value == reported.value.wrapping_sub(overhead.value)
             && tofree.value == used.value.wrapping_sub(maxmemory.value);
-        check(stats, Check::Arithmetic, right);
+        if !check(stats, Check::Arithmetic, right) {
+            let variables = [reported, overhead, used, tofree, maxmemory].map(|known| known.value);
+            report::arithmetic(hit.config.tgid, &variables);
+        }
     }
-    let member = config.members[Member::Maxmemory as usize];
+    let member = hit.config.members[Member::Maxmemory as usize];
     if maxmemory.is_known && member != 0 {
         match read_user(member) {
-            Some(member) => check(stats, Check::Maxmemory, member == maxmemory.value),
-            None => stats.faults[Fault::Member as usize] += 1,
+            Some(member) => {
+                if !check(stats, Check::Maxmemory, member == maxmemory.value) {
+                    report::maxmemory(hit.config.tgid, maxmemory.value, member);
+                }
+            }
+            None => count_fault(hit.slot, Fault::Member),
         }
     }
     if !is_near || has_failed(stats) {
-        return false;
+        return Ok(Goal::TurnedAway);
     }
     keep(stats, Variable::MemReported, reported);
     keep(stats, Variable::Overhead, overhead);
     keep(stats, Variable::MemUsed, used);
     keep(stats, Variable::MemTofree, tofree);
-    true
+    Ok(Goal::Over)
 }
 
 /// Compares with the allocator's counter; `false` where that says that the call must not be counted.
 #[inline(always)]
-fn check_allocator(
-    slot: u32,
-    config: &ServerConfig,
-    stats: &mut EvictionStats,
-    reported: Known,
-) -> bool {
-    if !reported.is_known || config.used_memory.address == 0 {
-        return true;
+fn check_allocator(hit: &Hit, stats: &mut EvictionStats, reported: Known) -> Result<bool, Error> {
+    if !reported.is_known || hit.config.used_memory.address == 0 {
+        return Ok(true);
     }
-    let Some(copy) = counters_of_hit(slot) else {
-        return true;
-    };
-    let Sum { known, is_fault } = counters::sum::<CHECKED_COUNTERS>(&config.used_memory, copy);
+    // SAFETY: an update is under way.
+    let copy = unsafe { &mut *counters_of_hit(hit.slot)? };
+    let Sum { known, is_fault } = counters::sum::<CHECKED_COUNTERS>(&hit.config.used_memory, copy);
     if is_fault {
-        stats.faults[Fault::Allocator as usize] += 1;
+        count_fault(hit.slot, Fault::Allocator);
     }
     if !known.is_known {
-        return true;
+        return Ok(true);
     }
     let moved = known.value.abs_diff(reported.value);
     stats.allocator_moved += (moved != 0) as u64;
     let is_near = moved <= ALLOCATOR_SLACK;
     stats.allocator_far = if is_near { 0 } else { stats.allocator_far + 1 };
-    check(
-        stats,
-        Check::Allocator,
-        stats.allocator_far < ALLOCATOR_STREAK,
-    );
-    is_near
+    let right = stats.allocator_far < ALLOCATOR_STREAK;
+    if !check(stats, Check::Allocator, right) {
+        report::allocator(hit.config.tgid, reported.value, known.value);
+    }
+    Ok(is_near)
 }
 
+/// Counts a test, and returns whether it passed.
 #[inline(always)]
-fn check(stats: &mut EvictionStats, check: Check, right: bool) {
+fn check(stats: &mut EvictionStats, check: Check, right: bool) -> bool {
     stats.checks[check as usize] += 1;
     if !right {
         stats.check_failures[check as usize] += 1;
     }
+    right
 }
 
 /// Whether an evicting call has failed a check: then the plan does not fit this server, and until
@@ -210,14 +205,14 @@ fn has_failed(stats: &EvictionStats) -> bool {
 }
 
 #[inline(always)]
-fn known(config: &ServerConfig, stats: &mut EvictionStats, variable: Variable) -> Known {
-    let how = &config.recipes[variable as usize];
+fn known(hit: &Hit, stats: &EvictionStats, variable: Variable) -> Known {
+    let how = &hit.config.recipes[variable as usize];
     if !how.is_known() {
         return Known::NOT;
     }
     let known = recipe(how, &stats.registers);
     if !known.is_known {
-        stats.faults[Fault::Recipe as usize] += 1;
+        count_fault(hit.slot, Fault::Recipe);
     }
     known
 }
@@ -229,16 +224,15 @@ fn keep(stats: &mut EvictionStats, variable: Variable, known: Known) {
 }
 
 #[inline(always)]
-fn end_evicting(slot: u32, stats: &mut EvictionStats, ended: u64, result: ResultKind) {
-    let duration = ended.saturating_sub(stats.evicting_since_ns);
-    if let Some(bins) = eviction_bins(slot) {
-        bins.spread(stats.evicting_since_ns, ended);
-    }
-    stats
-        .evicting
-        .duration
-        .record(bounds::DURATION_NS.bucket(duration), duration);
-    stats.evicting.results[result as usize] += 1;
+fn end_evicting(
+    hit: &mut Hit,
+    stats: &mut EvictionStats,
+    ended: u64,
+    result: ResultKind,
+) -> Result<(), Error> {
+    let begun = hit.calls.inner_since_ns;
+    end_inner(&mut hit.calls, ended);
+    stats.evicting_results[result as usize] += 1;
     let [reported, overhead, used, tofree] = stats.pending;
     stats.last_reported = 0;
     if stats.pending_known[Variable::MemReported as usize] != 0 {
@@ -260,17 +254,10 @@ fn end_evicting(slot: u32, stats: &mut EvictionStats, ended: u64, result: Result
             .mem_tofree
             .record(bounds::MEM_TOFREE.bucket(tofree), tofree);
     }
-    stats.evicting_since_ns = 0;
-    stats.last_evicting_ns = ended;
-}
-
-/// Gives up an evicting call that was never seen to end.
-#[inline(always)]
-fn lose_unfinished(stats: &mut EvictionStats) {
-    if stats.evicting_since_ns != 0 {
-        stats.faults[Fault::LostExit as usize] += 1;
-        stats.evicting_since_ns = 0;
-    }
+    let bins = eviction_bins(hit.slot)?;
+    // SAFETY: an update is under way.
+    unsafe { (*bins).spread(begun, ended) };
+    Ok(())
 }
 
 #[inline(always)]
@@ -281,25 +268,4 @@ fn result_kind(result: u32) -> ResultKind {
         2 => ResultKind::Fail,
         _ => ResultKind::Unknown,
     }
-}
-
-#[inline(always)]
-fn begin(stats: &mut EvictionStats, program: ProgramKind) {
-    let begun = stats.begun.wrapping_add(1);
-    // SAFETY: a valid, aligned field; volatile keeps it before the updates that follow.
-    unsafe { core::ptr::write_volatile(&mut stats.begun, begun) };
-    stats.hits[program as usize] += 1;
-}
-
-#[inline(always)]
-fn finish(stats: &mut EvictionStats) {
-    let finished = stats.begun;
-    // SAFETY: a valid, aligned field; volatile keeps it after the updates before it.
-    unsafe { core::ptr::write_volatile(&mut stats.finished, finished) };
-}
-
-#[inline(always)]
-fn now() -> u64 {
-    // SAFETY: the helper takes nothing and always succeeds.
-    unsafe { bpf_ktime_get_ns() }
 }

@@ -9,43 +9,73 @@
     reason = "the macros of aya-ebpf make public items without docs"
 )]
 
+mod calls;
 mod counters;
 mod evaluate;
 mod eviction;
 mod maps;
+mod report;
 mod sample;
 
 use aya_ebpf::macros::{perf_event, uprobe, uretprobe};
 use aya_ebpf::programs::{PerfEventContext, ProbeContext, RetProbeContext};
+use maps::Error;
 
-/// At the entry of every eviction call.
+/// At the entry of a traced function.
 #[uprobe]
-pub fn eviction_enter(ctx: ProbeContext) -> u32 {
-    eviction::try_enter(&ctx).unwrap_or(0)
+pub fn call_enter(ctx: ProbeContext) -> u32 {
+    ended(calls::try_enter(&ctx))
+}
+
+/// At the return of a traced function.
+#[uretprobe]
+pub fn call_return(ctx: RetProbeContext) -> u32 {
+    ended(calls::try_return(&ctx))
+}
+
+/// At the inner site of a traced function.
+#[uprobe]
+pub fn call_inner(ctx: ProbeContext) -> u32 {
+    ended(calls::try_inner(&ctx))
+}
+
+/// At an exit of a traced function, behind the inner site.
+#[uprobe]
+pub fn call_exit(ctx: ProbeContext) -> u32 {
+    ended(calls::try_exit(&ctx))
 }
 
 /// At the return of every eviction call.
 #[uretprobe]
 pub fn eviction_return(ctx: RetProbeContext) -> u32 {
-    eviction::try_return(&ctx).unwrap_or(0)
+    ended(eviction::try_return(&ctx))
 }
 
-/// At the goal site: the call is over the limit.
+/// At the goal site: the eviction call is over the limit.
 #[uprobe]
 pub fn eviction_goal(ctx: ProbeContext) -> u32 {
-    eviction::try_goal(&ctx).unwrap_or(0)
+    ended(eviction::try_goal(&ctx))
 }
 
 /// At a done site: an evicting call ends.
 #[uprobe]
 pub fn eviction_done(ctx: ProbeContext) -> u32 {
-    eviction::try_done(&ctx).unwrap_or(0)
+    ended(eviction::try_done(&ctx))
 }
 
 /// Every [`evictscope_abi::SAMPLE_PERIOD_NS`] of CPU time of a server's main thread.
 #[perf_event]
 pub fn main_thread_sample(ctx: PerfEventContext) -> u32 {
-    sample::try_sample(&ctx).unwrap_or(0)
+    ended(sample::try_sample(&ctx))
+}
+
+/// Counts what went wrong.
+#[inline(always)]
+fn ended(result: Result<(), Error>) -> u32 {
+    if let Err(error) = result {
+        error.count();
+    }
+    0
 }
 
 #[cfg(not(test))]

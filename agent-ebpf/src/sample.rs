@@ -2,42 +2,45 @@
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::bpf_perf_event_value;
-use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_perf_prog_read_value};
+use aya_ebpf::helpers::generated::bpf_perf_prog_read_value;
 use aya_ebpf::programs::PerfEventContext;
 use evictscope_abi::{
     Activity, CLIENT_BUFFERS_INTERVAL_NS, Fault, MEMBERS, Member, SampleStats, ServerConfig, bounds,
 };
 
+use crate::calls::now;
 use crate::counters::{self, Sum};
 use crate::evaluate::read_user;
-use crate::maps::{COUNTER_WORDS, Sample, counters_of_sample, cpu_bins, sample};
+use crate::maps::{
+    COUNTER_WORDS, Error, Sample, count_fault, counters_of_sample, cpu_bins, sample,
+};
 
 /// Charges the CPU time since the last sample, and reads the members.
 #[inline(always)]
-pub fn try_sample(ctx: &PerfEventContext) -> Option<u32> {
+pub fn try_sample(ctx: &PerfEventContext) -> Result<(), Error> {
+    // SAFETY: the only call in this program.
     let Sample {
         slot,
         config,
-        stats,
+        mut stats,
         evicting,
         last_evicting_ns,
-    } = sample()?;
-    let begun = stats.begun.wrapping_add(1);
-    // SAFETY: a valid, aligned field; volatile keeps it before the updates that follow.
-    unsafe { core::ptr::write_volatile(&mut stats.begun, begun) };
-    stats.hits += 1;
-    charge_cpu(ctx, slot, stats, evicting);
-    read_members(slot, config, stats);
+    } = unsafe { sample() }?;
+    let charged = charge_cpu(ctx, slot, &mut stats, evicting);
+    read_members(slot, config, &mut stats)?;
     if !evicting && last_evicting_ns != 0 {
-        keep_lowest_memory(stats, last_evicting_ns);
+        keep_lowest_memory(&mut stats, last_evicting_ns);
     }
-    // SAFETY: as above; volatile keeps it after the updates.
-    unsafe { core::ptr::write_volatile(&mut stats.finished, begun) };
-    Some(0)
+    charged
 }
 
 #[inline(always)]
-fn charge_cpu(ctx: &PerfEventContext, slot: u32, stats: &mut SampleStats, evicting: bool) {
+fn charge_cpu(
+    ctx: &PerfEventContext,
+    slot: u32,
+    stats: &mut SampleStats,
+    evicting: bool,
+) -> Result<(), Error> {
     let mut value = bpf_perf_event_value {
         counter: 0,
         enabled: 0,
@@ -46,7 +49,7 @@ fn charge_cpu(ctx: &PerfEventContext, slot: u32, stats: &mut SampleStats, evicti
     let size = size_of::<bpf_perf_event_value>() as u32;
     // SAFETY: the context is the one the program was called with, the buffer is as long as said.
     if unsafe { bpf_perf_prog_read_value(ctx.as_ptr().cast(), &mut value, size) } != 0 {
-        return;
+        return Err(Error::Fault(slot, Fault::CpuTime));
     }
     let activity = if evicting {
         Activity::Eviction
@@ -56,30 +59,28 @@ fn charge_cpu(ctx: &PerfEventContext, slot: u32, stats: &mut SampleStats, evicti
     let elapsed = value.counter.wrapping_sub(stats.counter_ns);
     stats.cpu_ns[activity as usize] = stats.cpu_ns[activity as usize].wrapping_add(elapsed);
     stats.counter_ns = value.counter;
-    if let Some(bins) = cpu_bins(slot) {
-        // SAFETY: the helper takes nothing and always succeeds.
-        let now = unsafe { bpf_ktime_get_ns() };
-        // A sampling period, mostly just before now.
-        bins[activity as usize].add_before(now, elapsed);
-    }
+    let bins = cpu_bins(slot)?;
+    // A sampling period, mostly just before now.
+    // SAFETY: an update is under way.
+    unsafe { (*bins)[activity as usize].add_before(now(), elapsed) };
+    Ok(())
 }
 
 #[inline(always)]
-fn read_members(slot: u32, config: &ServerConfig, stats: &mut SampleStats) {
-    // SAFETY: the helper takes nothing and always succeeds.
-    let now = unsafe { bpf_ktime_get_ns() };
+fn read_members(slot: u32, config: &ServerConfig, stats: &mut SampleStats) -> Result<(), Error> {
+    let now = now();
     stats.members.used_memory_known = 0;
     // First, while the verifier has not yet told apart which members are known: it would follow the
     // loop over the counters for each combination.
-    if config.used_memory.address != 0
-        && let Some(copy) = counters_of_sample(slot)
-    {
+    if config.used_memory.address != 0 {
+        // SAFETY: an update is under way.
+        let copy = unsafe { &mut *counters_of_sample(slot)? };
         let Sum { known, is_fault } =
             counters::sum::<{ COUNTER_WORDS as u32 }>(&config.used_memory, copy);
         stats.members.used_memory = known.value;
         stats.members.used_memory_known = known.is_known as u64;
         if is_fault {
-            stats.faults[Fault::Allocator as usize] += 1;
+            count_fault(slot, Fault::Allocator);
         }
     }
     let mut known = 0_u64;
@@ -92,12 +93,13 @@ fn read_members(slot: u32, config: &ServerConfig, stats: &mut SampleStats) {
                 stats.members.values[index] = value;
                 known |= 1 << index;
             }
-            None => stats.faults[Fault::Member as usize] += 1,
+            None => count_fault(slot, Fault::Member),
         }
     }
     stats.members.known = known;
     stats.members.read_ns = now;
     count_client_buffers(stats, known, now);
+    Ok(())
 }
 
 #[inline(always)]

@@ -129,6 +129,24 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         ensure!(line.contains(part), "{part} is not in {line}");
     }
 
+    if reason == "allocator" {
+        // And once what the kernel saw: which server, and both values.
+        let lines: Vec<&str> = said
+            .lines()
+            .filter(|line| line.contains("a check of the probe plan failed"))
+            .collect();
+        let [line] = lines[..] else {
+            anyhow::bail!("not one line about the values: {said}");
+        };
+        let value = |before: &str| -> anyhow::Result<u64> {
+            let (_, rest) = line.split_once(before).with_context(|| line.to_owned())?;
+            let digits = rest.split(|next: char| !next.is_ascii_digit()).next();
+            Ok(digits.unwrap_or_default().parse()?)
+        };
+        let (reported, counted) = (value("mem_reported is ")?, value("allocator counts ")?);
+        ensure!(reported.abs_diff(counted) == 2 << 20, "{line}");
+        ensure!(line.contains("WARN") && line.contains(&name), "{line}");
+    }
     if reason != "lost_exit" {
         // It stopped at the first wrong call. The allocator's counter has to be wrong four times in a row, because
         // another thread may change it now and then.

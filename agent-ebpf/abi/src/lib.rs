@@ -19,7 +19,7 @@ pub use recipe::{
 };
 pub use stats::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, Activity, CallStats, Check, EvictionStats, Fault,
-    MemberValues, ProgramKind, ResultKind, SampleStats,
+    FaultCounts, MemberValues, Probe, ResultKind, SampleStats, Updated,
 };
 
 /// How many servers one agent can watch at the same time: the number of slots in every map.
@@ -39,27 +39,42 @@ pub const CLIENT_BUFFERS_INTERVAL_NS: u64 = 100_000_000;
 /// keeps them apart, hardly ever for so long; between bursts the article saw minutes.
 pub const QUIET_NS: u64 = 1_000_000_000;
 
-/// The cookie of an attached probe: which slot of the maps the server has, and which of the
-/// plan's sites of its kind was hit (0 where there is only one).
+/// How many functions of one server can be traced: the number of entries that each slot has in the
+/// map of calls.
+pub const MAX_FUNCTIONS: u32 = 4;
+
+/// The eviction call's number among the traced functions.
+pub const EVICTION: u16 = 0;
+
+/// The cookie of an attached probe: which slot of the maps the server has, which traced function was
+/// hit, and at which of its sites of that kind (0 where there is only one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie {
-    /// Index into every map.
+    /// The server's index into the maps.
     pub slot: u32,
-    /// Index into [`ServerConfig::results`] for a done site.
-    pub site: u32,
+    /// The function's number, below [`MAX_FUNCTIONS`].
+    pub function: u16,
+    /// Index into [`ServerConfig::results`] for an exit of the eviction call.
+    pub site: u16,
 }
 
 impl Cookie {
-    /// The cookie as the kernel carries it.
+    /// Returns the cookie as the kernel carries it.
     pub const fn encode(self) -> u64 {
-        ((self.slot as u64) << 32) | self.site as u64
+        ((self.slot as u64) << 32) | ((self.function as u64) << 16) | self.site as u64
     }
 
-    /// The inverse of [`Cookie::encode`].
+    /// Returns the cookie that [`Cookie::encode`] made `raw` of.
     pub const fn decode(raw: u64) -> Self {
         Self {
             slot: (raw >> 32) as u32,
-            site: raw as u32,
+            function: (raw >> 16) as u16,
+            site: raw as u16,
         }
+    }
+
+    /// Returns the function's index in the map of calls.
+    pub const fn calls(self) -> u32 {
+        self.slot * MAX_FUNCTIONS + self.function as u32
     }
 }

@@ -1,11 +1,8 @@
 //! What the programs count, one structure per server and per writer.
 //!
-//! Uprobe programs of one server never run at the same time (eviction calls are made under one
+//! The uprobe programs of one server never run at the same time (eviction calls are made under one
 //! lock, or by the main thread alone), so they need no atomics; `main_thread_sample` can interrupt
-//! them, so it writes to a structure of its own. A reader copies a whole structure while it may be
-//! written: it is torn where `finished` and `begun` differ, and the reader tries again. `finished`
-//! stands first and `begun` last, because the kernel copies upwards: a writer that begins after
-//! `finished` was copied shows in `begun`.
+//! them, so it writes to a structure of its own.
 
 use crate::histogram::{Histogram, bounds};
 use crate::recipe::MEMBERS;
@@ -24,7 +21,7 @@ pub enum ResultKind {
     Unknown = 3,
 }
 
-/// Why something could not be read or was not counted.
+/// What a program could not read or count; the value is the index in the server's fault counters.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -34,9 +31,28 @@ pub enum Fault {
     Member = 1,
     /// The allocator's counter could not be read.
     Allocator = 2,
-    /// An evicting call was not seen to end before the next began.
-    LostExit = 3,
+    /// A probe was hit by a process that it was not meant for.
+    OtherProcess = 3,
+    /// The CPU time of the main thread could not be read.
+    CpuTime = 4,
+    /// A map has no entry for the server: a defect of the programs.
+    Map = 5,
 }
+
+impl Fault {
+    /// All of them, in the order of their indices.
+    pub const ALL: [Self; 6] = [
+        Self::Recipe,
+        Self::Member,
+        Self::Allocator,
+        Self::OtherProcess,
+        Self::CpuTime,
+        Self::Map,
+    ];
+}
+
+/// How often each [`Fault`] of a server happened.
+pub type FaultCounts = [u64; Fault::ALL.len()];
 
 /// Invariants that are tested at each evicting call, before its values are counted. After the first
 /// failure of any of them nothing more is counted: the plan does not fit this server.
@@ -57,23 +73,28 @@ pub enum Check {
 /// threads), and the main thread may be off the CPU in between. A recipe that reads the wrong
 /// register or stack slot is off by far more.
 pub const ALLOCATOR_SLACK: u64 = 1 << 20;
-/// So many evicting calls in a row have to be further off for the check to fail. One can be, where
+/// How many evicting calls in a row have to be further off for the check to fail. One can be, where
 /// the main thread is off the CPU while a background job frees a large value; a recipe that is wrong
 /// is off at each.
 pub const ALLOCATOR_STREAK: u64 = 4;
 
-/// The programs, as indices into the hit counters.
+/// The probes of a traced function, as indices into the hit counters.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgramKind {
-    /// At the entry of the eviction call.
-    EvictionEnter = 0,
+pub enum Probe {
+    /// At its entry.
+    Enter = 0,
     /// At its return.
-    EvictionReturn = 1,
-    /// At the goal site.
-    EvictionGoal = 2,
-    /// At the done sites.
-    EvictionDone = 3,
+    Return = 1,
+    /// At the inner site, which only inner calls pass.
+    Inner = 2,
+    /// At the exits that inner calls pass.
+    Exit = 3,
+}
+
+impl Probe {
+    /// All of them, in the order of their indices.
+    pub const ALL: [Self; 4] = [Self::Enter, Self::Return, Self::Inner, Self::Exit];
 }
 
 /// What the main thread was doing when it was sampled.
@@ -86,44 +107,70 @@ pub enum Activity {
     Other = 1,
 }
 
-/// Eviction calls of one kind.
+/// A structure that one writer updates while others copy it: torn where `finished` and `begun`
+/// differ. `finished` comes first and `begun` last, because the kernel copies upwards: a writer that
+/// begins after `finished` was copied shows in `begun`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Updated<T> {
+    /// Updates finished.
+    pub finished: u64,
+    /// What is counted.
+    pub value: T,
+    /// Updates begun.
+    pub begun: u64,
+}
+
+impl<T> Updated<T> {
+    /// Returns whether no update was under way when this copy was made.
+    pub const fn is_whole(&self) -> bool {
+        self.finished == self.begun
+    }
+}
+
+/// The calls of one traced function. An inner call passes the inner site: of eviction calls these are the
+/// evicting ones, and the others are no-op calls. Where a function has no inner site, its entry is it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallStats {
-    /// Wall time, nanoseconds.
-    pub duration: Histogram<{ bounds::DURATION_NS.buckets() }>,
-    /// Calls, by [`ResultKind`].
-    pub results: [u64; 4],
+    /// Monotonic time at which the current call entered, nanoseconds; 0 outside, and in a call that
+    /// is not to be counted.
+    pub entered_ns: u64,
+    /// Monotonic time at which the current call passed the inner site, nanoseconds; 0 where none did.
+    pub inner_since_ns: u64,
+    /// Monotonic time at which the last inner call ended, nanoseconds.
+    pub last_inner_ns: u64,
+    /// Wall time of inner calls from the inner site on, nanoseconds.
+    pub inner: Histogram<{ bounds::DURATION_NS.buckets() }>,
+    /// Wall time of the other calls, nanoseconds; only counted while the entry and return probes are
+    /// attached.
+    pub noop: Histogram<{ bounds::DURATION_NS.buckets() }>,
+    /// Inner calls that were not seen to end before the next began.
+    pub lost_exits: u64,
+    /// Hits, by [`Probe`].
+    pub hits: [u64; Probe::ALL.len()],
 }
 
-/// Counted by the uprobe programs.
+/// What is counted of eviction calls beside their [`CallStats`], under the same update number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionStats {
-    /// Updates finished; differs from `begun` in a torn copy.
-    pub finished: u64,
-    /// Monotonic time at which the current call entered, nanoseconds; 0 outside.
-    pub entered_ns: u64,
-    /// Monotonic time at which the current call passed the goal site, nanoseconds; 0 where none did.
-    pub evicting_since_ns: u64,
-    /// Monotonic time at which the last evicting call ended, nanoseconds.
-    pub last_evicting_ns: u64,
+    /// Evicting calls, by [`ResultKind`].
+    pub evicting_results: [u64; 4],
+    /// No-op calls, by [`ResultKind`].
+    pub noop_results: [u64; 4],
     /// Monotonic time of the first evicting call after a quiet time ([`crate::QUIET_NS`]), nanoseconds;
     /// 0 where there was none yet.
     pub burst_began_ns: u64,
-    /// What `last_evicting_ns` was when that call came: the end of the burst before; 0 where there
-    /// was none.
+    /// When the last evicting call before that one had ended: the end of the burst before; 0 where
+    /// there was none.
     pub burst_before_ended_ns: u64,
     /// `mem_reported` of the last evicting call that ended, bytes; 0 where it was not known.
     pub last_reported: u64,
-    /// The variables of the current evicting call, valid where `evicting_since_ns` is not 0.
+    /// The variables of the current evicting call, valid inside of it.
     pub pending: [u64; 4],
     /// Whether `pending` holds each variable.
     pub pending_known: [u64; 4],
-    /// Evicting calls.
-    pub evicting: CallStats,
-    /// No-op calls; only counted while the entry and return probes are attached.
-    pub noop: CallStats,
     /// At each evicting call, bytes.
     pub mem_tofree: Histogram<{ bounds::MEM_TOFREE.buckets() }>,
     /// At each evicting call, bytes.
@@ -132,10 +179,6 @@ pub struct EvictionStats {
     pub mem_used: Histogram<{ bounds::MEMORY.buckets() }>,
     /// At each evicting call, bytes.
     pub overhead: Histogram<{ bounds::OVERHEAD.buckets() }>,
-    /// Hits, by [`ProgramKind`].
-    pub hits: [u64; 4],
-    /// By [`Fault`].
-    pub faults: [u64; 4],
     /// Tests made, by [`Check`].
     pub checks: [u64; 3],
     /// Tests that failed, by [`Check`]; where one is not 0, no call is counted any more.
@@ -147,8 +190,6 @@ pub struct EvictionStats {
     pub allocator_far: u64,
     /// The registers at the goal site, by their x86-64 number: scratch space of the program.
     pub registers: [u64; 16],
-    /// Updates begun.
-    pub begun: u64,
 }
 
 /// The members as they were read together.
@@ -171,16 +212,12 @@ pub struct MemberValues {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleStats {
-    /// Updates finished; differs from `begun` in a torn copy.
-    pub finished: u64,
     /// CPU time of the main thread by [`Activity`], nanoseconds.
     pub cpu_ns: [u64; 2],
     /// The event's counter (nanoseconds on CPU) at the last sample.
     pub counter_ns: u64,
     /// Samples taken.
     pub hits: u64,
-    /// By [`Fault`].
-    pub faults: [u64; 4],
     /// Last reading.
     pub members: MemberValues,
     /// Total client buffers at each sample, 10 a second at most, bytes.
@@ -192,8 +229,6 @@ pub struct SampleStats {
     /// The lowest that the allocator's counter was at a sample since an evicting call, bytes. Between two
     /// rounds of the server's event loop memory is low for moments only, which snapshots miss.
     pub lowest_memory: u64,
-    /// That call: `last_evicting_ns`; 0 where `lowest_memory` is not known.
+    /// When that call ended; 0 where `lowest_memory` is not known.
     pub lowest_since_ns: u64,
-    /// Updates begun.
-    pub begun: u64,
 }

@@ -88,6 +88,16 @@ impl TracedFunction {
         (!self.exits.is_empty()).then_some((inner, &self.exits))
     }
 
+    /// Returns the two ends between which calls are timed: the inner site, or the entry of a function
+    /// without one, and the exits.
+    pub fn timed_span(&self) -> Option<(&Site, &[Exit])> {
+        let begin = match self.kind.description.inner {
+            Some(_) => self.inner.as_ref().map(|inner| &inner.site),
+            None => self.entry.as_ref(),
+        };
+        (!self.exits.is_empty()).then_some((begin?, &self.exits))
+    }
+
     /// Returns the entry, where every call can be probed. Where a function has inner calls, the
     /// others are counted only if those can be told from them.
     pub fn every_call(&self) -> Option<&Site> {

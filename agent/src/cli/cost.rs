@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::telemetry::{HitCosts, ProbeMode, ProbedSites};
-use evictscope_plan::ProbePlan;
+use evictscope_plan::{EVICTION_CALL, ProbePlan};
 
 /// Where the costs of a hit come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,7 +50,8 @@ pub fn predict(
     source: Source,
     calls_per_second: f64,
 ) -> Prediction {
-    let sites = ProbedSites::of(plan);
+    let function = plan.function(EVICTION_CALL.description);
+    let sites = function.map_or_else(ProbedSites::default, ProbedSites::of);
     let modes = ProbeMode::ALL.map(|mode| {
         let noop_call_ns = costs.call_ns(sites, mode, false);
         let evicting_call_ns = costs.call_ns(sites, mode, true);

@@ -220,16 +220,17 @@ pub(super) const FAMILIES: [Family; 36] = [
     Family {
         name: "evictscope_read_faults_total",
         kind: MetricType::COUNTER,
-        help: "What could not be read from the server's memory (recipe, member, allocator), and \
-               evicting calls whose end was not seen (lost_exit).",
+        help: "What could not be read from the server's memory (recipe, member, allocator) or from \
+               the kernel (cpu_time, map), hits by a process that is not the server (other_process), \
+               and evicting calls whose end was not seen (lost_exit).",
         series: series::faults,
     },
     Family {
-        name: "evictscope_plan_refusals_total",
-        kind: MetricType::COUNTER,
-        help: "Items that could not be found in the server's executable, and so are not exported; \
+        name: "evictscope_not_found",
+        kind: MetricType::GAUGE,
+        help: "1 for each item that was not found in the server's executable, and so is not exported; \
                `evictscope inspect PID` says why.",
-        series: series::refusals,
+        series: series::not_found,
     },
     Family {
         name: "evictscope_plan_withdrawn",

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evictscope_abi::{
-    BIN_NS, BinRing, Check, Fault, Histogram, MemberValues, ResultKind, VARIABLES, Variable, bounds,
+    BIN_NS, BinRing, Check, Histogram, MemberValues, ResultKind, VARIABLES, Variable, bounds,
 };
 
 use super::ExportedServer;
@@ -94,14 +94,14 @@ pub fn new_server() -> ExportedServer {
 /// A server in every-call mode of which everything is known.
 pub fn busy_server() -> ExportedServer {
     let mut snapshot = empty_snapshot();
-    let evictions = &mut snapshot.evictions;
+    let (calls, evictions) = (&mut snapshot.calls[0], &mut snapshot.evictions);
     for (duration, result) in [(900, ResultKind::Ok), (501_000, ResultKind::Running)] {
         let bucket = bounds::DURATION_NS.bucket(duration);
-        evictions.evicting.duration.record(bucket, duration);
-        evictions.evicting.results[result as usize] += 1;
+        calls.inner.record(bucket, duration);
+        evictions.evicting_results[result as usize] += 1;
     }
-    evictions.noop.duration.record(0, 250);
-    evictions.noop.results[ResultKind::Ok as usize] = 1;
+    calls.noop.record(0, 250);
+    evictions.noop_results[ResultKind::Ok as usize] = 1;
     let mebi = 1 << 20;
     record(&mut evictions.mem_tofree, bounds::MEM_TOFREE, &[64, 4_000]);
     record(
@@ -115,8 +115,8 @@ pub fn busy_server() -> ExportedServer {
         &[64 * mebi, 64 * mebi],
     );
     record(&mut evictions.overhead, bounds::OVERHEAD, &[0, 1]);
-    evictions.hits = [3, 3, 2, 2];
-    evictions.faults[Fault::LostExit as usize] = 1;
+    calls.hits = [3, 3, 2, 2];
+    calls.lost_exits = 1;
     evictions.checks = [2; 3];
     evictions.check_failures[Check::Allocator as usize] = 1;
     let samples = &mut snapshot.samples;

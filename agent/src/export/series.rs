@@ -1,31 +1,29 @@
 //! The series of one server in each family. What is not known has no series.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use evictscope_abi::{
-    Activity, Check, Fault, Member, ProgramKind, ResultKind, VARIABLES, Variable,
-};
+use evictscope_abi::{Activity, Check, Fault, Member, Probe, ResultKind, VARIABLES, Variable};
 use prometheus::proto::Metric;
 
 use super::ExportedServer;
 use super::proto::{Unit, counter, gauge, histogram};
-use crate::telemetry::{BrokenInvariant, CallTotals, Members, ProbeMode};
-use evictscope_plan::{EVICTION_CALL, TracedFunction, variable_name};
+use crate::telemetry::{BrokenInvariant, EvictionTotals, Members, ProbeMode};
+use evictscope_plan::{EVICTION_CALL, FunctionKind, TracedFunction, variable_name};
 
 /// The kinds of eviction calls that are counted for this server. Without a goal site, evicting
 /// calls cannot be told from no-op calls; without done sites, their ends are not seen. No-op calls
 /// that are not counted at present have no series: one that stood still would say that there are
 /// none.
-fn call_kinds(server: &ExportedServer) -> Vec<(&'static str, &CallTotals)> {
+fn call_kinds(server: &ExportedServer) -> Vec<(&'static str, EvictionTotals<'_>)> {
     let Some(function) = trusted_function(server) else {
         return Vec::new();
     };
     let mut kinds = Vec::new();
     if function.inner_span().is_some() {
-        kinds.push(("evicting", &server.state.evicting));
+        kinds.push(("evicting", server.state.evicting()));
     }
     if server.mode == ProbeMode::EveryCall && function.every_call().is_some() {
-        kinds.push(("noop", &server.state.noop));
+        kinds.push(("noop", server.state.noop()));
     }
     kinds
 }
@@ -48,7 +46,7 @@ fn has_goal(server: &ExportedServer) -> bool {
 pub(super) fn call_durations(server: &ExportedServer) -> Vec<Metric> {
     call_kinds(server)
         .into_iter()
-        .map(|(kind, calls)| histogram(server, &[("kind", kind)], &calls.duration, Unit::Seconds))
+        .map(|(kind, calls)| histogram(server, &[("kind", kind)], calls.duration, Unit::Seconds))
         .collect()
 }
 
@@ -59,7 +57,7 @@ pub(super) fn calls(server: &ExportedServer) -> Vec<Metric> {
         ("fail", ResultKind::Fail),
         ("unknown", ResultKind::Unknown),
     ];
-    let results = |(kind, calls): (&'static str, &CallTotals)| {
+    let results = |(kind, calls): (&'static str, EvictionTotals<'_>)| {
         RESULTS.map(|(name, result)| {
             let labels = [("kind", kind), ("result", name)];
             counter(server, &labels, calls.results(result) as f64)
@@ -217,41 +215,53 @@ pub(super) fn overhead_ratio(server: &ExportedServer) -> Vec<Metric> {
     ratio.into_iter().collect()
 }
 
+/// The hits of each probe of each traced function, and those of the sampling program.
 pub(super) fn hits(server: &ExportedServer) -> Vec<Metric> {
     let state = &server.state;
-    [
-        ("eviction_enter", state.hits(ProgramKind::EvictionEnter)),
-        ("eviction_return", state.hits(ProgramKind::EvictionReturn)),
-        ("eviction_goal", state.hits(ProgramKind::EvictionGoal)),
-        ("eviction_done", state.hits(ProgramKind::EvictionDone)),
-        ("main_thread_sample", state.sample_hits()),
-    ]
-    .map(|(probe, hits)| counter(server, &[("probe", probe)], hits as f64))
-    .into()
+    let mut hits = Vec::new();
+    for function in &server.plan.functions {
+        let FunctionKind { index, description } = function.kind;
+        let count = |probe| state.calls(index).map_or(0, |calls| calls.hits(probe));
+        if description.inner.is_some() {
+            hits.push((description.probe("enter"), count(Probe::Enter)));
+            hits.push((description.probe("return"), count(Probe::Return)));
+        }
+        // Without an inner site, calls are timed from the entry on.
+        let inner = description.inner.unwrap_or("enter");
+        hits.push((description.probe(inner), count(Probe::Inner)));
+        hits.push((description.probe(description.exit), count(Probe::Exit)));
+    }
+    hits.push(("main_thread_sample".to_owned(), state.sample_hits()));
+    hits.iter()
+        .map(|(probe, hits)| counter(server, &[("probe", probe)], *hits as f64))
+        .collect()
 }
 
 pub(super) fn faults(server: &ExportedServer) -> Vec<Metric> {
-    [
-        ("recipe", Fault::Recipe),
-        ("member", Fault::Member),
-        ("allocator", Fault::Allocator),
-        ("lost_exit", Fault::LostExit),
-    ]
-    .map(|(reason, fault)| {
-        let faults = server.state.faults(fault);
-        counter(server, &[("reason", reason)], faults as f64)
-    })
-    .into()
+    let name = |fault| match fault {
+        Fault::Recipe => "recipe",
+        Fault::Member => "member",
+        Fault::Allocator => "allocator",
+        Fault::OtherProcess => "other_process",
+        Fault::CpuTime => "cpu_time",
+        Fault::Map => "map",
+    };
+    Fault::ALL
+        .map(|fault| (name(fault), server.state.faults(fault)))
+        .into_iter()
+        .chain([("lost_exit", server.state.lost_exits())])
+        .map(|(reason, faults)| counter(server, &[("reason", reason)], faults as f64))
+        .collect()
 }
 
-pub(super) fn refusals(server: &ExportedServer) -> Vec<Metric> {
-    let mut items: BTreeMap<String, u32> = BTreeMap::new();
-    for missing in &server.plan.not_found {
-        *items.entry(missing.item.to_string()).or_default() += 1;
-    }
+/// 1 for each item that was not found.
+pub(super) fn not_found(server: &ExportedServer) -> Vec<Metric> {
+    let missing = server.plan.not_found.iter();
+    // Several reasons may speak of one item.
+    let items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();
     items
-        .into_iter()
-        .map(|(item, count)| counter(server, &[("reason", &item)], f64::from(count)))
+        .iter()
+        .map(|item| gauge(server, &[("item", item)], 1.0))
         .collect()
 }
 

@@ -47,8 +47,6 @@ pub struct Identity {
 pub struct ServerProcess {
     /// Tells it from every other server, past ones too.
     pub identity: Identity,
-    /// The user it runs as.
-    pub uid: u32,
     /// The executable, as the process sees it; with ` (deleted)` appended where it was deleted or
     /// replaced before the server was found. For display: open `exe_proc_path` instead.
     pub exe: PathBuf,
@@ -218,7 +216,6 @@ fn look_into(candidate: &Observed, since: Instant) -> ProcResult<Look> {
     };
     Ok(Look::Server(ServerProcess {
         identity: identity(candidate),
-        uid: uid(pid)?,
         exe,
         exe_proc_path: exe_proc_path(pid),
         name,

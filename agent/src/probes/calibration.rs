@@ -9,15 +9,17 @@ use std::hint::black_box;
 use std::path::Path;
 
 use evictscope_abi::{
-    AllocatorCounters, Cookie, Member, Recipe, ServerConfig, Term, TermKind, Variable,
+    AllocatorCounters, Cookie, EVICTION, Member, Probe, Recipe, ServerConfig, Term, TermKind,
+    Variable,
 };
+use evictscope_plan::{EVICTION_CALL, FileOffset, Image, ProcessAddress};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::kernel::Shared;
-use super::{Attachment, ProbeError, Probes};
+use super::attach::Probes;
+use super::error::ProbeError;
+use super::target::{Attachment, Target};
 use crate::host::memory;
 use crate::telemetry::HitCosts;
-use evictscope_plan::{FileOffset, Image, ProcessAddress};
 
 /// Calls that are timed together.
 const CALLS: u32 = 500;
@@ -61,44 +63,24 @@ impl Probes {
     ///
     /// What the kernel does not allow, and what to do about it.
     pub fn load_and_calibrate() -> Result<(Self, HitCosts), ProbeError> {
-        let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
-        // However large it is: an unoptimised build is larger than what is read of others.
-        let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
-        let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
-        let load_bias = memory::load_bias(std::process::id(), own.entry())
-            .map_err(|error| unreadable(&error))?;
         let mut probes = Self::load()?;
-        let file_offset = |address: ProcessAddress| own.file_offset(address.in_file(load_bias));
-        let costs = probes.calibrate(file_offset)?;
+        let costs = probes.calibrate()?;
         Ok((probes, costs))
     }
 
-    /// Measures what hits cost. `file_offset` says where in the agent's executable a run-time
-    /// address is.
-    fn calibrate(
-        &mut self,
-        file_offset: impl Fn(ProcessAddress) -> Option<FileOffset>,
-    ) -> Result<HitCosts, ProbeError> {
+    fn calibrate(&mut self) -> Result<HitCosts, ProbeError> {
         let (emulated, other, stepped): (Function, Function, Function) = (
             evictscope_calibration_emulated,
             evictscope_calibration_emulated_too,
             evictscope_calibration_stepped,
         );
-        let offset = |function: Function| {
-            file_offset(ProcessAddress::new(function as usize as u64))
-                .ok_or(ProbeError::Object("calibration function"))
-        };
-        let (emulated_at, other_at, stepped_at) =
-            (offset(emulated)?, offset(other)?, offset(stepped)?);
+        let [emulated_at, other_at, stepped_at] = file_offsets([emulated, other, stepped])?;
         let bare = time(&[emulated, other]) / 2.0;
-        let enter = self.cost(&[("eviction_enter", emulated_at)], &[emulated])? - bare;
-        let enter_stepped = self.cost(&[("eviction_enter", stepped_at)], &[stepped])? - bare;
-        let pair = [
-            ("eviction_return", emulated_at),
-            ("eviction_enter", emulated_at),
-        ];
+        let enter = self.cost(&[(Probe::Enter, emulated_at)], &[emulated])? - bare;
+        let enter_stepped = self.cost(&[(Probe::Enter, stepped_at)], &[stepped])? - bare;
+        let pair = [(Probe::Return, emulated_at), (Probe::Enter, emulated_at)];
         let enter_and_return = self.cost(&pair, &[emulated])? - bare;
-        let pair = [("eviction_done", other_at), ("eviction_goal", emulated_at)];
+        let pair = [(Probe::Exit, other_at), (Probe::Inner, emulated_at)];
         let goal_and_done = self.cost(&pair, &[emulated, other])? - 2.0 * bare;
         Ok(HitCosts {
             enter_ns: enter.max(0.0),
@@ -108,47 +90,66 @@ impl Probes {
         })
     }
 
-    /// Nanoseconds of one call of each of `functions` with `programs` attached, which must have
-    /// taken them for those of the process that they are to watch.
+    /// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction
+    /// call attached at these file offsets, which must have taken them for those of the process that
+    /// they are to watch.
     fn cost(
         &mut self,
-        programs: &[(&'static str, FileOffset)],
+        probes: &[(Probe, FileOffset)],
         functions: &[Function],
     ) -> Result<f64, ProbeError> {
-        self.reclaim_slots();
-        let slot = self.free.pop().ok_or(ProbeError::Object("free slot"))?;
-        let mut attachment = Attachment::new(slot, std::process::id());
-        let attached = self.attach_to_self(&mut attachment, programs);
-        let cost = attached.and_then(|()| {
-            let cost = time(functions);
-            let (seen, _) = self.read(&attachment)?;
-            match seen.hits.iter().sum() {
-                0u64 => Err(ProbeError::OtherPidNamespace),
-                _ => Ok(cost),
-            }
-        });
+        let config = calibration_config(std::process::id());
+        let attachment = self.attach_to_self(config, probes)?;
+        let cost = time(functions);
+        let seen = self.read(&attachment);
         self.detach(attachment);
         // The next measurement is of the same functions.
         self.finish();
-        cost
+        match seen?.calls.iter().flat_map(|calls| calls.hits).sum() {
+            0u64 => Err(ProbeError::OtherPidNamespace),
+            _ => Ok(cost),
+        }
     }
 
     fn attach_to_self(
         &mut self,
+        config: ServerConfig,
+        probes: &[(Probe, FileOffset)],
+    ) -> Result<Attachment, ProbeError> {
+        let mut attachment = self.empty(config.tgid)?;
+        let attached = self.fill_own(&mut attachment, config, probes);
+        match attached {
+            Ok(()) => Ok(attachment),
+            Err(error) => {
+                self.detach(attachment);
+                Err(error)
+            }
+        }
+    }
+
+    fn fill_own(
+        &mut self,
         attachment: &mut Attachment,
-        programs: &[(&'static str, FileOffset)],
+        config: ServerConfig,
+        probes: &[(Probe, FileOffset)],
     ) -> Result<(), ProbeError> {
-        let pid = attachment.pid;
-        self.configs
-            .set(attachment.slot, Shared(calibration_config(pid)), 0)?;
-        for (name, file_offset) in programs {
-            let cookie = Cookie {
-                slot: attachment.slot,
-                site: 0,
-            };
-            let own = Path::new("/proc/self/exe");
-            let link = self.attach_uprobe(name, pid, own, *file_offset, cookie)?;
-            attachment.evicting.push(link);
+        let target = Target {
+            pid: attachment.pid,
+            exe: Path::new("/proc/self/exe"),
+            load_bias: 0,
+        };
+        let cookie = Cookie {
+            slot: attachment.slot,
+            function: EVICTION,
+            site: 0,
+        };
+        self.maps.fill(attachment.slot, config)?;
+        for (probe, file_offset) in probes {
+            let function = EVICTION_CALL.description;
+            let link = self
+                .programs
+                .attach(function, *probe, target, *file_offset, cookie)?;
+            attachment.inner.push(link);
         }
         Ok(())
     }
@@ -159,17 +160,20 @@ static MAXMEMORY: u64 = 64 << 20;
 static USED_MEMORY: u64 = MAXMEMORY + OVER_LIMIT;
 const OVER_LIMIT: u64 = 1 << 10;
 
+fn constant(value: u64) -> Term {
+    Term {
+        kind: TermKind::Constant as u8,
+        displacement: value.cast_signed(),
+        ..Term::ABSENT
+    }
+}
+
 /// Recipes as a server's are, with all that is read and tested there: each call is an evicting one
 /// that passes every check.
 fn calibration_config(pid: u32) -> ServerConfig {
     let memory = |of: &'static u64| Term {
         kind: TermKind::Absolute as u8,
         displacement: (&raw const *of as u64).cast_signed(),
-        ..Term::ABSENT
-    };
-    let constant = |value: u64| Term {
-        kind: TermKind::Constant as u8,
-        displacement: value.cast_signed(),
         ..Term::ABSENT
     };
     let mut config = ServerConfig {
@@ -196,6 +200,24 @@ fn calibration_config(pid: u32) -> ServerConfig {
     config
 }
 
+/// Returns where functions are in the agent's own executable.
+fn file_offsets<const N: usize>(functions: [Function; N]) -> Result<[FileOffset; N], ProbeError> {
+    let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
+    // However large it is: an unoptimised build is larger than what is read of others.
+    let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
+    let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
+    let load_bias =
+        memory::load_bias(std::process::id(), own.entry()).map_err(|error| unreadable(&error))?;
+    let mut offsets = [FileOffset::new(0); N];
+    for (offset, function) in offsets.iter_mut().zip(functions) {
+        let address = ProcessAddress::new(function as usize as u64);
+        *offset = own
+            .file_offset(address.in_file(load_bias))
+            .ok_or(ProbeError::Object("calibration function"))?;
+    }
+    Ok(offsets)
+}
+
 /// CPU time of this thread, nanoseconds: what other processes take of the CPU is no cost of a hit.
 fn own_time_ns() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -218,4 +240,97 @@ fn time(functions: &[Function]) -> f64 {
         .collect();
     rounds.sort_by(f64::total_cmp);
     rounds.get(ROUNDS / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_abi::{ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, Probe, Variable};
+
+    use super::{FileOffset, evictscope_calibration_emulated, file_offsets};
+    use super::{Function, OVER_LIMIT, Probes, USED_MEMORY, calibration_config, constant};
+    use crate::telemetry::Snapshot;
+
+    /// Calls a function with every probe of the eviction call on it as often, after `change` has
+    /// changed what the programs take for its server.
+    fn counted(
+        calls: u64,
+        change: impl Fn(&mut evictscope_abi::ServerConfig),
+    ) -> anyhow::Result<(Snapshot, Vec<String>)> {
+        let function: Function = evictscope_calibration_emulated;
+        let mut probes = Probes::load()?;
+        let [begin] = file_offsets([function])?;
+        let mut config = calibration_config(std::process::id());
+        change(&mut config);
+        // Behind the first push is the goal site; the return probe ends the calls.
+        let placed = [
+            (Probe::Return, begin),
+            (Probe::Enter, begin),
+            (Probe::Inner, FileOffset::new(begin.get() + 1)),
+        ];
+        let attachment = probes.attach_to_self(config, &placed)?;
+        for _ in 0..calls {
+            // SAFETY: it takes nothing, and only touches rbx, which it restores.
+            unsafe { function() };
+        }
+        let seen = probes.read(&attachment)?;
+        let said = probes.messages();
+        probes.detach(attachment);
+        probes.finish();
+        let texts = said.into_iter().map(|message| {
+            assert_eq!(message.pid, std::process::id());
+            message.text
+        });
+        Ok((seen, texts.collect()))
+    }
+
+    fn kinds(seen: &Snapshot) -> (u64, u64) {
+        let [calls] = &seen.calls[..] else {
+            panic!("{:?}", seen.calls);
+        };
+        (
+            calls.inner.counts.iter().sum(),
+            calls.noop.counts.iter().sum(),
+        )
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn calls_are_evicting_or_noop() -> anyhow::Result<()> {
+        let (seen, said) = counted(10, |_| {})?;
+        assert_eq!((kinds(&seen), said.len()), ((10, 0), 0));
+        let within = |config: &mut evictscope_abi::ServerConfig| {
+            config.recipes[Variable::MemUsed as usize].terms[0] = constant(0);
+        };
+        let (seen, _) = counted(10, within)?;
+        assert_eq!(kinds(&seen), (0, 10));
+        Ok(())
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn a_call_far_from_the_allocators_counter_is_not_counted() -> anyhow::Result<()> {
+        let reported = USED_MEMORY + 2 * ALLOCATOR_SLACK;
+        let far = |config: &mut evictscope_abi::ServerConfig| {
+            for variable in [Variable::MemReported, Variable::MemUsed] {
+                config.recipes[variable as usize].terms[0] = constant(reported);
+            }
+            let tofree = constant(OVER_LIMIT + 2 * ALLOCATOR_SLACK);
+            config.recipes[Variable::MemTofree as usize].terms[0] = tofree;
+        };
+        let (seen, said) = counted(ALLOCATOR_STREAK - 1, far)?;
+        assert_eq!((kinds(&seen), said.len()), ((0, 0), 0));
+        assert_eq!(seen.evictions.allocator_moved, ALLOCATOR_STREAK - 1);
+
+        // The next one fails the check, which is said once, with both values.
+        let (seen, said) = counted(ALLOCATOR_STREAK + 5, far)?;
+        assert_eq!(kinds(&seen), (0, 0));
+        assert_eq!(seen.evictions.check_failures[Check::Allocator as usize], 1);
+        let [text] = &said[..] else {
+            panic!("{said:?}");
+        };
+        for value in [reported, USED_MEMORY] {
+            assert!(text.contains(&value.to_string()), "{value} in {text}");
+        }
+        Ok(())
+    }
 }

@@ -1,22 +1,39 @@
 //! From a plan, which speaks of the ELF file, to what the programs need of one process.
 
 use evictscope_abi as kernel;
-use evictscope_abi::{AllocatorCounters, Member, ServerConfig, TermKind, VARIABLES};
-
-use evictscope_plan::{
-    Counters, EVICTION_CALL, FileAddress, Member as Planned, Operand, ProbePlan, Recipe,
-};
+use evictscope_abi::{AllocatorCounters, ServerConfig, TermKind};
+use evictscope_plan::{Counters, EVICTION_CALL, FileAddress, Member, Operand, ProbePlan, Recipe};
 
 /// Which plan member each kernel member is, and how many bytes behind its address.
-const MEMBERS: [(Member, Planned, u64); kernel::MEMBERS] = [
-    (Member::Maxmemory, Planned::Maxmemory, 0),
-    (Member::CommandsProcessed, Planned::StatNumcommands, 0),
-    (Member::EvictedKeys, Planned::StatEvictedkeys, 0),
-    (Member::ExpiredKeys, Planned::StatExpiredkeys, 0),
-    (Member::ClientsNormal, Planned::StatClientsTypeMemory, 0),
-    (Member::ClientsReplica, Planned::StatClientsTypeMemory, 8),
-    (Member::ClientsPubsub, Planned::StatClientsTypeMemory, 16),
-    (Member::ClientsPrimary, Planned::StatClientsTypeMemory, 24),
+const MEMBERS: [(kernel::Member, Member, u64); kernel::MEMBERS] = [
+    (kernel::Member::Maxmemory, Member::Maxmemory, 0),
+    (
+        kernel::Member::CommandsProcessed,
+        Member::StatNumcommands,
+        0,
+    ),
+    (kernel::Member::EvictedKeys, Member::StatEvictedkeys, 0),
+    (kernel::Member::ExpiredKeys, Member::StatExpiredkeys, 0),
+    (
+        kernel::Member::ClientsNormal,
+        Member::StatClientsTypeMemory,
+        0,
+    ),
+    (
+        kernel::Member::ClientsReplica,
+        Member::StatClientsTypeMemory,
+        8,
+    ),
+    (
+        kernel::Member::ClientsPubsub,
+        Member::StatClientsTypeMemory,
+        16,
+    ),
+    (
+        kernel::Member::ClientsPrimary,
+        Member::StatClientsTypeMemory,
+        24,
+    ),
 ];
 
 /// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
@@ -26,24 +43,23 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
         tgid: pid,
         ..ServerConfig::OFF
     };
-    if let Some(function) = plan.function(EVICTION_CALL.description) {
-        for variable in VARIABLES {
-            if let Some(planned) = function.quantity(variable) {
-                config.recipes[variable as usize] = recipe(&planned.recipe, load_bias);
-            }
+    if let Some(eviction) = plan.function(EVICTION_CALL.description) {
+        let inner = eviction.inner.iter();
+        for planned in inner.flat_map(|inner| &inner.quantities) {
+            config.recipes[planned.quantity as usize] = recipe(&planned.recipe, load_bias);
         }
-        for (place, exit) in config.results.iter_mut().zip(&function.exits) {
+        for (place, exit) in config.results.iter_mut().zip(&eviction.exits) {
             if let Some(result) = &exit.result {
                 *place = term(result, false, load_bias);
             }
         }
     }
-    for (member, planned, distance) in MEMBERS {
-        config.members[member as usize] = plan.member(planned).map_or(0, |planned| {
+    for (kernel, member, distance) in MEMBERS {
+        config.members[kernel as usize] = plan.member(member).map_or(0, |planned| {
             planned.address.wrapping_add(distance).at(load_bias).get()
         });
     }
-    if let Some(member) = plan.member(Planned::UsedMemory) {
+    if let Some(member) = plan.member(Member::UsedMemory) {
         let counters = member.counters.unwrap_or(Counters::one(member.address));
         config.used_memory = allocator_counters(&counters, load_bias);
     }

@@ -1,6 +1,8 @@
 //! The shared structures as aya copies them in and out of maps.
 
-use evictscope_abi::{BinRing, EvictionStats, SampleStats, ServerConfig};
+use evictscope_abi::{
+    BinRing, CallStats, EvictionStats, FaultCounts, SampleStats, ServerConfig, Updated,
+};
 
 /// A structure of `evictscope_abi` in a map.
 #[derive(Clone, Copy)]
@@ -10,10 +12,13 @@ pub struct Shared<T>(pub T);
 // SAFETY: `repr(C)`, integers only, so every bit pattern is a value and all of it can be copied.
 unsafe impl aya::Pod for Shared<ServerConfig> {}
 // SAFETY: as above.
+unsafe impl aya::Pod for Shared<Updated<CallStats>> {}
+// SAFETY: as above.
 unsafe impl aya::Pod for Shared<EvictionStats> {}
 // SAFETY: as above.
-unsafe impl aya::Pod for Shared<SampleStats> {}
-
+unsafe impl aya::Pod for Shared<Updated<SampleStats>> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Shared<FaultCounts> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Shared<BinRing> {}
 // SAFETY: as above.
@@ -23,7 +28,7 @@ impl<T> Shared<T>
 where
     Self: aya::Pod,
 {
-    /// Nothing counted.
+    /// Returns a structure in which nothing is counted.
     pub fn zero() -> Self {
         // SAFETY: `Pod` promises that every bit pattern is a value.
         unsafe { std::mem::zeroed() }

@@ -43,5 +43,5 @@ pub use phases::Phase;
 pub use snapshot::Snapshot;
 pub use state::ServerState;
 pub use timeline::{TimeBin, Timeline};
-pub use totals::{CallTotals, HistogramTotals};
+pub use totals::{CallTotals, EvictionTotals, HistogramTotals};
 pub use withdrawal::{BrokenInvariant, Withdrawal};

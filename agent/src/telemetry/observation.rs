@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{Activity, EvictionStats, Member};
+use evictscope_abi::{Activity, CallStats, EvictionStats, Member};
 
 use super::{Members, ServerState, Snapshot};
 
@@ -19,13 +19,13 @@ pub struct EvictionTimes {
     pub burst_before_ended: Duration,
 }
 
-impl From<&EvictionStats> for EvictionTimes {
-    fn from(stats: &EvictionStats) -> Self {
+impl EvictionTimes {
+    fn of(calls: &CallStats, evictions: &EvictionStats) -> Self {
         Self {
-            since: Duration::from_nanos(stats.evicting_since_ns),
-            last: Duration::from_nanos(stats.last_evicting_ns),
-            burst_began: Duration::from_nanos(stats.burst_began_ns),
-            burst_before_ended: Duration::from_nanos(stats.burst_before_ended_ns),
+            since: Duration::from_nanos(calls.inner_since_ns),
+            last: Duration::from_nanos(calls.last_inner_ns),
+            burst_began: Duration::from_nanos(evictions.burst_began_ns),
+            burst_before_ended: Duration::from_nanos(evictions.burst_before_ended_ns),
         }
     }
 }
@@ -72,17 +72,21 @@ impl Observation {
         waiting_ns: Option<u64>,
     ) -> Self {
         let (evictions, samples) = (&snapshot.evictions, &snapshot.samples);
+        let times = snapshot.calls.first();
+        let times = times.map_or_else(EvictionTimes::default, |calls| {
+            EvictionTimes::of(calls, evictions)
+        });
         let cpu = |activity| u64::try_from(state.cpu_ns(activity)?).ok();
         // What was sampled since an earlier call says nothing of the time since this one.
-        let is_since_last = evictions.evicting_since_ns == 0
+        let is_since_last = times.since.is_zero()
             && samples.lowest_since_ns != 0
-            && samples.lowest_since_ns == evictions.last_evicting_ns;
+            && Duration::from_nanos(samples.lowest_since_ns) == times.last;
         let member = |member| state.members()?.get(member);
         Self {
             at,
             unix_time,
-            evictions: evictions.into(),
-            evicting_calls: state.evicting.duration.count(),
+            evictions: times,
+            evicting_calls: state.evicting().duration.count(),
             last_reported: Some(evictions.last_reported).filter(|bytes| *bytes > 0),
             cpu_eviction_ns: cpu(Activity::Eviction),
             cpu_other_ns: cpu(Activity::Other),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{Member, ProgramKind};
-use evictscope_plan::{EVICTION_CALL, ProbePlan, Site, TracedFunction};
+use evictscope_abi::{EVICTION, Member, Probe};
+use evictscope_plan::{Site, TracedFunction};
 
 use super::{ProbeMode, ServerState};
 
@@ -32,31 +32,30 @@ pub enum Stepping {
     SingleStepped,
 }
 
-/// Which sites a server's plan has, and what the kernel does there.
+/// Which sites of a traced function are probed, and what the kernel does there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbedSites {
     /// The entry, with the return probe.
     pub entry: Option<Stepping>,
-    /// The goal site.
-    pub goal: Option<Stepping>,
-    /// The done sites: single-stepped where one of them is.
-    pub done: Option<Stepping>,
+    /// The inner site.
+    pub inner: Option<Stepping>,
+    /// The exits: single-stepped where one of them is.
+    pub exits: Option<Stepping>,
 }
 
 impl ProbedSites {
-    /// Returns the sites of the eviction call in `plan` that would be probed.
-    pub fn of(plan: &ProbePlan) -> Self {
+    /// Returns the sites of `function` that would be probed.
+    pub fn of(function: &TracedFunction) -> Self {
         let stepping = |emulated: bool| match emulated {
             true => Stepping::Emulated,
             false => Stepping::SingleStepped,
         };
         let of = |site: &Site| stepping(site.emulated);
-        let function = plan.function(EVICTION_CALL.description);
-        let inner = function.and_then(TracedFunction::inner_span);
+        let span = function.timed_span();
         Self {
-            entry: function.and_then(TracedFunction::every_call).map(of),
-            goal: inner.map(|(inner, _)| of(&inner.site)),
-            done: inner.map(|(_, exits)| stepping(exits.iter().all(|exit| exit.site.emulated))),
+            entry: function.every_call().map(of),
+            inner: span.map(|(begin, _)| of(begin)),
+            exits: span.map(|(_, exits)| stepping(exits.iter().all(|exit| exit.site.emulated))),
         }
     }
 }
@@ -71,16 +70,14 @@ impl HitCosts {
         single_step_ns: 7_200.0,
     };
 
-    /// What one hit of a program costs; 0 where the plan has no such site.
-    fn hit_ns(&self, program: ProgramKind, sites: ProbedSites) -> f64 {
-        let (site, emulated) = match program {
-            ProgramKind::EvictionEnter => (sites.entry, self.enter_ns),
+    /// What one hit of a probe costs; 0 where the function has no such site.
+    fn hit_ns(&self, probe: Probe, sites: ProbedSites) -> f64 {
+        let (site, emulated) = match probe {
+            Probe::Enter => (sites.entry, self.enter_ns),
             // On the same instruction as the entry probe, which has paid for it.
-            ProgramKind::EvictionReturn => {
-                (sites.entry.map(|_| Stepping::Emulated), self.return_ns)
-            }
-            ProgramKind::EvictionGoal => (sites.goal, self.goal_and_done_ns / 2.0),
-            ProgramKind::EvictionDone => (sites.done, self.goal_and_done_ns / 2.0),
+            Probe::Return => (sites.entry.map(|_| Stepping::Emulated), self.return_ns),
+            Probe::Inner => (sites.inner, self.goal_and_done_ns / 2.0),
+            Probe::Exit => (sites.exits, self.goal_and_done_ns / 2.0),
         };
         match site {
             None => 0.0,
@@ -89,20 +86,21 @@ impl HitCosts {
         }
     }
 
-    /// What the probes of a mode add to one eviction call.
-    pub fn call_ns(&self, sites: ProbedSites, mode: ProbeMode, evicting: bool) -> f64 {
+    /// What the probes of a mode add to one call of a function; `inner` says whether it is an inner
+    /// call.
+    pub fn call_ns(&self, sites: ProbedSites, mode: ProbeMode, inner: bool) -> f64 {
         let around = match mode {
-            ProbeMode::EveryCall => &[ProgramKind::EvictionEnter, ProgramKind::EvictionReturn][..],
+            ProbeMode::EveryCall => &[Probe::Enter, Probe::Return][..],
             ProbeMode::EvictingOnly => &[],
         };
-        let inside = match evicting {
-            true => &[ProgramKind::EvictionGoal, ProgramKind::EvictionDone][..],
+        let inside = match inner {
+            true => &[Probe::Inner, Probe::Exit][..],
             false => &[],
         };
         around
             .iter()
             .chain(inside)
-            .map(|program| self.hit_ns(*program, sites))
+            .map(|probe| self.hit_ns(*probe, sites))
             // The sum of nothing would be -0.
             .fold(0.0, std::ops::Add::add)
     }
@@ -118,33 +116,41 @@ pub struct IntervalCost {
     pub every_call_ratio: Option<f64>,
 }
 
-/// Where the counters stood when an interval began.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
+/// The counters when an interval began.
+#[derive(Clone, Debug)]
+struct Begun {
     at: Duration,
-    hits: [u64; 4],
+    /// By function.
+    hits: Vec<[u64; Probe::ALL.len()]>,
     /// The server's counter of commands, and when it was read, nanoseconds.
     commands: Option<(u64, u64)>,
 }
 
-impl Mark {
-    fn hits_since(&self, begun: Self, program: ProgramKind) -> u64 {
-        self.hits[program as usize].saturating_sub(begun.hits[program as usize])
+impl Begun {
+    fn hits_since(&self, begun: &Self, function: usize, probe: Probe) -> u64 {
+        let hits = |begun: &Self| {
+            begun
+                .hits
+                .get(function)
+                .map_or(0, |hits| hits[probe as usize])
+        };
+        hits(self).saturating_sub(hits(begun))
     }
 }
 
 /// What the probes of one server cost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Overhead {
     costs: HitCosts,
-    sites: ProbedSites,
-    begun: Option<Mark>,
+    /// By function.
+    sites: Vec<ProbedSites>,
+    begun: Option<Begun>,
     last: Option<IntervalCost>,
 }
 
 impl Overhead {
-    /// Of a server whose probes have not been hit yet.
-    pub fn new(costs: HitCosts, sites: ProbedSites) -> Self {
+    /// Of a server whose probes have not been hit yet; `sites` are those of each traced function.
+    pub fn new(costs: HitCosts, sites: Vec<ProbedSites>) -> Self {
         Self {
             costs,
             sites,
@@ -156,22 +162,23 @@ impl Overhead {
     /// Takes in what was counted until `at` (monotonic time); what the interval cost, where one has
     /// ended.
     pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<IntervalCost> {
-        let now = Mark {
+        if let Some(begun) = &self.begun
+            && at < begun.at + INTERVAL
+        {
+            return None;
+        }
+        let hits = state.all_calls().iter();
+        let now = Begun {
             at,
-            hits: PROGRAMS.map(|program| state.hits(program)),
+            hits: hits
+                .map(|calls| Probe::ALL.map(|probe| calls.hits(probe)))
+                .collect(),
             commands: state.members().and_then(|members| {
                 Some((members.get(Member::CommandsProcessed)?, members.read_ns()))
             }),
         };
-        let Some(begun) = self.begun else {
-            self.begun = Some(now);
-            return None;
-        };
-        if at < begun.at + INTERVAL {
-            return None;
-        }
-        self.begun = Some(now);
-        self.last = Some(self.cost(begun, now));
+        let begun = self.begun.replace(now.clone())?;
+        self.last = Some(self.cost(&begun, &now));
         self.last
     }
 
@@ -181,43 +188,40 @@ impl Overhead {
         self.last.map(|last| last.ratio)
     }
 
-    fn cost(&self, begun: Mark, now: Mark) -> IntervalCost {
+    fn cost(&self, begun: &Begun, now: &Begun) -> IntervalCost {
         let elapsed_ns = (now.at - begun.at).as_secs_f64() * 1e9;
-        let share = |program: ProgramKind| {
-            let hits = now.hits_since(begun, program);
-            hits as f64 * self.costs.hit_ns(program, self.sites) / elapsed_ns
+        let share = |probe: Probe| {
+            let cost = |(function, sites): (usize, &ProbedSites)| {
+                let hits = now.hits_since(begun, function, probe);
+                hits as f64 * self.costs.hit_ns(probe, *sites) / elapsed_ns
+            };
+            self.sites.iter().enumerate().map(cost).sum::<f64>()
         };
-        let evicting = share(ProgramKind::EvictionGoal) + share(ProgramKind::EvictionDone);
-        let around = share(ProgramKind::EvictionEnter) + share(ProgramKind::EvictionReturn);
+        let inside = share(Probe::Inner) + share(Probe::Exit);
+        let around = share(Probe::Enter) + share(Probe::Return);
+        let eviction = usize::from(EVICTION);
         // Each command makes one eviction call at most, so this is never too low but for commands
         // that were rejected: they make a call, and are not counted.
         let calls_per_ns = commands_per_ns(begun, now).map(|commands| {
-            let goals = now.hits_since(begun, ProgramKind::EvictionGoal);
+            let goals = now.hits_since(begun, eviction, Probe::Inner);
             commands.max(goals as f64 / elapsed_ns)
         });
-        let call_ns = self.costs.call_ns(self.sites, ProbeMode::EveryCall, false);
+        let sites = self.sites.get(eviction).copied().unwrap_or_default();
+        let call_ns = self.costs.call_ns(sites, ProbeMode::EveryCall, false);
         IntervalCost {
-            ratio: evicting + around,
-            every_call_ratio: calls_per_ns.map(|calls| evicting + calls * call_ns),
+            ratio: inside + around,
+            every_call_ratio: calls_per_ns.map(|calls| inside + calls * call_ns),
         }
     }
 }
 
 /// How many commands the server executed in a nanosecond; `None` where that cannot be known, as when
 /// its counter was reset.
-fn commands_per_ns(begun: Mark, now: Mark) -> Option<f64> {
+fn commands_per_ns(begun: &Begun, now: &Begun) -> Option<f64> {
     let ((before, before_ns), (after, after_ns)) = (begun.commands?, now.commands?);
     let elapsed_ns = after_ns.checked_sub(before_ns).filter(|ns| *ns > 0)?;
     Some(after.checked_sub(before)? as f64 / elapsed_ns as f64)
 }
-
-/// The uprobe programs, in the order of their indices.
-const PROGRAMS: [ProgramKind; 4] = [
-    ProgramKind::EvictionEnter,
-    ProgramKind::EvictionReturn,
-    ProgramKind::EvictionGoal,
-    ProgramKind::EvictionDone,
-];
 
 #[cfg(test)]
 mod tests {
@@ -236,8 +240,8 @@ mod tests {
     };
     const EMULATED: ProbedSites = ProbedSites {
         entry: Some(Stepping::Emulated),
-        goal: Some(Stepping::Emulated),
-        done: Some(Stepping::Emulated),
+        inner: Some(Stepping::Emulated),
+        exits: Some(Stepping::Emulated),
     };
     const STEPPED_ENTRY: ProbedSites = ProbedSites {
         entry: Some(Stepping::SingleStepped),
@@ -246,11 +250,11 @@ mod tests {
 
     /// Two seconds in which the probes were hit so often and so many commands were executed.
     fn cost(hits: [u64; 4], commands: [u64; 2], sites: ProbedSites) -> Option<IntervalCost> {
-        let mut overhead = Overhead::new(COSTS, sites);
+        let mut overhead = Overhead::new(COSTS, vec![sites]);
         let mut state = ServerState::new();
         let mut snapshot = fixture::empty_snapshot();
         let mut read = |second: u64, hits, commands| {
-            snapshot.evictions.hits = hits;
+            snapshot.calls[0].hits = hits;
             let mut members = MemberValues {
                 read_ns: second * 1_000_000_000,
                 known: 1 << Member::CommandsProcessed as usize,

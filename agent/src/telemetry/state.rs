@@ -1,19 +1,19 @@
 //! What is known of one server since it was found.
 
 use evictscope_abi::{
-    Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, Fault, ProgramKind, Variable, bounds,
+    Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, EVICTION, Fault, Variable, bounds,
 };
 
 use super::totals::advance_all;
-use super::{Accumulator, CallTotals, HistogramTotals, Members, Snapshot};
+use super::{Accumulator, CallTotals, EvictionTotals, HistogramTotals, Members, Snapshot};
 
 /// What is known of one server since it was found: totals that only grow, and last values.
 #[derive(Clone, Debug)]
 pub struct ServerState {
-    /// Evicting calls.
-    pub evicting: CallTotals,
-    /// No-op calls; counted only while the entry and return probes are attached.
-    pub noop: CallTotals,
+    /// Of each traced function, by its number; the eviction call's are always there.
+    calls: Vec<CallTotals>,
+    evicting_results: [Accumulator; 4],
+    noop_results: [Accumulator; 4],
     mem_tofree: HistogramTotals,
     mem_reported: HistogramTotals,
     mem_used: HistogramTotals,
@@ -21,10 +21,8 @@ pub struct ServerState {
     client_buffers: HistogramTotals,
     client_buffers_peak: u64,
     client_buffers_recorded_ns: u64,
-    hits: [Accumulator; 4],
     sample_hits: Accumulator,
-    eviction_faults: [Accumulator; 4],
-    sample_faults: [Accumulator; 4],
+    faults: [Accumulator; Fault::ALL.len()],
     checks: [Accumulator; 3],
     check_failures: [Accumulator; 3],
     allocator_moved: Accumulator,
@@ -42,8 +40,9 @@ impl ServerState {
     /// A server of which nothing was read yet.
     pub fn new() -> Self {
         Self {
-            evicting: CallTotals::new(),
-            noop: CallTotals::new(),
+            calls: vec![CallTotals::new()],
+            evicting_results: Default::default(),
+            noop_results: Default::default(),
             mem_tofree: HistogramTotals::new(bounds::MEM_TOFREE),
             mem_reported: HistogramTotals::new(bounds::MEMORY),
             mem_used: HistogramTotals::new(bounds::MEMORY),
@@ -51,10 +50,8 @@ impl ServerState {
             client_buffers: HistogramTotals::new(bounds::CLIENT_BUFFERS),
             client_buffers_peak: 0,
             client_buffers_recorded_ns: 0,
-            hits: Default::default(),
             sample_hits: Accumulator::default(),
-            eviction_faults: Default::default(),
-            sample_faults: Default::default(),
+            faults: Default::default(),
             checks: Default::default(),
             check_failures: Default::default(),
             allocator_moved: Accumulator::default(),
@@ -66,15 +63,19 @@ impl ServerState {
     /// Takes in what was read at one moment. Snapshots of one server come in the order in which
     /// they were read; what lies behind an earlier one is left out, counter by counter.
     pub fn apply(&mut self, snapshot: &Snapshot) {
+        let functions = self.calls.len().max(snapshot.calls.len());
+        self.calls.resize_with(functions, CallTotals::new);
+        for (totals, calls) in self.calls.iter_mut().zip(&snapshot.calls) {
+            totals.advance(calls);
+        }
         let evictions = &snapshot.evictions;
-        self.evicting.advance(&evictions.evicting);
-        self.noop.advance(&evictions.noop);
+        advance_all(&mut self.evicting_results, &evictions.evicting_results);
+        advance_all(&mut self.noop_results, &evictions.noop_results);
         self.mem_tofree.advance(&evictions.mem_tofree);
         self.mem_reported.advance(&evictions.mem_reported);
         self.mem_used.advance(&evictions.mem_used);
         self.overhead.advance(&evictions.overhead);
-        advance_all(&mut self.hits, &evictions.hits);
-        advance_all(&mut self.eviction_faults, &evictions.faults);
+        advance_all(&mut self.faults, &snapshot.faults);
         advance_all(&mut self.checks, &evictions.checks);
         advance_all(&mut self.check_failures, &evictions.check_failures);
         self.allocator_moved.advance(evictions.allocator_moved);
@@ -86,7 +87,6 @@ impl ServerState {
             .max(samples.client_buffers_ns);
         self.client_buffers_peak = self.client_buffers_peak.max(samples.client_buffers_peak);
         self.sample_hits.advance(samples.hits);
-        advance_all(&mut self.sample_faults, &samples.faults);
         advance_all(&mut self.cpu_ns, &samples.cpu_ns);
 
         let idle = snapshot.idle_members.as_ref().and_then(Members::read);
@@ -112,6 +112,37 @@ impl ServerState {
         if self.client_buffers_recorded_ns == 0 || since >= CLIENT_BUFFERS_INTERVAL_NS {
             self.client_buffers.record(total);
             self.client_buffers_recorded_ns = idle.read_ns();
+        }
+    }
+
+    /// Returns the calls of the traced function with this number; `None` before they were first read.
+    pub fn calls(&self, function: usize) -> Option<&CallTotals> {
+        self.calls.get(function)
+    }
+
+    /// Returns the calls of all traced functions.
+    pub fn all_calls(&self) -> &[CallTotals] {
+        &self.calls
+    }
+
+    /// Returns the calls of the eviction call.
+    pub fn eviction(&self) -> &CallTotals {
+        &self.calls[usize::from(EVICTION)]
+    }
+
+    /// Returns the evicting calls.
+    pub fn evicting(&self) -> EvictionTotals<'_> {
+        EvictionTotals {
+            duration: &self.eviction().inner,
+            results: &self.evicting_results,
+        }
+    }
+
+    /// Returns the no-op calls; counted only while the entry and return probes are attached.
+    pub fn noop(&self) -> EvictionTotals<'_> {
+        EvictionTotals {
+            duration: &self.eviction().noop,
+            results: &self.noop_results,
         }
     }
 
@@ -143,20 +174,19 @@ impl ServerState {
         self.members.as_ref()
     }
 
-    /// How often a probe was hit.
-    pub fn hits(&self, program: ProgramKind) -> u64 {
-        self.hits[program as usize].count()
-    }
-
     /// How often the main thread was sampled.
     pub fn sample_hits(&self) -> u64 {
         self.sample_hits.count()
     }
 
-    /// How often something could not be read or was not counted, by any program.
+    /// Returns how often something could not be read or counted, by any program.
     pub fn faults(&self, fault: Fault) -> u64 {
-        let index = fault as usize;
-        self.eviction_faults[index].count() + self.sample_faults[index].count()
+        self.faults[fault as usize].count()
+    }
+
+    /// Returns how many inner calls of any traced function were not seen to end.
+    pub fn lost_exits(&self) -> u64 {
+        self.calls.iter().map(CallTotals::lost_exits).sum()
     }
 
     /// How often an invariant was tested, and how often it failed.

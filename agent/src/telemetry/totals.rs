@@ -1,6 +1,6 @@
 //! Totals of the structures that the kernel counts in.
 
-use evictscope_abi::{Bounds, CallStats, Histogram, ResultKind, bounds};
+use evictscope_abi::{Bounds, CallStats, Histogram, Probe, ResultKind, bounds};
 
 use super::Accumulator;
 
@@ -62,30 +62,58 @@ impl HistogramTotals {
     }
 }
 
-/// Eviction calls of one kind since the server was found.
+/// The calls of one traced function since the server was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallTotals {
-    /// Wall time, nanoseconds.
-    pub duration: HistogramTotals,
-    results: [Accumulator; 4],
+    /// Wall time of inner calls, nanoseconds.
+    pub inner: HistogramTotals,
+    /// Wall time of no-op calls, nanoseconds; counted only while the entry and return probes are
+    /// attached.
+    pub noop: HistogramTotals,
+    hits: [Accumulator; Probe::ALL.len()],
+    lost_exits: Accumulator,
 }
 
 impl CallTotals {
     /// No calls.
     pub(super) fn new() -> Self {
         Self {
-            duration: HistogramTotals::new(bounds::DURATION_NS),
-            results: Default::default(),
+            inner: HistogramTotals::new(bounds::DURATION_NS),
+            noop: HistogramTotals::new(bounds::DURATION_NS),
+            hits: Default::default(),
+            lost_exits: Accumulator::default(),
         }
     }
 
     /// Takes in the kernel's counters.
     pub(super) fn advance(&mut self, kernel: &CallStats) {
-        self.duration.advance(&kernel.duration);
-        advance_all(&mut self.results, &kernel.results);
+        self.inner.advance(&kernel.inner);
+        self.noop.advance(&kernel.noop);
+        advance_all(&mut self.hits, &kernel.hits);
+        self.lost_exits.advance(kernel.lost_exits);
     }
 
-    /// How many calls ended so.
+    /// Returns how often a probe was hit.
+    pub fn hits(&self, probe: Probe) -> u64 {
+        self.hits[probe as usize].count()
+    }
+
+    /// Returns how many inner calls were not seen to end.
+    pub fn lost_exits(&self) -> u64 {
+        self.lost_exits.count()
+    }
+}
+
+/// Eviction calls of one kind since the server was found.
+#[derive(Clone, Copy, Debug)]
+pub struct EvictionTotals<'a> {
+    /// Wall time, nanoseconds.
+    pub duration: &'a HistogramTotals,
+    pub(super) results: &'a [Accumulator; 4],
+}
+
+impl EvictionTotals<'_> {
+    /// Returns how many calls ended so.
     pub fn results(&self, kind: ResultKind) -> u64 {
         self.results[kind as usize].count()
     }

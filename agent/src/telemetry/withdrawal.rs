@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use evictscope_abi::{Check, Fault, ProgramKind};
+use evictscope_abi::{Check, Probe};
 
 use super::ServerState;
 
@@ -92,8 +92,8 @@ impl Withdrawal {
             })
         });
         failed_check.or_else(|| {
-            let failed = state.faults(Fault::LostExit);
-            let tested = state.hits(ProgramKind::EvictionGoal);
+            let failed = state.eviction().lost_exits();
+            let tested = state.eviction().hits(Probe::Inner);
             (failed >= LEAST_LOST_EXITS && failed > tested / LOST_EXITS_ONE_IN).then_some(Self {
                 broken: BrokenInvariant::LostExit,
                 failed,
@@ -105,7 +105,7 @@ impl Withdrawal {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_abi::{Check, Fault, ProgramKind};
+    use evictscope_abi::{Check, Probe};
 
     use super::{BrokenInvariant, Withdrawal};
     use crate::telemetry::{ServerState, fixture::empty_snapshot};
@@ -114,8 +114,8 @@ mod tests {
         let mut snapshot = empty_snapshot();
         snapshot.evictions.checks = checks;
         snapshot.evictions.check_failures = failures;
-        snapshot.evictions.faults[Fault::LostExit as usize] = lost;
-        snapshot.evictions.hits[ProgramKind::EvictionGoal as usize] = goals;
+        snapshot.calls[0].lost_exits = lost;
+        snapshot.calls[0].hits[Probe::Inner as usize] = goals;
         let mut state = ServerState::new();
         state.apply(&snapshot);
         Withdrawal::due(&state)

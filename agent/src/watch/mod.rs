@@ -17,6 +17,8 @@ mod publish;
 mod reading;
 mod service;
 mod settings;
+#[cfg(test)]
+mod traced_function;
 mod watched;
 mod watcher;
 

@@ -10,7 +10,8 @@ pub fn publish<'a>(shared: &Shared, watched: impl Iterator<Item = &'a Watched>) 
     shared.publish(servers);
 }
 
-fn exported(watched: &Watched) -> ExportedServer {
+/// Returns what is exported of a server.
+pub fn exported(watched: &Watched) -> ExportedServer {
     ExportedServer {
         label: watched.label.clone(),
         pid: watched.process.identity.pid,

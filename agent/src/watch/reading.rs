@@ -38,22 +38,17 @@ pub fn read(
     pid: u32,
 ) -> Result<Reading, ProbeError> {
     let (at, unix_time) = (monotonic(), unix_time());
-    let (evictions, samples) = probes.read(attachment)?;
+    let mut snapshot = probes.read(attachment)?;
     let read_at = monotonic();
-    let sampled = Duration::from_nanos(samples.members.read_ns);
-    let idle_members = match read_at.saturating_sub(sampled) >= STALE_SAMPLE {
-        true => read_members(pid, config, read_at),
-        false => None,
-    };
+    let sampled = Duration::from_nanos(snapshot.samples.members.read_ns);
+    if read_at.saturating_sub(sampled) >= STALE_SAMPLE {
+        snapshot.idle_members = read_members(pid, config, read_at);
+    }
     Ok(Reading {
         at,
         unix_time,
         read_at,
-        snapshot: Snapshot {
-            evictions,
-            samples,
-            idle_members,
-        },
+        snapshot,
     })
 }
 

@@ -63,7 +63,7 @@ impl Watched {
         let pid = process.identity.pid;
         Self {
             config: server_config(pid, load_bias, &plan),
-            overhead: Overhead::new(costs, ProbedSites::of(&plan)),
+            overhead: Overhead::new(costs, probed_sites(&plan)),
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
             bins_read: found,
@@ -222,4 +222,15 @@ impl Watched {
         }
         wanted == ProbeMode::EveryCall
     }
+}
+
+/// Returns the probed sites of each traced function, by its number.
+fn probed_sites(plan: &ProbePlan) -> Vec<ProbedSites> {
+    let mut sites = Vec::new();
+    for function in &plan.functions {
+        let index = function.kind.index;
+        sites.resize(sites.len().max(index + 1), ProbedSites::default());
+        sites[index] = ProbedSites::of(function);
+    }
+    sites
 }

@@ -78,6 +78,7 @@ impl Watcher {
             if let Some(process) = self.pending.pop_front() {
                 self.add(process);
             }
+            self.log_messages();
             for watched in self.watched.values_mut() {
                 watched.read(&mut self.probes);
             }
@@ -173,6 +174,22 @@ impl Watcher {
                 let at = Instant::now();
                 self.failed.insert(identity, Failure { at, reason });
             }
+        }
+    }
+
+    /// Logs what the programs have to say, with the name of the server.
+    fn log_messages(&mut self) {
+        for message in self.probes.messages() {
+            let pid = message.pid;
+            let mut servers = self.watched.values();
+            let watched = servers.find(|watched| watched.process.identity.pid == pid);
+            let server = watched.map(|watched| &watched.label);
+            tracing::warn!(
+                pid,
+                server,
+                "a check of the probe plan failed: {}",
+                message.text
+            );
         }
     }
 

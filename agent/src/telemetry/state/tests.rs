@@ -1,6 +1,6 @@
 use evictscope_abi::{
-    Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, Fault, Member, MemberValues, ProgramKind,
-    ResultKind, Variable, bounds,
+    Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, Fault, Member, MemberValues, Probe, ResultKind,
+    Variable, bounds,
 };
 use proptest::prelude::*;
 
@@ -46,16 +46,15 @@ fn what_was_not_read_is_not_known() {
 #[test]
 fn counters_of_every_kind_are_taken_in() {
     let mut snapshot = empty_snapshot();
+    snapshot.calls[0].inner.record(3, 9_000);
+    snapshot.calls[0].hits[Probe::Inner as usize] = 3;
     let evictions = &mut snapshot.evictions;
-    evictions.evicting.duration.record(3, 9_000);
-    evictions.evicting.results[ResultKind::Running as usize] = 1;
-    evictions.noop.results[ResultKind::Ok as usize] = 2;
+    evictions.evicting_results[ResultKind::Running as usize] = 1;
+    evictions.noop_results[ResultKind::Ok as usize] = 2;
     evictions.overhead.record(0, 0);
-    evictions.hits[ProgramKind::EvictionGoal as usize] = 3;
-    evictions.faults[Fault::Recipe as usize] = 4;
     evictions.checks[Check::Allocator as usize] = 5;
     evictions.check_failures[Check::Allocator as usize] = 1;
-    snapshot.samples.faults[Fault::Recipe as usize] = 6;
+    snapshot.faults[Fault::Recipe as usize] = 10;
     snapshot.samples.hits = 7;
     snapshot.samples.cpu_ns = [8, 9];
 
@@ -63,15 +62,15 @@ fn counters_of_every_kind_are_taken_in() {
     // Once more with the same counters: nothing happened in between.
     for _ in 0..2 {
         state.apply(&snapshot);
-        assert_eq!(state.evicting.duration.count(), 1);
-        assert_eq!(state.evicting.duration.sum(), 9_000);
-        assert_eq!(state.evicting.results(ResultKind::Running), 1);
-        assert_eq!(state.noop.results(ResultKind::Ok), 2);
+        assert_eq!(state.evicting().duration.count(), 1);
+        assert_eq!(state.evicting().duration.sum(), 9_000);
+        assert_eq!(state.evicting().results(ResultKind::Running), 1);
+        assert_eq!(state.noop().results(ResultKind::Ok), 2);
         let overhead = state
             .variable(Variable::Overhead)
             .map(|totals| totals.count());
         assert_eq!(overhead, Some(1));
-        assert_eq!(state.hits(ProgramKind::EvictionGoal), 3);
+        assert_eq!(state.eviction().hits(Probe::Inner), 3);
         assert_eq!(state.faults(Fault::Recipe), 10);
         assert_eq!(state.checks(Check::Allocator), (5, 1));
         assert_eq!(state.sample_hits(), 7);
@@ -159,19 +158,20 @@ proptest! {
         let mut state = ServerState::new();
         let mut snapshot = empty_snapshot();
         for (index, (duration, result)) in durations.iter().enumerate() {
-            let calls = &mut snapshot.evictions.evicting;
-            calls.duration.record(bounds::DURATION_NS.bucket(*duration), *duration);
-            calls.results[*result] += 1;
+            let calls = &mut snapshot.calls[0].inner;
+            let results = &mut snapshot.evictions.evicting_results;
+            calls.record(bounds::DURATION_NS.bucket(*duration), *duration);
+            results[*result] += 1;
             if index % read_every == 0 {
                 state.apply(&snapshot);
             }
         }
         state.apply(&snapshot);
         let kinds = [ResultKind::Ok, ResultKind::Running, ResultKind::Fail, ResultKind::Unknown];
-        let results: u64 = kinds.map(|kind| state.evicting.results(kind)).iter().sum();
+        let results: u64 = kinds.map(|kind| state.evicting().results(kind)).iter().sum();
         prop_assert_eq!(results, durations.len() as u64);
-        prop_assert_eq!(state.evicting.duration.count(), results);
+        prop_assert_eq!(state.evicting().duration.count(), results);
         let sum: u128 = durations.iter().map(|(duration, _)| u128::from(*duration)).sum();
-        prop_assert_eq!(state.evicting.duration.sum(), sum);
+        prop_assert_eq!(state.evicting().duration.sum(), sum);
     }
 }

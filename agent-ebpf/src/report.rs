@@ -1,0 +1,44 @@
+//! What the programs have to say in the agent's log: the values that disagree when a check fails.
+//!
+//! Each message begins with the server's process id, for the agent to put a name to. The functions are
+//! not inlined, so that they cost a program nothing until it calls one, neither time nor stack.
+
+use aya_log_ebpf::warn;
+
+/// `mem_reported` and the sum of the allocator's counters disagree.
+#[inline(never)]
+pub fn allocator(tgid: u32, mem_reported: u64, counted: u64) {
+    warn!(
+        &(),
+        "{}: mem_reported is {}, but the allocator counts {}", tgid, mem_reported, counted
+    );
+}
+
+/// The goal variables do not add up: `mem_reported`, `overhead`, `mem_used`, `mem_tofree`,
+/// `maxmemory`.
+#[inline(never)]
+pub fn arithmetic(tgid: u32, variables: &[u64; 5]) {
+    let [reported, overhead, used, tofree, maxmemory] = *variables;
+    warn!(
+        &(),
+        "{}: mem_reported {} - overhead {} should be mem_used {}, and that - maxmemory {} mem_tofree {}",
+        tgid,
+        reported,
+        overhead,
+        used,
+        maxmemory,
+        tofree
+    );
+}
+
+/// `maxmemory` in the calculation and in `server` disagree.
+#[inline(never)]
+pub fn maxmemory(tgid: u32, calculated: u64, configured: u64) {
+    warn!(
+        &(),
+        "{}: maxmemory is {} in the calculation, but server.maxmemory is {}",
+        tgid,
+        calculated,
+        configured
+    );
+}
