@@ -42,7 +42,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes some steps; whether there were as many.
+    /// Takes some steps, and returns whether there were enough.
     pub fn spend(&self, steps: u64) -> bool {
         match self.left.steps.get().checked_sub(steps) {
             Some(left) => {
@@ -56,12 +56,12 @@ impl Budget {
         }
     }
 
-    /// Takes steps for looking through so many bytes; whether there were as many.
+    /// Takes the steps for looking through some bytes, and returns whether there were enough.
     pub fn scan(&self, bytes: usize) -> bool {
         self.spend(1 + bytes as u64 / 256)
     }
 
-    /// Takes memory that is kept; whether there was as much.
+    /// Takes memory that is kept, in bytes, and returns whether there was enough.
     pub fn keep(&self, bytes: usize) -> bool {
         match self.left.bytes.get().checked_sub(bytes as u64) {
             Some(left) => {
@@ -75,7 +75,7 @@ impl Budget {
         }
     }
 
-    /// Goes one level deeper, if that is not too deep; then [`Self::leave`] must follow.
+    /// Goes one level deeper, unless that is too deep; if it returns true, [`Self::leave`] must follow.
     pub fn enter(&self) -> bool {
         let depth = self.left.depth.get().checked_sub(1);
         let Some(depth) = depth.filter(|_| self.spend(1)) else {
@@ -91,12 +91,12 @@ impl Budget {
         self.left.depth.set(self.left.depth.get() + 1);
     }
 
-    /// Whether it ran out, so that nothing found since can be trusted.
+    /// Returns whether it ran out, so that nothing found since can be trusted.
     pub fn is_spent(&self) -> bool {
         self.left.steps.get() == 0
     }
 
-    /// Ends it: something was found that is too large.
+    /// Uses it up, because something was found that is too large.
     pub fn exhaust(&self) {
         self.left.steps.set(0);
     }

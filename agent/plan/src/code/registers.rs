@@ -20,7 +20,7 @@ const NAMES_4: [&str; 16] = [
     "r13d", "r14d", "r15d",
 ];
 
-/// A set of registers: bit i stands for number i.
+/// A set of registers: bit i is number i.
 pub type Registers = u16;
 
 /// What a function does with registers.

@@ -1,4 +1,4 @@
-//! One pass over what stands directly in the units: global variables and functions.
+//! One pass over the top level of the units: global variables and functions.
 
 use gimli::{AttributeValue, Operation, constants};
 
@@ -59,7 +59,7 @@ impl Globals {
     ///
     /// # Errors
     ///
-    /// Where there are too many entries.
+    /// Fails where there are too many entries.
     pub fn find(units: &Units<'_>, asked: Asked<'_>) -> Result<Self, DwarfError> {
         let mut found = Self::default();
         for index in 0..units.units.len() {
@@ -165,7 +165,7 @@ impl Globals {
     }
 }
 
-/// The fixed address of a variable.
+/// Returns the fixed address of a variable.
 fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Option<FileAddress> {
     let unit = units.units.get(unit)?;
     let expression = entry
@@ -184,7 +184,7 @@ fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Opti
     Some(FileAddress::new(address))
 }
 
-/// The number in an attribute, which must be one that is no address.
+/// Returns the number in an attribute, unless it is an address.
 pub fn number(entry: &Entry<'_>, attribute: gimli::DwAt) -> Option<u64> {
     match entry.attr_value(attribute)? {
         AttributeValue::Sdata(value) => u64::try_from(value).ok(),

@@ -1,8 +1,7 @@
 //! Where a variable is, as DWARF expressions say it: sums of registers and what they point to.
 //!
-//! Compilers also write expressions that no sum can stand for (a variable in two pieces, one that
-//! was never stored, arithmetic other than addition). Those are no location here, as if the variable
-//! had none.
+//! Compilers also write expressions that are no sums (a variable in two pieces, one that was never
+//! stored, arithmetic other than addition). Here the variable then has no location.
 
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register};
 
@@ -13,7 +12,7 @@ use crate::code::registers::register_name;
 const MAX_OPERATIONS: usize = 64;
 /// Most entries on the stack of one expression.
 const MAX_STACK: usize = 16;
-/// How deep expressions stand in expressions.
+/// How deep expressions are nested.
 const MAX_DEPTH: u32 = 4;
 /// x86-64 number of the stack pointer.
 const RSP: u8 = 4;
@@ -114,7 +113,7 @@ impl std::fmt::Display for Sum {
     }
 }
 
-/// What an expression means in a function whose frame base is `frame`.
+/// Returns what an expression means in a function whose frame base is `frame`.
 pub fn parse(
     expression: Expression<Reader<'_>>,
     encoding: Encoding,
@@ -123,7 +122,7 @@ pub fn parse(
     evaluate(expression, encoding, frame, MAX_DEPTH)
 }
 
-/// The frame base that a function's `DW_AT_frame_base` means: registers stand for their content.
+/// Returns the frame base that a function's `DW_AT_frame_base` gives: a register means its content.
 pub fn frame_base(expression: Expression<Reader<'_>>, encoding: Encoding) -> Option<Sum> {
     match parse(expression, encoding, None)? {
         Location::Value(sum) | Location::Memory(sum) => Some(sum),
@@ -215,7 +214,8 @@ fn evaluate(
     })
 }
 
-/// What a register held at the function's entry; other expressions are not met there.
+/// Returns the register that an expression reads at the function's entry. Compilers use no other
+/// expressions there.
 fn at_entry(inner: Location) -> Option<Sum> {
     let Location::Value(sum) = inner else {
         return None;
@@ -228,7 +228,7 @@ fn at_entry(inner: Location) -> Option<Sum> {
     }
 }
 
-/// The number that instructions use for a DWARF register.
+/// Returns the number that instructions use for a DWARF register.
 fn x86_number(register: Register) -> Option<u8> {
     const BY_DWARF_NUMBER: [u8; 8] = [0, 2, 1, 3, 6, 7, 5, 4];
     match register.0 {

@@ -1,7 +1,7 @@
 //! What DWARF says of the eviction function, its variables, and `server`: the second method of probe
 //! planning, independent of the data flow.
 //!
-//! [`sections`] → [`units`] → [`globals`] (one pass over what stands directly in the units) →
+//! [`sections`] → [`units`] → [`globals`] (one pass over the top level of the units) →
 //! [`server`] (members, by offset) and [`variables`] (the goal variables, by [`location`]). Entries
 //! say much only through others: [`references`].
 //!

@@ -12,7 +12,7 @@ const MAX_ORIGINS: usize = 8;
 const MAX_NAME: usize = 64;
 
 impl<'a> Units<'a> {
-    /// The entry that an attribute of an entry in `unit` refers to, there or in another unit.
+    /// Returns the entry that an attribute of an entry in `unit` refers to, there or in another unit.
     pub fn reference(&self, unit: usize, value: AttributeValue<Reader<'a>>) -> Option<EntryId> {
         match value {
             AttributeValue::UnitRef(offset) => Some(EntryId { unit, offset }),
@@ -29,7 +29,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// The name of an entry, its own or that of the entry it is an instance of.
+    /// Returns the name of an entry, its own or that of the entry it is an instance of.
     pub fn name(&self, unit: usize, entry: &Entry<'a>) -> Option<&'a str> {
         let (mut unit, mut entry) = (unit, entry.clone());
         for _ in 0..MAX_ORIGINS {
@@ -66,7 +66,7 @@ impl<'a> Units<'a> {
         std::str::from_utf8(bytes.get(..end)?).ok()
     }
 
-    /// What an entry says of its type, itself or through the entry it is an instance of.
+    /// Returns the type that an entry gives, itself or through the entry it is an instance of.
     pub fn type_of(&self, unit: usize, entry: &Entry<'a>) -> Option<EntryId> {
         let (mut unit, mut entry) = (unit, entry.clone());
         for _ in 0..MAX_ORIGINS {

@@ -38,7 +38,7 @@ impl<'data> Sections<'data> {
     ///
     /// # Errors
     ///
-    /// Where the file is cut off or a section is compressed in a way that cannot be undone.
+    /// Fails where the file is cut off or a section is compressed in a way that cannot be undone.
     pub fn read(data: &'data [u8]) -> Result<Option<Self>, DwarfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         if file.section_by_name(SectionId::DebugInfo.name()).is_none() {
@@ -69,7 +69,7 @@ impl<'data> Sections<'data> {
         Ok(Some(Self(sections)))
     }
 
-    /// The sections as gimli wants them; one that is not there is empty.
+    /// Returns the sections as gimli wants them. A missing one is empty.
     pub fn dwarf(&self) -> Dwarf<Reader<'_>> {
         let section = |id: SectionId| -> Result<Reader<'_>, std::convert::Infallible> {
             let found = self.0.iter().find(|(own, _)| *own == id);

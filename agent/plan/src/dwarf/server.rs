@@ -25,7 +25,7 @@ pub struct Server {
     pub members: BTreeMap<Member, u64>,
 }
 
-/// The one variable called `server` of the type that it has in Redis.
+/// Finds the only variable called `server` that has the type it has in Redis.
 pub fn server(units: &Units<'_>, globals: &Globals) -> Option<Server> {
     let mut servers = globals
         .servers
@@ -70,7 +70,7 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
     })
 }
 
-/// The address of the one variable called `used_memory`, where that is a number of 8 bytes.
+/// Finds the address of the only variable called `used_memory`, if that is a number of 8 bytes.
 pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<FileAddress> {
     let mut counters = globals.counters.iter().filter(|global| {
         unqualified(units, global.of).is_some_and(|(_, of)| {
@@ -82,7 +82,7 @@ pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<FileAddress> {
     (counters.next().is_none() && globals.counters.len() == 1).then_some(only.address)
 }
 
-/// What a type is without `typedef`, `const`, `volatile` and `_Atomic`.
+/// Returns a type without `typedef`, `const`, `volatile` and `_Atomic`.
 fn unqualified<'a>(units: &Units<'a>, mut id: EntryId) -> Option<(EntryId, Entry<'a>)> {
     for _ in 0..MAX_QUALIFIERS {
         let entry = units.entry(id)?;

@@ -53,7 +53,7 @@ impl<'a> Units<'a> {
     ///
     /// # Errors
     ///
-    /// Where there are too many.
+    /// Fails where there are too many.
     pub fn read(dwarf: Dwarf<Reader<'a>>) -> Result<Self, DwarfError> {
         if dwarf.debug_abbrev.reader().len() > MAX_ABBREVIATIONS {
             return Err(DwarfError::TooLarge);
@@ -138,7 +138,7 @@ impl<'a> Units<'a> {
     ///
     /// # Errors
     ///
-    /// Where that were too many.
+    /// Fails where that would be too many.
     pub fn count(&self, attributes: usize) -> Result<(), DwarfError> {
         let steps = self.steps.get() + 1 + attributes as u64;
         self.steps.set(steps);
@@ -164,12 +164,12 @@ impl<'a> Units<'a> {
         Some(entry)
     }
 
-    /// Shows `visit` the entry at `id` and all that stands in it, each with its depth (0 for the
+    /// Shows `visit` the entry at `id` and all entries inside it, each with its depth (0 for the
     /// entry itself), down to `deepest`. What cannot be read ends it.
     ///
     /// # Errors
     ///
-    /// Where there are too many entries.
+    /// Fails where there are too many entries.
     pub fn walk(
         &self,
         id: EntryId,
@@ -185,7 +185,7 @@ impl<'a> Units<'a> {
         let mut entry = Entry::null();
         let mut is_first = true;
         while !entries.is_empty() {
-            // Below 0 is what stands around the entry.
+            // Below 0 is what surrounds the entry.
             let Ok(depth) = usize::try_from(entries.next_depth()) else {
                 break;
             };
@@ -204,7 +204,7 @@ impl<'a> Units<'a> {
         Ok(())
     }
 
-    /// The code that belongs to an entry.
+    /// Returns the code that belongs to an entry.
     pub fn ranges(&self, unit: usize, entry: &Entry<'a>) -> Vec<Range> {
         let Some(unit) = self.units.get(unit) else {
             return Vec::new();

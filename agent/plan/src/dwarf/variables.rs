@@ -15,7 +15,7 @@ use crate::elf::address::FileAddress;
 
 /// What computes the goal.
 const CALCULATION: &str = "getMaxmemoryState";
-/// How deep blocks and inlined functions stand in each other.
+/// How deep blocks and inlined functions are nested.
 const MAX_NESTING: usize = 128;
 /// Most copies of the calculation, and most goal variables in a scope.
 const MAX_COPIES: usize = 64;
@@ -34,7 +34,7 @@ pub struct VariableLocations {
 }
 
 impl VariableLocations {
-    /// Where it is before the instruction at `address`.
+    /// Returns where it is before the instruction at `address`.
     pub fn at(&self, address: FileAddress) -> Option<&Location> {
         self.locations
             .iter()
@@ -60,7 +60,7 @@ struct Copy {
     variables: Vec<VariableLocations>,
 }
 
-/// What an entry stands in.
+/// What an entry is part of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     Function,
@@ -72,7 +72,7 @@ enum Scope {
 ///
 /// # Errors
 ///
-/// Where there are too many entries.
+/// Fails where there are too many entries.
 pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError> {
     let mut found = GoalVariables::default();
     let (Some(unit), Some(function)) = (units.units.get(id.unit), units.entry(id)) else {

@@ -55,7 +55,7 @@ impl Atoms {
         if let Some(id) = self.ids.get(&atom) {
             return *id;
         }
-        // Without memory for a new one, another one stands in: the plan will be dropped.
+        // Without memory for a new one, another one is returned: the plan will be dropped.
         if !self.budget.keep(2 * atom.bytes())
             && let Some(last) = self.atoms.len().checked_sub(1)
         {

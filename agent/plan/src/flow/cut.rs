@@ -42,7 +42,7 @@ pub enum CutError {
 ///
 /// # Errors
 ///
-/// Where the function does not return from there, or cannot be cut.
+/// Fails where the function does not return from there, or cannot be cut.
 pub fn minimum_cut(
     code: &FunctionCode,
     weights: &BTreeMap<InstructionId, u64>,

@@ -1,8 +1,8 @@
 //! Product and version of the server, by what it prints when asked for its version.
 //!
-//! The function that mentions the format of that line mentions the version too. Texts that merely
-//! look like a version are many: the command table says since when each command exists, and a Valkey
-//! also carries the version of Redis that it is compatible with.
+//! The function that mentions the format of that line mentions the version, too. Many texts only look
+//! like a version: the command table says since when each command exists, and Valkey also has the
+//! version of Redis that it is compatible with.
 
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
@@ -26,12 +26,12 @@ const LINES: [(&str, Option<&str>); 4] = [
     ),
     ("v=%s sha=%s:%d malloc=%s bits=%d build=%llx", None),
 ];
-/// Where that line comes in two steps, the formats of the second.
+/// The formats of the second step, where that line is made in two steps.
 const PRODUCTS: [(&str, &str); 2] = [
     ("Redis server %s\n", "redis"),
     ("Valkey server %s\n", "valkey"),
 ];
-/// Longest text that can be a version, bytes.
+/// Longest text that can be a version, in bytes.
 const LONGEST: usize = 11;
 
 /// The texts that are needed.
@@ -53,7 +53,7 @@ pub struct Identity {
     pub version: Option<String>,
 }
 
-/// Product and version, as far as they are certain.
+/// Finds product and version, as far as they are certain.
 pub fn identity(image: &Image<'_>, texts: &Texts) -> Identity {
     let mut lines = LINES.iter().filter(|(text, _)| texts.has(text));
     let (Some((line, product)), None) = (lines.next(), lines.next()) else {
@@ -70,7 +70,7 @@ pub fn identity(image: &Image<'_>, texts: &Texts) -> Identity {
     }
 }
 
-/// The one version that the function which mentions `line` mentions.
+/// Finds the only version in the function that mentions `line`.
 fn version(image: &Image<'_>, texts: &Texts, line: &str) -> Option<String> {
     let frames = texts.mentioned_in(line);
     let mut versions: Vec<&str> = frames

@@ -1,4 +1,4 @@
-//! Which functions mention which texts.
+//! The texts of an executable, and the functions that mention them.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::elf::image::Image;
 use crate::code::references::{self, Reference};
 use crate::elf::frames::Frame;
 
-/// Most places that are looked for of one text; as many copies of it as no linker leaves.
+/// Most places of one text that are looked for; no linker leaves that many copies.
 const MAX_PLACES: usize = 16;
 
 /// Where texts are, and what mentions them.
@@ -40,12 +40,12 @@ impl Texts {
         }
     }
 
-    /// Whether the executable has the text.
+    /// Returns whether the executable has the text.
     pub fn has(&self, text: &str) -> bool {
         !self.places_of(text).is_empty()
     }
 
-    /// What the unwind tables' entries cover that mention the text, by address.
+    /// Returns the unwind tables' entries that mention the text, by address.
     pub fn mentioned_in(&self, text: &str) -> Vec<Frame> {
         let places = self.places_of(text);
         let mut frames: Vec<Frame> = self
@@ -59,8 +59,8 @@ impl Texts {
         frames
     }
 
-    /// The functions that mention the text, by address; in place of a part of a function that the
-    /// compiler moved elsewhere, the one function that jumps to it.
+    /// Returns the functions that mention the text, by address. Where a part that the compiler moved
+    /// elsewhere mentions it, that is the one function that jumps there.
     pub fn functions(&self, image: &Image<'_>, text: &str) -> Vec<FileAddress> {
         let (whole, parts): (Vec<Frame>, Vec<Frame>) = self
             .mentioned_in(text)
@@ -73,7 +73,7 @@ impl Texts {
         functions
     }
 
-    /// Where the text is.
+    /// Returns the addresses of the text.
     pub fn places_of(&self, text: &str) -> &[FileAddress] {
         self.places
             .iter()
@@ -82,7 +82,7 @@ impl Texts {
     }
 }
 
-/// For each part, the one function that jumps to it.
+/// Finds the function that jumps to each part, if it is the only one.
 fn owners(image: &Image<'_>, parts: &[Frame]) -> Vec<FileAddress> {
     let parts = parts.get(..MAX_PLACES).unwrap_or(parts);
     let targets: Vec<Range<FileAddress>> = parts.iter().map(|part| part.start..part.end).collect();
