@@ -37,7 +37,7 @@ impl Default for ServerState {
 }
 
 impl ServerState {
-    /// A server of which nothing was read yet.
+    /// Returns the state of a server that was not read yet.
     pub fn new() -> Self {
         Self {
             calls: vec![CallTotals::new()],
@@ -100,7 +100,7 @@ impl ServerState {
     }
 
     /// Enters a reading of the agent's own into the histogram and the peak, as the kernel does with
-    /// its own: not within the least time after the last entry, whoever made that.
+    /// its own: not within the least time after the last entry by either.
     fn record_client_buffers(&mut self, idle: &Members) {
         let Some(total) = idle.client_buffers().map(|buffers| buffers.total()) else {
             return;
