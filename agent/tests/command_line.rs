@@ -1,4 +1,4 @@
-//! The command line, as far as it goes without root.
+//! The command line without root.
 
 use anyhow::ensure;
 use evictscope_testkit::agent::{evictscope, evictscope_without_privileges};
@@ -26,7 +26,7 @@ fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_cannot_be_inspected_is_said_with_exit_1() -> anyhow::Result<()> {
+fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let nonsense = directory.path().join("nonsense");
     std::fs::write(&nonsense, "not an executable at all")?;
@@ -47,7 +47,7 @@ fn what_cannot_be_inspected_is_said_with_exit_1() -> anyhow::Result<()> {
         );
         ensure!(said.contains(named), "{}: {said}", target.display());
     }
-    // An executable, but no Redis: a plan that refuses.
+    // The plan for an executable that is no Redis refuses.
     let output = evictscope().arg("inspect").arg(own).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.code() == Some(1), "{}", output.status);
@@ -76,7 +76,7 @@ fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_wrong_configuration_is_said_with_exit_2() -> anyhow::Result<()> {
+fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("config.toml");
     for (text, arguments, code, said) in [
@@ -92,14 +92,14 @@ fn a_wrong_configuration_is_said_with_exit_2() -> anyhow::Result<()> {
             2,
             "line 2, lisen: unknown field",
         ),
-        // Without --check-config too, and before anything else is tried.
+        // Also without --check-config, and before anything else is tried.
         (
             "\nlisen = \"127.0.0.1:1\"\n",
             &[],
             2,
             "line 2, lisen: unknown field",
         ),
-        // The command line wins: an address from a range for documents.
+        // The command line wins. The address is from a range for documentation.
         (
             "listen = \"127.0.0.1:1\"\n",
             &["--listen", "198.51.100.1:9739"],

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::evictscope;
+use evictscope_testkit::{agent::evictscope, skip::skip};
 
 /// A stripped program, its debug file, and the path below a directory of debug files where that
 /// belongs.
@@ -43,7 +43,7 @@ fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
             .status();
         match done {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                println!("skipped: {tool} is not installed");
+                skip(&format!("{tool} is not installed"))?;
                 return Ok(None);
             }
             done => ensure!(done?.success(), "{command:?}"),

@@ -9,13 +9,13 @@ use evictscope_testkit::{agent::Agent, redis::Redis, wait::within};
 
 /// The share of the main thread that every-call mode may cost.
 const BUDGET: &str = "1%";
-/// More than this many commands a second cost more than that, by far.
+/// Commands a second that would cost far more than that.
 const BUSY: f64 = 100_000.0;
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn every_call_mode_comes_when_it_is_cheap_and_goes_when_it_is_not() -> anyhow::Result<()> {
-    // Far below its limit, so that it never evicts.
+fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
+    // It stays far below its limit and never evicts.
     let redis = Redis::start(&["--maxmemory", "1gb"])?;
     let agent = Agent::start(&["--overhead-budget", BUDGET])?;
     let name = redis.name();
@@ -33,7 +33,7 @@ fn every_call_mode_comes_when_it_is_cheap_and_goes_when_it_is_not() -> anyhow::R
         "it does not begin in evicting-only mode"
     );
 
-    // An idle server comes to every-call mode, and then its commands are counted.
+    // An idle server comes to every-call mode, in which its commands are counted.
     let (_, took) = within(Duration::from_secs(15), "every-call mode", || {
         is_in("every-call")
     })?;
@@ -54,27 +54,27 @@ fn every_call_mode_comes_when_it_is_cheap_and_goes_when_it_is_not() -> anyhow::R
         - before;
     ensure!(counted >= 20.0, "{counted} no-op calls for 20 commands");
 
-    // Under load it is shed, and the counter that stands still goes.
+    // Under load every-call mode is given up, and the counter of no-op calls is no longer exported.
     let load = redis.load(&["-t", "set", "-P", "16", "-n", "100000000"])?;
     let begun = Instant::now();
-    let shed = within(Duration::from_secs(4), "evicting-only mode", || {
+    let given_up = within(Duration::from_secs(4), "evicting-only mode", || {
         is_in("evicting-only")
     });
     let commands = agent
         .scrape()?
         .sum("evictscope_commands_processed_total", &server)?;
-    println!("shed {:?} after the load began", begun.elapsed());
+    println!("given up {:?} after the load began", begun.elapsed());
     let under_load = busy(&agent, &server, &entered);
     drop(load);
-    shed?;
+    given_up?;
     let (rate, hits, ratio) = under_load?;
-    println!("{commands} commands until it was shed, then {rate} a second, probe cost {ratio}");
+    println!("{commands} commands until it was given up, then {rate} a second, probe cost {ratio}");
     ensure!(
         rate > BUSY,
         "not the load that was meant: {rate} commands/s"
     );
-    ensure!(hits == 0.0, "{hits} hits of a probe that was shed");
-    ensure!(ratio < 0.01, "probes cost {ratio}, and none is hit");
+    ensure!(hits == 0.0, "{hits} hits of a probe that was given up");
+    ensure!(ratio < 0.01, "probes cost {ratio}, though none was hit");
     ensure!(
         agent
             .scrape()?
@@ -83,7 +83,7 @@ fn every_call_mode_comes_when_it_is_cheap_and_goes_when_it_is_not() -> anyhow::R
         "no-op calls that are not counted are exported"
     );
 
-    // It comes back, but not at once. Meanwhile, another server is busy from the start, and never pays.
+    // It comes back, but not at once. Meanwhile another server is busy from its start, and never pays.
     let (came, hits) = std::thread::scope(|scope| {
         let busy = scope.spawn(|| hits_of_a_server_that_is_busy_from_the_start(&agent));
         let came = within(Duration::from_secs(60), "every-call mode again", || {
@@ -112,8 +112,8 @@ fn every_call_mode_comes_when_it_is_cheap_and_goes_when_it_is_not() -> anyhow::R
     Ok(())
 }
 
-/// Commands a second, hits of the entry probe and the overhead ratio, in two seconds under load,
-/// once the probes that were shed are off.
+/// Returns commands a second, hits of the entry probe and the overhead ratio in two seconds under load, once the probes
+/// of every-call mode are off.
 fn busy(
     agent: &Agent,
     server: &[(&str, &str)],
@@ -132,8 +132,8 @@ fn busy(
     Ok((rate, hits, after.sum("evictscope_overhead_ratio", server)?))
 }
 
-/// Hits of the entry probe in the first 13 seconds of a server whose load begins when it does: longer
-/// than it takes an idle one to come to every-call mode.
+/// Returns the hits of the entry probe in the first 13 seconds of a server whose load begins at once. An idle server
+/// comes to every-call mode sooner.
 fn hits_of_a_server_that_is_busy_from_the_start(agent: &Agent) -> anyhow::Result<f64> {
     let redis = Redis::start(&["--maxmemory", "1gb"])?;
     let _load = redis.load(&["-t", "set", "-P", "16", "-n", "100000000"])?;

@@ -59,8 +59,8 @@ struct Build {
 }
 
 impl Build {
-    /// Whether the plan has this member or counter. What it has not is refused by name there, and
-    /// then the test can ask for nothing that comes from it.
+    /// Returns whether the plan has this member or counter. A plan refuses by name what it does not have, and the test
+    /// cannot ask for numbers that come from it.
     fn knows(&self, member: &str) -> bool {
         let knows = self.members.contains(member);
         if !knows {
@@ -78,7 +78,7 @@ fn on(server: &str, test: impl FnOnce(&Build) -> anyhow::Result<()>) -> anyhow::
     test(&Build { program, members })
 }
 
-/// The members in the plan for a server, all four goal variables of which must be certain.
+/// Returns the members in the plan for a server, in which all goal variables must be certain.
 fn members(program: &Path) -> anyhow::Result<BTreeSet<String>> {
     let output = evictscope()
         .args(["inspect", "--json"])
@@ -99,7 +99,7 @@ fn members(program: &Path) -> anyhow::Result<BTreeSet<String>> {
         .collect())
 }
 
-/// 100,000 of them: counted once everywhere, and every goal is right.
+/// Checks that 100,000 calls are counted once everywhere, and that every goal is right.
 fn evicting_calls(build: &Build) -> anyhow::Result<()> {
     let redis = Redis::start_program(Command::new(&build.program), &[])?;
     let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
@@ -172,11 +172,11 @@ fn evicting_calls(build: &Build) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// In every-call mode each command makes one call.
+/// Checks that in every-call mode each command makes one call.
 ///
-/// Calls that no command makes: `evictionTimeProc`, which goes on after a call that stopped at its
-/// time limit (result `running`), or after `CONFIG SET maxmemory` below what is used. With
-/// `maxmemory-eviction-tenacity 100` there is no time limit, so here there are none at all.
+/// `evictionTimeProc` makes calls without a command: after a call that stopped at its time limit (result `running`), or
+/// after `CONFIG SET maxmemory` below the used memory. With `maxmemory-eviction-tenacity 100` there is no time limit,
+/// and it makes none.
 fn every_call(build: &Build) -> anyhow::Result<()> {
     let redis = Redis::start_program(
         Command::new(&build.program),
@@ -189,7 +189,7 @@ fn every_call(build: &Build) -> anyhow::Result<()> {
     let before = agent.settled()?;
     let commands = redis.info("total_commands_processed")?;
     redis.write_keys(200_000)?;
-    // An INFO does not count itself: of those two the first is in this, the second in the calls.
+    // An INFO does not count itself. The first of these two is in the difference, and the second in the calls.
     let commands = redis.info("total_commands_processed")? - commands + 1.0;
     let after = agent.settled()?;
 

@@ -1,19 +1,18 @@
 //! End to end: every form that compilers give the calculation, judged by running the program.
 //!
-//! `fixtures/evict.c` has the structure of Redis, and says itself what it computed. It is compiled
-//! in several ways; what the agent then exports must be the same numbers, or be refused by name.
+//! `fixtures/evict.c` has the structure of Redis and prints what it computed. It is compiled in several ways. The agent
+//! must export the same numbers, or refuse them by name.
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
 mod program;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use evictscope_testkit::{agent::Agent, scrape::Scrape};
-use program::Program;
+use program::{Program, compiling};
 
 /// Compilers, forms, levels and flags; each combination is one variant.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
@@ -82,13 +81,10 @@ impl Variant {
         format!("{} {} {form} {flags}", self.compiler, self.level)
     }
 
-    /// Compiles it; `None` where the compiler is not there.
+    /// Compiles it, and returns `None` where the compiler is absent.
     fn compile(&self, directory: &Path, index: usize) -> anyhow::Result<Option<PathBuf>> {
         let program = directory.join(format!("evict-{index}"));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
-        let compiled = Command::new(self.compiler)
-            .args([self.level, &format!("-DFORM={}", self.form.1), "-o"])
-            .args([&program, &source])
+        let compiled = compiling(self.compiler, self.level, self.form.1, &program)
             .args(self.flags.1)
             .output();
         match compiled {
@@ -103,7 +99,7 @@ impl Variant {
     }
 }
 
-/// Compiles each variant whose compiler is there, on all cores.
+/// Compiles each variant whose compiler is installed, on all cores.
 fn compile_all(directory: &Path) -> anyhow::Result<Vec<(Variant, PathBuf)>> {
     let variants: Vec<_> = Variant::all().into_iter().enumerate().collect();
     let cores = std::thread::available_parallelism()?.get();
@@ -137,7 +133,7 @@ fn compile_all(directory: &Path) -> anyhow::Result<Vec<(Variant, PathBuf)>> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn every_form_gives_the_programs_own_numbers_or_is_refused() -> anyhow::Result<()> {
+fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let programs = compile_all(directory.path())?;
     let agent = Agent::start(&["--process-match", "^evict-[0-9]+$"])?;
@@ -171,8 +167,8 @@ fn every_form_gives_the_programs_own_numbers_or_is_refused() -> anyhow::Result<(
         refused.join("\n")
     );
     ensure!(programs.len() >= 40, "only {} variants", programs.len());
-    // What servers are built with. At other levels, and where a compiler is forced to inline what it
-    // would not, a plan may miss something, as long as it says so.
+    // Servers are built at these levels. At others, and where a compiler is forced to inline, a plan may lack something
+    // as long as it says so.
     let usual: Vec<_> = (refused.iter())
         .filter(|refused| refused.contains(" -O2 ") || refused.contains(" -O3 "))
         .collect();
@@ -180,8 +176,8 @@ fn every_form_gives_the_programs_own_numbers_or_is_refused() -> anyhow::Result<(
     Ok(())
 }
 
-/// Compares what is exported about a program with what it says itself: what is missing, because the
-/// plan refuses it by name. Anything that is there and differs is an error.
+/// Compares the exported numbers of a program with its own, and returns what the plan refuses by name. A number that
+/// differs is an error.
 fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<String>> {
     let server = [("server", name)];
     let [calls, reported, overhead, tofree, ok, running, fail, _] = numbers[..] else {

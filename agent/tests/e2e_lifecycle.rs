@@ -14,7 +14,7 @@ use evictscope_testkit::{
 };
 use rustix::process::Signal;
 
-/// The bytes of the running server's code at the sites of its plan, and those of its file.
+/// Returns the bytes of the running server's code at the sites of its plan, and the bytes of its file there.
 fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
     let output = evictscope()
         .args(["inspect", "--json", &redis.pid().to_string()])
@@ -46,7 +46,7 @@ fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> anyhow::Result<()> {
+fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
     let first = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
     let second = Redis::start(&["--maxmemory-eviction-tenacity", "100"])?;
     let agent = Agent::start(&["--probe-mode", "every-call"])?;
@@ -96,7 +96,7 @@ fn two_servers_of_one_executable_count_their_own_and_outlive_each_other() -> any
         .sum("evictscope_eviction_calls_total", &server)?;
     ensure!(
         after - before >= 10_000.0,
-        "the other server's series stand still"
+        "the other server's series do not grow"
     );
     Ok(())
 }
@@ -116,7 +116,7 @@ fn a_server_that_starts_later_is_seen_within_two_seconds() -> anyhow::Result<()>
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
-    // Under a name that no other agent on this host looks for: its probes would stay.
+    // No other agent on this host looks for this name. The probes of such an agent would stay.
     let directory = tempfile::tempdir()?;
     let name = format!("probed-{}", std::process::id());
     let redis = Redis::start_program(copy_to(directory.path(), &name)?, &[])?;
@@ -186,8 +186,7 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn in_a_pid_namespace_of_its_own_the_agent_refuses_rather_than_count_nothing() -> anyhow::Result<()>
-{
+fn in_a_pid_namespace_of_its_own_the_agent_refuses_to_run() -> anyhow::Result<()> {
     let output = Command::new("unshare")
         .args(["--fork", "--pid", "--mount-proc", "--kill-child"])
         .arg(evictscope().get_program())
@@ -201,7 +200,7 @@ fn in_a_pid_namespace_of_its_own_the_agent_refuses_rather_than_count_nothing() -
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_port_in_use_is_said_so() -> anyhow::Result<()> {
+fn a_port_in_use_is_named_in_the_error() -> anyhow::Result<()> {
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
     let output = evictscope().args(["run", "--listen", &address]).output()?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use evictscope_testkit::{agent::Agent, redis::Redis, wait::within};
 
-/// Whether `left` is within 2 % of `right`.
+/// Returns whether `left` is within 2 % of `right`.
 fn close(left: f64, right: f64) -> bool {
     (left - right).abs() <= 0.02 * right.abs()
 }
@@ -86,14 +86,14 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
             .sum("evictscope_eviction_calls_total", &labels)
     };
     redis.write_keys(100_000)?;
-    // Far below what is used: at tenacity 0 a call gives up after 16 keys, and a timer goes on.
+    // This is far below the used memory. At tenacity 0 a call gives up after 16 keys, and a timer goes on.
     redis.config_set("maxmemory", "40mb")?;
     ensure!(
         results("running")? > 0.0,
         "no call stopped at its time limit"
     );
-    // While the timer goes on, a call that reaches its goal answers `running`, too; when it has
-    // ended, a command that needs to evict a key or two answers `ok`.
+    // While the timer goes on, a call that reaches its goal answers `running`, too. Later, a command that has to evict a
+    // key or two answers `ok`.
     within(Duration::from_secs(30), "a call reaches its goal", || {
         redis.write_keys(1_000)?;
         Ok((results("ok")? > 0.0).then_some(()))
@@ -117,8 +117,8 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The overhead is what `INFO` calls `mem_not_counted_for_evict`: with an append-only file, what is
-/// waiting to be written to it.
+/// The overhead is `mem_not_counted_for_evict` of `INFO`. With an append-only file this is the data that waits to be
+/// written to it.
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_overhead_of_an_append_only_file_is_seen() -> anyhow::Result<()> {

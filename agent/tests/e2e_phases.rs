@@ -11,12 +11,12 @@ use evictscope_testkit::{agent::Agent, clock::unix_time, process, redis::Redis, 
 /// A burst is over this many seconds after its last evicting call (DESIGN section 7).
 const QUIET: f64 = 1.0;
 
-/// What the test sees of the evictions for some time: when `evicted_keys` first and last moved, each
-/// as the two moments it lies between.
+/// The evictions in some time, as the test sees them: when `evicted_keys` first and last grew, each as the two readings
+/// between which it did.
 struct Evictions {
     first: Option<(f64, f64)>,
     last: Option<(f64, f64)>,
-    /// The time between one move and the next: at least, and at most, seconds.
+    /// The times between two evictions, in seconds: at least, and at most.
     pauses: Vec<(f64, f64)>,
 }
 
@@ -45,9 +45,8 @@ fn watch(redis: &Redis, time: Duration) -> anyhow::Result<Evictions> {
     Ok(seen)
 }
 
-/// A server that is filled up to just below its limit. That holds a number of keys well between two
-/// powers of 2: near one the hash table grows, evicts a lot, is freed, and then nothing is evicted for
-/// a while.
+/// Starts a server and fills it to just below its limit. Its number of keys is well between two powers of 2: near one,
+/// the hash table grows, makes the server evict a lot, and is freed, and then nothing is evicted for a while.
 fn nearly_full() -> anyhow::Result<Redis> {
     let redis = Redis::start(&[])?;
     redis.write_keys(90_000)?;
@@ -118,7 +117,7 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     let [burst] = &found_bursts[..] else {
         anyhow::bail!("not one burst: {found_bursts:?}");
     };
-    // The moment itself lies between two of the test's readings; beyond them by 200 ms at most.
+    // The moment lies between two readings of the test, or at most 200 ms outside.
     for (at, (from, to)) in [(burst.start, first), (burst.end, last)] {
         ensure!(
             (from - 0.2..=to + 0.2).contains(&at),
@@ -156,15 +155,14 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     check_phase_seconds(&agent, &name, found)
 }
 
-/// Some thousand writes a second of one client, with pauses of some hundredths of a second, until `stop`.
+/// Writes some thousand keys a second from one client until `stop`, with pauses of some hundredths of a second.
 fn calm_load(redis: &Redis, stop: &AtomicBool) -> anyhow::Result<()> {
     for keys in 10_000_000_u32.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        // Its random numbers begin with time ^ pid, which for whole seconds is the same as some seconds
-        // before. Of another number of keys, those are others; else they would be there already, and
-        // nothing be evicted.
+        // redis-benchmark's random numbers begin with time ^ pid, which may repeat after some seconds. The keys would
+        // then exist already, and nothing would be evicted. Another number of keys gives other keys.
         let keys = keys.to_string();
         let options = [
             "-t", "set", "-d", "500", "-r", &keys, "-c", "1", "-n", "200",
@@ -175,7 +173,7 @@ fn calm_load(redis: &Redis, stop: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How often the phase saturated was entered, in which the server is.
+/// Waits until the server is in the phase `saturated`, and returns how often it entered that.
 fn entries_once_saturated(agent: &Agent, name: &str) -> anyhow::Result<f64> {
     let labels = [("server", name), ("phase", "saturated")];
     let (entries, _) = within(Duration::from_secs(3), "saturated", || {
@@ -186,7 +184,7 @@ fn entries_once_saturated(agent: &Agent, name: &str) -> anyhow::Result<f64> {
     Ok(entries)
 }
 
-/// A few thousand commands a second, each of which evicts, for ever: an ordinary cache.
+/// An ordinary cache has a few thousand commands a second, each of which evicts, for ever.
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_calm_cache_that_always_evicts_is_no_incident() -> anyhow::Result<()> {
@@ -207,7 +205,7 @@ fn a_calm_cache_that_always_evicts_is_no_incident() -> anyhow::Result<()> {
             .map_err(|_| anyhow::anyhow!("the load panicked"));
         load?.and(Ok((seen?, entries?)))
     })?;
-    // A server that made room somewhere else, or that nobody asked for a second, did stop evicting.
+    // A server that made room in another way, or that had no requests for a second, did stop evicting.
     let count = |long: fn(&&(f64, f64)) -> bool| seen.pauses.iter().filter(long).count() as f64;
     let least = 1.0 + count(|(at_least, _)| *at_least > QUIET + 0.2);
     let most = 1.0 + count(|(_, at_most)| *at_most > QUIET);
@@ -218,7 +216,7 @@ fn a_calm_cache_that_always_evicts_is_no_incident() -> anyhow::Result<()> {
     );
     let longest = seen.pauses.iter().map(|pause| pause.1);
     println!("longest pause {:.3} s", longest.fold(0.0, f64::max));
-    // Until it is quiet, the time since the last evicting call is nobody's yet.
+    // The time since the last evicting call belongs to no phase until it is quiet.
     std::thread::sleep(Duration::from_secs(4));
     check_phase_seconds(&agent, &name, found)?;
     for burst in agent.bursts(&redis)? {

@@ -28,7 +28,7 @@ fn unit() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/evictscope.service")
 }
 
-/// The service manager's side: where the agent reports to.
+/// The service manager, to which the agent reports.
 struct Manager {
     socket: UnixDatagram,
     directory: TempDir,
@@ -46,7 +46,7 @@ impl Manager {
         Ok(Self { socket, directory })
     }
 
-    /// What is said within `time`, one entry for each line.
+    /// Returns the lines that the agent reports within `time`.
     fn hear(&self, time: Duration) -> Vec<String> {
         let (begun, mut heard) = (Instant::now(), Vec::new());
         let mut buffer = [0; 4096];
@@ -92,7 +92,7 @@ impl Service {
     }
 }
 
-/// A server of a user who is neither root nor the agent's.
+/// Starts a server of a user other than root and the agent's.
 fn server_of(uid: u32) -> anyhow::Result<Redis> {
     let mut program = Command::new("redis-server");
     program.uid(uid).gid(uid);
@@ -140,7 +140,7 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
     );
     for task in threads {
         let status = task.status()?;
-        // Of MemoryMax, half at most; kilobytes.
+        // At most half of MemoryMax, in kilobytes.
         ensure!(
             status.vmhwm.is_some_and(|peak| peak < 256 << 10),
             "{:?}",
@@ -152,7 +152,7 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn it_says_when_it_is_ready_when_it_lives_and_when_it_ends() -> anyhow::Result<()> {
+fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     let _server = server_of(64_001)?;
     let service = Service::start()?;
     let signs = |time| {
@@ -165,7 +165,7 @@ fn it_says_when_it_is_ready_when_it_lives_and_when_it_ends() -> anyhow::Result<(
         "{alive} signs of life in two periods"
     );
 
-    // The watcher alone is stopped: HTTP still answers, but nobody watches any more.
+    // The watcher alone is stopped. HTTP still answers, but no server is watched.
     let threads = service.threads()?;
     let watcher = threads
         .iter()
@@ -174,7 +174,7 @@ fn it_says_when_it_is_ready_when_it_lives_and_when_it_ends() -> anyhow::Result<(
     ptrace::seize(watcher, ptrace::Options::empty())?;
     ptrace::interrupt(watcher)?;
     waitpid(watcher, Some(WaitPidFlag::__WALL))?;
-    // One may be on its way.
+    // A sign of life may be on its way.
     signs(WATCHDOG / 2);
     let hung = signs(2 * WATCHDOG);
     service.agent.get("/-/healthy")?;
@@ -195,7 +195,7 @@ fn it_says_when_it_is_ready_when_it_lives_and_when_it_ends() -> anyhow::Result<(
 fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let copy = directory.path().join("evictscope.service");
-    // The program is not installed where the unit says, nor is the manual.
+    // Neither the program nor the manual is installed where the unit says.
     let text = std::fs::read_to_string(unit())?;
     let text = text.replace("/usr/bin/evictscope", env!("CARGO_BIN_EXE_evictscope"));
     std::fs::write(&copy, text)?;

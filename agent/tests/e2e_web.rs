@@ -22,7 +22,7 @@ struct Authority(CertifiedIssuer<'static, KeyPair>);
 impl Authority {
     fn new() -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
-        // By default it would have the name of what it signs, which looks self-signed then.
+        // By default it would have the name of what it signs, which would then look self-signed.
         params.distinguished_name = DistinguishedName::new();
         params
             .distinguished_name
@@ -61,7 +61,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Starts one in a directory that `prepare` fills; the configuration is `web.yml` there.
+    /// Starts an agent in a directory that `prepare` fills. The configuration is `web.yml` there.
     fn start(prepare: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<Self> {
         let (directory, port) = (tempfile::tempdir()?, free_port()?);
         prepare(directory.path())?;
@@ -85,7 +85,7 @@ impl Agent {
         Ok(std::fs::write(self.directory.path().join("web.yml"), text)?)
     }
 
-    /// The status that curl gets for /metrics; 0 where there is no answer.
+    /// Returns the status that curl gets for /metrics, or 0 without an answer.
     fn status(&self, scheme: &str, options: &[&str]) -> anyhow::Result<u16> {
         let output = Command::new("curl")
             .current_dir(self.directory.path())
@@ -115,7 +115,7 @@ impl Agent {
 }
 
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
-/// As `htpasswd -nbBC 10 alice secret` writes it, but for the hash.
+/// The line that `htpasswd -nbBC 10 alice secret` writes, but for the hash.
 const USERS: &str = "basic_auth_users:\n  alice: $2y$10$ALICE\n";
 
 fn users() -> anyhow::Result<String> {
@@ -125,7 +125,7 @@ fn users() -> anyhow::Result<String> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
+fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
     let (authority, other) = (Authority::new()?, Authority::new()?);
     let users = users()?;
     let agent = Agent::start(|directory| {
@@ -193,7 +193,7 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
 
-    // A file that is wrong changes nothing, and its reason is said once.
+    // A wrong file changes nothing, and is logged once.
     agent.write(&format!("{TLS}basic_auth_users:\n  alice: secret\n"))?;
     within(NOTICED, "the wrong file is noticed", || {
         let log = agent.process.log()?;
@@ -205,7 +205,7 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
     ensure!(agent.status("https", &alice)? == 200);
     ensure!(agent.status("https", &trusting)? == 401);
 
-    // Another certificate, from another authority, without a restart.
+    // Another certificate from another authority is used without a restart.
     agent.write(&format!("{TLS}{users}"))?;
     other.issue(agent.directory.path(), "server", "localhost")?;
     agent.becomes(
@@ -215,7 +215,7 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
     )?;
     ensure!(agent.status("https", &alice)? == 0);
 
-    // No users, then no TLS either.
+    // Without users no password is needed. Without TLS, http serves.
     agent.write(TLS)?;
     agent.becomes(200, "https", &["--cacert", "other.crt"])?;
     agent.write("")?;
@@ -225,7 +225,7 @@ fn tls_and_passwords_are_asked_for_and_follow_the_file() -> anyhow::Result<()> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn clients_show_a_certificate_and_speak_a_new_tls() -> anyhow::Result<()> {
+fn clients_must_show_a_certificate_and_speak_a_new_tls() -> anyhow::Result<()> {
     let (authority, other) = (Authority::new()?, Authority::new()?);
     let agent = Agent::start(|directory| {
         authority.write(directory, "authority")?;

@@ -1,20 +1,18 @@
 //! End to end: a server that does what its plan says it cannot.
 //!
-//! `fixtures/evict.c` is compiled so that from its second round of calls on it breaks an invariant
-//! that its code, and so its plan, promises. The plan has to be withdrawn within a second, and no
-//! number that rests on it may stay on /metrics.
+//! `fixtures/evict.c` is compiled so that from its second round of calls on it breaks an invariant of its plan. The plan
+//! has to be withdrawn within a second, and no number that rests on it may stay on /metrics.
 //!
 //! Needs root and BPF: `cargo xtask test` runs these where they can run.
 
 mod program;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, wait::within};
-use program::Program;
+use anyhow::ensure;
+use evictscope_testkit::{agent::Agent, process, wait::within};
+use program::{Program, compiling};
 
 /// Series that rest on the plan.
 const RESTING_ON_THE_PLAN: [&str; 8] = [
@@ -28,29 +26,24 @@ const RESTING_ON_THE_PLAN: [&str; 8] = [
     "evictscope_goal_allocator_moves_total",
 ];
 
-/// Compiles the program so that it breaks an invariant, or none.
+/// Compiles the program, so that it breaks an invariant where `breaks` names one.
 fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result<PathBuf> {
     let program = directory.join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
-    let status = Command::new("gcc")
-        .args(["-O2", "-rdynamic", "-DFORM=__attribute__((noinline))"])
-        .args(breaks.map(|breaks| format!("-D{breaks}")))
-        .arg("-o")
-        .args([&program, &source])
-        .status()
-        .context("cannot run gcc")?;
-    ensure!(status.success(), "gcc: {status}");
+    let mut gcc = compiling("gcc", "-O2", "__attribute__((noinline))", &program);
+    gcc.arg("-rdynamic")
+        .args(breaks.map(|breaks| format!("-D{breaks}")));
+    process::answer_of(&mut gcc)?;
     Ok(program)
 }
 
-/// Whether any series of a family says something about a server.
+/// Returns whether a family has series about a server.
 fn is_exported(text: &str, family: &str, server: &str) -> bool {
     let label = format!("server=\"{server}\"");
     text.lines()
         .any(|line| line.starts_with(family) && line.contains(&label))
 }
 
-/// A program that breaks an invariant, and the `reason` for which its plan is withdrawn then.
+/// Checks that the plan of a program that breaks an invariant is withdrawn for `reason`.
 fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let mut broken = Program::start(&compile(directory.path(), "evict-1", Some(breaks))?)?;
@@ -70,7 +63,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         agent.wait_for(name, Duration::from_secs(5))?;
     }
 
-    // As long as it keeps its promises, its numbers are right.
+    // As long as the invariant holds, the numbers are right.
     let calls = broken.numbers()?[0];
     sound.numbers()?;
     let before = agent.settled()?;
@@ -120,7 +113,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         "the limit went, too"
     );
 
-    // The log says so once, with all that is needed for a report.
+    // The log says so once, with everything for a report.
     let said = agent.log()?;
     let lines: Vec<&str> = said
         .lines()
@@ -155,8 +148,8 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         ensure!(line.contains("WARN") && line.contains(&name), "{line}");
     }
     if reason != "lost_exit" {
-        // It stopped at the first call that was wrong; of the allocator's counter, at the fourth in a
-        // row, as another thread may move that now and then.
+        // It stopped at the first wrong call. The allocator's counter has to be wrong four times in a row, because
+        // another thread may change it now and then.
         let wrong = if reason == "allocator" { 4.0 } else { 1.0 };
         let check = [("server", name.as_str()), ("check", reason)];
         let made = after.sum("evictscope_goal_checks_total", &check)?;
@@ -167,7 +160,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         );
     }
 
-    // Its probes come off, and it stays withdrawn.
+    // Its probes are taken off, and it stays withdrawn.
     let hits = || {
         agent.settled()?.sum(
             "evictscope_probe_hits_total",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::evictscope_without_privileges;
+use evictscope_testkit::{agent::evictscope_without_privileges, servers};
 use serde_json::Value;
 
 /// Name and types of every field; `[]` stands for each element of a list.
@@ -112,12 +112,10 @@ fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
     let example: Value = serde_json::from_str(example.context("no example")?)?;
     agree(&documented, &example, "the example")?;
 
-    let server = Path::new("/usr/bin/redis-server");
-    if !server.is_file() {
-        eprintln!("skipped: there is no {}", server.display());
+    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
         return Ok(());
-    }
-    let (report, code) = report(server)?;
+    };
+    let (report, code) = report(&server)?;
     ensure!(code == Some(0), "exit code {code:?}");
     agree(&documented, &report, "the report")?;
     // Without privileges nothing is measured.

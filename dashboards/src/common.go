@@ -8,26 +8,26 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 )
 
-// scrapeInterval is the shortest step: no panel asks for more than a scrape every 15 s brings.
+// scrapeInterval is the shortest step of a panel, because there is a scrape every 15 s.
 const scrapeInterval = "15s"
 
-// The dashboards by their identity, which is what links need; data sources have none here.
+// The identities of the dashboards, which links need.
 const (
 	cycleUID = "evictscope-cycle"
 	fleetUID = "evictscope-fleet"
 	agentUID = "evictscope-agent"
 )
 
-// The labels that choose: every query has them, for one server or for all of the chosen hosts.
+// The labels that each query selects by: one server, or all servers of the chosen hosts.
 const (
 	oneServer  = `job=~"$job",instance=~"$instance",server=~"$server"`
 	allServers = `job=~"$job",instance=~"$instance"`
-	// For series that every target has: with the variables at All, those of other jobs would match. The
-	// name is the one that the alert EvictscopeAgentDown asks for.
+	// For series that every target has: with the variables at All, those of other jobs would match too.
+	// The alert EvictscopeAgentDown selects the same name.
 	allAgents = allServers + `,job=~"evictscope.*"`
 )
 
-// Grafana's names of colours: each theme, dark or light, has its own shade of them.
+// Grafana's names of colours. Each theme, dark or light, has its own shades.
 const (
 	green  = "green"
 	blue   = "blue"
@@ -49,7 +49,7 @@ func newDashboard(title, uid, description string) *dashboard.DashboardBuilder {
 		Description(description).
 		Tags([]string{"evictscope", "redis"}).
 		Readonly().
-		// As the agent's log and its API say it.
+		// As in the agent's log and API.
 		Timezone("utc").
 		Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		Refresh("1m").
@@ -67,7 +67,7 @@ func newDashboard(title, uid, description string) *dashboard.DashboardBuilder {
 			Multi(true).IncludeAll(true).AllValue(".+").Current(all()))
 }
 
-// labelVariable chooses among the values of a label, asked for anew when the time range changes.
+// labelVariable is a choice of the values of a label, updated when the time range changes.
 func labelVariable(name, label, query string) *dashboard.QueryVariableBuilder {
 	return dashboard.NewQueryVariableBuilder(name).
 		Label(label).
@@ -93,8 +93,8 @@ func allInstances() *dashboard.QueryVariableBuilder {
 		Multi(true).IncludeAll(true).AllValue(".+").Current(all())
 }
 
-// query is a range query; legend as Grafana writes it, {{label}}. LABELS stands for the labels that
-// choose.
+// query is a range query. LABELS in the expression becomes the labels to select by, and the legend has
+// Grafana's form, {{label}}.
 func query(refID, labels, expression, legend string) *prometheus.DataqueryBuilder {
 	return prometheus.NewDataqueryBuilder().
 		Datasource(dataSource()).
@@ -104,17 +104,17 @@ func query(refID, labels, expression, legend string) *prometheus.DataqueryBuilde
 		Range()
 }
 
-// heatmapQuery asks for buckets.
+// heatmapQuery returns buckets.
 func heatmapQuery(labels, expression string) *prometheus.DataqueryBuilder {
 	return query("A", labels, expression, "{{le}}").Format(prometheus.PromQueryFormatHeatmap)
 }
 
-// tableQuery asks for rows: the present ones, or those of each step.
+// tableQuery returns rows: those of each step, or of an instant query the present ones.
 func tableQuery(refID, labels, expression string) *prometheus.DataqueryBuilder {
 	return query(refID, labels, expression, "").Format(prometheus.PromQueryFormatTable)
 }
 
-// step is a threshold: from this value on, this colour.
+// step is a threshold: the value at which a colour begins.
 type step struct {
 	from   float64
 	colour string
@@ -131,7 +131,7 @@ func thresholds(base string, steps ...step) *dashboard.ThresholdsConfigBuilder {
 		Steps(all)
 }
 
-// property is one setting of the fields that an override matches.
+// property is a setting of the fields that an override matches.
 func property(id string, value any) dashboard.DynamicConfigValue {
 	return dashboard.DynamicConfigValue{Id: id, Value: value}
 }
@@ -140,7 +140,7 @@ func fixedColour(colour string) dashboard.DynamicConfigValue {
 	return property("color", map[string]any{"mode": "fixed", "fixedColor": colour})
 }
 
-// coloured are the properties of a column whose text takes the colour of its threshold.
+// coloured gives the text of a column the colour of its threshold.
 func coloured(base string, steps ...step) []dashboard.DynamicConfigValue {
 	config, err := thresholds(base, steps...).Build()
 	if err != nil {

@@ -13,8 +13,8 @@ var phases = []state{
 	{"2", "saturated", red},
 }
 
-// phaseQuery says for each step which phase was touched in it, the worst one if several: from the time
-// that was counted for it, so that no burst is too short for the step.
+// phaseQuery returns the worst phase in each step. It uses the time counted for each phase, so that no
+// burst is too short for the step.
 const phaseQuery = `max by (job, instance, server) (
   2 * (evictscope_phase_seconds_total{LABELS,phase="saturated"} - evictscope_phase_seconds_total{LABELS,phase="saturated"} offset $__interval > bool 0)
   or
@@ -23,8 +23,8 @@ const phaseQuery = `max by (job, instance, server) (
   0 * evictscope_phase_seconds_total{LABELS,phase="not_saturated"}
 )`
 
-// perBurst is what one burst added to a counter or to the sum of a histogram, at the step in which the
-// burst was counted: the mean, where several were.
+// perBurst returns what a burst added to a counter or to the sum of a histogram, in the step that counted
+// the burst. If there were several, it returns the mean.
 func perBurst(refID, sum, count string) *prometheus.DataqueryBuilder {
 	return tableQuery(refID, oneServer, `(
   (`+sum+`{LABELS} - `+sum+`{LABELS} offset $__interval)
@@ -36,7 +36,7 @@ func histogramPerBurst(refID, name string) *prometheus.DataqueryBuilder {
 	return perBurst(refID, name+"_sum", name+"_count")
 }
 
-// finished is how many bursts of a kind were counted at each step at which there was one of any kind.
+// finished returns the number of bursts of a kind, in each step that counted a burst of any kind.
 func finished(refID, kind string) *prometheus.DataqueryBuilder {
 	return tableQuery(refID, oneServer, `sum without (kind) (
   evictscope_bursts_total{LABELS,kind="`+kind+`"} - evictscope_bursts_total{LABELS,kind="`+kind+`"} offset $__interval
@@ -67,12 +67,12 @@ func evictionCycle() *dashboard.DashboardBuilder {
 			TagKeys("server"))
 
 	made.WithPanel(timeline("Phase",
-		"Phase of the eviction cycle. A step shows the worst phase that was touched in it (saturated before reclaim before not_saturated), from the time counted for each, so that no burst is too short to be seen. Colours: green not_saturated, blue reclaim, red saturated.",
+		"Phase of the eviction cycle: not_saturated (green), reclaim (blue), saturated (red). Each step shows the worst phase in it, so no burst is too short to be seen.",
 		phases,
 		query("A", oneServer, phaseQuery, "{{server}}")))
 
 	made.WithPanel(lines("Used memory against maxmemory",
-		"Memory tracked by the allocator, and the limit. Red dashed line: maxmemory, at which evictions begin.",
+		"Memory tracked by the allocator. Red dashed line: maxmemory, where evictions begin.",
 		"bytes",
 		query("A", oneServer, "evictscope_used_memory_bytes{LABELS}", "used memory"),
 		query("B", oneServer, "evictscope_maxmemory_bytes{LABELS} > 0", "maxmemory")).
@@ -83,7 +83,7 @@ func evictionCycle() *dashboard.DashboardBuilder {
 		}))
 
 	made.WithPanel(lines("Client buffers by class",
-		"Input and output buffers and client structs, which count against maxmemory: where they grow, keys have to go. Redis brings its account up to date about once a second. Dashed: the highest since the agent found the server. No threshold: what is much depends on the clients; the alert compares with the median of an hour.",
+		"Input and output buffers and client structs. They count against maxmemory, so when they grow, keys are evicted. Redis updates its account about once a second. Dashed: the peak since the agent found the server. No threshold, because the normal size depends on the clients. The alert compares with the median of an hour.",
 		"bytes",
 		query("A", oneServer, "evictscope_client_buffers_bytes{LABELS}", "{{class}}"),
 		query("B", oneServer, "evictscope_client_buffers_peak_bytes{LABELS}", "peak")).
@@ -97,7 +97,7 @@ func evictionCycle() *dashboard.DashboardBuilder {
 		}))
 
 	made.WithPanel(lines("Commands",
-		"Commands a second, the server's own counter. In the article's bursts it falls to 20 % of what it was. Dashed: the mean of the hour before.",
+		"Commands a second, from the server's own counter. In the bursts of GitLab's article they fell to 20 %. Dashed: the mean of the last hour.",
 		"ops",
 		query("A", oneServer, "rate(evictscope_commands_processed_total{LABELS}[$__rate_interval])", "commands"),
 		query("B", oneServer, "avg_over_time(server:evictscope_commands_processed:rate1m{LABELS}[1h])", "mean of an hour")).
@@ -108,19 +108,19 @@ func evictionCycle() *dashboard.DashboardBuilder {
 		}))
 
 	made.WithPanel(lines("Eviction calls by kind",
-		"Eviction calls a second. evicting: memory was over the limit. noop: it was not; counted in probe mode every-call only, so a gap means not counted. running: stopped at the time limit (maxmemory-eviction-tenacity). fail: nothing could be evicted, writes are refused; any is too many.",
+		"Eviction calls a second. evicting: memory was over the limit. noop: it was not; these are counted only in probe mode every-call, so a gap means not counted. running: the call stopped at its time limit (maxmemory-eviction-tenacity). fail: nothing could be evicted, and writes fail. Any fail is too many.",
 		"cps",
 		query("A", oneServer, "sum by (kind) (rate(evictscope_eviction_calls_total{LABELS}[$__rate_interval]))", "{{kind}}"),
 		query("B", oneServer, `sum by (result) (rate(evictscope_eviction_calls_total{LABELS,kind="evicting",result=~"running|fail"}[$__rate_interval]))`, "evicting, {{result}}")).
 		OverrideByName("evicting, fail", []dashboard.DynamicConfigValue{fixedColour(red)}))
 
 	made.WithPanel(buckets("Latency of evicting calls",
-		"Evicting calls a second by how long they took. While one runs, no client is answered. Redis stops a call at 500 µs by default (maxmemory-eviction-tenacity 10). The bounds are those in which the kernel counts.",
+		"Evicting calls a second by duration. No client is answered during a call. Redis stops a call at 500 µs by default (maxmemory-eviction-tenacity 10).",
 		"s",
 		heatmapQuery(oneServer, `sum by (le) (rate(evictscope_eviction_call_duration_seconds_bucket{LABELS,kind="evicting"}[$__rate_interval]))`)))
 
 	made.WithPanel(lines("Latency of evicting calls, p50 and p99",
-		"From the same histogram. Threshold: 500 µs, where Redis stops a call by default.",
+		"Quantiles of the same histogram. Threshold: 500 µs, where Redis stops a call by default.",
 		"s",
 		query("A", oneServer, `histogram_quantile(0.5, sum by (le) (rate(evictscope_eviction_call_duration_seconds_bucket{LABELS,kind="evicting"}[$__rate_interval]))) >= 0`, "p50"),
 		query("B", oneServer, `histogram_quantile(0.99, sum by (le) (rate(evictscope_eviction_call_duration_seconds_bucket{LABELS,kind="evicting"}[$__rate_interval]))) >= 0`, "p99")).
@@ -129,12 +129,12 @@ func evictionCycle() *dashboard.DashboardBuilder {
 		AxisSoftMax(600e-6))
 
 	made.WithPanel(buckets("Eviction goal (mem_tofree)",
-		"Evicting calls a second by how much each had to free. In a calm cache a call frees what one command added; in a burst, what all waiting replies hold.",
+		"Evicting calls a second by the memory that each had to free. In a calm cache a call frees what one command has added. In a burst it frees as much as all waiting replies take.",
 		"bytes",
 		heatmapQuery(oneServer, "sum by (le) (rate(evictscope_mem_tofree_bytes_bucket{LABELS}[$__rate_interval]))")))
 
 	made.WithPanel(lines("Main thread CPU by activity",
-		"Share of one CPU that the main thread uses, in evicting calls and elsewhere. Threshold: 90 %, from which it counts as saturated.",
+		"Share of one CPU that the main thread uses, in evicting calls and elsewhere. Threshold: 90 %, where it counts as saturated.",
 		"percentunit",
 		query("A", oneServer, "sum by (activity) (rate(evictscope_main_thread_cpu_seconds_total{LABELS}[$__rate_interval]))", "{{activity}}")).
 		Max(1).
@@ -147,7 +147,7 @@ func evictionCycle() *dashboard.DashboardBuilder {
 
 	seconds, bytes, short := property("unit", "s"), property("unit", "bytes"), property("decimals", 0)
 	made.WithPanel(rows("Last bursts",
-		"What each burst did, at the time when its reclaim was over. Where a step holds several bursts, their number and their mean. From the log and from /api/v1/bursts of the agent, each burst by itself. Thresholds: throughput below 90 % (orange) and 50 % (red) of what it was; self-amplifying ones from 1 (red).",
+		"One row for each burst, at the time when its reclaim was over. If a step has several bursts, the row has their number and their means. The agent's log and /api/v1/bursts have each burst by itself. Thresholds: a self-amplifying burst is red; throughput is orange below 90 % and red below 50 % of what it was before.",
 		[]column{
 			{"Time", "Counted at", []dashboard.DynamicConfigValue{property("custom.width", 180)}},
 			{"Value #A", "Self-amplifying", append(coloured(grey, step{1, red}), short)},

@@ -5,7 +5,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 )
 
-// toServer is where a row leads: the eviction cycle of its server, in the same time range.
+// toServer is the link of a row: the eviction cycle of its server, in the same time range.
 const toServer = "/d/" + cycleUID + "?${__url_time_range}&${datasource:queryparam}" +
 	"&var-job=${__data.fields.Job:percentencode}" +
 	"&var-instance=${__data.fields.Instance:percentencode}" +
@@ -21,35 +21,35 @@ func now(refID, expression string) *prometheus.DataqueryBuilder {
 	return tableQuery(refID, allServers, expression).Instant()
 }
 
-// fleet is about all servers of all hosts: who needs to be looked at.
+// fleet is about all servers of all hosts, and which of them need attention.
 func fleet() *dashboard.DashboardBuilder {
 	made := newDashboard("evictscope / Fleet", fleetUID,
-		"All Redis servers of all hosts: who bursts, how often, how bad; who is close to maxmemory, and when it will be there. Reads recording rules (dashboards/rules/recording.yaml).").
+		"All Redis servers of all hosts: which of them burst, how often and how badly, and which are close to maxmemory. It needs the recording rules (recording.yaml).").
 		Time("now-24h", "now").
 		WithVariable(allInstances())
 
 	made.WithPanel(number("Servers watched", "Redis servers that an agent watches now.", "none", thresholds(blue),
 		query("A", allServers, "count(evictscope_server_info{LABELS})", "")))
-	made.WithPanel(number("Servers with bursts", "Servers with a self-amplifying burst in the time range. One is one too many.", "none",
+	made.WithPanel(number("Servers with bursts", "Servers with a self-amplifying burst in the time range. Any is too many.", "none",
 		thresholds(green, step{1, red}),
 		query("A", allServers, `count(sum by (job, instance, server) (increase(evictscope_bursts_total{LABELS,kind="self_amplifying"}[$__range])) > 0) or vector(0)`, "")))
-	made.WithPanel(number("Self-amplifying bursts", "In the time range, on all servers.", "short",
+	made.WithPanel(number("Self-amplifying bursts", "Self-amplifying bursts in the time range, on all servers.", "short",
 		thresholds(green, step{1, red}),
 		query("A", allServers, `round(sum(increase(evictscope_bursts_total{LABELS,kind="self_amplifying"}[$__range])))`, "")).
 		Decimals(0))
-	made.WithPanel(number("In saturated now", "Servers that evict now. Calm caches do so all the time: no cause for alarm by itself.", "none",
+	made.WithPanel(number("In saturated now", "Servers that evict now. This alone is no problem: calm caches evict all the time.", "none",
 		thresholds(blue),
 		query("A", allServers, `sum(evictscope_phase{LABELS,phase="saturated"})`, "")))
-	made.WithPanel(number("Within 5 % of maxmemory", "Servers at 95 % of their limit or above. A full cache belongs there; a store does not.", "none",
+	made.WithPanel(number("Within 5 % of maxmemory", "Servers at 95 % of their limit or above. This is normal for a cache, but not for a store.", "none",
 		thresholds(green, step{1, orange}),
 		query("A", allServers, "count(server:evictscope_memory_saturation:ratio{LABELS} >= 0.95) or vector(0)", "")))
-	made.WithPanel(number("Agents down", "Agents that Prometheus cannot scrape: their servers' bursts are not seen.", "none",
+	made.WithPanel(number("Agents down", "Agents that Prometheus cannot scrape. The bursts of their servers are not seen.", "none",
 		thresholds(green, step{1, red}),
 		query("A", allAgents, "count(up{LABELS} == 0) or vector(0)", "")))
 
 	seconds, share := property("unit", "s"), property("unit", "percentunit")
 	made.WithPanel(rows("Servers",
-		"One row for each server; a click on its name leads to its eviction cycle. Bursts in the time range; their means over the last hour. At maxmemory in: where the line through the last 30 minutes meets the limit; empty where memory does not grow. Thresholds: any self-amplifying burst red; throughput in bursts below 90 % orange, below 50 % red; memory from 80 % orange, from 95 % red; at the limit within an hour orange, within 10 minutes red; overhead from 1 % orange.",
+		"One row for each server. A click on its name leads to its eviction cycle. Bursts are counted in the time range, and their means are over the last hour. At maxmemory in: when memory reaches the limit if it keeps growing as in the last 30 minutes; empty if it does not grow. Thresholds: any self-amplifying burst is red; throughput in bursts is orange below 90 % and red below 50 %; memory is orange from 80 % and red from 95 %; at the limit within an hour is orange, within 10 minutes red; overhead is orange from 1 %.",
 		[]column{
 			{"server", "Server", []dashboard.DynamicConfigValue{link()}},
 			{"instance", "Instance", nil},
@@ -86,7 +86,7 @@ func fleet() *dashboard.DashboardBuilder {
 		SortBy(sortedBy("Self-amplifying bursts")))
 
 	made.WithPanel(timeline("Phases of the servers that burst",
-		"Servers with a self-amplifying burst in the time range. A step shows the worst phase that was touched in it. Colours: green not_saturated, blue reclaim, red saturated.",
+		"Servers with a self-amplifying burst in the time range: not_saturated (green), reclaim (blue), saturated (red). Each step shows the worst phase in it.",
 		phases,
 		query("A", allServers, phaseQuery+`
 and on (job, instance, server)
@@ -95,7 +95,7 @@ and on (job, instance, server)
 		Height(9))
 
 	made.WithPanel(lines("Self-amplifying bursts an hour, highest 20",
-		"How often. The article's cycle has 4 to 8 an hour. Threshold: 2 an hour, a cycle.",
+		"How often servers burst. The cycle in GitLab's article has 4 to 8 bursts an hour. Threshold: 2 an hour, which is a cycle.",
 		"none",
 		query("A", allServers, `topk(20, server:evictscope_bursts:increase1h{LABELS,kind="self_amplifying"})`, "{{instance}} {{server}}")).
 		Span(halfWidth).
@@ -103,7 +103,7 @@ and on (job, instance, server)
 		ThresholdsStyle(dashed()))
 
 	made.WithPanel(lines("Throughput in bursts, lowest 20",
-		"How bad: commands a second in the bursts of an hour, by those without; the lower, the worse. The article saw 20 %. Threshold: below 50 %.",
+		"How bad the bursts are: commands a second in the bursts of an hour, as a share of those before. GitLab's article has 20 %. Threshold: below 50 %.",
 		"percentunit",
 		query("A", allServers, "bottomk(20, server:evictscope_burst_throughput:mean1h{LABELS})", "{{instance}} {{server}}")).
 		Span(halfWidth).
@@ -111,7 +111,7 @@ and on (job, instance, server)
 		ThresholdsStyle(dashed()))
 
 	made.WithPanel(lines("Memory of limit, highest 20",
-		"used_memory by maxmemory. Thresholds: 80 %, from where the alert looks ahead, and 100 %.",
+		"used_memory as a share of maxmemory. Thresholds: 80 %, where the alert begins to look ahead, and 100 %.",
 		"percentunit",
 		query("A", allServers, "topk(20, server:evictscope_memory_saturation:ratio{LABELS})", "{{instance}} {{server}}")).
 		Span(halfWidth).
@@ -119,7 +119,7 @@ and on (job, instance, server)
 		ThresholdsStyle(dashed()))
 
 	made.WithPanel(lines("At maxmemory in, shortest 20",
-		"When memory meets the limit, if it goes on as in the last 30 minutes. Servers that are there, or do not grow, are not shown. Threshold: an hour.",
+		"When memory reaches the limit if it keeps growing as in the last 30 minutes. Servers that are at the limit, or do not grow, are not shown. Threshold: an hour.",
 		"s",
 		query("A", allServers, "bottomk(20, server:evictscope_maxmemory_reached:seconds{LABELS} and on (job, instance, server) server:evictscope_memory_saturation:ratio{LABELS} < 1)", "{{instance}} {{server}}")).
 		Span(halfWidth).
@@ -127,7 +127,7 @@ and on (job, instance, server)
 		ThresholdsStyle(dashed()))
 
 	made.WithPanel(lines("Time in each phase",
-		"Share of the last hour that the servers spent in each phase, mean of all of them. No threshold: calm caches spend all of theirs in saturated.",
+		"Share of the last hour in each phase, as a mean of all servers. No threshold, because calm caches are always in saturated.",
 		"percentunit",
 		query("A", allServers, "avg by (phase) (server:evictscope_phase:share1h{LABELS})", "{{phase}}")).
 		Span(halfWidth).
@@ -139,7 +139,7 @@ and on (job, instance, server)
 		OverrideByName("reclaim", []dashboard.DynamicConfigValue{fixedColour(blue)}))
 
 	made.WithPanel(lines("Main thread CPU in evicting calls, highest 20",
-		"Share of one CPU that evictions take from each server. Threshold: half of it, when less is left for commands than evictions take.",
+		"Share of one CPU that evictions take on each server. Threshold: 50 %, where evictions take more than is left for commands.",
 		"percentunit",
 		query("A", allServers, `topk(20, server:evictscope_main_thread_cpu:rate1m{LABELS,activity="eviction"})`, "{{instance}} {{server}}")).
 		Span(halfWidth).

@@ -4,7 +4,7 @@
 //	go run . generate DIRECTORY    writes the dashboards there
 //	go run . validate FILE…        refuses what is not in Grafana's schema
 //
-// `cargo xtask dashboards` runs both; `cargo xtask test` refuses dashboards that are stale.
+// `cargo xtask dashboards` runs both. `cargo xtask test` fails if the dashboards are stale.
 package main
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// schemaVersion is that of Grafana 11.0. Later ones migrate it by themselves, and nothing in the
-// dashboards is newer.
+// schemaVersion is the one of Grafana 11.0. Later ones migrate it by themselves, and the dashboards use
+// nothing newer.
 const schemaVersion = 39
 
-// unescaped writes what Go escapes for HTML as it is: a comparison in a query is to be read as one.
+// unescaped undoes what Go escapes for HTML, so that comparisons in queries are readable.
 var unescaped = strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
 
 func main() {
-	// What is in a panel or a query depends on its plugin; without this, anything would pass.
+	// The fields of a panel or a query depend on its plugin. Without this, any field would be valid.
 	plugins.RegisterDefaultPlugins()
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -73,13 +73,13 @@ func generate(directory string) error {
 func finish(made *dashboard.Dashboard) {
 	made.SchemaVersion = schemaVersion
 	for i := range made.Links {
-		// In place of the SDK's default, a menu that only Grafana 12 has.
+		// The SDK's default is a menu that only Grafana 12 has.
 		made.Links[i].Placement = nil
 	}
 	for i := range made.Annotations.List {
 		made.Annotations.List[i].Placement = nil
 	}
-	// Links to a panel, and the linter, want a number for each.
+	// Links to a panel, and the linter, need a number for each panel.
 	for i := range made.Panels {
 		number := uint32(i + 1)
 		made.Panels[i].Panel.Id = &number
@@ -93,7 +93,7 @@ func validate(files []string) error {
 			return err
 		}
 		var read dashboard.Dashboard
-		// An empty list of errors is returned as an error that is not nil.
+		// The SDK returns an empty list of errors as an error that is not nil.
 		var wrong cog.BuildErrors
 		if err := read.UnmarshalJSONStrict(text); err != nil && (!errors.As(err, &wrong) || len(wrong) > 0) {
 			return fmt.Errorf("%s is not in Grafana's schema:\n%w", file, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
 
-// A dashboard is this wide, and panels with a time axis all leave this much room for the other axis:
-// what is above each other happened at the same time.
+// The width of a dashboard in columns, and the room that all panels with a time axis leave for the other
+// axis in pixels, so that their times are aligned.
 const (
 	fullWidth = 24
 	halfWidth = 12
@@ -33,7 +33,7 @@ func allOfThem() *common.VizTooltipOptionsBuilder {
 		Sort(common.SortOrderDescending)
 }
 
-// lines is a time series panel; it begins at zero, unless told otherwise.
+// lines is a time series panel. Its axis of values begins at zero.
 func lines(title, description, unit string, queries ...*prometheus.DataqueryBuilder) *timeseries.PanelBuilder {
 	panel := timeseries.NewPanelBuilder().
 		Title(title).
@@ -65,7 +65,7 @@ func stacked() *common.StackingConfigBuilder {
 	return common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A")
 }
 
-// buckets is a heat map of a histogram, counted into its own bounds.
+// buckets is a heat map of a histogram, with the histogram's own bounds.
 func buckets(title, description, unit string, query *prometheus.DataqueryBuilder) *heatmap.PanelBuilder {
 	return heatmap.NewPanelBuilder().
 		Title(title).
@@ -76,7 +76,7 @@ func buckets(title, description, unit string, query *prometheus.DataqueryBuilder
 		Unit("short").
 		Thresholds(thresholds(green)).
 		Calculate(false).
-		// A scheme whose ends stand out from a dark and from a light background.
+		// Both ends of this scheme are visible on a dark and on a light background.
 		Color(heatmap.NewHeatmapColorOptionsBuilder().
 			Mode(heatmap.HeatmapColorModeScheme).
 			Scheme("Oranges").
@@ -85,7 +85,7 @@ func buckets(title, description, unit string, query *prometheus.DataqueryBuilder
 			Steps(64)).
 		CellGap(1).
 		CellValues(heatmap.NewCellValuesBuilder().Unit("cps")).
-		// Cells without calls are left out.
+		// Leaves out cells without calls.
 		FilterValues(heatmap.NewFilterValueRangeBuilder().Le(1e-9)).
 		RowsFrame(heatmap.NewRowsHeatmapOptionsBuilder().Layout(common.HeatmapCellLayoutLe)).
 		YAxis(heatmap.NewYAxisConfigBuilder().
@@ -100,7 +100,7 @@ func buckets(title, description, unit string, query *prometheus.DataqueryBuilder
 		WithTarget(query)
 }
 
-// state is a value that has a name and a colour.
+// state is a value with a name and a colour.
 type state struct {
 	value, name, colour string
 }
@@ -142,7 +142,7 @@ func timeline(title, description string, states []state, queries ...*prometheus.
 	return panel
 }
 
-// number is a single value: the present one of an instant query.
+// number is a single value, from an instant query.
 func number(title, description, unit string, steps *dashboard.ThresholdsConfigBuilder, query *prometheus.DataqueryBuilder) *stat.PanelBuilder {
 	return stat.NewPanelBuilder().
 		Title(title).
@@ -157,15 +157,15 @@ func number(title, description, unit string, steps *dashboard.ThresholdsConfigBu
 		WithTarget(query.Instant())
 }
 
-// column is one column of a table that is merged from several queries.
+// column is a column of a table that merges several queries.
 type column struct {
 	// field is the label, or `Value #A` for the value of query A.
 	field, name string
 	properties  []dashboard.DynamicConfigValue
 }
 
-// rows is a table: what the queries have in common is one row. Columns come in this order, and fields
-// that are no column are left out.
+// rows is a table that merges the answers of its queries: those with the same labels are one row. The
+// columns come in this order, and the hidden fields are left out.
 func rows(title, description string, columns []column, hidden []string, queries ...*prometheus.DataqueryBuilder) *table.PanelBuilder {
 	order, names, left := map[string]int{}, map[string]string{}, map[string]bool{}
 	for i, column := range columns {
@@ -185,7 +185,7 @@ func rows(title, description string, columns []column, hidden []string, queries 
 		Thresholds(thresholds(green)).
 		Filterable(true).
 		ShowHeader(true).
-		// Without a footer; the schema wants to be told.
+		// There is no footer, but the schema requires the field.
 		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{})).
 		WithTransformation(dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}}).
 		WithTransformation(dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{

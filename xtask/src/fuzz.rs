@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: damaged executables for the planning of probes, as long as one likes.
+//! `cargo xtask fuzz`: damaged executables for each step of the planning of probes, and for the whole.
 //!
-//! `agent/plan/fuzz` is laid out for cargo-fuzz, which wants a nightly compiler for its sanitizers. The
-//! agent has no unsafe code there, so none are used here: the target is built by the stable compiler
-//! with the same instrumentation, and libFuzzer runs it. Whatever it finds interesting is kept under
-//! `target/fuzz`, and is where the next run begins.
+//! `agent/plan/fuzz` is laid out for cargo-fuzz, which needs a nightly compiler for its sanitizers. The
+//! crate has no unsafe code, so none are used here: the stable compiler builds the targets with the
+//! same instrumentation, and libFuzzer runs them. The inputs that lead somewhere new are kept under
+//! `target/fuzz`, where the next run begins.
 
 use std::{
     fs,
@@ -23,6 +23,16 @@ const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 \
     -Ccodegen-units=1 --cfg fuzzing";
 
+/// The targets, and each one's share of the time: most for the whole plan, which takes longest.
+const TARGETS: [(&str, u32); 6] = [
+    ("elf", 2),
+    ("frames", 2),
+    ("dwarf", 2),
+    ("code", 2),
+    ("flow", 3),
+    ("plan", 4),
+];
+
 /// How the small executables are compiled: each level, and the calculation called or inlined.
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
 const FORMS: [&str; 2] = [
@@ -32,21 +42,21 @@ const FORMS: [&str; 2] = [
 
 /// Changes of a server that are tried in one run: as many as fit into this many bytes of script.
 const SCRIPT_BYTES: u32 = 512;
-/// What planning may take, and what the damaged file and the instrumentation take besides, MiB.
+/// Memory for one plan, and for the damaged file and the instrumentation besides, MiB.
 const MEMORY: u32 = 256 + 128;
-/// A single plan may not take longer, in seconds: four times the limit, as the instrumentation slows
-/// it down, and the machine has other things to do.
+/// Longest time for one input, in seconds: four times the limit of a plan, as the instrumentation
+/// slows it down and the machine has other things to do.
 const TIMEOUT: u32 = 20;
 
 /// How long to fuzz.
 #[derive(Clone, Copy, clap::Args)]
 pub struct Arguments {
-    /// Seconds to fuzz for
+    /// Seconds to fuzz for, all targets together
     #[arg(long, default_value_t = 60)]
     seconds: u32,
 }
 
-/// Why it cannot run here, if it cannot.
+/// Returns why it cannot run here, if it cannot.
 pub fn missing() -> Option<String> {
     ["cc", "c++"]
         .into_iter()
@@ -54,28 +64,44 @@ pub fn missing() -> Option<String> {
         .map(|compiler| format!("libFuzzer needs a C++ compiler: there is no {compiler} on PATH"))
 }
 
-/// Builds the target and fuzzes.
+/// Builds the targets and fuzzes with one after the other.
 pub fn run(arguments: Arguments) -> Result<()> {
     if let Some(reason) = missing() {
         anyhow::bail!(reason);
     }
     let directory = workspace::target_directory()?.join("fuzz");
-    let target = build(&directory)?;
-    let bases = directory.join("bases");
-    let count = write_bases(&bases)?;
-    let corpus = directory.join("corpus");
-    write_seeds(&corpus, count)?;
-    let mut command = Command::new(target);
+    let targets = build(&directory)?;
+    let bases = write_bases(&directory.join("bases"))?;
+    let shares: u32 = TARGETS.iter().map(|(_, share)| share).sum();
+    let mut total = 0;
+    for (target, share) in TARGETS {
+        let seconds = (arguments.seconds * share / shares).max(1);
+        let inputs = fuzz(&directory, &targets.join(target), target, seconds, bases)?;
+        println!("{target}: {inputs} inputs in {seconds} s");
+        total += inputs;
+    }
+    println!("{total} inputs");
+    Ok(())
+}
+
+/// Fuzzes with one target, and returns how many inputs it tried.
+fn fuzz(directory: &Path, program: &Path, target: &str, seconds: u32, bases: usize) -> Result<u64> {
+    let corpus = directory.join("corpus").join(target);
+    write_seeds(&corpus, bases)?;
+    let mut command = Command::new(program);
     command
-        .env("EVICTSCOPE_FUZZ_BASES", &bases)
-        .arg(format!("-max_total_time={}", arguments.seconds))
+        .env("EVICTSCOPE_FUZZ_BASES", directory.join("bases"))
+        .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-timeout={TIMEOUT}"))
         .arg(format!("-rss_limit_mb={MEMORY}"))
         .arg(format!("-max_len={SCRIPT_BYTES}"))
-        .arg(format!("-artifact_prefix={}/found-", directory.display()))
+        .arg(format!(
+            "-artifact_prefix={}/found-{target}-",
+            directory.display()
+        ))
         .arg("-print_final_stats=1")
         .arg(&corpus);
-    let finished = process::run_with_progress("fuzzing", &mut command)?;
+    let finished = process::run_with_progress(&format!("fuzzing {target}"), &mut command)?;
     ensure!(
         finished.status.success(),
         "{}\n`{}` failed ({})",
@@ -83,16 +109,13 @@ pub fn run(arguments: Arguments) -> Result<()> {
         process::display(&command),
         finished.status
     );
-    let statistics = finished
-        .output
-        .lines()
-        .filter(|line| line.starts_with("stat::number_of") || line.starts_with("stat::peak_rss"));
-    for line in statistics {
-        println!("{}", line.trim_start_matches("stat::"));
-    }
-    Ok(())
+    let mut lines = finished.output.lines();
+    let inputs = lines.find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    let inputs = inputs.context("libFuzzer does not say how many inputs it tried")?;
+    Ok(inputs.trim().parse()?)
 }
 
+/// Builds the targets, and returns the folder that they are in.
 fn build(directory: &Path) -> Result<PathBuf> {
     let host = rustc_version::version_meta()
         .context("cannot ask the compiler for its target")?
@@ -118,21 +141,22 @@ fn build(directory: &Path) -> Result<PathBuf> {
         process::display(&command),
         finished.status
     );
-    Ok(build.join(host).join("release/plan"))
+    Ok(build.join(host).join("release"))
 }
 
-/// The executables to damage: small ones with the structure of a server, and Debian's server.
+/// Writes the executables to damage: small ones with the structure of a server, half of them with
+/// debug information, and Debian's server. Returns how many there are.
 fn write_bases(directory: &Path) -> Result<usize> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
     let source = workspace::root().join("agent/plan/tests/fixtures/evict.c");
     let mut count = 0;
     for level in LEVELS {
-        for (form, name) in FORMS.iter().zip(["called", "inlined"]) {
+        for (form, (name, debug)) in FORMS.iter().zip([("called", "-g0"), ("inlined", "-g")]) {
             let base = directory.join(format!("evict{level}-{name}"));
             process::answer_of(
                 Command::new("cc")
-                    .args([level, "-rdynamic", &format!("-DFORM={form}"), "-o"])
+                    .args([level, debug, "-rdynamic", &format!("-DFORM={form}"), "-o"])
                     .args([&base, &source]),
             )?;
             count += 1;
@@ -146,7 +170,7 @@ fn write_bases(directory: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// Each base as it is, and one that is no base.
+/// Writes an input for each base as it is, and one that is the file itself.
 fn write_seeds(directory: &Path, bases: usize) -> Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -158,7 +182,7 @@ fn write_seeds(directory: &Path, bases: usize) -> Result<()> {
     Ok(())
 }
 
-/// What a failed run has to say stands at its end.
+/// Returns the end of what a failed run printed, which gives the reason.
 fn tail(output: &str) -> String {
     let lines: Vec<&str> = output.trim_end().lines().collect();
     lines[lines.len().saturating_sub(60)..].join("\n")

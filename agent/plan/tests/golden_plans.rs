@@ -3,6 +3,12 @@
 //! `INSTA_UPDATE=always cargo test -p evictscope-plan --test golden_plans` accepts a change. A plan
 //! must also agree with what the test reads from the file itself, its symbols and its debug
 //! information. A plan for the same file without either must say the same, or less.
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests read files"
+)]
 
 #[path = "support/dwarf.rs"]
 mod dwarf;

@@ -1,4 +1,10 @@
 //! A second traced function needs its own folder and an entry in the list, and nothing else.
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests run a compiler and read files"
+)]
 
 mod made_up;
 

@@ -3,7 +3,14 @@
 //!
 //! These are times and sizes of the release build: `cargo test --release --test untrusted`.
 #![cfg(not(debug_assertions))]
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests read files"
+)]
 
+#[allow(dead_code, reason = "the fuzz targets use the rest")]
 #[path = "../fuzz/src/mutation.rs"]
 mod mutation;
 

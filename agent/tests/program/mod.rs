@@ -1,10 +1,20 @@
-//! `fixtures/evict.c`, compiled and running.
+//! `plan/tests/fixtures/evict.c`, compiled and running.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command};
 
 use evictscope_testkit::owned::Owned;
+
+/// Returns the command that compiles the program into `program`, with the calculation in this form.
+pub fn compiling(compiler: &str, level: &str, form: &str, program: &Path) -> Command {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
+    let mut command = Command::new(compiler);
+    command
+        .args([level, &format!("-DFORM={form}"), "-o"])
+        .args([program, &source]);
+    command
+}
 
 /// The running program, which is killed when this is dropped.
 pub struct Program {

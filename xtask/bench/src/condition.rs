@@ -2,13 +2,13 @@
 
 /// A state of the server.
 pub struct Condition {
-    /// For the tables.
+    /// Its name in the tables.
     pub name: &'static str,
     /// The server's limit.
     pub maxmemory: &'static str,
     /// The keys of the load, which writes random ones of them.
     pub keys: u32,
-    /// What the requests that were asked for are divided by.
+    /// The divisor of the requests that were asked for.
     pub part: u32,
     /// Whether about every command must evict.
     pub evicts: bool,

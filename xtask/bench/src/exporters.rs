@@ -15,7 +15,7 @@ const REDIS_EXPORTER: &str = "prometheus-redis-exporter";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What Prometheus 2.42 accepts.
+/// The `Accept` header of Prometheus 2.42.
 const ACCEPT: &str = "application/openmetrics-text;version=1.0.0,\
                       application/openmetrics-text;version=0.0.1;q=0.75,\
                       text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
@@ -30,7 +30,7 @@ pub struct Exporter {
     http: ureq::Agent,
 }
 
-/// What an exporter answered in one scrape.
+/// An exporter's answer to one scrape.
 pub struct Answer {
     /// How long it took to get it, in seconds.
     pub seconds: f64,

@@ -14,10 +14,10 @@ use evictscope_testkit::{cores::Cores, process, redis::Redis};
 use serde_json::json;
 
 use crate::{
-    condition::{CONDITIONS, Measurement},
+    condition::{CONDITIONS, Condition, Measurement},
     log::Log,
     report,
-    side::Side,
+    side::{Side, Watch},
     target::Target,
 };
 
@@ -84,24 +84,8 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
                 ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
                 let side = Side::ALL[index];
                 let watch = side.watch(agent, &server, &target)?;
-                let before = server.main_thread_times()?.running;
-                let rate = server.sets_per_second(condition.keys, requests)?;
-                let cpu = server.main_thread_times()?.running - before;
-                let cpu = cpu.as_nanos() as f64 / f64::from(requests);
-                let counted = watch
-                    .finish(&server, requests)
-                    .with_context(|| side.name())?;
-                let evicting_share = counted.evicting.map(|calls| calls / f64::from(requests));
-                ensure!(
-                    !condition.evicts || evicting_share.is_none_or(|share| share > 0.5),
-                    "{}: hardly any command evicted: this is not the load that was meant",
-                    side.name()
-                );
-                let measurement = Measurement {
-                    rate,
-                    cpu,
-                    evicting_share,
-                };
+                let measurement =
+                    measure(watch, condition, &server, requests).with_context(|| side.name())?;
                 log.line(&json!({
                     "server": condition.name,
                     "round": round,
@@ -121,4 +105,27 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     report::print_targets(&summaries, &target);
     println!("\nall measurements: {}", log.path().display());
     Ok(())
+}
+
+/// Measures the server under load once, while it is watched.
+fn measure(
+    watch: Watch,
+    condition: &Condition,
+    server: &Redis,
+    requests: u32,
+) -> Result<Measurement> {
+    let before = server.main_thread_times()?.running;
+    let rate = server.sets_per_second(condition.keys, requests)?;
+    let cpu = server.main_thread_times()?.running - before;
+    let counted = watch.finish(server, requests)?;
+    let evicting_share = counted.evicting.map(|calls| calls / f64::from(requests));
+    ensure!(
+        !condition.evicts || evicting_share.is_none_or(|share| share > 0.5),
+        "hardly any command evicted: this is not the load that was meant"
+    );
+    Ok(Measurement {
+        rate,
+        cpu: cpu.as_nanos() as f64 / f64::from(requests),
+        evicting_share,
+    })
 }

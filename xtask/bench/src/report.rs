@@ -26,7 +26,7 @@ pub fn print_round(round: u32, sides: &[Vec<Measurement>]) {
     println!("{:>5} {rates}", round + 1);
 }
 
-/// What one side did in one condition, against the bare server of the same rounds.
+/// One side in one condition, compared with the bare server of the same rounds.
 struct Row {
     side: Side,
     rate: Spread,

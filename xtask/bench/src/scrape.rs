@@ -181,7 +181,7 @@ fn measure(agent: &Exporter, redis_exporter: &Exporter, reverse: bool) -> Result
     })
 }
 
-/// What happened in a window.
+/// The measurements of a window.
 struct Window {
     /// How long it was, in seconds.
     length: f64,

@@ -1,4 +1,4 @@
-//! What `bench scrape` says.
+//! The tables of `bench scrape`.
 
 use anyhow::{Result, ensure};
 use evictscope_testkit::scrape::count_series;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{exporters::Answer, page::Page, report::verdict, spread::Spread};
 
-/// What a scrape of the largest fleet may take of the agent's CPU time, in milliseconds.
+/// The target for the agent's CPU time for a scrape of the largest fleet, in milliseconds.
 const TARGET_MS: f64 = 10.0;
 /// How many metric families are shown, those with the most series first.
 const FAMILIES: usize = 12;
@@ -34,7 +34,7 @@ pub fn print_heading() {
 }
 
 impl Measurement {
-    /// One line.
+    /// Prints a line.
     pub fn print(&self, round: u32) {
         println!(
             "{:>5}  {:>37.1}   {:>30.2}   {:>41.2}",
@@ -45,7 +45,7 @@ impl Measurement {
         );
     }
 
-    /// For the file with all measurements.
+    /// Returns it for the file with all measurements.
     pub fn json(&self, servers: usize, round: u32) -> Value {
         json!({
             "servers": servers,

@@ -1,4 +1,4 @@
-//! The sides that are compared: who watches the server while it is measured.
+//! The sides of the comparison: what watches the server while it is measured.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -25,10 +25,10 @@ const EVERY_CALL: &str = "every-call";
 /// The probe mode that changes between the others, by what they cost.
 const AUTO: &str = "auto";
 
-/// Who watches.
+/// A watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Nobody.
+    /// Nothing.
     Bare,
     /// evictscope, in a probe mode.
     Evictscope(&'static str),
@@ -37,7 +37,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// All of them. What is compared with comes first.
+    /// All of them. The others are compared with the first.
     pub const ALL: [Self; 6] = [
         Self::Bare,
         Self::EVICTING_ONLY,
@@ -50,10 +50,10 @@ impl Side {
     pub const EVICTING_ONLY: Self = Self::Evictscope("evicting-only");
     /// All eviction calls are probed.
     pub const EVERY_CALL: Self = Self::Evictscope(EVERY_CALL);
-    /// What the targets are about.
+    /// The rival that the targets name.
     pub const FUNCLATENCY: Self = Self::Rival(Rival::Funclatency);
 
-    /// For the tables.
+    /// Returns its name in the tables.
     pub fn name(self) -> String {
         match self {
             Self::Bare => "bare".to_owned(),
@@ -80,7 +80,7 @@ impl Side {
 
 /// A watcher at work, until it is finished or dropped.
 pub enum Watch {
-    /// Nobody does.
+    /// Nothing.
     Nobody,
     /// The agent.
     Evictscope {

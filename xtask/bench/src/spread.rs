@@ -1,22 +1,22 @@
-//! Where the values of several rounds lie.
+//! The spread of the values of several rounds.
 
-/// The five numbers that say where values lie; not a number where there are none.
+/// Five numbers that describe the spread of values. Without values they are NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The least value.
     pub least: f64,
-    /// A quarter of the values is below.
+    /// A quarter of the values is below this.
     pub lower: f64,
-    /// Half of the values is below.
+    /// Half of the values is below this.
     pub median: f64,
-    /// A quarter of the values is above.
+    /// A quarter of the values is above this.
     pub upper: f64,
     /// The greatest value.
     pub greatest: f64,
 }
 
 impl Spread {
-    /// Of these values, in any order.
+    /// Returns the spread of these values, in any order.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -29,7 +29,7 @@ impl Spread {
         }
     }
 
-    /// The median, and in brackets the quartiles, and the least and the greatest value.
+    /// Returns the median, the quartiles in brackets, and the least and the greatest value in parentheses.
     pub fn text(&self, digits: usize) -> String {
         let Self {
             least,
@@ -44,7 +44,7 @@ impl Spread {
     }
 }
 
-/// Linear between the two neighbours of its rank.
+/// Interpolates between the two neighbours of its rank.
 fn quantile(sorted: &[f64], quantile: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return f64::NAN;

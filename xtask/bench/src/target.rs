@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::process;
 use object::{Object as _, ObjectSymbol as _};
 
-/// What the eviction function is called: since Redis 6.2, and before.
+/// The names of the eviction function: since Redis 6.2, and before.
 const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 /// The names by which the agent knows a server, where `--process-match` does not say otherwise.
 const SERVERS: [&str; 3] = ["redis-server", "valkey-server", "keydb-server"];
@@ -27,7 +27,7 @@ pub struct Target {
     pub function: &'static str,
     /// Whether that function begins with `endbr64`, which the kernel single-steps.
     pub endbr64: bool,
-    /// What it says its version is.
+    /// Its version, as it prints it.
     pub version: String,
 }
 

@@ -47,13 +47,13 @@ pub fn say_no_data(area: &Area<'_>) -> Result<()> {
     Ok(area.draw(&Text::new("No data", at, font(13)))?)
 }
 
-/// Draws the axes of a chart and returns it, with the area for its legend. The axis of values has about
-/// this many labels, and a grid if `grid` says so. `right` is the room for a second one.
+/// Draws the axes of a chart, with about this many labels for the values. Returns the chart and the area for
+/// its legend.
 pub fn chart<'a, 'b, Y, V>(
     area: &Area<'b>,
     times: &Range<f64>,
     values: Y,
-    (labels, grid, right): (usize, bool, u32),
+    labels: usize,
     label: &dyn Fn(&V) -> String,
 ) -> Result<(Chart<'a, 'b, Y::CoordDescType>, Area<'b>)>
 where
@@ -67,12 +67,10 @@ where
         .margin_top(4)
         .x_label_area_size(20)
         .y_label_area_size(AXIS)
-        .right_y_label_area_size(right)
         .build_cartesian_2d(times.clone(), values)?;
-    let grid: &RGBAColor = if grid { &FRAME.mix(1.0) } else { &TRANSPARENT };
     chart
         .configure_mesh()
-        .bold_line_style(grid)
+        .bold_line_style(FRAME)
         .light_line_style(TRANSPARENT)
         .axis_style(FRAME)
         .label_style(font(11))

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     axis::Axis,
-    canvas::{AXIS, Area, FRAME, chart, font, legend},
+    canvas::{Area, chart, legend},
     panel::{Content, Named, Panel},
     units,
 };
@@ -21,38 +21,19 @@ type Stacked = Vec<(f64, f64, f64)>;
 
 /// Draws all series as lines, with the colours, dashes and stacking of the panel.
 pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
-    let (panel, times) = (content.panel, &content.times);
-    let on_right = |named: &&Named<'_>| {
-        let side = panel.property(&named.name, "custom.axisPlacement");
-        side.is_some_and(|side| side == "right")
-    };
-    let (right, left): (Vec<_>, Vec<_>) = content.series.iter().partition(on_right);
-    let unit = panel.unit("");
-    let (mut stacked, mut stacked_right) = (stack(panel, &left), stack(panel, &right));
+    let (panel, times, series) = (content.panel, &content.times, &content.series);
+    let stacked = stack(panel, series);
     let range = values(panel, &stacked);
-    let (right_unit, right_range) = match right.first() {
-        Some(named) => (panel.unit(&named.name), values(panel, &stacked_right)),
-        None => (unit, range.clone()),
-    };
-    // Lines with their axis on the right are drawn against the left one.
-    let scale = range.end / right_range.end;
-    for (_, from, to) in stacked_right.iter_mut().flatten() {
-        *from *= scale;
-        *to *= scale;
-    }
-    stacked.append(&mut stacked_right);
-    let order: Vec<_> = left.iter().chain(&right).collect();
-    let room = if right.is_empty() { 0 } else { AXIS };
+    let unit = panel.unit("");
     let values = Axis::new(unit, range.clone());
     let label = |value: &f64| units::text(unit, *value);
-    let (chart, below) = chart(area, times, values, (10, true, room), &label)?;
-    let mut chart = chart.set_secondary_coord(times.clone(), Axis::new(right_unit, right_range));
+    let (mut chart, below) = chart(area, times, values, 10, &label)?;
     let colours: Vec<RGBColor> = (0..)
-        .zip(&order)
+        .zip(series)
         .map(|(index, named)| panel.colour(&named.name, index))
         .collect();
-    // The first ones lie above the others.
-    for ((named, points), colour) in order.iter().zip(&stacked).zip(&colours).rev() {
+    // The first lines are drawn above the others.
+    for ((named, points), colour) in series.iter().zip(&stacked).zip(&colours).rev() {
         let opacity = panel.number(&named.name, "custom.fillOpacity");
         let filling = colour.mix(opacity.unwrap_or(0.0) / 100.0);
         let dashed = panel.property(&named.name, "custom.lineStyle");
@@ -89,18 +70,12 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         let ends = [(*mark, range.start), (*mark, range.end)];
         chart.draw_series(DashedLineSeries::new(ends, 3, 3, RED.mix(0.7).into()))?;
     }
-    if !right.is_empty() {
-        let labels = |value: &f64| units::text(right_unit, *value);
-        let mut axes = chart.configure_secondary_axes();
-        axes.axis_style(FRAME).label_style(font(11));
-        axes.y_label_formatter(&labels).draw()?;
-    }
-    let names = order.iter().map(|named| named.name.clone());
+    let names = series.iter().map(|named| named.name.clone());
     legend(&below, &names.zip(colours).collect::<Vec<_>>())
 }
 
 /// Returns the points of each series, stacked where the panel says so.
-fn stack(panel: &Panel, series: &[&Named<'_>]) -> Vec<Stacked> {
+fn stack(panel: &Panel, series: &[Named<'_>]) -> Vec<Stacked> {
     let mut tops: BTreeMap<i64, f64> = BTreeMap::new();
     let mut all = Vec::new();
     for named in series {

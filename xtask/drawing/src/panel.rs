@@ -59,7 +59,7 @@ struct Override {
 }
 
 impl Override {
-    /// Returns whether it is about this field, by its name or by a pattern such as `.* threads`.
+    /// Returns whether it is about this field, by its name or by a pattern such as `.* failed`.
     fn is_of(&self, field: &str) -> bool {
         let matching = self.matcher["options"].as_str().unwrap_or("");
         match matching.strip_prefix(".*") {

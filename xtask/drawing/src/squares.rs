@@ -22,7 +22,7 @@ pub fn states(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     let (series, times) = (&content.series, &content.times);
     let pixels = f64::from(area.dim_in_pixel().0 - AXIS) / (times.end - times.start);
     let rows = 0.0..series.len() as f64;
-    let (mut chart, below) = chart(area, times, rows, (0, false, 0), &|_| String::new())?;
+    let (mut chart, below) = chart(area, times, rows, 0, &|_| String::new())?;
     let left = font(11).pos(Pos::new(HPos::Left, VPos::Center));
     let right = font(11).pos(Pos::new(HPos::Right, VPos::Center));
     let mut entries: Vec<(String, RGBColor)> = Vec::new();
@@ -72,7 +72,7 @@ pub fn heat_map(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         Some(_) => "+Inf".to_owned(),
         None => "0".to_owned(),
     };
-    let (mut chart, below) = chart(area, &content.times, range, (8, false, 0), &bound)?;
+    let (mut chart, below) = chart(area, &content.times, range, 8, &bound)?;
     for (row, (_, points)) in (0..).zip(&rows) {
         for (time, value) in points.iter().filter(|(_, value)| *value > 0.0) {
             let corners = [(time - STEP, row), (*time, row + 1)];

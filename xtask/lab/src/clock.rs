@@ -1,9 +1,9 @@
-//! One clock for the whole record: seconds since 1970, as a server's own `server_time_usec`.
+//! The clock of the record, in seconds since 1970 as a server's `server_time_usec`.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Turns instants into seconds since 1970. The system's time is read once, so that a change of it
-/// during a run does not tear the record.
+/// Turns instants into seconds since 1970. It reads the system's time once, so that a change of that time during a
+/// run does not show in the record.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     instant: Instant,
@@ -11,7 +11,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// By the system's time now.
+    /// Sets the clock by the system's time.
     pub fn new() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
@@ -20,7 +20,7 @@ impl Clock {
         }
     }
 
-    /// Seconds since 1970 at `instant`.
+    /// Returns the seconds since 1970 at `instant`.
     pub fn unix(&self, instant: Instant) -> f64 {
         match instant.checked_duration_since(self.instant) {
             Some(later) => self.unix + later.as_secs_f64(),
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// Seconds since 1970 now.
+    /// Returns the seconds since 1970 now.
     pub fn now(&self) -> f64 {
         self.unix(Instant::now())
     }

@@ -8,7 +8,7 @@ use evictscope_testkit::{agent::Program, cores::Cores, process};
 use crate::{
     plan::Plan,
     run::carry_out,
-    scenario::{Remedy, Scenario},
+    scenario::{Remedy, Scenario, name_of},
     summary,
 };
 
@@ -62,8 +62,8 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     }
 
     let remedy = arguments.remedy;
-    plan.name = format!("remedy-{}", remedy.name());
-    let before = &without.run;
+    plan.name = format!("remedy-{}", name_of(&remedy));
+    let before = &without.run.measured;
     plan.rate = Some(remedy.apply(&mut plan.parameters, before.rate, before.key_bytes));
     // As long as the run without it, however soon that had its cycles.
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     with.must_agree(None)?;
     print!(
         "{}",
-        summary::comparison(remedy.name(), &without.outcome, &with.outcome)
+        summary::comparison(&name_of(&remedy), &without.outcome, &with.outcome)
     );
     Ok(())
 }

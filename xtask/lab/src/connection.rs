@@ -1,4 +1,4 @@
-//! One client connection of the generator.
+//! A client connection of the generator.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use crate::{
     workload::Workload,
 };
 
-/// A socket with what waits before it and what is under way on it.
+/// A socket with its requests.
 pub struct Connection {
     stream: TcpStream,
     /// Encoded requests, of which `written` bytes are with the kernel.
@@ -24,7 +24,7 @@ pub struct Connection {
     skim: Skim,
     /// When the requests under way were due, in the order they were sent.
     under_way: VecDeque<Instant>,
-    /// When the requests were due that wait for one under way to be answered.
+    /// When the requests were due that wait for their turn.
     waiting: VecDeque<Instant>,
 }
 
@@ -56,14 +56,13 @@ impl Connection {
         self.waiting.push_back(due);
     }
 
-    /// Sends what may be sent with no more than `most` requests under way: how many requests left
-    /// the queue.
+    /// Sends requests while no more than `most` are under way, and returns how many left the queue.
     pub fn send(&mut self, most: usize, workload: &mut Workload) -> Result<u64> {
         let mut sent = 0;
         while self.under_way.len() < most
             && let Some(due) = self.waiting.pop_front()
         {
-            workload.request(&mut self.output)?;
+            workload.request(&mut self.output);
             self.under_way.push_back(due);
             sent += 1;
         }
@@ -80,8 +79,8 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Reads all that is there, through `buffer`, and tells `answered` of each reply and of when its
-    /// request was due: how many bytes came.
+    /// Reads all that has come, through `buffer`, and calls `answered` with each reply and the time when its
+    /// request was due. Returns the number of bytes.
     pub fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -104,10 +103,7 @@ impl Connection {
                     Some(due) => answered(reply, due),
                     None => unasked = true,
                 })?;
-            ensure!(
-                !unasked,
-                "the redis-server sent a reply that nobody asked for"
-            );
+            ensure!(!unasked, "the redis-server sent a reply without a request");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The three-phase cycle, as the record shows it.
 //!
-//! A burst is `saturated` from the first eviction after a quiet time until the last one before a
-//! quiet time; `reclaim` follows for as long as memory keeps falling; what precedes it, back to the
-//! last cycle or to the beginning of the load, is `not_saturated`. Everything comes from the server's
-//! own `INFO` and the generator's counts: what the agent says can be judged by it.
+//! A burst is `saturated` from the first eviction after a quiet time until the last one before a quiet time. `reclaim`
+//! follows for as long as memory keeps falling. The time before the burst, back to the last cycle or to the beginning
+//! of the load, is `not_saturated`. Everything comes from the server's own `INFO` and the generator's counts, so that
+//! the agent can be judged by it.
 
 use serde::Serialize;
 
@@ -13,22 +13,21 @@ use crate::{counts::Load, sample::Sample};
 /// section 7) and as known from samples, which are 0.1 s apart or less.
 pub const QUIET: f64 = 1.0;
 
-/// `reclaim` is over when this share of the fall is left to fall. In each round of its event loop the
-/// server's memory swells by the replies that it holds: only that it stays low counts.
+/// `reclaim` is over when memory has fallen but for this share of its whole fall, and stays there. In each round of
+/// its event loop the server's memory swells by the replies that it holds.
 const LEFT: f64 = 0.2;
 
-/// Memory that stays low for this long, in seconds, has fallen: some rounds of a server that works
-/// off a backlog.
+/// How long memory has to stay low, in seconds: some rounds of a server that works off a backlog.
 const SETTLED: f64 = 1.0;
 
-/// The part of that time of which the lowest is compared with that of the next part.
+/// The parts of that time whose lowest samples are compared.
 const QUARTER: f64 = SETTLED / 4.0;
 
-/// What is told of the time before a burst is of this many seconds, or of what there is.
+/// How many seconds before a burst are compared with it, at most.
 const BEFORE: f64 = 60.0;
 
-/// A burst that begins with a backlog of more seconds than this, at the throughput before it, begins in
-/// that of another one. The backlog of a calm time is some milliseconds.
+/// A burst that begins with a backlog of more seconds than this, at the throughput before it, begins in the backlog
+/// of another burst. The backlog of a calm time is some milliseconds.
 const BACKLOG: f64 = 0.5;
 
 /// One burst, with what precedes it. Times are seconds since 1970, sizes bytes, rates a second.
@@ -54,12 +53,12 @@ pub struct Cycle {
     pub reclaim_seconds: f64,
     /// Keys evicted.
     pub evicted_keys: u64,
-    /// Commands in the last minute, or what there is of it, of `not_saturated`. None: there is
-    /// nothing of it, or a backlog was worked off in it.
+    /// Commands in the last minute of `not_saturated`, or in all of it where it is shorter. `None` where it has no
+    /// length, or where a backlog was worked off in it.
     pub throughput_before: Option<f64>,
-    /// Commands from the first to the last sample that lie in the burst for certain: right after it a
-    /// server answers ten times as many. Of a burst that has no two of them, from the last sample
-    /// before it to the first one after it.
+    /// Commands between the first and the last sample that lie in the burst for certain, because right after it a
+    /// server answers ten times as many. Where there are no two such samples, it is between the last one before the
+    /// burst and the first one after it.
     pub throughput_during: f64,
     /// The backlog at the last count before `start`.
     pub backlog_before: u64,
@@ -75,8 +74,8 @@ pub struct Cycle {
     pub memory_peak: u64,
     /// The lowest of the reclaim, and of the time in which memory then stays low.
     pub memory_after: u64,
-    /// By how much the lowest samples of the first and the second quarter of that time differ: memory
-    /// swells and shrinks in each round of the server's event loop, and samples rarely meet it at its lowest.
+    /// The difference between the lowest samples of the first and the second quarter of that time. Memory swells and
+    /// shrinks in each round of the event loop, and samples rarely meet it at its lowest.
     pub memory_after_uncertainty: u64,
     /// The higher of the samples around the last eviction, less `memory_after`.
     pub reclaimed: u64,
@@ -84,7 +83,7 @@ pub struct Cycle {
     pub main_thread_cpu: f64,
 }
 
-/// The cycles of a load that began at `begin`. Both lists are in the order of time.
+/// Finds the cycles of a load that began at `begin`. Both lists are in the order of time.
 pub fn find(begin: f64, samples: &[Sample], loads: &[Load]) -> Vec<Cycle> {
     let mut cycles: Vec<Cycle> = Vec::new();
     for (first, last) in bursts(samples) {
@@ -95,14 +94,14 @@ pub fn find(begin: f64, samples: &[Sample], loads: &[Load]) -> Vec<Cycle> {
 }
 
 impl Cycle {
-    /// Whether it is complete, and not an aftershock: a burst that begins in the backlog of another has
-    /// no calm time before it to be compared with, and need not be of its kind.
+    /// Returns whether it is complete and not an aftershock. A burst that begins in the backlog of another has no
+    /// calm time before it to be compared with, and may be of another kind.
     pub fn stands_alone(&self) -> bool {
         self.complete && self.throughput_before.is_some()
     }
 }
 
-/// The first and the last sample of each burst that show evictions since the sample before.
+/// Finds the first and the last sample of each burst that show evictions since the sample before.
 fn bursts(samples: &[Sample]) -> Vec<(usize, usize)> {
     let mut bursts: Vec<(usize, usize)> = Vec::new();
     for (index, pair) in samples.windows(2).enumerate() {
@@ -137,7 +136,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
     let settled = settled(memory_peak, after);
     let low = lowest(memory_peak, after, settled);
     let reclaim_end = settled.unwrap_or(after[after.len() - 1].at).max(end);
-    // The next burst cuts the reclaim off.
+    // The next burst ends the reclaim.
     let complete = last + after.len() < samples.len()
         || settled.is_some() && after[after.len() - 1].at - at_end.at >= QUIET;
 
@@ -188,7 +187,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
     }
 }
 
-/// The samples before the first one that shows another eviction than the first of `samples` does.
+/// Returns the samples before the next eviction.
 fn until_next_eviction(samples: &[Sample]) -> &[Sample] {
     let evicted = samples[0].evicted_keys;
     let end = samples
@@ -197,14 +196,14 @@ fn until_next_eviction(samples: &[Sample]) -> &[Sample] {
     &samples[..end.unwrap_or(samples.len())]
 }
 
-/// How low memory was, bytes.
+/// How low memory was, in bytes.
 #[derive(Debug, PartialEq)]
 struct Low {
     bytes: u64,
     uncertainty: u64,
 }
 
-/// The lowest after `peak`, until memory has stayed low for a time since `settled`.
+/// Finds the lowest memory after `peak`, until it has stayed low for a time since `settled`.
 fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> Low {
     let end = samples.last().map_or(0.0, |sample| sample.at);
     let stayed = settled.map_or(end, |settled| (settled + SETTLED).min(end));
@@ -225,9 +224,9 @@ fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> Low {
     }
 }
 
-/// When memory had fallen from `peak`, but for [`LEFT`], if it falls no more.
+/// Returns when memory had fallen from `peak` but for [`LEFT`] of its fall, where it falls no more.
 fn settled(peak: u64, samples: &[Sample]) -> Option<f64> {
-    // By the highest within a time: that is what falls while a backlog is worked off.
+    // The highest sample within a time falls while a backlog is worked off.
     let end = samples.last().map_or(0.0, |sample| sample.at);
     let highest: Vec<(f64, u64)> = samples
         .iter()
@@ -251,7 +250,7 @@ fn settled(peak: u64, samples: &[Sample]) -> Option<f64> {
         .map(|settled| settled.0)
 }
 
-/// Commands a second between two samples.
+/// Returns the commands a second between two samples.
 fn throughput(from: &Sample, to: &Sample) -> f64 {
     (to.commands - from.commands) as f64 / (to.at - from.at)
 }
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_swells_again_in_each_round_has_not_fallen() {
+    fn memory_has_not_fallen_while_it_swells_in_each_round() {
         let sample = |(tenth, used_memory): (u32, u64)| Sample {
             at: f64::from(tenth) / 10.0,
             used_memory,
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_within_a_burst_does_not_end_it_and_a_quiet_time_does() {
+    fn only_a_quiet_time_ends_a_burst() {
         let sample = |at: f64, evicted_keys| Sample {
             at,
             evicted_keys,
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn evictions_before_the_first_sample_are_not_known() {
+    fn evictions_before_the_first_sample_do_not_count() {
         let sample = |at: f64| Sample {
             at,
             evicted_keys: 1_000_000,

@@ -4,15 +4,15 @@ use anyhow::{Result, ensure};
 
 use crate::{judge, outcome::Outcome, record::Run, witness::Testimony};
 
-/// What came of a run.
+/// A run that has ended.
 pub struct Finished {
-    /// What was run.
+    /// The run as the record has it.
     pub run: Run,
     /// What the record shows.
     pub outcome: Outcome,
-    /// What the agent says, where there was one.
+    /// What the agent said, where there was one.
     pub testimony: Option<Testimony>,
-    /// What the onlooker says, where there was one.
+    /// What the onlooker found, where there was one.
     pub onlooker: Result<()>,
 }
 

@@ -1,9 +1,8 @@
-//! The load: thousands of clients in one thread, and requests that are due whether or not those
-//! before were answered.
+//! The load: thousands of clients in one thread, whose requests fall due whether or not earlier ones were answered.
 //!
-//! A request is given to the next connection when it is due. One that finds as many requests under
-//! way there as may be waits its turn in the generator. Its latency counts from when it was due, so
-//! that neither this queue nor a late generator is hidden.
+//! Each request goes to the next connection when it is due. Where the connection has as many requests under way as
+//! it may have, the request waits in the generator. Latency counts from when a request was due, so that it includes
+//! this wait and any lateness of the generator.
 
 use std::{
     io::ErrorKind,
@@ -24,12 +23,11 @@ use crate::{
     workload::Workload,
 };
 
-/// How long connecting takes. Redis 7 gives the reply buffer of each client a new size every 5 s from
-/// when it connected: of clients that come at once all buffers would swell and shrink together, by
-/// 10 MB for 3,000.
+/// How long connecting takes. Redis 7 gives a client's reply buffer a new size every 5 s after it connected. The
+/// buffers of 3,000 clients that connected at once would swell and shrink together by 10 MB.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// More waiting requests than this, and the server is taken for dead: some minutes of load.
+/// With more waiting requests than this, some minutes of load, the server is considered dead.
 const MOST_WAITING: u64 = 2_000_000;
 
 /// All clients.
@@ -40,7 +38,7 @@ pub struct Generator {
     most_under_way: usize,
     workload: Workload,
     clock: Clock,
-    /// Where all connections receive.
+    /// The buffer into which all connections receive.
     buffer: Box<[u8]>,
     /// The connection that gets the next request.
     turn: usize,
@@ -80,18 +78,18 @@ impl Generator {
         })
     }
 
-    /// The workload, between two runs.
+    /// Returns the workload, for use between two runs.
     pub fn workload(&mut self) -> &mut Workload {
         &mut self.workload
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn totals(&self) -> Totals {
         self.meter.totals
     }
 
-    /// Makes requests at `pace` until `stop`, and tells what becomes of them. What is unanswered
-    /// then is for the next run.
+    /// Makes requests at `pace` until `stop`, and calls `tell` with the lines of the record. Requests that are
+    /// unanswered then are left to the next run.
     pub fn run(
         &mut self,
         pace: Pace,
@@ -113,7 +111,7 @@ impl Generator {
             }
             for event in &events {
                 self.serve(event.token().0)?;
-                // A round of events may take many milliseconds: what falls due within must not wait.
+                // A round of events may take many milliseconds. Requests that fall due in it must not wait.
                 self.take_due(&mut schedule)?;
             }
             self.meter.tick(Instant::now(), &self.clock, &mut tell);
@@ -137,7 +135,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Gives what is due to the connections.
+    /// Gives the requests that are due to the connections.
     fn take_due(&mut self, schedule: &mut Schedule) -> Result<()> {
         let totals = &mut self.meter.totals;
         while let Some(due) = schedule.take(Instant::now(), totals.backlog()) {
@@ -156,7 +154,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Reads from one connection, and sends what waited for the replies.
+    /// Reads from one connection, and sends the requests that waited for the replies.
     fn serve(&mut self, number: usize) -> Result<()> {
         let connection = &mut self.connections[number];
         let meter = &mut self.meter;

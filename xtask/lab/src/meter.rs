@@ -1,4 +1,4 @@
-//! What the generator counts, told ten times a second and, with latencies, every second.
+//! Counts the generator's requests, and tells the counts ten times a second and latencies every second.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// From one [`Second`] to the next.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The longest latency that is told from longer ones: 10 minutes, in microseconds.
+/// The longest latency that is measured: 10 minutes, in microseconds.
 const LONGEST: u64 = 600_000_000;
 
-/// The counts, and what became of them in the current interval and second.
+/// The counts, and their course in the current interval and second.
 pub struct Meter {
     /// The counts.
     pub totals: Totals,
@@ -36,7 +36,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Nothing counted.
+    /// Begins with nothing counted.
     pub fn new() -> Result<Self> {
         let now = Instant::now();
         Ok(Self {
@@ -51,14 +51,14 @@ impl Meter {
         })
     }
 
-    /// Begins an interval and a second; what was counted in unfinished ones is not told.
+    /// Begins an interval and a second, and forgets unfinished ones.
     pub fn begin(&mut self, now: Instant) {
         self.interval_begun = now;
         self.interval_peak = self.totals.backlog();
         self.begin_second(now);
     }
 
-    /// A reply to a request that was due at `due`.
+    /// Counts a reply to a request that was due at `due`.
     pub fn answered(&mut self, reply: Reply, due: Instant, now: Instant) {
         self.totals.answered += 1;
         self.totals.errors += u64::from(reply == Reply::Error);
@@ -67,7 +67,8 @@ impl Meter {
             .saturating_record(u64::try_from(latency).unwrap_or(LONGEST));
     }
 
-    /// To be called often: notes the backlog, and tells what is complete by `now`.
+    /// Notes the backlog, and tells of the interval and the second that are complete by `now`. The generator calls
+    /// this often.
     pub fn tick(&mut self, now: Instant, clock: &Clock, tell: &mut impl FnMut(Line)) {
         self.interval_peak = self.interval_peak.max(self.totals.backlog());
         if now.duration_since(self.interval_begun) < INTERVAL {
@@ -120,7 +121,7 @@ impl Meter {
     }
 }
 
-/// CPU time of this thread, in seconds.
+/// Returns the CPU time of this thread, in seconds.
 fn thread_cpu() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_has_what_came_in_it_from_when_it_was_due() -> Result<()> {
+    fn latencies_of_a_second_count_from_when_requests_were_due() -> Result<()> {
         let clock = Clock::new();
         let mut meter = Meter::new()?;
         let begun = Instant::now();

@@ -1,24 +1,24 @@
-//! What a run is to be.
+//! The plan of a run.
 
 use std::time::Duration;
 
 use evictscope_testkit::agent::Program;
 
-use crate::scenario::{Parameters, Scenario};
+use crate::scenario::{Parameters, Scenario, name_of};
 
-/// What is to be run.
+/// A run to be made.
 pub struct Plan {
     /// The name of the record.
     pub name: String,
-    /// What is asked of the server.
+    /// The server's configuration and its load.
     pub parameters: Parameters,
-    /// Requests a second, where they are not to be a share of the measured capacity.
+    /// Requests a second. By default this is a share of the measured capacity.
     pub rate: Option<f64>,
     /// How long the load lasts at most.
     pub length: Duration,
-    /// How many complete cycles are enough.
+    /// The number of complete cycles after which the run ends.
     pub cycles: Option<usize>,
-    /// The agent that is to watch it.
+    /// The agent that watches it.
     pub agent: Option<Program>,
 }
 
@@ -26,7 +26,7 @@ impl Plan {
     /// Returns the plan of a scenario, watched by `agent`.
     pub fn new(scenario: Scenario, agent: Option<Program>) -> Self {
         Self {
-            name: scenario.name().to_owned(),
+            name: name_of(&scenario),
             parameters: scenario.parameters(),
             rate: None,
             length: Duration::from_secs(scenario.seconds()),

@@ -1,7 +1,7 @@
 //! Before the record begins: a filled server, connected clients, and the rate of the load.
 //!
-//! Machines differ, and so does one machine from hour to hour. The rate is therefore a share of what
-//! the server was just measured to answer below its limit, with the same clients and requests.
+//! Machines differ, and so does one machine from hour to hour. The rate is therefore a share of the capacity that was
+//! just measured below the limit, with the same clients and requests.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -12,8 +12,8 @@ use anyhow::{Result, ensure};
 use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
 
 use crate::{
-    client::Client, clock::Clock, generator::Generator, open_files, plan::Plan, sample::Sample,
-    scenario::Parameters, schedule::Pace, workload::Workload,
+    client::Client, clock::Clock, generator::Generator, open_files, plan::Plan, record::Measured,
+    sample::Sample, scenario::Parameters, schedule::Pace, workload::Workload,
 };
 
 /// How far the server is filled before its clients do anything, as a share of the memory that the load begins
@@ -40,20 +40,6 @@ const WARM_UP: Duration = Duration::from_secs(5);
 
 /// How long the backlog may take to be answered between two parts.
 const SETTLE: Duration = Duration::from_secs(20);
-
-/// All that the load needs.
-pub struct Ready {
-    /// The clients.
-    pub generator: Generator,
-    /// Replies for each second of CPU time that the server's main thread had, busy all the time.
-    pub capacity: f64,
-    /// That CPU time as a share of the time that passed.
-    pub cpu_share: f64,
-    /// Requests a second that are to be due.
-    pub rate: f64,
-    /// What one key takes of the server's memory, in bytes.
-    pub key_bytes: u64,
-}
 
 /// Starts the server on its core.
 pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Redis> {
@@ -90,7 +76,7 @@ pub fn prepare(
     clock: Clock,
     progress: &Progress,
     interrupted: &AtomicBool,
-) -> Result<Ready> {
+) -> Result<(Generator, Measured)> {
     let parameters = &plan.parameters;
     let step = |text: &str| {
         progress.show(text.to_owned());
@@ -160,11 +146,11 @@ pub fn prepare(
         }
     }
     step("starting the load")?;
-    Ok(Ready {
-        generator,
+    let measured = Measured {
         capacity,
         cpu_share,
         rate,
         key_bytes,
-    })
+    };
+    Ok((generator, measured))
 }

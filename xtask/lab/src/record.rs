@@ -21,11 +21,11 @@ use crate::{
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Line {
-    /// The first line: what is run.
+    /// The first line: the run.
     Run(Run),
     /// Something that the lab did.
     Event(Event),
-    /// The server's word, about ten times a second on each of the recorder's connections.
+    /// The server's own numbers, some 200 times a second.
     Info(Sample),
     /// The generator's counts, ten times a second.
     Load(Load),
@@ -35,7 +35,7 @@ pub enum Line {
     Result(Outcome),
 }
 
-/// What is run. Times are seconds since 1970; sizes are bytes.
+/// A run. Times are seconds since 1970, sizes bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// When it began.
@@ -48,18 +48,25 @@ pub struct Run {
     pub port: u16,
     /// The cores of the server and of the lab, where there are enough for both.
     pub cores: Option<Cores>,
-    /// Replies for each second of CPU time that the server's main thread had, as fast as it could,
-    /// below its limit.
+    /// What was measured before the load.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// The server's configuration and its load.
+    pub parameters: Parameters,
+}
+
+/// The server before the load, and the rate that follows from it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Measured {
+    /// Replies per second of CPU time of the main thread, when it was as fast as it could be below its limit.
     pub capacity: f64,
     /// That CPU time as a share of the time that passed. Well below 1, others used the server's core or
     /// the generator could not keep the server busy.
     pub cpu_share: f64,
     /// Requests due a second.
     pub rate: f64,
-    /// What one key takes of the server's memory, in bytes.
+    /// The size of a key in the server's memory, in bytes.
     pub key_bytes: u64,
-    /// The rest.
-    pub parameters: Parameters,
 }
 
 /// Something that the lab did.

@@ -1,4 +1,4 @@
-//! One run: the server, the load, the recorder, and the end of them all.
+//! One run: the server, the load, the recorder, and the end of all three.
 
 use std::{
     sync::{
@@ -17,33 +17,32 @@ use crate::{
     observer::Observer,
     own_core::OwnCore,
     plan::Plan,
-    prepare::{Ready, prepare, start_server},
+    prepare::{prepare, start_server},
     record::{Line, Record, Run},
     summary,
     threads::Threads,
     witness::Witness,
 };
 
-/// How often it is looked whether something has ended.
+/// How often the run looks whether something has ended.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long after its last eviction a cycle is complete for good, in seconds: a backlog that is worked
-/// off makes memory swell once more, and a record that ends just then would not show its reclaim.
+/// How long after its last eviction a cycle is complete for good, in seconds. A backlog that is worked off makes
+/// memory swell once more, and a record that ended just then would not show the reclaim.
 const FINAL: f64 = 5.0;
 
-/// Others who look at a run with an agent, through it.
+/// An observer of a run, through the agent that watches it.
 pub trait Onlooker {
-    /// The server has just started, and this thread is on the lab's core, as is all that it starts.
-    /// The agent will listen on this loopback port once the load begins.
+    /// Begins to observe. The server has just started, and all that this thread starts runs beside it on the other
+    /// cores. The agent will listen on this loopback port once the load begins.
     fn come(&mut self, agent_port: u16) -> Result<()>;
 
-    /// The load has ended, and the agent has said what it saw; it, the process `agent`, and the server
-    /// are still there.
+    /// Judges the run. The load has ended, but the server and the agent, which is the process `agent`, are still
+    /// there.
     fn ask(&mut self, server: &Redis, agent: u32, interrupted: &AtomicBool) -> Result<()>;
 }
 
-/// Runs it on `cores`, and prints each cycle as it is complete. Server and clients have ended when
-/// it returns.
+/// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
 pub fn carry_out(
     plan: &Plan,
     cores: Option<&Cores>,
@@ -58,15 +57,9 @@ pub fn carry_out(
     }
     let progress = Progress::start(&plan.name);
     let prepared = prepare(plan, server.port(), clock, &progress, interrupted);
-    // That the server has ended is the better reason.
+    // Where the server has ended, that is the better reason.
     server.must_be_alive()?;
-    let Ready {
-        generator,
-        capacity,
-        cpu_share,
-        rate,
-        key_bytes,
-    } = prepared?;
+    let (generator, measured) = prepared?;
 
     let run = Run {
         at: clock.now(),
@@ -74,10 +67,7 @@ pub fn carry_out(
         pid: server.pid(),
         port: server.port(),
         cores: cores.cloned(),
-        capacity,
-        cpu_share,
-        rate,
-        key_bytes,
+        measured,
         parameters: plan.parameters.clone(),
     };
     let mut observer = Observer::new(Record::create(&plan.name, run.at)?);
@@ -108,7 +98,7 @@ pub fn carry_out(
         &progress,
         interrupted,
     );
-    // While the load goes on: what falls when the clients leave is no reclaim.
+    // The load still goes on here, because memory also falls when the clients leave.
     let testimony = match (&watched, &mut witness) {
         (Ok(()), Some(witness)) if !is_interrupted() => Some(witness.testify(&server)).transpose(),
         _ => Ok(None),
@@ -125,7 +115,7 @@ pub fn carry_out(
         _ => Ok(()),
     };
     drop(witness);
-    // What came after the last look.
+    // The lines since the last look.
     for line in lines.try_iter() {
         observer.take(&line)?;
     }
@@ -139,14 +129,14 @@ pub fn carry_out(
     })
 }
 
-/// The server, and the agent that watches it, if one does.
+/// The server, and the agent that may watch it.
 struct Watched<'a> {
     server: &'a Redis,
     witness: Option<&'a mut Witness>,
     own_core: &'a mut OwnCore,
 }
 
-/// Records until it is enough.
+/// Records until the plan is fulfilled.
 fn watch(
     plan: &Plan,
     load: &Threads,

@@ -80,7 +80,7 @@ mod tests {
         evicted_keys:7\r\nused_cpu_sys_main_thread:0.25\r\nused_cpu_user_main_thread:1.5\r\n";
 
     #[test]
-    fn the_fields_are_those_of_the_whole_name() -> Result<()> {
+    fn fields_are_found_by_their_whole_names() -> Result<()> {
         let sample = Sample::parse(TEXT, 999_999.0, 1_000_001.0)?;
         assert_eq!(sample.at, 1_000_000.5);
         assert_eq!(sample.used_memory, 1024);

@@ -1,11 +1,12 @@
-//! What each scenario asks of the server, and why just that.
+//! The scenarios: how the server is configured and what its clients ask for.
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::{judge::PLAIN, stall::Stall, workload::Mix};
 
-/// What to make happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+/// A state to bring about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// The three-phase cycle, several times over
     Burst,
@@ -20,7 +21,7 @@ pub enum Scenario {
 }
 
 /// A remedy of the article against the cycle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Remedy {
     /// Keys live so briefly that memory stays below the limit
     Ttl,
@@ -32,7 +33,7 @@ pub enum Remedy {
     Rate,
 }
 
-/// All that can differ between two runs.
+/// All that may differ between two runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Clients.
@@ -47,14 +48,20 @@ pub struct Parameters {
     pub tenacity: u32,
     /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
     pub samples: u32,
-    /// What is asked.
+    /// The clients' requests.
     pub mix: Mix,
-    /// Requests due, as a share of what the server can answer below its limit.
+    /// Requests due, as a share of the capacity below the limit.
     pub share_of_capacity: f64,
-    /// What the load begins with: used memory, under load, in bytes.
+    /// Used memory at the beginning of the load, in bytes.
     pub filled: u64,
-    /// The main thread made slow.
+    /// When and how the server is made slow.
     pub stall: Option<Stall>,
+}
+
+/// Returns the name of a scenario or a remedy on the command line.
+pub fn name_of(choice: &impl ValueEnum) -> String {
+    let value = choice.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// The share of the limit that keys with shorter lives take. Clients, hash tables and keys that have expired
@@ -87,17 +94,6 @@ const BURST: Parameters = Parameters {
 };
 
 impl Scenario {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Burst => "burst",
-            Self::Stall => "stall",
-            Self::Steady => "steady",
-            Self::Healthy => "healthy",
-            Self::Remedy => "remedy",
-        }
-    }
-
     /// Returns what it asks of the server.
     pub fn parameters(self) -> Parameters {
         match self {
@@ -160,16 +156,6 @@ impl Scenario {
 }
 
 impl Remedy {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ttl => "ttl",
-            Self::Maxmemory => "maxmemory",
-            Self::Tenacity => "tenacity",
-            Self::Rate => "rate",
-        }
-    }
-
     /// Applies it to the parameters of a run at `rate` requests a second, whose keys took `key_bytes` each.
     /// Returns the rate of the next run.
     pub fn apply(self, parameters: &mut Parameters, rate: f64, key_bytes: u64) -> f64 {

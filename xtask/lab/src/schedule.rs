@@ -1,16 +1,16 @@
-//! When requests are due: at a rate, whatever becomes of those before.
+//! When requests are due: at a rate, independent of earlier ones.
 
 use std::time::{Duration, Instant};
 
-/// The longest pause of a generator that has nothing to do, so that it notices its end.
+/// The longest pause of an idle generator, so that it notices its end.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// How requests fall due.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// So many a second, evenly spaced: the open loop. None at zero.
+    /// This many a second, evenly spaced: the open loop.
     Rate(f64),
-    /// Whenever fewer than so many are unanswered: a closed loop, to measure what the server can do.
+    /// Whenever fewer than this many are unanswered: a closed loop, to measure the server's capacity.
     Unanswered(u64),
 }
 
@@ -31,8 +31,8 @@ impl Schedule {
         }
     }
 
-    /// Takes the next request if it is due by `now`, at which `unanswered` requests are: when it
-    /// was due.
+    /// Takes the next request if it is due by `now`, when `unanswered` requests are unanswered. Returns when it was
+    /// due.
     pub fn take(&mut self, now: Instant, unanswered: u64) -> Option<Instant> {
         let due = match self.pace {
             Pace::Rate(_) => self.next_due()?,
@@ -44,7 +44,7 @@ impl Schedule {
         })
     }
 
-    /// How long there is nothing to take.
+    /// Returns how long no request will be due.
     pub fn pause(&self, now: Instant) -> Duration {
         let until = self
             .next_due()
@@ -52,13 +52,13 @@ impl Schedule {
         until.unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
     }
 
-    /// From the count of those before, not from the last one, so that no error adds up.
+    /// Returns when the next request is due, computed from the beginning so that no error adds up.
     fn next_due(&self) -> Option<Instant> {
         let Pace::Rate(rate) = self.pace else {
             return None;
         };
         let since = Duration::try_from_secs_f64(self.taken as f64 / rate).ok()?;
-        // 0 / 0 is no duration; neither is the first request of a rate of nothing due at once.
+        // The first request would be due at once even at a rate of 0.
         (rate > 0.0).then(|| self.begun + since)
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_due_at_the_rate_however_late_one_asks() {
+    fn late_requests_keep_the_times_when_they_were_due() {
         let begun = Instant::now();
         let mut schedule = Schedule::new(Pace::Rate(1000.0), begun);
         // Asked once, after a stall of a second: all of them, each with its own time.

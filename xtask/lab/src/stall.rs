@@ -1,4 +1,4 @@
-//! A main thread made slow: the server is stopped and let go in short pulses, without any eviction.
+//! Makes the server slow without any eviction: it is stopped and let go in short pulses.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-/// One stop and one go together: short against the rounds of the event loop that shall grow.
+/// The length of a pulse and the pause after it: short compared with a round of the event loop.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// When and how a server is held up.
+/// When and how the server is made slow.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Stall {
     /// When it begins, in seconds of load.
@@ -24,7 +24,7 @@ pub struct Stall {
     pub stopped_share: f64,
 }
 
-/// A stopped process neither ends nor answers: whatever happens, it is let go.
+/// A stopped process, which continues when this is dropped.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -41,7 +41,7 @@ impl Drop for Stopped {
 }
 
 impl Stall {
-    /// Stops the server and lets it go until the time is over, or `end`.
+    /// Stops the server and lets it go again until the time is over, or until `end`.
     pub fn inflict(&self, pid: u32, end: &AtomicBool) -> Result<()> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.context("the redis-server of the lab has no process id")?;

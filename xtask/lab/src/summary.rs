@@ -1,4 +1,4 @@
-//! What the terminal shows of a run.
+//! The texts about a run on the terminal.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -6,17 +6,17 @@ use evictscope_testkit::text::{bytes, count};
 
 use crate::{cycles::Cycle, outcome::Outcome, record::Run, swelling::Swelling};
 
-/// A thread this busy may have had no time for what was due.
+/// A thread this busy may have been late with requests.
 const BUSY: f64 = 0.95;
 
-/// A server asked for as much as it can answer, and that had less of its core, was kept from it.
+/// A server that had less of its core than this while it had more to do was kept from it.
 const NOT_BUSY: f64 = 0.85;
 
-/// Above [`cycle`]s.
+/// The heading above the lines of [`cycle`].
 pub const CYCLES_HEADING: &str = "\ncycle  not_saturated  saturated  reclaim  commands/s before  during    \
     backlog before  peak     evicted   client buffers before  peak        CPU     memory at start  peak        after       reclaimed";
 
-/// What is run.
+/// Returns a heading that says what is run.
 pub fn heading(run: &Run, record: &Path) -> String {
     let parameters = &run.parameters;
     let mix = &parameters.mix;
@@ -27,11 +27,11 @@ pub fn heading(run: &Run, record: &Path) -> String {
         ),
         None => "all on one core: nothing here is evidence".to_owned(),
     };
-    let warning = if run.cpu_share < NOT_BUSY {
+    let warning = if run.measured.cpu_share < NOT_BUSY {
         format!(
             "\nwarning        as fast as it could, the server had {:.0} % of its core: something else runs \
              there, or the generator could not ask faster",
-            100.0 * run.cpu_share
+            100.0 * run.measured.cpu_share
         )
     } else {
         String::new()
@@ -49,9 +49,9 @@ pub fn heading(run: &Run, record: &Path) -> String {
         parameters.samples,
         parameters.tenacity,
         count(parameters.connections as f64),
-        count(run.rate),
-        100.0 * run.rate / run.capacity,
-        count(run.capacity),
+        count(run.measured.rate),
+        100.0 * run.measured.rate / run.measured.capacity,
+        count(run.measured.capacity),
         parameters.most_under_way,
         100.0 * mix.set_share,
         mix.value_bytes,
@@ -62,7 +62,7 @@ pub fn heading(run: &Run, record: &Path) -> String {
     )
 }
 
-/// One line about a cycle.
+/// Returns a line about a cycle.
 pub fn cycle(number: usize, cycle: &Cycle) -> String {
     format!(
         "{number:<5}  {:>11.1} s  {:>7.1} s  {:>5.1} s  {:>17}  {:>8}  {:>14}  {:>7}  {:>8}  {:>21}  {:>10}  {:>4.0} %  {:>15}  {:>10}  {:>10}  {:>10}",
@@ -84,7 +84,7 @@ pub fn cycle(number: usize, cycle: &Cycle) -> String {
     )
 }
 
-/// What the record shows.
+/// Returns a summary of a record.
 pub fn outcome(outcome: &Outcome) -> String {
     let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
     let mut text = format!(
@@ -126,7 +126,7 @@ pub fn outcome(outcome: &Outcome) -> String {
 /// A row of [`comparison`].
 type Value = fn(&Outcome) -> String;
 
-/// Two outcomes, one of them with a remedy.
+/// Compares two outcomes, one of them with a remedy.
 pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
     let saturated = |outcome: &Outcome| {
         let seconds: f64 = outcome

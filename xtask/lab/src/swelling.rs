@@ -1,13 +1,11 @@
 //! How client buffers swell while the server is slow.
 //!
-//! Replies leave more slowly than requests arrive, the event loop finds more
-//! requests in each round than in the one before, and holds the replies of a whole round in the
-//! clients' output buffers before it writes them. A round of `n` requests takes `n / response`
-//! seconds, in which `arrival` times as many seconds' requests come in: each round is
-//! `arrival / response` times as large as the one before, and it ends, when its replies are held,
-//! `arrival / response` rounds later. Seen over time, what the buffers hold therefore grows by
-//! `(arrival - response) x bytes of a reply x response / arrival` a second: the backlog's growth,
-//! less the part of it that still waits in the kernel, where Redis does not count it.
+//! Replies leave more slowly than requests arrive. Each round of the event loop therefore has more requests than the
+//! one before, and their replies stay in the clients' output buffers until the end of the round. A round of `n`
+//! requests takes `n / response` seconds, in which `n x arrival / response` requests come in. Each round is therefore
+//! `arrival / response` times as large as the one before, and takes as much longer until its replies are held. Over
+//! time, the buffers grow by `(arrival - response) x bytes of a reply x response / arrival` a second: as the backlog
+//! does, but for the part that still waits in the kernel, where Redis does not count it.
 
 use serde::Serialize;
 
@@ -24,16 +22,16 @@ pub struct Swelling {
     pub arrival: f64,
     /// Replies.
     pub response: f64,
-    /// Of one reply, on average.
+    /// Bytes of a reply, on average.
     pub reply_bytes: f64,
     /// `(arrival - response) x reply_bytes`: the growth if all of the backlog were in the buffers.
     pub predicted_of_backlog: f64,
-    /// That times `response / arrival`: without what still waits in the kernel.
+    /// That times `response / arrival`: without the part that still waits in the kernel.
     pub predicted: f64,
-    /// From `mem_clients_normal` before to its highest sample, by the time between them. Replies
-    /// are held until the end of a round, so only the highest of a round tells.
+    /// The growth of `mem_clients_normal` up to its highest sample. Only the highest sample of a round has all its
+    /// replies.
     pub measured_client_buffers: f64,
-    /// Of `used_memory`, likewise.
+    /// The same for `used_memory`.
     pub measured_used_memory: f64,
     /// The backlog at the end.
     pub backlog_at_end: u64,
@@ -41,12 +39,12 @@ pub struct Swelling {
     pub client_buffers_before: u64,
     /// The highest.
     pub client_buffers_peak: u64,
-    /// Evictions: there must be none.
+    /// Evictions, of which there should be none.
     pub evicted_keys: u64,
 }
 
 impl Swelling {
-    /// What the record shows of a stall from `start` to `end`. None if it shows too little.
+    /// Returns what the record shows of a stall from `start` to `end`, or `None` where it shows too little.
     pub fn of(start: f64, end: f64, samples: &[Sample], loads: &[Load]) -> Option<Self> {
         let before = samples.iter().rfind(|sample| sample.at <= start)?;
         let within = || {

@@ -50,7 +50,7 @@ impl Threads {
         };
         load.event(What::LoadBegins)?;
         let (stop, lines) = (Arc::clone(&load.stop), load.lines.clone());
-        let pace = Pace::Rate(run.rate);
+        let pace = Pace::Rate(run.measured.rate);
         load.threads.push(thread::spawn(move || {
             // The receiver outlives the load.
             let tell = |line| drop(lines.send(line));

@@ -1,9 +1,8 @@
-//! What the clients ask for: `SET`s of new keys, and `MGET`s of many of the newest ones.
+//! The clients' requests: `SET`s of new keys, and `MGET`s of many of the newest ones.
 
-use anyhow::Result;
 use fastrand::Rng;
 
-use crate::resp::{word, write_command};
+use crate::resp::write_command;
 
 /// The mix.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
@@ -30,7 +29,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Always the same requests for the same mix.
+    /// Begins a workload. It is always the same for the same mix.
     pub fn new(mix: Mix) -> Self {
         Self {
             random: Rng::with_seed(1),
@@ -41,56 +40,43 @@ impl Workload {
     }
 
     /// Appends one request to `output`.
-    pub fn request(&mut self, output: &mut Vec<u8>) -> Result<()> {
+    pub fn request(&mut self, output: &mut Vec<u8>) {
         if self.random.f64() < self.mix.set_share {
-            self.set(output)
+            let share = self.random.f64();
+            self.set(share, output);
         } else {
-            self.read(output)
+            self.read(output);
         }
     }
 
-    /// Appends a `SET` of a new key, which lives for some time from now.
-    pub fn set(&mut self, output: &mut Vec<u8>) -> Result<()> {
-        let share = self.random.f64();
-        self.set_for(share, output)
-    }
-
-    /// Appends a `SET` of a new key, which lives for what would be left to one of those that are
-    /// there when they have been written all the time.
-    pub fn set_earlier(&mut self, output: &mut Vec<u8>) -> Result<()> {
-        // A key that lives long is there longer, and at any time of its life: the rest of lives that
-        // are spread evenly has a density that falls linearly.
+    /// Appends a `SET` of a new key with the time to live that a key written some time ago would have left.
+    pub fn set_earlier(&mut self, output: &mut Vec<u8>) {
+        // A key that lives long is seen more often, at any time of its life. Where lives are spread evenly,
+        // the density of what is left of them falls linearly.
         let share = 1.0 - self.random.f64().sqrt();
-        self.set_for(share, output)
+        self.set(share, output);
     }
 
-    /// A `SET` of a key that lives for this share of the longest life.
-    fn set_for(&mut self, share: f64, output: &mut Vec<u8>) -> Result<()> {
+    /// Appends a `SET` of a key that lives for this share of the longest life.
+    fn set(&mut self, share: f64, output: &mut Vec<u8>) {
         let key = key(self.keys);
         self.keys += 1;
         let milliseconds = share * 2.0 * self.mix.ttl_seconds * 1000.0;
         let ttl = (milliseconds.round() as u64).max(1).to_string();
         write_command(
             output,
-            &[
-                word(b"SET"),
-                word(key.as_bytes()),
-                word(&self.value),
-                word(b"PX"),
-                word(ttl.as_bytes()),
-            ],
-        )
+            &[b"SET", key.as_bytes(), &self.value, b"PX", ttl.as_bytes()],
+        );
     }
 
-    fn read(&mut self, output: &mut Vec<u8>) -> Result<()> {
+    fn read(&mut self, output: &mut Vec<u8>) {
         let window = self.mix.read_window.min(self.keys).max(1);
         let keys: Vec<String> = (0..self.mix.keys_per_read)
             .map(|_| key(self.keys.saturating_sub(1 + self.random.u64(..window))))
             .collect();
-        let mut words = Vec::with_capacity(1 + keys.len());
-        words.push(word(b"MGET"));
-        words.extend(keys.iter().map(|key| word(key.as_bytes())));
-        write_command(output, &words)
+        let mut words = vec![&b"MGET"[..]];
+        words.extend(keys.iter().map(|key| key.as_bytes()));
+        write_command(output, &words);
     }
 }
 
@@ -100,10 +86,7 @@ fn key(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use redis_protocol::resp2::{
-        decode::decode,
-        types::{OwnedFrame, Resp2Frame as _},
-    };
+    use anyhow::{Context as _, Result};
 
     use super::*;
 
@@ -115,13 +98,17 @@ mod tests {
         ttl_seconds: 60.0,
     };
 
-    fn words(bytes: &[u8]) -> Result<(Vec<String>, usize)> {
-        let decoded = decode(bytes).map_err(|error| anyhow::anyhow!("{error}"))?;
-        let Some((OwnedFrame::Array(frames), length)) = decoded else {
-            anyhow::bail!("no command in {bytes:?}");
-        };
-        let words = frames.iter().filter_map(|frame| frame.as_str());
-        Ok((words.map(str::to_owned).collect(), length))
+    /// Returns the words of one command, whose lengths must be right.
+    fn words(bytes: &[u8]) -> Result<Vec<String>> {
+        let mut lines = str::from_utf8(bytes)?.split_terminator("\r\n");
+        let count = lines.next().and_then(|count| count.strip_prefix('*'));
+        let mut words = Vec::new();
+        while let (Some(length), Some(word)) = (lines.next(), lines.next()) {
+            assert_eq!(length, format!("${}", word.len()));
+            words.push(word.to_owned());
+        }
+        assert_eq!(count.context("no command")?, words.len().to_string());
+        Ok(words)
     }
 
     #[test]
@@ -130,9 +117,8 @@ mod tests {
         let mut sets: u64 = 0;
         for _ in 0..2000 {
             let mut output = Vec::new();
-            workload.request(&mut output)?;
-            let (words, length) = words(&output)?;
-            assert_eq!(length, output.len(), "one command a request");
+            workload.request(&mut output);
+            let words = words(&output)?;
             if words[0] == "SET" {
                 assert_eq!(words[1], key(sets));
                 assert_eq!(words[2].len(), 10);

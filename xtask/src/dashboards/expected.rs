@@ -1,21 +1,21 @@
-//! What rightly has no data, or does not fire, beside a server in the cycle of the lab.
+//! Queries that have no data, and alerts that do not fire, while a server goes through the lab's cycle.
 
-/// Queries of dashboards, by their place.
+/// Queries of dashboards that have no data, by their place, with the reason.
 pub const EMPTY_QUERIES: [(&str, &str); 2] = [
     (
-        "evictscope / Agent / Refusals and withdrawals / A",
+        "evictscope / Agent / Not found, or switched off / A",
         "everything is found in Debian's redis-server",
     ),
     (
-        "evictscope / Agent / Refusals and withdrawals / B",
-        "no plan is withdrawn",
+        "evictscope / Agent / Not found, or switched off / B",
+        "no check fails",
     ),
 ];
 
-/// Series that alerts are about, and that are not there.
+/// Series in the rules of alerts that have no data, with the reason.
 pub const EMPTY_SELECTORS: [(&str, &str); 2] = [
     (
-        "evictscope_plan_refusals_total",
+        "evictscope_not_found",
         "everything is found in Debian's redis-server",
     ),
     (
@@ -27,20 +27,20 @@ pub const EMPTY_SELECTORS: [(&str, &str); 2] = [
 /// The alerts that must fire.
 pub const FIRING: [&str; 2] = ["EvictscopeEvictionBurst", "EvictscopeBurstsRecurring"];
 
-/// The alerts that need not: promtool's tests have them fire.
+/// The alerts that must not fire, with the reason. In promtool's tests they do.
 pub const NOT_FIRING: [(&str, &str); 8] = [
     (
         "EvictscopeClientBuffersSwelling",
-        "buffers swell, but with evictions",
+        "buffers grow, but with evictions",
     ),
     ("EvictscopeMaxmemoryNear", "the server has evicted"),
     ("EvictscopeEvictionsFailing", "there are keys to evict"),
     (
         "EvictscopeOverheadOverBudget",
-        "it takes half an hour over the budget",
+        "the overhead must be over the budget for half an hour",
     ),
-    ("EvictscopePlanRefused", "nothing is refused"),
-    ("EvictscopePlanWithdrawn", "nothing is withdrawn"),
+    ("EvictscopeItemNotFound", "everything is found"),
+    ("EvictscopePlanWithdrawn", "no check fails"),
     ("EvictscopeAgentDown", "the agent is up"),
     ("EvictscopeServerNotWatched", "no redis_exporter runs"),
 ];

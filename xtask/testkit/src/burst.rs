@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
-/// What docs/API.md says about a burst, as far as it is asked for.
+/// The fields of a burst in docs/API.md that tests and tasks use.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Burst {
     /// The server's name.

@@ -138,7 +138,7 @@ impl Owned {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        // The process id cannot be another's, as nobody has waited for the child.
+        // The process id cannot be another's, because the child has not been waited for.
         kill_process(Pid::from_child(&child), signal)?;
         let asked = Instant::now();
         while asked.elapsed() < GRACE {

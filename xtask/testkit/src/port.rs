@@ -19,7 +19,7 @@ pub fn free_port() -> Result<u16> {
 
 /// Returns a free port for a program that will listen only later.
 ///
-/// It is none that the kernel could give to one of the thousands of connections made until then.
+/// The kernel gives it to none of the thousands of connections that are made until then.
 pub fn port_for_later() -> Result<u16> {
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     // Two of these programs begin at different ports.

@@ -22,7 +22,7 @@ pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
 
-/// What rules say where they want a slower pace than the others.
+/// How a group of rules asks for a slower pace than the others.
 const SLOWER: &str = "interval: 1m";
 
 /// How long it may take until it is ready.

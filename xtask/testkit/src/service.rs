@@ -145,7 +145,7 @@ pub fn must_have_these_privileges(pid: u32, user: u32, group: u32) -> anyhow::Re
     Ok(())
 }
 
-/// Checks that a unit has the lines that stand for what this module does, and each of them once.
+/// Checks that a unit has one line for each of the privileges that this module gives, with the same value.
 fn unit_must_ask_for_these_privileges(unit: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(unit);
     let text = text.with_context(|| format!("cannot read {}", unit.display()))?;

@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-use object::read::elf::{ElfFile64, FileHeader as _};
+use object::read::elf::{ElfFile64, ElfSymbol64, FileHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _};
 
-/// The functions that a plan rests on.
+/// The functions that a plan relies on.
 const FUNCTIONS: [&str; 5] = [
     "performEvictions",
     "freeMemoryIfNeeded",
@@ -18,7 +18,7 @@ const FUNCTIONS: [&str; 5] = [
     "freeMemoryGetNotCountedMemory",
 ];
 /// Sections that are read as tables.
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 13] = [
     ".note.gnu.build-id",
     ".dynsym",
     ".dynstr",
@@ -30,8 +30,10 @@ const TABLES: [&str; 11] = [
     ".data.rel.ro",
     ".debug_info",
     ".debug_abbrev",
+    ".debug_loclists",
+    ".debug_rnglists",
 ];
-/// Of these tables, as much as this many bytes from their beginning.
+/// How many bytes from the beginning of these tables are damaged.
 const TABLE_BYTES: usize = 4096;
 /// Bytes of the script for one change.
 const RECORD: usize = 8;
@@ -48,15 +50,19 @@ const INTERESTING: [u64; 8] = [
 ];
 
 /// An executable, and where it is worth damaging.
+#[derive(Clone)]
 pub struct Base {
     data: Vec<u8>,
     regions: Vec<Range<usize>>,
 }
 
 impl Base {
-    /// Finds the places in an executable; without any, all of it is one.
+    /// Finds the places in an executable. In other data any place is as good as another.
     pub fn new(data: Vec<u8>) -> Self {
-        let mut regions = regions(&data).unwrap_or_default();
+        let mut regions = ElfFile64::<Endianness>::parse(&*data)
+            .ok()
+            .and_then(|file| regions(&file))
+            .unwrap_or_default();
         regions.retain(|region| region.start < region.end && region.end <= data.len());
         if regions.is_empty() {
             regions.push(0..data.len());
@@ -64,7 +70,27 @@ impl Base {
         Self { data, regions }
     }
 
-    /// The executable with the changes that `script` asks for, 8 bytes each: what, in which region,
+    /// Returns the functions that a plan relies on, each as a base of its own.
+    pub fn functions(&self) -> Vec<Self> {
+        let file = ElfFile64::<Endianness>::parse(&*self.data);
+        let functions = file.map(|file| functions(&file)).unwrap_or_default();
+        let functions = functions.into_iter();
+        functions.filter_map(|range| self.part(range)).collect()
+    }
+
+    /// Returns a section as a base of its own.
+    pub fn section(&self, name: &str) -> Option<Self> {
+        let file = ElfFile64::<Endianness>::parse(&*self.data).ok()?;
+        let (start, size) = file.section_by_name(name)?.file_range()?;
+        let start = usize::try_from(start).ok()?;
+        self.part(start..start + usize::try_from(size).ok()?)
+    }
+
+    fn part(&self, range: Range<usize>) -> Option<Self> {
+        Some(Self::new(self.data.get(range)?.to_vec()))
+    }
+
+    /// Returns the executable with the changes that `script` asks for, 8 bytes each: what, in which region,
     /// where in it, and to what.
     pub fn damaged(&self, script: &[u8]) -> Vec<u8> {
         let mut data = self.data.clone();
@@ -123,9 +149,8 @@ impl Base {
     }
 }
 
-/// The places in a file that a plan depends on.
-fn regions(data: &[u8]) -> Option<Vec<Range<usize>>> {
-    let file = ElfFile64::<Endianness>::parse(data).ok()?;
+/// Finds the places in a file that a plan depends on.
+fn regions(file: &ElfFile64<'_, Endianness>) -> Option<Vec<Range<usize>>> {
     let endian = file.endian();
     let header = file.elf_header();
     // The file's header with the program headers behind it, and the section headers.
@@ -141,16 +166,24 @@ fn regions(data: &[u8]) -> Option<Vec<Range<usize>>> {
             regions.push(start..start + size);
         }
     }
-    let symbols = file.symbols().chain(file.dynamic_symbols());
-    for symbol in symbols.filter(|symbol| symbol.name().is_ok_and(|name| FUNCTIONS.contains(&name)))
-    {
-        let section = file.section_by_index(symbol.section_index()?).ok()?;
-        let (offset, _) = section.file_range()?;
-        let start =
-            usize::try_from(symbol.address().checked_sub(section.address())? + offset).ok()?;
-        let function = start..start + usize::try_from(symbol.size()).ok()?;
+    for function in functions(file) {
         // Most of the damage belongs here.
         regions.extend(std::iter::repeat_n(function, 4));
     }
     Some(regions)
+}
+
+/// Finds the functions that a plan relies on.
+fn functions(file: &ElfFile64<'_, Endianness>) -> Vec<Range<usize>> {
+    let symbols = file.symbols().chain(file.dynamic_symbols());
+    let is_wanted = |name: &str| FUNCTIONS.contains(&name);
+    let wanted = symbols.filter(|symbol| symbol.name().is_ok_and(is_wanted));
+    let range = |symbol: ElfSymbol64<'_, '_, Endianness>| {
+        let section = file.section_by_index(symbol.section_index()?).ok()?;
+        let (offset, _) = section.file_range()?;
+        let distance = symbol.address().checked_sub(section.address())?;
+        let start = usize::try_from(distance + offset).ok()?;
+        Some(start..start + usize::try_from(symbol.size()).ok()?)
+    };
+    wanted.filter_map(range).collect()
 }

@@ -2,7 +2,7 @@
 
 use gimli::{AttributeValue, Operation, constants};
 
-use super::DwarfError;
+use super::error::DwarfError;
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
 

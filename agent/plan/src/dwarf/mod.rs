@@ -8,6 +8,7 @@
 //! Deliberately absent: line numbers, type units (`-fdebug-types-section`), split DWARF (`.dwo`) and
 //! supplementary files (`.gnu_debugaltlink`): what only those would tell is not known.
 
+mod error;
 mod globals;
 mod location;
 mod references;
@@ -21,24 +22,11 @@ use globals::Globals;
 use sections::Sections;
 use units::Units;
 
+pub use error::DwarfError;
 pub use globals::Asked;
 pub use location::{Base, Location, Sum};
 pub use server::Server;
 pub use variables::{GoalVariables, VariableLocations};
-
-/// Why debug information cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DwarfError {
-    /// Cut off or inconsistent.
-    #[error("the debug information cannot be read")]
-    Elf(#[from] object::Error),
-    /// Neither zlib nor zstd, or damaged.
-    #[error("a section of the debug information cannot be decompressed")]
-    Compression,
-    /// More than any server has.
-    #[error("there is more debug information than any server has")]
-    TooLarge,
-}
 
 /// A function, as DWARF has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

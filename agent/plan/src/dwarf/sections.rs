@@ -7,7 +7,7 @@ use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Endianness, Object as _, ObjectSection as _};
 
-use super::DwarfError;
+use super::error::DwarfError;
 
 /// Most bytes that all compressed sections together may come to.
 const MAX_DECOMPRESSED: u64 = 256 << 20;

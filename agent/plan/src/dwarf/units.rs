@@ -13,7 +13,7 @@ use gimli::{
     Dwarf, LittleEndian, Range, Section as _, Unit, UnitHeader, UnitOffset, UnitType, constants,
 };
 
-use super::DwarfError;
+use super::error::DwarfError;
 use super::sections::Reader;
 
 /// Most units of one file.

@@ -7,7 +7,7 @@
 use evictscope_abi::Variable;
 use gimli::{Range, constants};
 
-use super::DwarfError;
+use super::error::DwarfError;
 use super::globals::number;
 use super::location::{self, LocatedAt, Location, Sum};
 use super::units::{Entry, EntryId, Units};

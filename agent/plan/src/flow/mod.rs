@@ -22,3 +22,6 @@ pub mod resolve;
 pub mod result;
 pub mod state;
 pub mod value;
+
+#[cfg(test)]
+mod tests;

@@ -31,38 +31,38 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
     if instruction.segment_prefix() != Register::None {
         return Place::Unknown;
     }
-    let on_stack = |register| {
+    if let Some(address) = effective_address(state, instruction) {
+        if let Some(address) = address.as_constant() {
+            return Place::Global(FileAddress::new(address));
+        }
+        if let Some(offset) = atoms.stack_offset(&address) {
+            return Place::Stack(offset);
+        }
+    }
+    let may_be_on_stack = |register| {
         let number = general_register(register);
         number.is_some_and(|number| atoms.may_be_on_stack(&state.registers[number]))
     };
-    let unknown = match [instruction.memory_base(), instruction.memory_index()].map(on_stack) {
-        [false, false] => Place::Unknown,
-        _ => Place::SomewhereOnStack,
-    };
-    let Some(address) = effective_address(state, instruction) else {
-        return unknown;
-    };
-    match (address.as_constant(), atoms.stack_offset(&address)) {
-        (Some(address), _) => Place::Global(FileAddress::new(address)),
-        (None, Some(offset)) => Place::Stack(offset),
-        (None, None) => unknown,
+    match may_be_on_stack(instruction.memory_base()) || may_be_on_stack(instruction.memory_index())
+    {
+        true => Place::SomewhereOnStack,
+        false => Place::Unknown,
     }
 }
 
 /// Computes the address of the memory operand, without its segment; `None` where it takes another
 /// register than a whole general one, or is too long a sum.
 fn effective_address(state: &State, instruction: &Instruction) -> Option<Value> {
-    let part = |register: Register, scale: u32| {
-        if matches!(register, Register::None | Register::RIP) {
-            return Some(Value::constant(0));
+    let mut address = Value::constant(instruction.memory_displacement64());
+    for (register, scale) in [
+        (instruction.memory_base(), 1),
+        (instruction.memory_index(), instruction.memory_index_scale()),
+    ] {
+        if !matches!(register, Register::None | Register::RIP) {
+            let number = general_register(register).filter(|_| register.size() == 8)?;
+            address = address.plus(&state.registers[number], u64::from(scale));
         }
-        let number = general_register(register).filter(|_| register.size() == 8)?;
-        Some(Value::constant(0).plus(&state.registers[number], u64::from(scale)))
-    };
-    let base = part(instruction.memory_base(), 1)?;
-    let index = part(instruction.memory_index(), instruction.memory_index_scale())?;
-    let displacement = Value::constant(instruction.memory_displacement64());
-    let address = displacement.plus(&base, 1).plus(&index, 1);
+    }
     address.is_small().then_some(address)
 }
 

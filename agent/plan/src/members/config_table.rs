@@ -7,7 +7,8 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::item::Member;
 
-use super::{MemberError, only};
+use super::error::MemberError;
+use super::only::only;
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
 const CONFIG_STRIDES: [u64; 2] = [56, 64];

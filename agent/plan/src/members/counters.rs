@@ -19,7 +19,7 @@ use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
 use crate::flow::value::Value;
 
-use super::MemberError;
+use super::error::MemberError;
 
 /// What `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";

@@ -7,10 +7,12 @@ use crate::elf::image::Image;
 use crate::item::{Member, Method};
 use crate::names::Identity;
 
+use super::config_table::ConfigTable;
 use super::counters::{Counters, counters};
+use super::data_flow::{COUNTERS, by_data_flow};
+use super::error::MemberError;
 use super::layouts::{KnownLayout, ServerFacts, known_layout};
 use super::server::{Server, server};
-use super::{COUNTERS, ConfigTable, MemberError, by_data_flow};
 
 /// How something in the server's memory is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

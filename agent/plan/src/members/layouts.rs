@@ -8,7 +8,9 @@ use serde::Deserialize;
 use crate::elf::address::FileAddress;
 use crate::item::Member;
 
-use super::{COUNTERS, ConfigTable, DataFlow, MemberError};
+use super::config_table::ConfigTable;
+use super::data_flow::{COUNTERS, DataFlow};
+use super::error::MemberError;
 
 /// `struct redisServer` (`valkeyServer`) of 71 releases: offsets of members, and `sizeof`, in bytes;
 /// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey

@@ -9,8 +9,10 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::names::Identity;
 
+use super::config_table::ConfigTable;
+use super::error::MemberError;
 use super::layouts::{Layout, layouts};
-use super::{ConfigTable, MemberError, only_in};
+use super::only::only_in;
 
 /// The global `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,10 +54,10 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         .ok()?;
     let (mut function, code) = analysis.begin(kind, name, address)?;
     let mut execution = Execution::run(&code);
-    analysis.evidence.counted = members::counted_in_loops(&mut execution);
     let goal = find_goal(analysis, &mut execution)
         .map_err(|why| analysis.miss(Item::Inner(kind), why))
         .ok();
+    analysis.evidence.counted = members::counted_in_loops(&mut execution);
     if let Some(goal) = goal {
         function.inner = inner_site(analysis, kind, &mut execution, &goal);
         let calls = Calls {

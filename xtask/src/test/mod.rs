@@ -1,15 +1,16 @@
 //! `cargo xtask test`: everything that CI runs.
 
+mod report;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, ExitCode, ExitStatus},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow};
-use evictscope_testkit::{process, skip::in_ci, text::seconds, workspace};
+use anyhow::{Context as _, Result};
+use evictscope_testkit::{process, workspace};
 
+use self::report::{Outcome, Report};
 use crate::{
     dashboards, fuzz, package,
     setup::{self, Voice},
@@ -17,7 +18,7 @@ use crate::{
 
 const EBPF: &str = "evictscope-ebpf";
 
-/// Runs every step, whatever became of the others, and sums up.
+/// Runs every step, also after one that failed, and prints a summary.
 pub fn run() -> Result<ExitCode> {
     let mut report = Report::default();
     report.step("set-up", || {
@@ -31,8 +32,8 @@ pub fn run() -> Result<ExitCode> {
     report.step("clippy", || {
         clippy(&["--workspace", "--exclude", EBPF], &[])
     });
-    // In a call of its own: in one build with std's, the panic handler of the BPF programs would be
-    // the second. And on a host target, a program without std has to be told that nothing unwinds.
+    // In one build with the others, the panic handler of the BPF programs would be the second, beside std's. And on a
+    // host target, a program without std has to be told that nothing unwinds.
     report.step("clippy, BPF programs", || {
         clippy(
             &["--package", EBPF],
@@ -52,11 +53,11 @@ pub fn run() -> Result<ExitCode> {
     report.step("tests, BPF programs", || {
         cargo(&["test", "--package", EBPF, "--lib"])
     });
-    // They take one core, and a minute. Beside them goes nothing that is judged by how long it takes,
-    // but for the 5 s of a plan, of which those of 38 real builds took 0.12 s at most.
+    // These take one core for a minute. No step beside them is judged by its time, but for the 5 s of a plan, of which
+    // the plans for 38 real builds took 0.12 s at most.
     let fuzzing = report.begin("fuzzing for a minute", fuzz);
     let packing = report.begin("package", pack);
-    // Its bounds are those of the release build.
+    // Its bounds hold for the release build.
     report.step("tests of untrusted files", || {
         cargo(&[
             "test",
@@ -85,7 +86,7 @@ pub fn run() -> Result<ExitCode> {
     Ok(report.close())
 }
 
-/// Fuzzes in a process of its own, which takes what the steps beside it leave.
+/// Fuzzes in a process of its own, with a lower priority than the steps beside it.
 fn fuzz() -> Result<Outcome> {
     if let Some(reason) = fuzz::missing() {
         return Ok(Outcome::Skipped(reason));
@@ -98,7 +99,7 @@ fn fuzz() -> Result<Outcome> {
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
 
-/// Packs in a process of its own, and makes the root to install in.
+/// Packs in a process of its own, and makes the root in which the package is installed.
 fn pack() -> Result<Outcome> {
     if let Some(reason) = package::missing() {
         return Ok(Outcome::Skipped(reason));
@@ -116,8 +117,8 @@ const UNTIMED: [&str; 2] = ["e2e_builds", "e2e_forms"];
 /// The end-to-end tests that mostly wait: for a changed file to be noticed, some seconds each time.
 const WAITING: [&str; 1] = ["e2e_web"];
 
-/// Runs those tests on real servers that are `wanted`, by their names, where this machine can load BPF
-/// programs. They are ignored by a plain `cargo test`, which must pass on any machine.
+/// Runs the end-to-end tests with `wanted` names, where this machine can load BPF programs. A plain `cargo test` ignores
+/// them, because it must pass on any machine.
 fn end_to_end(wanted: impl Fn(&str) -> bool) -> Result<Outcome> {
     match cannot_run_end_to_end()? {
         Some(reason) => Ok(Outcome::Skipped(reason)),
@@ -125,7 +126,7 @@ fn end_to_end(wanted: impl Fn(&str) -> bool) -> Result<Outcome> {
     }
 }
 
-/// The same for those that wait, without a word until the end.
+/// Runs those that wait, and prints nothing until they end.
 fn end_to_end_that_wait() -> Result<Outcome> {
     if let Some(reason) = cannot_run_end_to_end()? {
         return Ok(Outcome::Skipped(reason));
@@ -148,14 +149,14 @@ fn end_to_end_command(wanted: impl Fn(&str) -> bool) -> Result<Command> {
     }
     command
         .arg("--")
-        // One at a time: they compare rates and start servers that fill the machine.
+        // One at a time, because they compare rates and start servers that fill the machine.
         .args(["--include-ignored", "--test-threads=1"]);
     Ok(command)
 }
 
-/// Installs the package, has the lab make the cycle happen, compares what the installed agent says with the
-/// lab's own record, has a Prometheus that scrapes it answer the installed dashboards and evaluate the
-/// installed rules, and purges the package. In a process of its own, as the lab pins itself to a core.
+/// Tries the package out: installs it, compares the installed agent with the lab's record of bursts, asks a Prometheus
+/// all that the installed dashboards and rules ask, and purges the package. This is a process of its own, because the
+/// lab pins itself to a core.
 fn sequence() -> Result<Outcome> {
     if let Some(reason) = cannot_run_end_to_end()? {
         return Ok(Outcome::Skipped(reason));
@@ -176,7 +177,7 @@ fn this_program() -> Result<PathBuf> {
     std::env::current_exe().context("cannot tell which program this is")
 }
 
-/// Why no test on real servers can be made here, if none can.
+/// Returns why end-to-end tests cannot run here, if they cannot.
 fn cannot_run_end_to_end() -> Result<Option<String>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some("they need root".to_owned()));
@@ -184,7 +185,7 @@ fn cannot_run_end_to_end() -> Result<Option<String>> {
     cannot_run(&workspace::agent_binary()?)
 }
 
-/// Why the agent could not run on this machine, if it could not: its own `check` knows.
+/// Returns why the agent cannot run on this machine by its own `check`, if it cannot.
 fn cannot_run(binary: &Path) -> Result<Option<String>> {
     let mut command = Command::new(binary);
     command.arg("check");
@@ -211,7 +212,7 @@ fn clippy(packages: &[&str], environment: &[(&str, &str)]) -> Result<Outcome> {
     outcome(&mut command)
 }
 
-/// Why this subcommand of cargo cannot be run: not everyone who builds has it.
+/// Returns why this subcommand of cargo cannot run, if it is not installed.
 fn missing_tool(name: &str) -> Option<String> {
     process::answer_of(workspace::cargo().args([name, "--version"])).err()?;
     Some(format!(
@@ -244,111 +245,10 @@ fn outcome(command: &mut Command) -> Result<Outcome> {
     Ok(ended(&words, &finished.output, finished.status))
 }
 
-/// What became of a command that ended so, with what it wrote.
+/// Returns the outcome of a command that ended so.
 fn ended(command: &str, output: &str, status: ExitStatus) -> Outcome {
     match status.success() {
         true => Outcome::Passed,
         false => Outcome::Failed(format!("$ {command}\n{}\n{status}", output.trim_end())),
-    }
-}
-
-/// What became of a step.
-enum Outcome {
-    Passed,
-    /// Passed, with something worth knowing.
-    Said(String),
-    /// With what it wrote.
-    Failed(String),
-    /// With the reason.
-    Skipped(String),
-}
-
-/// The steps so far: name, what became of them in a word, time.
-#[derive(Default)]
-struct Report {
-    steps: Vec<(&'static str, &'static str, Duration)>,
-}
-
-/// A step that runs beside others.
-struct Beside {
-    name: &'static str,
-    thread: JoinHandle<(Result<Outcome>, Duration)>,
-}
-
-impl Report {
-    fn step(&mut self, name: &'static str, run: impl FnOnce() -> Result<Outcome>) {
-        println!("== {name}");
-        let started = Instant::now();
-        let outcome = run();
-        self.close_step(name, outcome, started.elapsed());
-    }
-
-    /// Begins a step beside those that follow, until its end. It must not print anything itself, and
-    /// says what it has to say when it ends.
-    fn begin(&self, name: &'static str, run: fn() -> Result<Outcome>) -> Beside {
-        println!("== {name}: begins, and goes on beside what follows");
-        let thread = thread::spawn(move || {
-            let started = Instant::now();
-            (run(), started.elapsed())
-        });
-        Beside { name, thread }
-    }
-
-    /// Waits for its end.
-    fn end(&mut self, beside: Beside) {
-        let name = beside.name;
-        println!("== {name}: began above");
-        let (outcome, elapsed) = beside
-            .thread
-            .join()
-            .unwrap_or_else(|_| (Err(anyhow!("it panicked")), Duration::ZERO));
-        self.close_step(name, outcome, elapsed);
-    }
-
-    fn close_step(&mut self, name: &'static str, outcome: Result<Outcome>, elapsed: Duration) {
-        let outcome = match outcome {
-            Ok(Outcome::Skipped(reason)) if in_ci() => Outcome::Failed(format!(
-                "in CI nothing may be skipped, but this was: {reason}"
-            )),
-            Ok(outcome) => outcome,
-            Err(error) => Outcome::Failed(format!("{error:#}")),
-        };
-        let word = match outcome {
-            Outcome::Passed => "passed",
-            Outcome::Said(output) => {
-                println!("{output}");
-                "passed"
-            }
-            Outcome::Failed(output) => {
-                println!("{output}");
-                "failed"
-            }
-            Outcome::Skipped(reason) => {
-                println!("{reason}");
-                "skipped"
-            }
-        };
-        println!("   {word} in {}", seconds(elapsed));
-        self.steps.push((name, word, elapsed));
-    }
-
-    /// Prints the table, and last the counts alone on a line, as CI reads them.
-    fn close(self) -> ExitCode {
-        println!();
-        for (name, word, elapsed) in &self.steps {
-            println!("{name:<48} {word:<8} {:>10}", seconds(*elapsed));
-        }
-        let count = |word| self.steps.iter().filter(|step| step.1 == word).count();
-        let failed = count("failed");
-        println!(
-            "\n{} passed, {failed} failed, {} skipped",
-            count("passed"),
-            count("skipped")
-        );
-        if failed == 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
     }
 }

@@ -1,0 +1,10 @@
+//! Reads files: headers, symbols, relocations, build id.
+#![no_main]
+
+use evictscope_fuzz::{FILES, damaged};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let file = damaged(&FILES, input);
+    evictscope_plan::fuzzing::elf(&file);
+});

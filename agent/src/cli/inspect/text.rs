@@ -1,0 +1,122 @@
+//! A probe plan as a text for people.
+
+use std::path::Path;
+use std::time::Duration;
+
+use evictscope_plan::{ProbePlan, Site, TracedFunction, variable_name};
+
+/// Returns the plan of the executable at `path` as a text for people.
+pub fn of(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, took: Duration) -> String {
+    let identity = &plan.identity;
+    let mut lines = vec![
+        format!("executable  {}", path.display()),
+        format!(
+            "server      {} {}",
+            identity.product.unwrap_or("unknown product"),
+            identity.version.as_deref().unwrap_or("of unknown version")
+        ),
+        format!(
+            "build id    {}",
+            identity.build_id.as_deref().unwrap_or("none")
+        ),
+        format!("planned in  {:.1} ms", took.as_secs_f64() * 1e3),
+    ];
+    lines.extend(debug_file.map(|path| format!("debug file  {}", path.display())));
+    for function in &plan.functions {
+        probes(function, &mut lines);
+        quantities(function, &mut lines);
+    }
+    if !plan.members.is_empty() {
+        members(plan, &mut lines);
+    }
+    lines.extend([String::new(), "not found, and so not exported".to_owned()]);
+    if plan.not_found.is_empty() {
+        lines.push("  nothing".to_owned());
+    }
+    for missing in &plan.not_found {
+        lines.push(format!("  {}: {}", missing.item, missing.reason));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Adds the probes of one function, and where they were found.
+fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
+    let description = function.kind.description;
+    lines.extend([
+        String::new(),
+        format!("{} at {:#x}", function.name, function.address),
+        "  probe                  address  file offset  kernel        instruction".to_owned(),
+    ]);
+    let mut probe = |part: &str, site: Option<&Site>, note: &str| {
+        let name = description.probe(part);
+        lines.push(match site {
+            Some(site) => {
+                let kernel = match site.emulated {
+                    true => "emulates",
+                    false => "single-steps",
+                };
+                let (address, offset) = (site.address, site.file_offset);
+                let instruction = &site.instruction;
+                format!(
+                    "  {name:<17} {address:#12x}  {offset:#11x}  {kernel:<12}  {instruction}{note}"
+                )
+            }
+            None => format!("  {name:<17} not found"),
+        });
+    };
+    probe("enter", function.entry.as_ref(), "");
+    if let Some(part) = description.inner {
+        probe(part, function.inner.as_ref().map(|inner| &inner.site), "");
+    }
+    for exit in &function.exits {
+        let note = exit.result.as_ref().map_or_else(
+            || "   (result not known)".to_owned(),
+            |place| format!("   (result: {place})"),
+        );
+        probe(description.exit, Some(&exit.site), &note);
+    }
+    if function.exits.is_empty() {
+        probe(description.exit, None, "");
+    }
+}
+
+/// Adds the quantities of one function, and how they are computed.
+fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
+    let description = function.kind.description;
+    let Some(part) = description.inner else {
+        return;
+    };
+    lines.push(format!(
+        "  value          computed at {:<17}  found by",
+        description.probe(part)
+    ));
+    for quantity in description.quantities {
+        let name = variable_name(*quantity);
+        lines.push(match function.quantity(*quantity) {
+            Some(plan) => {
+                let recipe = plan.recipe.to_string();
+                format!("  {name:<13}  {recipe:<29}  {}", plan.method)
+            }
+            None => format!("  {name:<13}  not found"),
+        });
+    }
+}
+
+/// Adds what is read of the server's memory.
+fn members(plan: &ProbePlan, lines: &mut Vec<String>) {
+    lines.extend([
+        String::new(),
+        "member of server                 address  offset  found by".to_owned(),
+    ]);
+    for member in &plan.members {
+        let offset = member.offset.map(|offset| offset.to_string());
+        lines.push(format!(
+            "  {:<26} {:#11x}  {:>6}  {}",
+            member.member.name(),
+            member.address,
+            offset.as_deref().unwrap_or("-"),
+            member.method
+        ));
+    }
+}
