@@ -10,7 +10,7 @@ mod program;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use evictscope_testkit::{agent::Agent, process, wait::within};
 use program::{Program, compiling};
 
