@@ -23,6 +23,7 @@ mod timeline;
 mod web;
 
 pub use burst_list::rfc3339;
+#[cfg(test)]
 pub use catalogue::families;
 pub use http::{bind, serve};
 pub use server::ExportedServer;
