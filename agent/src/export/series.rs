@@ -221,7 +221,12 @@ pub(super) fn hits(server: &ExportedServer) -> Vec<Metric> {
     let mut hits = Vec::new();
     for function in &server.plan.functions {
         let FunctionKind { index, description } = function.kind;
-        let count = |probe| state.calls(index).map_or(0, |calls| calls.hits(probe));
+        let count = |probe| {
+            state
+                .calls()
+                .get(index)
+                .map_or(0, |calls| calls.hits(probe))
+        };
         if description.inner.is_some() {
             hits.push((description.probe("enter"), count(Probe::Enter)));
             hits.push((description.probe("return"), count(Probe::Return)));

@@ -167,7 +167,7 @@ impl Overhead {
         {
             return None;
         }
-        let hits = state.all_calls().iter();
+        let hits = state.calls().iter();
         let now = Begun {
             at,
             hits: hits

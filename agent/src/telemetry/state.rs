@@ -115,13 +115,8 @@ impl ServerState {
         }
     }
 
-    /// Returns the calls of the traced function with this number; `None` before they were first read.
-    pub fn calls(&self, function: usize) -> Option<&CallTotals> {
-        self.calls.get(function)
-    }
-
-    /// Returns the calls of all traced functions.
-    pub fn all_calls(&self) -> &[CallTotals] {
+    /// Returns the calls of each traced function, by its number, as far as they were read.
+    pub fn calls(&self) -> &[CallTotals] {
         &self.calls
     }
 
