@@ -20,7 +20,7 @@ static CONFIGS: Array<ServerConfig> = Array::with_max_entries(MAX_SERVERS, 0);
 #[map]
 static CALLS: Array<Updated<CallStats>> = Array::with_max_entries(MAX_SERVERS * MAX_FUNCTIONS, 0);
 
-/// By slot: what the uprobe programs count of eviction calls beside that. Updated with the entry of the
+/// By slot: what else the uprobe programs count of eviction calls. Updated with the entry of the
 /// eviction call in `CALLS`.
 #[map]
 static EVICTIONS: Array<EvictionStats> = Array::with_max_entries(MAX_SERVERS, 0);

@@ -12,8 +12,8 @@ pub struct Bin {
     pub index: u64,
     /// Nanoseconds counted in it.
     pub ns: u64,
-    /// So many bins before it are full: an interval that ends in this one covers them. Kept so, as
-    /// the verifier does not follow a loop over them; none of them is counted in otherwise.
+    /// How many bins before it are full: an interval that ends in this one covers them. Counted here,
+    /// as the verifier does not follow a loop over them; nothing else is counted in them.
     pub full_before: u64,
 }
 

@@ -145,7 +145,7 @@ pub struct AllocatorCounters {
     /// Bytes of the number of threads, 4 or 8.
     pub threads_width: u64,
     /// Run-time address of a counter that belongs to the sum where there are more threads than
-    /// counters; 0 where there is none.
+    /// counters; 0 if there is no such counter.
     pub overflow: u64,
 }
 

@@ -151,7 +151,7 @@ pub struct CallStats {
     pub hits: [u64; Probe::ALL.len()],
 }
 
-/// What is counted of eviction calls beside their [`CallStats`], under the same update number.
+/// What is counted of eviction calls apart from their [`CallStats`], under the same update number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionStats {

@@ -1,4 +1,4 @@
-//! `evictscope check`: whether `run` would work on this host, and what to do where not.
+//! `evictscope check`: whether `run` would work on this host, and if not, what to do.
 
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// None: what fails is a line of the report.
+/// Never: a check that fails is a line of the report.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut report = Report { failures: 0 };
     architecture(&mut report);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::ExportedServer;
+use super::server::ExportedServer;
 use crate::telemetry::Burst;
 
 /// The answer.

@@ -6,7 +6,8 @@ use evictscope_abi::{Member, Variable};
 use prometheus::proto::{Gauge, Metric, MetricFamily, MetricType};
 
 use super::proto::Unit;
-use super::{ExportedServer, cycle, proto, series};
+use super::server::ExportedServer;
+use super::{cycle, proto, series};
 
 /// One metric family.
 pub(super) struct Family {

@@ -3,8 +3,8 @@
 
 use prometheus::proto::Metric;
 
-use super::ExportedServer;
 use super::proto::{Unit, counter, gauge, histogram};
+use super::server::ExportedServer;
 use crate::telemetry::{BurstKind, BurstTotals, HistogramTotals, Phase};
 
 pub(super) fn phase(server: &ExportedServer) -> Vec<Metric> {

@@ -8,9 +8,9 @@ use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 
-use super::ExportedServer;
 use super::catalogue::{FAMILIES, families};
 use super::fixture::{busy_server, partial_server};
+use super::server::ExportedServer;
 use evictscope_plan::Method;
 
 /// What is said of a family, or true of it.

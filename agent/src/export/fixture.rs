@@ -8,7 +8,7 @@ use evictscope_abi::{
     BIN_NS, BinRing, Check, Histogram, MemberValues, ResultKind, VARIABLES, Variable, bounds,
 };
 
-use super::ExportedServer;
+use super::server::ExportedServer;
 use crate::telemetry::fixture::{UNREAD, empty_snapshot};
 use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
 use evictscope_plan::{

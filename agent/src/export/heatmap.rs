@@ -10,7 +10,7 @@ use evictscope_abi::BIN_NS;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::rfc3339;
+use super::burst_list::rfc3339;
 use crate::telemetry::{TimeBin, Timeline};
 
 const SIZE: (u32, u32) = (1_300, 700);
@@ -155,7 +155,7 @@ fn draw_legend<DB: DrawingBackend>(
     area.draw(&Text::new("not known", (unknown + CELL + 8, 27), font))
 }
 
-/// What is to be drawn; bins in which nothing happened are not.
+/// What is drawn; bins in which nothing happened are left out.
 fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
     let start = timeline.start();
     let bin_length = Duration::from_nanos(BIN_NS);

@@ -20,9 +20,12 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::burst_list::BurstList;
+use super::catalogue::families;
+use super::server::ExportedServer;
+use super::shared::Shared;
 use super::timeline::TimelineAnswer;
 use super::web::{Web, WebListener, guard};
-use super::{ExportedServer, Shared, families, heatmap, landing};
+use super::{heatmap, landing};
 
 /// How long requests under way may take to finish after the server was told to stop; the agent as
 /// a whole is to end within 2 s.

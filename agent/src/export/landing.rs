@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::ExportedServer;
+use super::server::ExportedServer;
 
 /// Follows the colours that the browser prefers, light or dark.
 const STYLE: &str = "\

@@ -2,7 +2,7 @@
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric};
 
-use super::ExportedServer;
+use super::server::ExportedServer;
 use crate::telemetry::HistogramTotals;
 
 /// Labels beside `server`, with their values.

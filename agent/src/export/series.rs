@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use evictscope_abi::{Activity, Check, Fault, Member, Probe, ResultKind, VARIABLES, Variable};
 use prometheus::proto::Metric;
 
-use super::ExportedServer;
 use super::proto::{Unit, counter, gauge, histogram};
+use super::server::ExportedServer;
 use crate::telemetry::{BrokenInvariant, EvictionTotals, Members, ProbeMode};
 use evictscope_plan::{EVICTION_CALL, FunctionKind, TracedFunction, variable_name};
 
 /// The kinds of eviction calls that are counted for this server. Without a goal site, evicting
 /// calls cannot be told from no-op calls; without done sites, their ends are not seen. No-op calls
-/// that are not counted at present have no series: one that stood still would say that there are
-/// none.
+/// that are not counted at present have no series: one that does not move would say that no such
+/// calls are made.
 fn call_kinds(server: &ExportedServer) -> Vec<(&'static str, EvictionTotals<'_>)> {
     let Some(function) = trusted_function(server) else {
         return Vec::new();
@@ -221,7 +221,12 @@ pub(super) fn hits(server: &ExportedServer) -> Vec<Metric> {
     let mut hits = Vec::new();
     for function in &server.plan.functions {
         let FunctionKind { index, description } = function.kind;
-        let count = |probe| state.calls(index).map_or(0, |calls| calls.hits(probe));
+        let count = |probe| {
+            state
+                .calls()
+                .get(index)
+                .map_or(0, |calls| calls.hits(probe))
+        };
         if description.inner.is_some() {
             hits.push((description.probe("enter"), count(Probe::Enter)));
             hits.push((description.probe("return"), count(Probe::Return)));

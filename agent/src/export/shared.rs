@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::ExportedServer;
+use super::server::ExportedServer;
 
 /// The servers as the run loop knows them. Clones share the same view; neither side waits for the
 /// other longer than it takes to exchange a pointer.

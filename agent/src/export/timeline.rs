@@ -3,7 +3,7 @@
 use evictscope_abi::BIN_NS;
 use serde::Serialize;
 
-use super::rfc3339;
+use super::burst_list::rfc3339;
 use crate::telemetry::{TimeBin, Timeline};
 
 /// The answer. What is not known is `null`.

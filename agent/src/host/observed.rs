@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use procfs::process::{Process, Stat};
 use procfs::{ProcError, ProcResult};
 
-/// Most bytes of a command line that are looked at. What tells a server stands at its beginning.
+/// Most bytes of a command line that are looked at. Its beginning tells whether it is a server's.
 const MAX_COMMAND_LINE: u64 = 8192;
 
 /// A process that was forked and has not executed anything since (`PF_FORKNOEXEC`).

@@ -80,7 +80,7 @@ pub struct Scan {
     pub hidden: Vec<HiddenServer>,
 }
 
-/// Finds servers, and remembers what is none.
+/// Finds servers, and remembers which processes are no servers.
 #[derive(Debug)]
 pub struct Scanner {
     matcher: Matcher,

@@ -2,7 +2,7 @@
 
 use procfs::process::Process;
 
-/// A process whose scheduling is looked at again and again: it stays the same process, whoever gets
+/// A process whose scheduling is looked at again and again: it stays the same process, whichever gets
 /// its number when it has ended.
 #[derive(Debug)]
 pub struct Scheduling(Process);

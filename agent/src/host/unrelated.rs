@@ -13,11 +13,11 @@ use super::observed::ExeLink;
 /// shell that is about to execute a server.
 const YOUNG: u32 = 10;
 
-/// Later it is looked at once in so many scans: at two scans a second, a server that it executes
+/// Later it is looked at once in this many scans: at two scans a second, a server that it executes
 /// then is still found within 2 s.
 const LOOK_EVERY: u32 = 3;
 
-/// Once in so many scans it is looked at in full, because its pid may have gone to another process
+/// Once in this many scans it is looked at in full, because its pid may have gone to another process
 /// with the same executable, or it may have changed its title. A multiple of `LOOK_EVERY`.
 const FULL_LOOK_EVERY: u32 = 96;
 
@@ -53,7 +53,7 @@ impl Unrelated {
     }
 
     /// `None` where the process is still known not to be a server. Else it has to be looked at in
-    /// full, and if it is none, what is returned is to be given to [`Self::remember`].
+    /// full, and if it is no server, [`Self::remember`] takes what is returned.
     pub(super) fn look(&mut self, pid: u32) -> Option<Known> {
         let Some(known) = self.before.remove(&pid) else {
             return Some(self.first_seen(Fingerprint::take(pid)));

@@ -15,7 +15,7 @@ pub const HEADINGS: [&str; 8] = [
     "CLIENT BUFFERS",
 ];
 
-/// What stands for a value that is not known.
+/// Shown for a value that is not known.
 const UNKNOWN: &str = "-";
 
 /// The cells of one server.
@@ -39,7 +39,7 @@ pub fn cells(server: &str, reading: &ServerReading, rates: Option<&Rates>) -> [S
     ]
 }
 
-/// The value as text, or what stands for one that is not known.
+/// Returns the value as text, or a dash if it is not known.
 pub fn or_unknown(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }

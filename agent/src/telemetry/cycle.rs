@@ -16,8 +16,8 @@ use std::time::Duration;
 use evictscope_abi::QUIET_NS;
 
 use super::baseline::Baseline;
-use super::marks::{Marker, Marks};
-use super::meter::{Meter, RECLAIM_PATIENCE};
+use super::counters::{CounterReader, Counters};
+use super::open_burst::{OpenBurst, RECLAIM_PATIENCE};
 use super::phases::PhaseClock;
 use super::{Burst, BurstTotals, Observation, Phase};
 
@@ -33,11 +33,11 @@ const KEPT: usize = 100;
 #[derive(Clone, Debug)]
 pub struct Cycle {
     clock: PhaseClock,
-    marker: Marker,
-    last: Option<Marks>,
+    reader: CounterReader,
+    last: Option<Counters>,
     baseline: Baseline,
     /// The burst that is not over, or whose reclaim is not; none in `not_saturated`.
-    open: Option<Meter>,
+    open: Option<OpenBurst>,
     /// The newest evicting call that was taken in, by the kernel's times.
     taken_in: Duration,
     /// The beginning of the newest burst that was taken in.
@@ -51,7 +51,7 @@ impl Cycle {
     pub fn new(at: Duration) -> Self {
         Self {
             clock: PhaseClock::new(at),
-            marker: Marker::default(),
+            reader: CounterReader::default(),
             last: None,
             baseline: Baseline::default(),
             open: None,
@@ -69,8 +69,8 @@ impl Cycle {
         if seen.at <= last.map_or(self.clock.credited_to(), |last| last.at) {
             return Vec::new();
         }
-        let now = self.marker.mark(seen);
-        let mut before = last.unwrap_or(Marks {
+        let now = self.reader.read(seen);
+        let mut before = last.unwrap_or(Counters {
             at: self.clock.credited_to(),
             // Counted since then; what the server itself counts began long before.
             evicting_calls: 0.0,
@@ -87,7 +87,7 @@ impl Cycle {
             // It ended, and the next began, since the last observation or in the quiet time.
             let ended = seen.evictions.burst_before_ended.min(now.at);
             if ended > before.at {
-                before = before.towards(&now, ended);
+                before = before.interpolate(&now, ended);
             }
             finished.extend(self.close_at(&before, ended));
         }
@@ -96,9 +96,9 @@ impl Cycle {
 
         if is_new && self.clock.phase() != Phase::Saturated {
             let began = seen.evictions.burst_began.clamp(before.at, now.at);
-            if let Some(mut meter) = self.open.take() {
-                meter.cut_reclaim(began);
-                finished.push(meter.finish());
+            if let Some(mut burst) = self.open.take() {
+                burst.cut_reclaim(began);
+                finished.push(burst.finish());
             }
             self.enter_saturated(began, &before, &now, seen);
         }
@@ -115,12 +115,12 @@ impl Cycle {
     }
 
     /// Time in `not_saturated` passes.
-    fn settle(&mut self, before: &Marks, now: &Marks) {
+    fn settle(&mut self, before: &Counters, now: &Counters) {
         self.clock.credit(now.at);
         self.count_usual(before, now);
     }
 
-    fn count_usual(&mut self, before: &Marks, now: &Marks) {
+    fn count_usual(&mut self, before: &Counters, now: &Counters) {
         if let (Some(from), Some(to)) = (before.commands, now.commands) {
             self.baseline
                 .add(now.at.saturating_sub(before.at), to - from);
@@ -130,26 +130,26 @@ impl Cycle {
     fn enter_saturated(
         &mut self,
         began: Duration,
-        before: &Marks,
-        now: &Marks,
+        before: &Counters,
+        now: &Counters,
         seen: &Observation,
     ) {
         if self.clock.phase() == Phase::NotSaturated {
-            self.count_usual(before, &before.towards(now, began));
+            self.count_usual(before, &before.interpolate(now, began));
         }
-        let meter = Meter::new(began, self.baseline.rate(), before, now, seen);
-        self.totals.last_start = Some(meter.began_unix());
-        self.open = Some(meter);
+        let burst = OpenBurst::new(began, self.baseline.rate(), before, now, seen);
+        self.totals.last_start = Some(burst.began_unix());
+        self.open = Some(burst);
         self.clock.enter(Phase::Saturated, began);
     }
 
-    fn watch_saturated(&mut self, now: &Marks, evicting: Duration) -> Option<Burst> {
-        let meter = self.open.as_mut()?;
-        meter.saw(
+    fn watch_saturated(&mut self, now: &Counters, evicting: Duration) -> Option<Burst> {
+        let burst = self.open.as_mut()?;
+        burst.saw(
             now,
-            evicting.clamp(meter.began(), now.at.max(meter.began())),
+            evicting.clamp(burst.began(), now.at.max(burst.began())),
         );
-        let ended = meter.ended();
+        let ended = burst.ended();
         self.clock.credit(ended);
         if now.at.saturating_sub(ended) < QUIET {
             return None;
@@ -168,29 +168,29 @@ impl Cycle {
             return None;
         }
         self.clock.enter(Phase::NotSaturated, ended);
-        self.open.take().map(Meter::finish)
+        self.open.take().map(OpenBurst::finish)
     }
 
-    fn watch_reclaim(&mut self, now: &Marks) -> Option<Burst> {
-        let meter = self.open.as_mut()?;
-        let ended = meter.ended();
-        meter.saw(now, ended);
-        let fell_until = meter.fell_until();
+    fn watch_reclaim(&mut self, now: &Counters) -> Option<Burst> {
+        let burst = self.open.as_mut()?;
+        let ended = burst.ended();
+        burst.saw(now, ended);
+        let fell_until = burst.fell_until();
         self.clock.credit(fell_until);
         if now.at.saturating_sub(fell_until) < RECLAIM_PATIENCE {
             return None;
         }
         self.clock.enter(Phase::NotSaturated, fell_until);
         self.clock.credit(now.at);
-        self.open.take().map(Meter::finish)
+        self.open.take().map(OpenBurst::finish)
     }
 
     /// Ends the open burst at `ended`, which is not later than `before`. Where memory was seen to
     /// fall since, the reclaim goes on.
-    fn close_at(&mut self, before: &Marks, ended: Duration) -> Option<Burst> {
-        let meter = self.open.as_mut()?;
-        meter.saw(before, ended.max(meter.ended()));
-        let ended = meter.ended();
+    fn close_at(&mut self, before: &Counters, ended: Duration) -> Option<Burst> {
+        let burst = self.open.as_mut()?;
+        burst.saw(before, ended.max(burst.ended()));
+        let ended = burst.ended();
         self.clock.credit(ended);
         self.leave_saturated(ended)
     }

@@ -9,7 +9,7 @@ pub struct Members(MemberValues);
 /// What the server accounts to its clients, by type, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientBuffers {
-    /// Clients that are none of the others.
+    /// All other clients.
     pub normal: u64,
     /// Replicas that are fed by this server.
     pub replica: u64,
@@ -29,7 +29,7 @@ impl ClientBuffers {
 }
 
 impl Members {
-    /// A reading; `None` where nothing was read yet.
+    /// Returns a reading; `None` if nothing was read yet.
     pub(super) fn read(values: &MemberValues) -> Option<Self> {
         (values.read_ns != 0).then_some(Self(*values))
     }

@@ -12,14 +12,14 @@ mod baseline;
 mod budget;
 mod burst_totals;
 mod bursts;
+mod counters;
 mod cycle;
 #[cfg(test)]
 pub mod fixture;
-mod marks;
 mod members;
-mod meter;
 mod mode;
 mod observation;
+mod open_burst;
 mod overhead;
 mod phases;
 mod snapshot;

@@ -167,7 +167,7 @@ impl Overhead {
         {
             return None;
         }
-        let hits = state.all_calls().iter();
+        let hits = state.calls().iter();
         let now = Begun {
             at,
             hits: hits
@@ -248,7 +248,7 @@ mod tests {
         ..EMULATED
     };
 
-    /// Two seconds in which the probes were hit so often and so many commands were executed.
+    /// Returns the cost of two seconds with these hits and this counter of commands at both ends.
     fn cost(hits: [u64; 4], commands: [u64; 2], sites: ProbedSites) -> Option<IntervalCost> {
         let mut overhead = Overhead::new(COSTS, vec![sites]);
         let mut state = ServerState::new();

@@ -8,7 +8,7 @@ use evictscope_abi::{CallStats, EvictionStats, FaultCounts, MemberValues, Sample
 pub struct Snapshot {
     /// What was counted of each traced function's calls, the eviction call first.
     pub calls: Vec<CallStats>,
-    /// What was counted of eviction calls beside that.
+    /// What else was counted of eviction calls.
     pub evictions: EvictionStats,
     /// What the sampling program counted.
     pub samples: SampleStats,

@@ -37,7 +37,7 @@ impl Default for ServerState {
 }
 
 impl ServerState {
-    /// A server of which nothing was read yet.
+    /// Returns the state of a server that was not read yet.
     pub fn new() -> Self {
         Self {
             calls: vec![CallTotals::new()],
@@ -100,7 +100,7 @@ impl ServerState {
     }
 
     /// Enters a reading of the agent's own into the histogram and the peak, as the kernel does with
-    /// its own: not within the least time after the last entry, whoever made that.
+    /// its own: not within the least time after the last entry by either.
     fn record_client_buffers(&mut self, idle: &Members) {
         let Some(total) = idle.client_buffers().map(|buffers| buffers.total()) else {
             return;
@@ -115,13 +115,8 @@ impl ServerState {
         }
     }
 
-    /// Returns the calls of the traced function with this number; `None` before they were first read.
-    pub fn calls(&self, function: usize) -> Option<&CallTotals> {
-        self.calls.get(function)
-    }
-
-    /// Returns the calls of all traced functions.
-    pub fn all_calls(&self) -> &[CallTotals] {
+    /// Returns the calls of each traced function, by its number, as far as they were read.
+    pub fn calls(&self) -> &[CallTotals] {
         &self.calls
     }
 

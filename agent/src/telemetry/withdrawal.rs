@@ -10,12 +10,12 @@ use evictscope_abi::{Check, Probe};
 
 use super::ServerState;
 
-/// The share of evicting calls whose end may be missed, as one in so many. Calls whose end is not
-/// seen are not counted, so that beyond this the counts are wrong by more than one would notice. A
-/// call inside of another call (a module that runs a command when a key is evicted) loses an end even
-/// where the plan is right, but few servers do that.
+/// The end of one evicting call in this many may be missed. Calls whose end is not seen are not
+/// counted, so beyond this the counts are noticeably wrong. A call inside another call (a module
+/// that runs a command when a key is evicted) loses an end even where the plan is right, but few
+/// servers do that.
 const LOST_EXITS_ONE_IN: u64 = 100;
-/// As many ends have to be missed before the share means anything.
+/// How many ends must be missed before the share means anything.
 const LEAST_LOST_EXITS: u64 = 10;
 
 /// What a server does that its plan says it cannot.

@@ -53,7 +53,7 @@ pub fn stopping() {
 }
 
 fn tell(state: &[NotifyState<'_>]) {
-    // Nothing else depends on it: whoever misses this will do what it finds right.
+    // Nothing else depends on it: a service manager that misses this does what it finds right.
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("cannot report to the service manager: {error}");
     }

@@ -98,7 +98,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     }
     watched.read(&mut probes);
 
-    let calls = watched.state.calls(1).context("not read")?;
+    let calls = watched.state.calls().get(1).context("not read")?;
     ensure!(calls.inner.count() == 2 * CALLS, "{calls:?}");
     ensure!(calls.lost_exits() == 0, "{calls:?}");
     ensure!(

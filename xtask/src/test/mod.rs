@@ -72,6 +72,13 @@ pub fn run() -> Result<ExitCode> {
     report.step("end-to-end tests, untimed", || {
         end_to_end(|name| UNTIMED.contains(&name))
     });
+    report.step(
+        "tests of the BPF programs in the kernel",
+        || match cannot_run_end_to_end()? {
+            Some(reason) => Ok(Outcome::Skipped(reason)),
+            None => cargo(&IN_THE_KERNEL),
+        },
+    );
     report.end(waiting);
     report.end(packing);
     report.end(fuzzing);
@@ -110,6 +117,17 @@ fn pack() -> Result<Outcome> {
     package::provide_root()?;
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
+
+/// The agent's own tests that load the programs: a plain `cargo test` ignores them.
+const IN_THE_KERNEL: [&str; 7] = [
+    "test",
+    "--package",
+    "evictscope",
+    "--bins",
+    "--",
+    "--ignored",
+    "--test-threads=1",
+];
 
 /// The end-to-end tests that compare counts and sums, which are the same on a busy machine.
 const UNTIMED: [&str; 2] = ["e2e_builds", "e2e_forms"];

@@ -22,7 +22,7 @@ pub enum ConfigError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// It is no TOML, or has an option that there is not, or a value that cannot be.
+    /// It is not TOML, or has an unknown option or an impossible value.
     #[error(
         "the configuration file {}, line {line}{}: {why}",
         path.display(),

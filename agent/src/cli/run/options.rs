@@ -20,7 +20,7 @@ const DEFAULT_BUDGET: &str = "1%";
 
 /// The options as one place gives them: those that it does not give are empty.
 ///
-/// The defaults stand in the texts too, as clap would take its own for given ones; a test compares
+/// The defaults are in the texts too, as clap would take its own for given ones; a test compares
 /// them.
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]

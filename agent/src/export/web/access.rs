@@ -7,7 +7,7 @@ use axum::response::{IntoResponse as _, Response};
 use headers::HeaderMapExt as _;
 use headers::authorization::{Authorization, Basic};
 
-use super::Web;
+use super::config::Web;
 
 /// Lets a request pass, or answers that it needs the password of a user.
 pub async fn guard(State(web): State<Web>, request: Request, next: Next) -> Response {

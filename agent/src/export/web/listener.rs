@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use super::Web;
+use super::config::Web;
 
 /// How long a client may take to agree on TLS.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -61,7 +61,7 @@ fn what_protects_is_accepted() -> anyhow::Result<()> {
         ),
     ] {
         let config = load(directory.path(), &text)?.map_err(anyhow::Error::msg)?;
-        let now = config.web.now();
+        let now = config.web().now();
         ensure!(
             now.tls.is_some() == tls && now.users.is_some() == users,
             "{text}"
@@ -125,7 +125,7 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
     let mut config = load(directory.path(), TLS)?.map_err(anyhow::Error::msg)?;
     let tls = |config: &WebConfig| {
         config
-            .web
+            .web()
             .now()
             .tls
             .as_ref()

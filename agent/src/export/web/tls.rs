@@ -11,7 +11,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 
-use super::WebConfigError;
+use super::error::WebConfigError;
 use super::spec::{ClientAuth, MinVersion, TlsSpec};
 
 /// Why TLS cannot be spoken as it is asked for.
@@ -55,7 +55,7 @@ pub fn acceptor<'a>(
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// What judges the certificates of clients; none where they need not have any.
+/// Returns what verifies the certificates of clients; `None` if they need no certificate.
 fn verifier<'a>(
     spec: &TlsSpec,
     read: impl Fn(&Path) -> Result<&'a [u8], WebConfigError>,

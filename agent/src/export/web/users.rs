@@ -20,16 +20,16 @@ pub struct Users {
     /// Those that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a
     /// scraper comes every few seconds with the same password.
     accepted: Mutex<HashSet<Vec<u8>>>,
-    /// One password at a time: whoever guesses is not to take more than a core.
+    /// One password at a time: guessing must not take more than a core.
     turn: Semaphore,
 }
 
 impl Users {
-    /// Users with the hashes of their passwords; none where there are none.
+    /// Users with the hashes of their passwords; empty if no password is asked for.
     ///
     /// # Errors
     ///
-    /// The first user whose hash is none of bcrypt's.
+    /// Returns the first user whose hash is not one of bcrypt's.
     pub fn new(hashes: BTreeMap<String, String>) -> Result<Option<Self>, String> {
         if hashes.is_empty() {
             return Ok(None);
@@ -64,7 +64,7 @@ impl Users {
         if self.accepted().contains(&shown) {
             return true;
         }
-        // A user that there is not takes as long as one with a wrong password, so that nobody learns
+        // An unknown user takes as long as one with a wrong password, so that nobody learns
         // who there is.
         let known = self.hashes.get(user);
         let Some(hash) = known.or(self.hashes.values().next()).cloned() else {
@@ -84,7 +84,7 @@ impl Users {
     }
 
     fn accepted(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
-        // A set of whole entries, whoever panicked.
+        // A set of whole entries, even if a writer panicked.
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

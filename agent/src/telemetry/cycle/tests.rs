@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{Cycle, KEPT, QUIET};
-use crate::telemetry::meter::RECLAIM_PATIENCE;
+use crate::telemetry::open_burst::RECLAIM_PATIENCE;
 use crate::telemetry::{Burst, BurstKind, EvictionTimes, Observation, Phase};
 
 const FOUND: u64 = 5_000;
@@ -25,7 +25,7 @@ struct Server {
 #[derive(Clone, Copy, Debug)]
 struct Doing {
     commands: u64,
-    /// An evicting call every so many milliseconds; 0 is none.
+    /// Milliseconds between two evicting calls; 0 for no calls.
     evicting_every: u64,
     /// Busy microseconds.
     busy: u64,

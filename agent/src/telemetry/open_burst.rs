@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::marks::Marks;
+use super::counters::Counters;
 use super::{Burst, Observation};
 
 /// Memory falls when it reaches a new low by at least so much within [`RECLAIM_PATIENCE`]: less than
@@ -29,7 +29,7 @@ struct Falling {
 }
 
 impl Falling {
-    fn from(end: &Marks) -> Self {
+    fn from(end: &Counters) -> Self {
         Self {
             since: end.at,
             low: end.used_memory,
@@ -38,7 +38,7 @@ impl Falling {
         }
     }
 
-    fn saw(&mut self, now: &Marks) {
+    fn saw(&mut self, now: &Counters) {
         let (Some(used), Some(low), Some(lowest)) = (now.used_memory, self.low, self.lowest) else {
             return;
         };
@@ -52,39 +52,39 @@ impl Falling {
 
 /// A burst that is not over, or whose reclaim is not.
 #[derive(Clone, Debug)]
-pub(super) struct Meter {
+pub(super) struct OpenBurst {
     began: Duration,
     began_unix: Duration,
     usual_rate: Option<f64>,
     /// Before its first evicting call.
-    before: Marks,
+    before: Counters,
     /// At its first evicting call.
-    start: Marks,
+    start: Counters,
     /// At the end of its last evicting call.
-    end: Marks,
-    last: Marks,
+    end: Counters,
+    last: Counters,
     /// At the first observation in it.
-    first_inside: Marks,
+    first_inside: Counters,
     /// At the last observation that an evicting call came after.
-    last_inside: Marks,
+    last_inside: Counters,
     memory_peak: Option<f64>,
     buffers_peak: Option<f64>,
     /// The observations of the last second of the burst, the oldest a second ago or more.
-    last_second: VecDeque<Marks>,
+    last_second: VecDeque<Counters>,
     slowest_rate: Option<f64>,
     falling: Falling,
 }
 
-impl Meter {
+impl OpenBurst {
     /// A burst that began at `began`, between two observations.
     pub fn new(
         began: Duration,
         usual_rate: Option<f64>,
-        before: &Marks,
-        now: &Marks,
+        before: &Counters,
+        now: &Counters,
         seen: &Observation,
     ) -> Self {
-        let start = before.towards(now, began);
+        let start = before.interpolate(now, began);
         let since = seen.at.saturating_sub(began);
         Self {
             began,
@@ -126,9 +126,9 @@ impl Meter {
     }
 
     /// Takes in an observation, when the last evicting call so far had ended at `evicting`.
-    pub fn saw(&mut self, now: &Marks, evicting: Duration) {
+    pub fn saw(&mut self, now: &Counters, evicting: Duration) {
         if evicting > self.end.at {
-            self.end = self.last.towards(now, evicting);
+            self.end = self.last.interpolate(now, evicting);
             // It falls by many megabytes in the moment after that call, so the line to there is wrong.
             self.end.used_memory = now.at_last_call.or(self.end.used_memory);
             if self.last.at > self.first_inside.at {
@@ -146,16 +146,16 @@ impl Meter {
     }
 
     /// Takes in the throughput of the second that ended at an observation inside the burst.
-    fn note_rate(&mut self, now: Marks) {
+    fn note_rate(&mut self, now: Counters) {
         while (self.last_second.get(1)).is_some_and(|next| next.at + SECOND <= now.at) {
             self.last_second.pop_front();
         }
         let second_ago = self
             .last_second
             .front()
-            .filter(|mark| mark.at + SECOND <= now.at);
+            .filter(|counters| counters.at + SECOND <= now.at);
         if let Some(from) = second_ago
-            && let Some(rate) = rate(from, &now, |marks| marks.commands)
+            && let Some(rate) = rate(from, &now, |counters| counters.commands)
         {
             self.slowest_rate = Some(self.slowest_rate.map_or(rate, |slowest| slowest.min(rate)));
         }
@@ -167,11 +167,11 @@ impl Meter {
         self.falling.low_at = self.falling.since.max(at);
     }
 
-    /// Where the counters stood at the two moments between which rates and shares are measured: as
+    /// Returns the counters at the two moments between which rates and shares are measured: as
     /// much of the burst as lies between observations in it. What is before and after that, where
     /// the counters are known only by interpolation to outside of the burst, is used where that is
     /// the better part of it.
-    fn measured(&self) -> (Marks, Marks) {
+    fn measured(&self) -> (Counters, Counters) {
         let inside = self.last_inside.at.saturating_sub(self.first_inside.at);
         match inside * 2 >= self.end.at.saturating_sub(self.began) {
             true => (self.first_inside, self.last_inside),
@@ -183,10 +183,10 @@ impl Meter {
     pub fn finish(self) -> Burst {
         let growth = |from: Option<f64>, to: Option<f64>| Some((to? - from?).max(0.0));
         let (from, to) = self.measured();
-        let during = rate(&from, &to, |marks| marks.commands);
+        let during = rate(&from, &to, |counters| counters.commands);
         let share = |counter| Some(rate(&from, &to, counter)? / 1e9);
-        let eviction = share(|marks| marks.cpu_eviction_ns);
-        let other = share(|marks| marks.cpu_other_ns);
+        let eviction = share(|counters| counters.cpu_eviction_ns);
+        let other = share(|counters| counters.cpu_other_ns);
         let cpu = eviction
             .zip(other)
             .map(|(eviction, other)| eviction + other);
@@ -209,7 +209,7 @@ impl Meter {
             memory_end: bytes(self.end.used_memory),
             memory_after: bytes(self.falling.lowest),
             cpu_share: cpu,
-            waiting_share: share(|marks| marks.waiting_ns),
+            waiting_share: share(|counters| counters.waiting_ns),
             eviction_cpu_share: eviction
                 .zip(cpu.filter(|cpu| *cpu > 0.0))
                 .map(|(eviction, cpu)| eviction / cpu),
@@ -219,7 +219,7 @@ impl Meter {
 
 /// How much a counter rises a second between two moments. A burst of a single call can be shorter than a
 /// microsecond; no rate is made of that.
-fn rate(from: &Marks, to: &Marks, counter: fn(&Marks) -> Option<f64>) -> Option<f64> {
+fn rate(from: &Counters, to: &Counters, counter: fn(&Counters) -> Option<f64>) -> Option<f64> {
     let seconds = to.at.saturating_sub(from.at).as_secs_f64();
     let rise = (counter(to)? - counter(from)?).max(0.0);
     (seconds > 1e-6).then(|| rise / seconds)

@@ -1,4 +1,4 @@
-//! Where a server's counters stand at one moment, also at one between two observations.
+//! A server's counters at one moment, which may be between two observations.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Observation;
 
 /// Counters that never go back, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Marks {
+pub(super) struct Counters {
     pub at: Duration,
     pub commands: Option<f64>,
     pub evicted_keys: Option<f64>,
@@ -22,9 +22,9 @@ pub(super) struct Marks {
     pub client_buffers: Option<f64>,
 }
 
-impl Marks {
-    /// Where the counters stood at `at`, on the straight line from `self` to `later`.
-    pub fn towards(&self, later: &Self, at: Duration) -> Self {
+impl Counters {
+    /// Returns the counters at `at`, on the straight line from `self` to `later`.
+    pub fn interpolate(&self, later: &Self, at: Duration) -> Self {
         let way = later.at.saturating_sub(self.at).as_secs_f64();
         let gone = at.saturating_sub(self.at).as_secs_f64();
         let share = if way > 0.0 {
@@ -50,7 +50,7 @@ impl Marks {
     }
 }
 
-/// A counter of the server's own, which `CONFIG RESETSTAT` sets back to 0, as one that only grows.
+/// Makes a counter of the server's own, which `CONFIG RESETSTAT` sets back to 0, one that only grows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unreset {
     last: Option<u64>,
@@ -70,17 +70,17 @@ impl Unreset {
     }
 }
 
-/// Makes marks of observations.
+/// Reads the counters from observations.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Marker {
+pub(super) struct CounterReader {
     commands: Unreset,
     evicted_keys: Unreset,
 }
 
-impl Marker {
-    pub fn mark(&mut self, seen: &Observation) -> Marks {
+impl CounterReader {
+    pub fn read(&mut self, seen: &Observation) -> Counters {
         let number = |value: Option<u64>| value.map(|value| value as f64);
-        Marks {
+        Counters {
             at: seen.at,
             commands: self.commands.advance(seen.commands),
             evicted_keys: self.evicted_keys.advance(seen.evicted_keys),
@@ -100,7 +100,7 @@ impl Marker {
 mod tests {
     use std::time::Duration;
 
-    use super::{Marker, Marks, Unreset};
+    use super::{CounterReader, Counters, Unreset};
     use crate::telemetry::Observation;
 
     #[test]
@@ -116,30 +116,34 @@ mod tests {
 
     #[test]
     fn between_two_observations_the_counters_rise_evenly() {
-        let mut marker = Marker::default();
+        let mut reader = CounterReader::default();
         let mut seen = Observation {
             at: Duration::from_millis(100),
             commands: Some(50),
             ..Observation::default()
         };
-        let before = marker.mark(&seen);
+        let before = reader.read(&seen);
         seen.at = Duration::from_millis(200);
         seen.commands = Some(150);
         seen.used_memory = Some(9);
-        let after = marker.mark(&seen);
-        let commands = |at| before.towards(&after, Duration::from_millis(at)).commands;
+        let after = reader.read(&seen);
+        let commands = |at| {
+            before
+                .interpolate(&after, Duration::from_millis(at))
+                .commands
+        };
         assert_eq!(
             [commands(100), commands(125), commands(300)],
             [Some(0.0), Some(25.0), Some(100.0)]
         );
         assert_eq!(
-            before.towards(&after, seen.at).used_memory,
+            before.interpolate(&after, seen.at).used_memory,
             None,
             "known at one end only"
         );
         assert_eq!(
-            Marks::default()
-                .towards(&Marks::default(), Duration::ZERO)
+            Counters::default()
+                .interpolate(&Counters::default(), Duration::ZERO)
                 .commands,
             None
         );

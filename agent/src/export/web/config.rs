@@ -1,0 +1,190 @@
+//! The web configuration in force: reads the files, and follows their changes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::error::WebConfigError;
+use super::spec::Spec;
+use super::tls;
+use super::users::Users;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What protects HTTP at one time.
+#[derive(Default)]
+pub(super) struct Protection {
+    pub tls: Option<TlsAcceptor>,
+    pub users: Option<Users>,
+}
+
+/// What protects HTTP now. Clones share it.
+#[derive(Clone)]
+pub struct Web(Arc<watch::Sender<Arc<Protection>>>);
+
+impl Web {
+    /// No protection: open to everyone who can reach the address.
+    pub fn open() -> Self {
+        Self::new(Protection::default())
+    }
+
+    fn new(protection: Protection) -> Self {
+        Self(Arc::new(watch::Sender::new(Arc::new(protection))))
+    }
+
+    pub(super) fn now(&self) -> Arc<Protection> {
+        self.0.borrow().clone()
+    }
+}
+
+/// A file that says how HTTP is protected.
+pub struct WebConfig {
+    path: PathBuf,
+    /// What was found at the last look.
+    seen: Sources,
+    /// What was judged last.
+    judged: Sources,
+    web: Web,
+}
+
+impl WebConfig {
+    /// Reads the file at `path`, and those that it names.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be read or used, and why.
+    pub fn load(path: &Path) -> Result<Self, WebConfigError> {
+        let read = Sources::read(path);
+        let protection = read.protection(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            seen: read.clone(),
+            judged: read,
+            web: Web::new(protection),
+        })
+    }
+
+    /// What it says, for the HTTP server; it changes as the file does while [`Self::follow`] runs.
+    pub fn web(&self) -> Web {
+        self.web.clone()
+    }
+
+    /// Whether it asks for TLS now.
+    pub fn has_tls(&self) -> bool {
+        self.web.now().tls.is_some()
+    }
+
+    /// Follows changes of the files for ever.
+    pub async fn follow(mut self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.look();
+        }
+    }
+
+    /// Brings what has changed, and then stayed the same, into force, if it can be used.
+    pub(super) fn look(&mut self) {
+        let before = std::mem::replace(&mut self.seen, Sources::read(&self.path));
+        if self.seen != before || self.seen == self.judged {
+            return;
+        }
+        self.judged = self.seen.clone();
+        match self.judged.protection(&self.path) {
+            Ok(protection) => {
+                self.web.0.send_replace(Arc::new(protection));
+                tracing::info!("{} has changed and is in force", self.path.display());
+            }
+            Err(error) => {
+                tracing::error!("{error}; what was in force before stays in force");
+            }
+        }
+    }
+}
+
+/// What a protection is made from: the content of the files, or why they cannot be read. Compared
+/// instead of times of change, which are the same for two changes in quick succession.
+#[derive(Clone, PartialEq)]
+struct Sources {
+    config: Content,
+    /// Those that the configuration names.
+    named: BTreeMap<PathBuf, Content>,
+}
+
+type Content = Result<Vec<u8>, String>;
+
+impl Sources {
+    fn read(path: &Path) -> Self {
+        let content =
+            |path: &Path| -> Content { std::fs::read(path).map_err(|error| error.to_string()) };
+        let config = content(path);
+        let spec = config.as_ref().ok().and_then(|text| Spec::parse(text).ok());
+        let named = spec.and_then(|spec| spec.tls_server_config);
+        let named = named.into_iter().flat_map(|tls| {
+            let files: Vec<PathBuf> = tls.files().map(|file| beside(path, file)).collect();
+            files
+        });
+        Self {
+            config,
+            named: named
+                .map(|file| {
+                    let content = content(&file);
+                    (file, content)
+                })
+                .collect(),
+        }
+    }
+
+    fn protection(&self, path: &Path) -> Result<Protection, WebConfigError> {
+        let text = self.config.as_ref();
+        let text = text.map_err(|why| unreadable(path, why))?;
+        let spec = Spec::parse(text).map_err(|why| WebConfigError::Syntax {
+            path: path.to_owned(),
+            why,
+        })?;
+        let tls = spec.tls_server_config.as_ref().map(|tls| {
+            tls::acceptor(tls, |file| self.named(&beside(path, file))).map_err(
+                |error| match error {
+                    tls::TlsError::File(error) => error,
+                    tls::TlsError::Unusable(why) => WebConfigError::Tls {
+                        path: path.to_owned(),
+                        why,
+                    },
+                },
+            )
+        });
+        let users = Users::new(spec.basic_auth_users.unwrap_or_default());
+        Ok(Protection {
+            tls: tls.transpose()?,
+            users: users.map_err(|user| WebConfigError::Hash {
+                path: path.to_owned(),
+                user,
+            })?,
+        })
+    }
+
+    /// The content of a file that the configuration names.
+    fn named(&self, file: &Path) -> Result<&[u8], WebConfigError> {
+        match self.named.get(file) {
+            Some(Ok(content)) => Ok(content),
+            Some(Err(why)) => Err(unreadable(file, why)),
+            None => Err(unreadable(file, "it was not read")),
+        }
+    }
+}
+
+/// A path in a file: a relative one starts at the file's directory.
+fn beside(file: &Path, named: &Path) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(named)
+}
+
+fn unreadable(path: &Path, why: &str) -> WebConfigError {
+    WebConfigError::Unreadable {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
+}
