@@ -6,10 +6,9 @@ use anyhow::{Result, ensure};
 use evictscope_testkit::{agent::Program, cores::Cores};
 
 use crate::{
-    finished::Finished,
-    plan::Plan,
+    judge::Finished,
     run::{Onlooker, carry_out},
-    scenario::Scenario,
+    scenario::{Plan, Scenario},
     summary,
 };
 

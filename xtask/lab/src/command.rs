@@ -6,9 +6,8 @@ use anyhow::Result;
 use evictscope_testkit::{agent::Program, cores::Cores, process};
 
 use crate::{
-    plan::Plan,
     run::carry_out,
-    scenario::{Remedy, Scenario, name_of},
+    scenario::{Plan, Remedy, Scenario, name_of},
     summary,
 };
 
@@ -63,7 +62,7 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
 
     let remedy = arguments.remedy;
     plan.name = format!("remedy-{}", name_of(&remedy));
-    let before = &without.run.measured;
+    let before = &without.measured;
     plan.rate = Some(remedy.apply(&mut plan.parameters, before.rate, before.key_bytes));
     // As long as the run without it, however soon that had its cycles.
     plan.length = Duration::from_secs_f64(without.outcome.seconds);

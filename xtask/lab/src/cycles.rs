@@ -99,6 +99,11 @@ impl Cycle {
     pub fn stands_alone(&self) -> bool {
         self.complete && self.throughput_before.is_some()
     }
+
+    /// Returns the throughput in the burst as a share of that before it.
+    pub fn throughput_ratio(&self) -> Option<f64> {
+        Some(self.throughput_during / self.throughput_before?)
+    }
 }
 
 /// Finds the first and the last sample of each burst that show evictions since the sample before.

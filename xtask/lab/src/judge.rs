@@ -1,10 +1,11 @@
-//! What the agent says, beside what the record shows.
+//! Whether a run is what was wanted: what the agent says of it, beside what the record shows.
 
 use std::fmt::Write as _;
 
+use anyhow::{Result, ensure};
 use evictscope_testkit::{burst::Burst, text::bytes};
 
-use crate::cycles::Cycle;
+use crate::{cycles::Cycle, observer::Outcome, record::Measured, witness::Testimony};
 
 /// How far off the beginning and the end of a burst may be, in seconds, beside the uncertainty of the record.
 const TIME: f64 = 0.1;
@@ -20,19 +21,69 @@ pub const PLAIN: &str = "plain";
 const HEADING: &str = "burst  start (agent - record)  end      throughput (record, agent)  \
     client buffers at their peak  reclaimed (± the record's uncertainty)  kind";
 
-/// How the two compare.
-pub struct Comparison {
-    /// For people.
-    pub text: String,
-    /// Where they differ by more than they may.
-    pub differences: Vec<String>,
+/// A run that has ended.
+pub struct Finished {
+    /// What was measured before the load.
+    pub measured: Measured,
+    /// What the record shows.
+    pub outcome: Outcome,
+    /// What the agent said, where there was one.
+    pub testimony: Option<Testimony>,
+    /// What the onlooker found, where there was one.
+    pub onlooker: Result<()>,
 }
 
-/// Compares the complete cycles of a load that began at `begin` with the agent's bursts.
+impl Finished {
+    /// Fails where the run ended before it had this many complete cycles.
+    pub fn must_have_cycles(&self, wanted: usize) -> Result<()> {
+        let cycles = self.outcome.cycles.iter();
+        let complete = cycles.filter(|cycle| cycle.stands_alone()).count();
+        ensure!(
+            complete >= wanted,
+            "{complete} complete cycles instead of {wanted} in {:.0} s",
+            self.outcome.seconds
+        );
+        Ok(())
+    }
+
+    /// Prints what the agent said beside what the record shows, where there was an agent. All bursts are to
+    /// be of `kind`, where that is known.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the two differ by more than they may.
+    pub fn must_agree(&self, kind: Option<&str>) -> Result<()> {
+        let Some(testimony) = &self.testimony else {
+            return Ok(());
+        };
+        let outcome = &self.outcome;
+        let begin = outcome.at - outcome.seconds;
+        let (text, differences) = compare(begin, &outcome.cycles, &testimony.bursts, kind);
+        println!("{text}");
+        ensure!(
+            differences.is_empty(),
+            "evictscope and the record differ:\n  {}",
+            differences.join("\n  ")
+        );
+        println!(
+            "evictscope and the record agree: {} bursts",
+            testimony.bursts.len()
+        );
+        Ok(())
+    }
+}
+
+/// Compares the complete cycles of a load that began at `begin` with the agent's bursts. Returns a table, and the
+/// values that differ by more than they may.
 ///
 /// The cycles that stand alone are to be of `kind`, where that is given. All bursts are to be [`PLAIN`] where
 /// that is the kind.
-pub fn compare(begin: f64, cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Comparison {
+fn compare(
+    begin: f64,
+    cycles: &[Cycle],
+    bursts: &[Burst],
+    kind: Option<&str>,
+) -> (String, Vec<String>) {
     let mut text = format!("{HEADING}\n");
     let mut differences = Vec::new();
     for (number, cycle) in (1..).zip(cycles) {
@@ -65,7 +116,7 @@ pub fn compare(begin: f64, cycles: &[Cycle], bursts: &[Burst], kind: Option<&str
             ));
         }
     }
-    Comparison { text, differences }
+    (text, differences)
 }
 
 fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
@@ -87,7 +138,7 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
         milliseconds(burst.end, cycle.end),
         format!(
             "{}, {}",
-            percent(ratio(cycle)),
+            percent(cycle.throughput_ratio()),
             percent(burst.throughput_ratio)
         ),
         both(cycle.client_buffers_peak, burst.client_buffers_peak_bytes),
@@ -98,10 +149,6 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
         ),
         burst.kind,
     )
-}
-
-fn ratio(cycle: &Cycle) -> Option<f64> {
-    Some(cycle.throughput_during / cycle.throughput_before?)
 }
 
 /// Returns the values in which the agent's burst differs by more than it may.
@@ -131,7 +178,7 @@ fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
         amount(
             "throughput ratio",
             burst.throughput_ratio,
-            ratio(cycle),
+            cycle.throughput_ratio(),
             0.0,
         ),
         amount(
@@ -187,7 +234,7 @@ mod tests {
     }
 
     fn differences(cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Vec<String> {
-        compare(1_000.0, cycles, bursts, kind).differences
+        compare(1_000.0, cycles, bursts, kind).1
     }
 
     #[test]

@@ -12,8 +12,8 @@
 //! | type | when | content |
 //! |---|---|---|
 //! | `run` | first | server, rate, measured capacity, parameters (`record::Run`) |
-//! | `event` | as they come | `load_begins`, `load_ends`, `stall_begins`, `stall_ends` (`record::What`) |
-//! | `info` | asked 200 times a second | the server's counters and memory (`sample::Sample`). `at` is the server's own time when it wrote the answer. `sent` and `received` may lie seconds apart when the server is saturated. The lines of several connections are not in order: sort by `at`, then by `commands` |
+//! | `event` | as they come | `load_begins`, `stall_begins`, `stall_ends` (`record::What`) |
+//! | `info` | asked 200 times a second | the server's counters and memory (`sample::Sample`). `at` is the server's own time when it wrote the answer. It may be seconds old when the server is saturated. The lines of several connections are not in order: sort by `at`, then by `commands` |
 //! | `load` | 10 times a second | the generator's counts since it connected, and its backlog (`counts::Load`) |
 //! | `second` | every second | rates, latencies and backlog of the second (`counts::Second`). Latency counts from when a request was due, so that waiting in the generator counts |
 //! | `result` | last | each cycle (`cycles::Cycle`), and for `stall` how client buffers swelled (`swelling::Swelling`) |
@@ -52,20 +52,13 @@
 
 mod bursts;
 mod client;
-mod clock;
 mod command;
 mod connection;
 mod counts;
 mod cycles;
-mod finished;
 mod generator;
 mod judge;
-mod meter;
 mod observer;
-mod open_files;
-mod outcome;
-mod own_core;
-mod plan;
 mod prepare;
 mod record;
 mod recorder;
@@ -85,8 +78,8 @@ pub use self::{
     bursts::{cycles_before, one_cycle},
     client::Client,
     command::{Arguments, run},
-    finished::Finished,
-    outcome::Outcome,
+    judge::Finished,
+    observer::Outcome,
     run::Onlooker,
     witness::Testimony,
 };

@@ -1,18 +1,14 @@
-//! The record of a run: a file of JSON lines, as the lab's documentation describes them.
+//! The lines of the record of a run, as the lab's documentation describes them.
 
-use std::{
-    fs::{self, File},
-    io::{BufWriter, Write as _},
-    path::{Path, PathBuf},
-};
+use std::sync::mpsc::Sender;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{cores::Cores, workspace};
+use evictscope_testkit::{clock::unix_time, cores::Cores};
 use serde::Serialize;
 
 use crate::{
     counts::{Load, Second},
-    outcome::Outcome,
+    observer::Outcome,
     sample::Sample,
     scenario::Parameters,
 };
@@ -24,7 +20,12 @@ pub enum Line {
     /// The first line: the run.
     Run(Run),
     /// Something that the lab did.
-    Event(Event),
+    Event {
+        /// When, in seconds since 1970.
+        at: f64,
+        /// What the lab did.
+        what: What,
+    },
     /// The server's own numbers, some 200 times a second.
     Info(Sample),
     /// The generator's counts, ten times a second.
@@ -69,65 +70,21 @@ pub struct Measured {
     pub key_bytes: u64,
 }
 
-/// Something that the lab did.
-#[derive(Clone, Debug, Serialize)]
-pub struct Event {
-    /// When, in seconds since 1970.
-    pub at: f64,
-    /// What the lab did.
-    pub what: What,
-}
-
 /// What the lab can do in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// The load begins.
     LoadBegins,
-    /// The load ends.
-    LoadEnds,
     /// The server is made slow.
     StallBegins,
     /// The server is let go.
     StallEnds,
 }
 
-/// The file.
-pub struct Record {
-    path: PathBuf,
-    file: BufWriter<File>,
-}
-
-impl Record {
-    /// Creates `target/lab/<scenario>-<seconds since 1970>.jsonl`.
-    pub fn create(scenario: &str, at: f64) -> Result<Self> {
-        let directory = workspace::target_directory()?.join("lab");
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let path = directory.join(format!("{scenario}-{at:.0}.jsonl"));
-        let file = File::create_new(&path)
-            .with_context(|| format!("cannot make the record {}", path.display()))?;
-        Ok(Self {
-            path,
-            file: BufWriter::new(file),
-        })
-    }
-
-    /// Returns where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Appends a line. The lines of a second reach the file together.
-    pub fn write(&mut self, line: &Line) -> Result<()> {
-        let write = |file: &mut BufWriter<File>| -> Result<()> {
-            serde_json::to_writer(&mut *file, line)?;
-            file.write_all(b"\n")?;
-            if matches!(line, Line::Second(_) | Line::Result(_)) {
-                file.flush()?;
-            }
-            Ok(())
-        };
-        write(&mut self.file).with_context(|| format!("cannot write to {}", self.path.display()))
-    }
+/// Sends an event of this moment.
+pub fn tell(lines: &Sender<Line>, what: What) -> Result<()> {
+    let at = unix_time()?;
+    let sent = lines.send(Line::Event { at, what });
+    sent.ok().context("the recorder has ended")
 }
