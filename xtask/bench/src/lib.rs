@@ -3,7 +3,6 @@
 
 mod condition;
 mod exporters;
-mod log;
 mod page;
 mod probes;
 mod report;

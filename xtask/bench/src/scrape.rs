@@ -15,6 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{
     agent::{Agent, Program},
+    json_lines::JsonLines,
     port::free_port,
     process,
     redis::Redis,
@@ -26,7 +27,6 @@ use tempfile::TempDir;
 
 use crate::{
     exporters::{Exporter, RedisExporter},
-    log::Log,
     page::Page,
     scrape_report::{Fleet, Measurement, print_heading, print_target},
 };
@@ -67,7 +67,8 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
     let program = OwnName::new()?;
     let version = process::answer_of(Command::new(&program.path).arg("--version"))?;
     println!("server   {}", version.trim());
-    let mut log = Log::create("bench-scrape.jsonl", &json!({ "version": version.trim() }))?;
+    let mut log = JsonLines::create("bench-scrape.jsonl")?;
+    log.add(&json!({ "version": version.trim() }))?;
     // Dropped after the agent, so that nobody watches the servers end.
     let mut servers: Vec<Redis> = Vec::new();
     let redis_exporter = RedisExporter::start()?;
@@ -104,7 +105,7 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
         for round in 0..arguments.rounds {
             go_on()?;
             let measurement = measure(&watched, &exporter, round % 2 == 1)?;
-            log.line(&measurement.json(count, round))?;
+            log.add(&measurement.json(count, round))?;
             measurement.print(round);
             fleet.measurements.push(measurement);
         }
@@ -130,7 +131,7 @@ impl OwnName {
         // Not longer than the kernel's name for a process.
         let name = format!("bench{}", std::process::id());
         let path = directory.path().join(&name);
-        link(&server, &path)?;
+        symlink(server, &path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Self {
             path,
             name,
@@ -142,10 +143,6 @@ impl OwnName {
     fn pattern(&self) -> String {
         format!("^{}$", self.name)
     }
-}
-
-fn link(original: &Path, link: &Path) -> Result<()> {
-    symlink(original, link).with_context(|| format!("cannot make {}", link.display()))
 }
 
 /// Waits until there are series about this many servers.

@@ -3,7 +3,7 @@
 mod report;
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode, ExitStatus},
 };
 
@@ -182,12 +182,8 @@ fn cannot_run_end_to_end() -> Result<Option<String>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some("they need root".to_owned()));
     }
-    cannot_run(&workspace::agent_binary()?)
-}
-
-/// Returns why the agent cannot run on this machine by its own `check`, if it cannot.
-fn cannot_run(binary: &Path) -> Result<Option<String>> {
-    let mut command = Command::new(binary);
+    // The agent knows by its own `check`.
+    let mut command = Command::new(workspace::agent_binary()?);
     command.arg("check");
     let finished = process::run_with_progress("evictscope check", &mut command)
         .context("the release build left no agent to check this machine with")?;
