@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
-use evictscope_testkit::{burst::Burst, text::bytes};
+use evictscope_testkit::{
+    burst::Burst,
+    text::{bytes, known, percent},
+};
 
 use crate::{cycles::Cycle, observer::Outcome, record::Measured, witness::Testimony};
 
@@ -91,7 +94,7 @@ fn compare(
             Some(burst) if cycle.complete => {
                 // Writing to a string cannot fail.
                 let _ = writeln!(text, "{}", line(number, cycle, burst));
-                let found = differing(cycle, burst);
+                let found = differing(cycle, burst).into_iter();
                 differences.extend(found.map(|what| format!("burst {number}: {what}")));
             }
             None if cycle.complete => differences.push(format!("burst {number} was not found")),
@@ -125,21 +128,15 @@ fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
 
 fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
     let milliseconds = |agent: f64, record: f64| format!("{:+.0} ms", (agent - record) * 1e3);
-    let percent = |ratio: Option<f64>| {
-        ratio.map_or("-".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0))
-    };
-    let both = |record: u64, agent: Option<u64>| {
-        let agent = agent.map_or("-".to_owned(), bytes);
-        format!("{}, {agent}", bytes(record))
-    };
+    let both = |record: u64, agent| format!("{}, {}", bytes(record), known(agent, bytes));
     format!(
         "{number:<5}  {:>22}  {:>7}  {:>26}  {:>28}  {:>38}  {}",
         milliseconds(burst.start, cycle.start),
         milliseconds(burst.end, cycle.end),
         format!(
             "{}, {}",
-            percent(cycle.throughput_ratio()),
-            percent(burst.throughput_ratio)
+            known(cycle.throughput_ratio(), percent),
+            known(burst.throughput_ratio, percent)
         ),
         both(cycle.client_buffers_peak, burst.client_buffers_peak_bytes),
         format!(
@@ -152,50 +149,40 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
 }
 
 /// Returns the values in which the agent's burst differs by more than it may.
-fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
-    let time = |what: &str, agent: f64, record: f64, uncertainty: f64| {
-        ((agent - record).abs() > TIME + uncertainty)
-            .then(|| format!("its {what} is {:+.3} s off", agent - record))
+fn differing(cycle: &Cycle, burst: &Burst) -> Vec<String> {
+    let mut differing = Vec::new();
+    let mut time = |what: &str, agent: f64, record: f64, uncertainty: f64| {
+        let off = agent - record;
+        if off.abs() > TIME + uncertainty {
+            differing.push(format!("its {what} is {off:+.3} s off"));
+        }
     };
-    let amount = |what: &str, agent: Option<f64>, record: Option<f64>, uncertainty: f64| {
-        let record = record?;
+    let (start, end) = (cycle.start_uncertainty, cycle.end_uncertainty);
+    time("beginning", burst.start, cycle.start, start);
+    time("end", burst.end, cycle.end, end);
+    let mut amount = |what: &str, agent: Option<f64>, record: f64, uncertainty: f64| {
         let near = AMOUNT * record + uncertainty;
-        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= near);
-        (!is_near).then(|| match agent {
-            Some(agent) => format!("its {what} is {agent:.3}, by the record {record:.3}"),
-            None => format!("its {what} is not known, by the record {record:.3}"),
-        })
+        if agent.is_none_or(|agent| (agent - record).abs() > near) {
+            let agent = agent.map_or("not known".to_owned(), |agent| format!("{agent:.3}"));
+            differing.push(format!("its {what} is {agent}, by the record {record:.3}"));
+        }
     };
-    let number = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
-    [
-        time(
-            "beginning",
-            burst.start,
-            cycle.start,
-            cycle.start_uncertainty,
-        ),
-        time("end", burst.end, cycle.end, cycle.end_uncertainty),
-        amount(
-            "throughput ratio",
-            burst.throughput_ratio,
-            cycle.throughput_ratio(),
-            0.0,
-        ),
-        amount(
-            "peak of client buffers",
-            number(burst.client_buffers_peak_bytes),
-            number(Some(cycle.client_buffers_peak)),
-            0.0,
-        ),
-        amount(
-            "reclaimed memory",
-            number(burst.reclaimed_bytes),
-            number(Some(cycle.reclaimed)),
-            cycle.memory_after_uncertainty as f64,
-        ),
-    ]
-    .into_iter()
-    .flatten()
+    if let Some(ratio) = cycle.throughput_ratio() {
+        amount("throughput ratio", burst.throughput_ratio, ratio, 0.0);
+    }
+    let number = |bytes: u64| bytes as f64;
+    let (buffers, peak) = (burst.client_buffers_peak_bytes, cycle.client_buffers_peak);
+    let buffers = buffers.map(number);
+    amount("peak of client buffers", buffers, number(peak), 0.0);
+    let reclaimed = burst.reclaimed_bytes.map(number);
+    let uncertainty = number(cycle.memory_after_uncertainty);
+    amount(
+        "reclaimed memory",
+        reclaimed,
+        number(cycle.reclaimed),
+        uncertainty,
+    );
+    differing
 }
 
 #[cfg(test)]

@@ -108,7 +108,6 @@ pub fn prepare(
     let parameters = &plan.parameters;
     let step = |text: &str| {
         progress.show(text.to_owned());
-        progress.sign_of_life();
         ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
         Ok(())
     };

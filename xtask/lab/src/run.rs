@@ -156,7 +156,6 @@ impl Watch<'_> {
                 continue;
             }
             self.progress.show(self.observer.status());
-            self.progress.sign_of_life();
             self.server.must_be_alive()?;
             let now = self.server.main_thread_times()?.waiting;
             let share = (now - waited).div_duration_f64(looked.elapsed());

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use evictscope_testkit::text::{bytes, count};
+use evictscope_testkit::text::{bytes, count, known, percent};
 
 use crate::{cycles::Cycle, observer::Outcome, record::Run, swelling::Swelling};
 
@@ -69,7 +69,7 @@ pub fn cycle(number: usize, cycle: &Cycle) -> String {
         cycle.not_saturated_seconds,
         cycle.saturated_seconds,
         cycle.reclaim_seconds,
-        cycle.throughput_before.map_or("-".to_owned(), count),
+        known(cycle.throughput_before, count),
         count(cycle.throughput_during),
         count(cycle.backlog_before as f64),
         count(cycle.backlog_peak as f64),
@@ -137,7 +137,7 @@ pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
             count(outcome.answered as f64 / outcome.seconds),
             outcome.cycles.len().to_string(),
             format!("{:.1} %", 100.0 * saturated / outcome.seconds),
-            slowest.map_or("-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio)),
+            known(slowest, percent),
             count(outcome.evicted_keys as f64),
             count(outcome.backlog_peak as f64),
             format!("{:.0} ms", outcome.latency_max * 1000.0),

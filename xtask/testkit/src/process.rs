@@ -61,10 +61,9 @@ pub fn run_with_progress(label: &str, command: &mut Command) -> Result<Finished>
     loop {
         match lines.recv_timeout(Duration::from_millis(500)) {
             Ok(line) => progress.show(line),
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => progress.show(String::new()),
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        progress.sign_of_life();
     }
     let status = child
         .wait()
