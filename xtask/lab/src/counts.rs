@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::{record::Line, resp::Reply};
+use crate::resp::Reply;
 
 /// From one [`Load`] to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -130,28 +130,29 @@ impl Meter {
             .saturating_record(u64::try_from(latency).unwrap_or(LONGEST));
     }
 
-    /// Notes the backlog, and tells of the interval and the second that are complete by `now`. The generator calls
-    /// this often.
-    pub fn tick(&mut self, now: Instant, tell: &mut impl FnMut(Line)) -> Result<()> {
+    /// Notes the backlog, and returns the counts when an interval is complete by `now`, with the second that is. The
+    /// generator calls this often.
+    pub fn tick(&mut self, now: Instant) -> Result<Option<(Load, Option<Second>)>> {
         self.interval_peak = self.interval_peak.max(self.totals.backlog());
         if now.duration_since(self.interval_begun) < INTERVAL {
-            return Ok(());
+            return Ok(None);
         }
         let (at, totals) = (unix_time()?, self.totals);
-        tell(Line::Load(Load {
+        let load = Load {
             at,
             totals,
             backlog: totals.backlog(),
             backlog_peak: self.interval_peak,
-        }));
+        };
         self.second_peak = self.second_peak.max(self.interval_peak);
         self.interval_peak = totals.backlog();
         self.interval_begun = now;
+        let mut second = None;
         if now.duration_since(self.second_begun) >= SECOND {
-            tell(Line::Second(self.second(now, at)));
+            second = Some(self.second(now, at));
             self.begin_second(now);
         }
-        Ok(())
+        Ok(Some((load, second)))
     }
 
     fn second(&self, now: Instant, at: f64) -> Second {
@@ -190,6 +191,8 @@ fn thread_cpu() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Context as _;
+
     use super::*;
 
     #[test]
@@ -198,26 +201,21 @@ mod tests {
         let begun = Instant::now();
         meter.begin(begun);
         let at = |milliseconds| begun + Duration::from_millis(milliseconds);
-        let mut lines = Vec::new();
+        let mut loads = 0;
+        let mut seconds = Vec::new();
         for step in 1..=20 {
             let now = at(step * 100);
             meter.totals.due += 10;
-            meter.tick(now - Duration::from_millis(1), &mut |_| {})?;
+            meter.tick(now - Duration::from_millis(1))?;
             for _ in 0..9 {
                 meter.answered(Reply::Ok, now - Duration::from_millis(50), now);
             }
             meter.answered(Reply::Error, now - Duration::from_millis(500), now);
-            meter.tick(now, &mut |line| lines.push(line))?;
+            let (_, second) = meter.tick(now)?.context("the interval is complete")?;
+            loads += 1;
+            seconds.extend(second);
         }
-        let loads = lines.iter().filter(|line| matches!(line, Line::Load(_)));
-        assert_eq!(loads.count(), 20);
-        let seconds: Vec<_> = lines
-            .iter()
-            .filter_map(|line| match line {
-                Line::Second(second) => Some(second),
-                _ => None,
-            })
-            .collect();
+        assert_eq!(loads, 20);
         assert_eq!(seconds.len(), 2);
         let last = seconds[1];
         assert_eq!(last.answered_per_second, 100.0);

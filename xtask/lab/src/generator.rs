@@ -102,7 +102,10 @@ impl Generator {
                 // A round of events may take many milliseconds. Requests that fall due in it must not wait.
                 self.take_due(&mut schedule)?;
             }
-            self.meter.tick(Instant::now(), &mut tell)?;
+            if let Some((load, second)) = self.meter.tick(Instant::now())? {
+                tell(Line::Load(load));
+                second.map(Line::Second).map(&mut tell);
+            }
         }
         Ok(())
     }

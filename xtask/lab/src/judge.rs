@@ -8,7 +8,12 @@ use evictscope_testkit::{
     text::{bytes, known, percent},
 };
 
-use crate::{cycles::Cycle, observer::Outcome, record::Measured, witness::Testimony};
+use crate::{
+    cycles::Cycle,
+    record::{Measured, Outcome},
+    scenario::PLAIN,
+    witness::Testimony,
+};
 
 /// How far off the beginning and the end of a burst may be, in seconds, beside the uncertainty of the record.
 const TIME: f64 = 0.1;
@@ -16,9 +21,6 @@ const TIME: f64 = 0.1;
 const AMOUNT: f64 = 0.1;
 /// A burst of the agent's that begins this close to one of the record is the same, in seconds.
 const SAME: f64 = 1.0;
-
-/// The kind that is no incident.
-pub const PLAIN: &str = "plain";
 
 /// Above the lines of [`compare`].
 const HEADING: &str = "burst  start (agent - record)  end      throughput (record, agent)  \

@@ -79,7 +79,7 @@ pub use self::{
     client::Client,
     command::{Arguments, run},
     judge::Finished,
-    observer::Outcome,
+    record::Outcome,
     run::Onlooker,
     witness::Testimony,
 };

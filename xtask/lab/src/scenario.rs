@@ -6,7 +6,10 @@ use clap::ValueEnum;
 use evictscope_testkit::agent::Program;
 use serde::Serialize;
 
-use crate::{judge::PLAIN, stall::Stall, workload::Mix};
+use crate::workload::Mix;
+
+/// The kind of a burst that is no incident.
+pub const PLAIN: &str = "plain";
 
 /// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,6 +62,17 @@ pub struct Parameters {
     pub filled: u64,
     /// When and how the server is made slow.
     pub stall: Option<Stall>,
+}
+
+/// When and how the server is made slow.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Stall {
+    /// When it begins, in seconds of load.
+    pub after: f64,
+    /// How long it lasts, in seconds.
+    pub seconds: f64,
+    /// Share of the time that the server is stopped in it.
+    pub stopped_share: f64,
 }
 
 /// A run to be made.

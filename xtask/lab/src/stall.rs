@@ -11,23 +11,14 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 
-use crate::record::{Line, What, tell};
+use crate::{
+    record::{Line, What, tell},
+    scenario::Stall,
+};
 
 /// The length of a pulse and the pause after it: short compared with a round of the event loop.
 const PERIOD: Duration = Duration::from_millis(10);
-
-/// When and how the server is made slow.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Stall {
-    /// When it begins, in seconds of load.
-    pub after: f64,
-    /// How long it lasts, in seconds.
-    pub seconds: f64,
-    /// Share of the time that the server is stopped in it.
-    pub stopped_share: f64,
-}
 
 /// Makes the server `pid` slow at its time, tells of it, and then waits for `end`, because a thread that has ended
 /// would end the load.

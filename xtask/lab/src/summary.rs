@@ -4,7 +4,11 @@ use std::{fmt::Write as _, path::Path};
 
 use evictscope_testkit::text::{bytes, count, known, percent};
 
-use crate::{cycles::Cycle, observer::Outcome, record::Run, swelling::Swelling};
+use crate::{
+    cycles::Cycle,
+    record::{Outcome, Run},
+    swelling::Swelling,
+};
 
 /// A thread this busy may have been late with requests.
 const BUSY: f64 = 0.95;
