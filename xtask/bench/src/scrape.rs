@@ -23,7 +23,6 @@ use evictscope_testkit::{
     wait::within,
 };
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::{
     exporters::{Exporter, RedisExporter},
@@ -64,8 +63,9 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
         Ok(())
     };
 
-    let program = OwnName::new()?;
-    let version = process::answer_of(Command::new(&program.path).arg("--version"))?;
+    let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let program = link_by_own_name(directory.path())?;
+    let version = process::answer_of(Command::new(&program).arg("--version"))?;
     println!("server   {}", version.trim());
     let mut log = JsonLines::create("bench-scrape.jsonl")?;
     log.add(&json!({ "version": version.trim() }))?;
@@ -79,7 +79,7 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
             "--probe-mode",
             "every-call",
             "--process-match",
-            &program.pattern(),
+            &format!("^bench{}$", std::process::id()),
         ],
     )?;
     let watched = Exporter::agent(agent.pid(), agent.metrics_url());
@@ -89,7 +89,7 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
         let present = servers.len();
         while servers.len() < count {
             go_on()?;
-            let server = Command::new(&program.path);
+            let server = Command::new(&program);
             servers.push(Redis::start_program(server, &["--maxmemory", MAXMEMORY])?);
         }
         wait_until_watched(&agent, count, go_on)?;
@@ -117,32 +117,14 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A name that no other process of this host has, so that the agent watches these servers only.
-struct OwnName {
-    path: PathBuf,
-    name: String,
-    _directory: TempDir,
-}
-
-impl OwnName {
-    fn new() -> Result<Self> {
-        let server = which::which("redis-server").context("no redis-server on PATH")?;
-        let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
-        // Not longer than the kernel's name for a process.
-        let name = format!("bench{}", std::process::id());
-        let path = directory.path().join(&name);
-        symlink(server, &path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self {
-            path,
-            name,
-            _directory: directory,
-        })
-    }
-
-    /// For `--process-match`.
-    fn pattern(&self) -> String {
-        format!("^{}$", self.name)
-    }
+/// Makes a link to redis-server in this directory, with a name that no other process of this host has. The agent then
+/// watches these servers only.
+fn link_by_own_name(directory: &Path) -> Result<PathBuf> {
+    let server = which::which("redis-server").context("no redis-server on PATH")?;
+    // Not longer than the kernel's name for a process.
+    let link = directory.join(format!("bench{}", std::process::id()));
+    symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    Ok(link)
 }
 
 /// Waits until there are series about this many servers.

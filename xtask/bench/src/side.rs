@@ -58,8 +58,7 @@ impl Side {
         match self {
             Self::Bare => "bare".to_owned(),
             Self::Evictscope(mode) => format!("evictscope {mode}"),
-            Self::Rival(Rival::Funclatency) => "funclatency".to_owned(),
-            Self::Rival(Rival::Bpftrace) => "bpftrace".to_owned(),
+            Self::Rival(rival) => rival.name().to_owned(),
         }
     }
 

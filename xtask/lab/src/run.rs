@@ -76,8 +76,9 @@ pub fn carry_out(
     let mut witness = agent
         .map(|agent| Witness::start(agent, agent_port, &server))
         .transpose()?;
-    if let Some(witness) = &witness {
-        progress.print(&witness.heading());
+    if let Some(Witness { agent, .. }) = &witness {
+        let (pid, url) = (agent.pid(), agent.metrics_url());
+        progress.print(&format!("evictscope     pid {pid}, {url}"));
     }
 
     let (sender, lines) = mpsc::channel();
@@ -107,7 +108,7 @@ pub fn carry_out(
     let testimony = testimony?;
     let asked = match (onlooker, &witness) {
         (Some(onlooker), Some(witness)) if !is_interrupted() => {
-            onlooker.ask(&server, witness.pid(), interrupted)
+            onlooker.ask(&server, witness.agent.pid(), interrupted)
         }
         _ => Ok(()),
     };
