@@ -3,7 +3,7 @@
 //! The lab makes the cycle happen and prints its own record. Every other number comes from the agent. All that is
 //! started here ends with the demo.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use evictscope_lab::one_cycle;
@@ -60,10 +60,8 @@ fn bursts(bursts: &[Burst]) -> String {
             .to_owned();
     for burst in bursts {
         let amount = |value: Option<u64>| known(value, bytes);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "  {:>6.1} s  {:>10}  {:>28}  {:>10}  {}: {}",
+        text += &format!(
+            "  {:>6.1} s  {:>10}  {:>28}  {:>10}  {}: {}\n",
             burst.end - burst.start,
             amount(burst.reclaimed_bytes),
             amount(burst.client_buffers_peak_bytes),
@@ -84,8 +82,7 @@ fn summary(reading: &Scrape, loaded: Duration) -> String {
     let sum = |name: &str, text: fn(f64) -> String| known(reading.sum(name, &[]).ok(), text);
     let mut text = String::new();
     let mut add = |label: &str, value: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {label:<28}{value}");
+        text += &format!("  {label:<28}{value}\n");
     };
     for (label, kind) in [("evicting calls", "evicting"), ("no-op calls", "noop")] {
         let calls = reading.sum(CALLS, &[("kind", kind)]);

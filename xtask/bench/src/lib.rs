@@ -1,7 +1,6 @@
 //! What watching servers costs them, and what scraping the agent costs it, beside the tools that one would use
 //! otherwise. `cargo xtask bench` runs it.
 
-mod condition;
 mod exporters;
 mod page;
 mod probes;

@@ -14,10 +14,9 @@ use evictscope_testkit::{cores::Cores, json_lines::JsonLines, process, redis::Re
 use serde_json::json;
 
 use crate::{
-    condition::{CONDITIONS, Condition, Measurement},
     report,
     side::{Side, Watch},
-    target::Target,
+    target::{CONDITIONS, Condition, Measurement, Target},
 };
 
 /// What to measure, and how long.

@@ -1,10 +1,9 @@
 //! Tables and targets.
 
 use crate::{
-    condition::{Condition, Measurement},
     side::Side,
     spread::Spread,
-    target::Target,
+    target::{Condition, Measurement, Target},
 };
 
 /// The share of its time that the main thread must be busy if it is what limits the rate.

@@ -1,7 +1,5 @@
 //! Whether a run is what was wanted: what the agent says of it, beside what the record shows.
 
-use std::fmt::Write as _;
-
 use anyhow::{Result, ensure};
 use evictscope_testkit::{
     burst::Burst,
@@ -94,8 +92,7 @@ fn compare(
     for (number, cycle) in (1..).zip(cycles) {
         match bursts.iter().find(|burst| is_same(cycle, burst)) {
             Some(burst) if cycle.complete => {
-                // Writing to a string cannot fail.
-                let _ = writeln!(text, "{}", line(number, cycle, burst));
+                text += &format!("{}\n", line(number, cycle, burst));
                 let found = differing(cycle, burst).into_iter();
                 differences.extend(found.map(|what| format!("burst {number}: {what}")));
             }

@@ -31,13 +31,14 @@ pub enum Line {
         /// What the lab did.
         what: What,
     },
-    /// The server's own numbers, some 200 times a second.
+    /// The server's own numbers, asked for 200 times a second. The lines of several connections are not in order: sort
+    /// them by `at`, then by `commands`.
     Info(Sample),
     /// The generator's counts, ten times a second.
     Load(Load),
     /// The generator's second.
     Second(Second),
-    /// The last line: what the record shows.
+    /// The last line: what the record shows, each cycle among it.
     Result(Outcome),
 }
 

@@ -50,15 +50,12 @@ impl Skim {
                 }
                 return Ok(());
             };
-            if self.line.is_empty() {
-                self.header(&bytes[..end], &mut finished)?;
-            } else {
-                let mut line = std::mem::take(&mut self.line);
-                line.extend_from_slice(&bytes[..end]);
-                self.header(&line, &mut finished)?;
-                line.clear();
-                self.line = line;
-            }
+            let mut line = std::mem::take(&mut self.line);
+            line.extend_from_slice(&bytes[..end]);
+            self.header(&line, &mut finished)?;
+            // The next line needs no new memory.
+            line.clear();
+            self.line = line;
             bytes = &bytes[end + 1..];
         }
         Ok(())

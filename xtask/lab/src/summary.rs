@@ -1,6 +1,6 @@
 //! The texts about a run on the terminal.
 
-use std::{fmt::Write as _, path::Path};
+use std::path::Path;
 
 use evictscope_testkit::text::{bytes, count, known, percent};
 
@@ -114,10 +114,8 @@ pub fn outcome(outcome: &Outcome) -> String {
         );
     }
     if outcome.was_disturbed() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "the server waited for its core for {:.0} % of a second: something else ran there, and this run is no evidence",
+        text += &format!(
+            "the server waited for its core for {:.0} % of a second: something else ran there, and this run is no evidence\n",
             100.0 * outcome.server_wait_max
         );
     }
@@ -159,8 +157,7 @@ pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
     ];
     let mut text = format!("{:<32}{:>14}{:>14}\n", "", "without", remedy);
     for ((label, without), with) in labels.iter().zip(values(without)).zip(values(with)) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{label:<32}{without:>14}{with:>14}");
+        text += &format!("{label:<32}{without:>14}{with:>14}\n");
     }
     text
 }
