@@ -54,12 +54,17 @@ impl Redis {
             port,
             _directory: directory,
         };
+        let mut ping = Command::new("timeout");
+        // A server that hangs must not hang this.
+        ping.args(["1", "redis-cli", "-p", &port.to_string(), "ping"]);
+        let is_up = || {
+            Ok(process::answer_of(&mut ping)
+                .ok()
+                .filter(|pong| pong == "PONG\n"))
+        };
         redis
             .process
-            .until(START_TIMEOUT, "redis-server answers", || {
-                let answer = redis.cli(&["ping"]);
-                Ok(answer.ok().filter(|answer| answer.trim() == "PONG"))
-            })?;
+            .until(START_TIMEOUT, "redis-server answers", is_up)?;
         Ok(redis)
     }
 
