@@ -104,7 +104,9 @@ impl Generator {
             }
             if let Some((load, second)) = self.meter.tick(Instant::now())? {
                 tell(Line::Load(load));
-                second.map(Line::Second).map(&mut tell);
+                if let Some(second) = second {
+                    tell(Line::Second(second));
+                }
             }
         }
         Ok(())

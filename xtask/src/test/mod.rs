@@ -88,8 +88,8 @@ pub fn run() -> Result<ExitCode> {
     Ok(report.close())
 }
 
-/// Runs another task in a process of its own, with a lower priority than the steps beside it, unless it cannot run for
-/// a reason.
+/// Runs another task in a process of its own, with a lower priority than the steps beside it. Skips it where there is a
+/// `reason` why it cannot run.
 fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
     if let Some(reason) = reason {
         return Ok(Outcome::Skipped(reason));
