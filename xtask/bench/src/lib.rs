@@ -1,9 +1,7 @@
 //! What watching servers costs them, and what scraping the agent costs it, beside the tools that one would use
 //! otherwise. `cargo xtask bench` runs it.
 
-mod condition;
 mod exporters;
-mod log;
 mod page;
 mod probes;
 mod report;

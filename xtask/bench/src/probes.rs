@@ -10,15 +10,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{cores::Cores, process, redis::Redis};
+use evictscope_testkit::{cores::Cores, json_lines::JsonLines, process, redis::Redis};
 use serde_json::json;
 
 use crate::{
-    condition::{CONDITIONS, Condition, Measurement},
-    log::Log,
     report,
     side::{Side, Watch},
-    target::Target,
+    target::{CONDITIONS, Condition, Measurement, Target},
 };
 
 /// What to measure, and how long.
@@ -49,15 +47,13 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
             None => "there is only one: the load slows the server down",
         }
     );
-    let mut log = Log::create(
-        "bench-probes.jsonl",
-        &json!({
-            "program": target.program,
-            "version": target.version,
-            "function": target.function,
-            "endbr64": target.endbr64,
-        }),
-    )?;
+    let mut log = JsonLines::create("bench-probes.jsonl")?;
+    log.add(&json!({
+        "program": target.program,
+        "version": target.version,
+        "function": target.function,
+        "endbr64": target.endbr64,
+    }))?;
     let mut summaries = Vec::new();
     for condition in &CONDITIONS {
         let program = Command::new(&target.program);
@@ -86,7 +82,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
                 let watch = side.watch(agent, &server, &target)?;
                 let measurement =
                     measure(watch, condition, &server, requests).with_context(|| side.name())?;
-                log.line(&json!({
+                log.add(&json!({
                     "server": condition.name,
                     "round": round,
                     "side": side.name(),
@@ -117,8 +113,8 @@ fn measure(
     let before = server.main_thread_times()?.running;
     let rate = server.sets_per_second(condition.keys, requests)?;
     let cpu = server.main_thread_times()?.running - before;
-    let counted = watch.finish(server, requests)?;
-    let evicting_share = counted.evicting.map(|calls| calls / f64::from(requests));
+    let evicting = watch.finish(server, requests)?;
+    let evicting_share = evicting.map(|calls| calls / f64::from(requests));
     ensure!(
         !condition.evicts || evicting_share.is_none_or(|share| share > 0.5),
         "hardly any command evicted: this is not the load that was meant"

@@ -1,10 +1,9 @@
 //! Tables and targets.
 
 use crate::{
-    condition::{Condition, Measurement},
     side::Side,
     spread::Spread,
-    target::Target,
+    target::{Condition, Measurement, Target},
 };
 
 /// The share of its time that the main thread must be busy if it is what limits the rate.
@@ -62,24 +61,24 @@ impl Summary {
             .into_iter()
             .zip(sides)
             .map(|(side, measured)| {
-                let pairs = || measured.iter().zip(bare).enumerate();
-                let added = |(_, (with, without)): (usize, (&Measurement, &Measurement))| {
-                    1e9 / with.rate - 1e9 / without.rate
+                let spread = |value: &dyn Fn(usize, &Measurement, &Measurement) -> f64| {
+                    let pairs = (0..).zip(measured.iter().zip(bare));
+                    Spread::of(pairs.map(|(round, (with, without))| value(round, with, without)))
                 };
-                let added_cpu = |(_, (with, without)): (usize, (&Measurement, &Measurement))| {
-                    with.cpu - without.cpu
+                let added = |with: &Measurement, without: &Measurement| {
+                    1e9 / with.rate - 1e9 / without.rate
                 };
                 Row {
                     side,
-                    rate: Spread::of(measured.iter().map(|with| with.rate)),
-                    ratio: Spread::of(pairs().map(|(_, (with, without))| with.rate / without.rate)),
-                    busy: Spread::of(measured.iter().map(|with| with.cpu * with.rate / 1e9)),
-                    added: Spread::of(pairs().map(added)),
-                    added_cpu: Spread::of(pairs().map(added_cpu)),
+                    rate: spread(&|_, with, _| with.rate),
+                    ratio: spread(&|_, with, without| with.rate / without.rate),
+                    busy: spread(&|_, with, _| with.cpu * with.rate / 1e9),
+                    added: spread(&|_, with, without| added(with, without)),
+                    added_cpu: spread(&|_, with, without| with.cpu - without.cpu),
                     per_evicting_call: condition.evicts.then(|| {
                         (
-                            Spread::of(pairs().map(|pair| added(pair) / share(pair.0))),
-                            Spread::of(pairs().map(|pair| added_cpu(pair) / share(pair.0))),
+                            spread(&|round, with, without| added(with, without) / share(round)),
+                            spread(&|round, with, without| (with.cpu - without.cpu) / share(round)),
                         )
                     }),
                 }
@@ -138,13 +137,9 @@ impl Summary {
                 );
             }
         }
-        self.print_doubt();
-    }
-
-    /// Warns where the server did not limit the rates.
-    fn print_doubt(&self) {
         let busy = self.row(Side::Bare).map_or(f64::NAN, |row| row.busy.median);
         if busy < BUSY {
+            // Then the server did not limit the rates.
             println!(
                 "\nThe bare server's main thread was busy only {:.0} % of the time: its rates depend \
                  on something else, too. Trust the CPU time.",
@@ -170,6 +165,7 @@ pub fn print_targets(summaries: &[Summary], target: &Target) {
     let ratio = row("healthy", Side::EVICTING_ONLY).map_or(f64::NAN, |row| row.ratio.median);
     let funclatency = added(Side::FUNCLATENCY);
     let every_call = added(Side::EVERY_CALL);
+    let both = |ours: f64| format!("{ours:.0} ns against {funclatency:.0} ns");
 
     println!("\ntargets (medians)");
     verdict(
@@ -180,23 +176,16 @@ pub fn print_targets(summaries: &[Summary], target: &Target) {
     verdict(
         "evicting-only, healthy: adds at most a tenth of what funclatency adds",
         added(Side::EVICTING_ONLY) <= funclatency / 10.0,
-        &format!(
-            "{:.0} ns against {funclatency:.0} ns",
-            added(Side::EVICTING_ONLY)
-        ),
+        &both(added(Side::EVICTING_ONLY)),
     );
     verdict(
         "every-call, healthy: adds no more than funclatency",
         every_call <= funclatency,
-        &format!("{every_call:.0} ns against {funclatency:.0} ns"),
+        &both(every_call),
     );
     let quarter = "every-call, healthy, endbr64: adds at most a quarter of what funclatency adds";
     if target.endbr64 {
-        verdict(
-            quarter,
-            every_call <= funclatency / 4.0,
-            &format!("{every_call:.0} ns against {funclatency:.0} ns"),
-        );
+        verdict(quarter, every_call <= funclatency / 4.0, &both(every_call));
     } else {
         println!(
             "  n/a     {quarter}: {} of this build does not begin with endbr64; \

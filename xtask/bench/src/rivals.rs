@@ -32,6 +32,14 @@ pub enum Rival {
 }
 
 impl Rival {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Funclatency => "funclatency",
+            Self::Bpftrace => "bpftrace",
+        }
+    }
+
     fn package(self) -> &'static str {
         match self {
             Self::Funclatency => "libbpf-tools",
@@ -40,10 +48,7 @@ impl Rival {
     }
 
     fn program(self) -> Option<PathBuf> {
-        let name = match self {
-            Self::Funclatency => "funclatency",
-            Self::Bpftrace => "bpftrace",
-        };
+        let name = self.name();
         // Debian has it where only root looks.
         which::which(name)
             .or_else(|_| which::which(Path::new("/usr/sbin").join(name)))

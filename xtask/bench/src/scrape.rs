@@ -15,6 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{
     agent::{Agent, Program},
+    json_lines::JsonLines,
     port::free_port,
     process,
     redis::Redis,
@@ -22,11 +23,9 @@ use evictscope_testkit::{
     wait::within,
 };
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::{
     exporters::{Exporter, RedisExporter},
-    log::Log,
     page::Page,
     scrape_report::{Fleet, Measurement, print_heading, print_target},
 };
@@ -64,10 +63,12 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
         Ok(())
     };
 
-    let program = OwnName::new()?;
-    let version = process::answer_of(Command::new(&program.path).arg("--version"))?;
+    let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let program = link_by_own_name(directory.path())?;
+    let version = process::answer_of(Command::new(&program).arg("--version"))?;
     println!("server   {}", version.trim());
-    let mut log = Log::create("bench-scrape.jsonl", &json!({ "version": version.trim() }))?;
+    let mut log = JsonLines::create("bench-scrape.jsonl")?;
+    log.add(&json!({ "version": version.trim() }))?;
     // Dropped after the agent, so that nobody watches the servers end.
     let mut servers: Vec<Redis> = Vec::new();
     let redis_exporter = RedisExporter::start()?;
@@ -78,7 +79,7 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
             "--probe-mode",
             "every-call",
             "--process-match",
-            &program.pattern(),
+            &format!("^bench{}$", std::process::id()),
         ],
     )?;
     let watched = Exporter::agent(agent.pid(), agent.metrics_url());
@@ -88,7 +89,7 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
         let present = servers.len();
         while servers.len() < count {
             go_on()?;
-            let server = Command::new(&program.path);
+            let server = Command::new(&program);
             servers.push(Redis::start_program(server, &["--maxmemory", MAXMEMORY])?);
         }
         wait_until_watched(&agent, count, go_on)?;
@@ -104,7 +105,7 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
         for round in 0..arguments.rounds {
             go_on()?;
             let measurement = measure(&watched, &exporter, round % 2 == 1)?;
-            log.line(&measurement.json(count, round))?;
+            log.add(&measurement.json(count, round))?;
             measurement.print(round);
             fleet.measurements.push(measurement);
         }
@@ -116,36 +117,14 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A name that no other process of this host has, so that the agent watches these servers only.
-struct OwnName {
-    path: PathBuf,
-    name: String,
-    _directory: TempDir,
-}
-
-impl OwnName {
-    fn new() -> Result<Self> {
-        let server = which::which("redis-server").context("no redis-server on PATH")?;
-        let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
-        // Not longer than the kernel's name for a process.
-        let name = format!("bench{}", std::process::id());
-        let path = directory.path().join(&name);
-        link(&server, &path)?;
-        Ok(Self {
-            path,
-            name,
-            _directory: directory,
-        })
-    }
-
-    /// For `--process-match`.
-    fn pattern(&self) -> String {
-        format!("^{}$", self.name)
-    }
-}
-
-fn link(original: &Path, link: &Path) -> Result<()> {
-    symlink(original, link).with_context(|| format!("cannot make {}", link.display()))
+/// Makes a link to redis-server in this directory, with a name that no other process of this host has. The agent then
+/// watches these servers only.
+fn link_by_own_name(directory: &Path) -> Result<PathBuf> {
+    let server = which::which("redis-server").context("no redis-server on PATH")?;
+    // Not longer than the kernel's name for a process.
+    let link = directory.join(format!("bench{}", std::process::id()));
+    symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    Ok(link)
 }
 
 /// Waits until there are series about this many servers.

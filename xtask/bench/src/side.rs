@@ -58,8 +58,7 @@ impl Side {
         match self {
             Self::Bare => "bare".to_owned(),
             Self::Evictscope(mode) => format!("evictscope {mode}"),
-            Self::Rival(Rival::Funclatency) => "funclatency".to_owned(),
-            Self::Rival(Rival::Bpftrace) => "bpftrace".to_owned(),
+            Self::Rival(rival) => rival.name().to_owned(),
         }
     }
 
@@ -93,24 +92,13 @@ pub enum Watch {
     Rival(rivals::Watching),
 }
 
-/// What the watcher counted.
-#[derive(Clone, Copy, Default)]
-pub struct Counted {
-    /// Eviction calls of any kind, where all are counted.
-    pub calls: Option<f64>,
-    /// Evicting calls, where they are told apart.
-    pub evicting: Option<f64>,
-}
-
 impl Watch {
-    /// Ends it, and checks that it watched while the server answered `commands` commands.
-    pub fn finish(self, server: &Redis, commands: u32) -> Result<Counted> {
-        let counted = match self {
-            Self::Nobody => Counted::default(),
-            Self::Rival(watching) => Counted {
-                calls: Some(watching.finish()?),
-                evicting: None,
-            },
+    /// Ends it, and checks that it watched while the server answered `commands` commands. Returns how many evicting
+    /// calls it counted, where it tells them apart.
+    pub fn finish(self, server: &Redis, commands: u32) -> Result<Option<f64>> {
+        let (all, evicting) = match self {
+            Self::Nobody => (None, None),
+            Self::Rival(watching) => (Some(watching.finish()?), None),
             Self::Evictscope { agent, mode } => {
                 thread::sleep(SETTLE);
                 let reading = agent.reading(server)?;
@@ -126,19 +114,16 @@ impl Watch {
                     EVERY_CALL => Some(evicting + calls("noop")?),
                     _ => None,
                 };
-                Counted {
-                    calls: all,
-                    evicting: Some(evicting),
-                }
+                (all, Some(evicting))
             }
         };
-        if let Some(calls) = counted.calls {
+        if let Some(calls) = all {
             ensure!(
                 calls >= COUNTED * f64::from(commands),
                 "only {calls} calls were counted of {commands} commands: the probes were not \
                  attached all the time"
             );
         }
-        Ok(counted)
+        Ok(evicting)
     }
 }

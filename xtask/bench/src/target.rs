@@ -1,4 +1,4 @@
-//! The server program that is measured: what the rivals must know about it.
+//! The server that is measured: what the rivals must know about its program, its states, and one measurement.
 
 use std::{
     fs,
@@ -15,6 +15,51 @@ const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 /// The names by which the agent knows a server, where `--process-match` does not say otherwise.
 const SERVERS: [&str; 3] = ["redis-server", "valkey-server", "keydb-server"];
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+
+/// A state of the server.
+pub struct Condition {
+    /// Its name in the tables.
+    pub name: &'static str,
+    /// The server's limit.
+    pub maxmemory: &'static str,
+    /// The keys of the load, which writes random ones of them.
+    pub keys: u32,
+    /// The divisor of the requests that were asked for.
+    pub part: u32,
+    /// Whether about every command must evict.
+    pub evicts: bool,
+}
+
+/// All of them.
+pub const CONDITIONS: [Condition; 2] = [
+    // All the keys take a fiftieth of the limit.
+    Condition {
+        name: "healthy",
+        maxmemory: "1gb",
+        keys: 100_000,
+        part: 1,
+        evicts: false,
+    },
+    // The limit is reached with about a tenth of the keys: nine of ten writes make a new one.
+    Condition {
+        name: "evicting",
+        maxmemory: "64mb",
+        keys: 3_000_000,
+        part: 2,
+        evicts: true,
+    },
+];
+
+/// One measurement.
+#[derive(Clone, Copy)]
+pub struct Measurement {
+    /// Commands a second, as the client saw it.
+    pub rate: f64,
+    /// CPU time of the server's main thread for one command, in nanoseconds.
+    pub cpu: f64,
+    /// The share of the commands that made an evicting call, where these were counted.
+    pub evicting_share: Option<f64>,
+}
 
 /// A server program.
 pub struct Target {

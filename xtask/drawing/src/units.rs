@@ -11,11 +11,8 @@ pub fn text(unit: &str, value: f64) -> String {
         "s" if value.abs() >= 1.0 || value == 0.0 => format!("{} s", digits(value)),
         "s" => scaled(value * 1e9, 1000.0, &["ns", "µs", "ms"]),
         "percentunit" => format!("{} %", digits(value * 100.0)),
-        "cps" => format!("{} c/s", scaled(value, 1000.0, &["", "K", "M"]).trim_end()),
-        "ops" => format!(
-            "{} ops/s",
-            scaled(value, 1000.0, &["", "K", "M"]).trim_end()
-        ),
+        "cps" => format!("{} c/s", text("none", value)),
+        "ops" => format!("{} ops/s", text("none", value)),
         "dateTimeAsIso" => time("%F %T", value / 1000.0),
         "time" => time("%F %T", value),
         _ => scaled(value, 1000.0, &["", "K", "M", "G"])

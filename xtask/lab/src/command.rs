@@ -1,14 +1,17 @@
-//! `cargo xtask lab SCENARIO`.
+//! The runs that others ask for: those of `cargo xtask lab SCENARIO`, and bursts that other tasks look at.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use evictscope_testkit::{agent::Program, cores::Cores, process};
 
 use crate::{
-    plan::Plan,
-    run::carry_out,
-    scenario::{Remedy, Scenario, name_of},
+    judge::Finished,
+    run::{Onlooker, carry_out},
+    scenario::{Plan, Remedy, Scenario, name_of},
     summary,
 };
 
@@ -63,7 +66,7 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
 
     let remedy = arguments.remedy;
     plan.name = format!("remedy-{}", name_of(&remedy));
-    let before = &without.run.measured;
+    let before = &without.measured;
     plan.rate = Some(remedy.apply(&mut plan.parameters, before.rate, before.key_bytes));
     // As long as the run without it, however soon that had its cycles.
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
@@ -76,4 +79,52 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
         summary::comparison(&name_of(&remedy), &without.outcome, &with.outcome)
     );
     Ok(())
+}
+
+/// Makes one complete cycle, watched by the agent.
+pub fn one_cycle(agent: Program, interrupted: &AtomicBool) -> Result<Finished> {
+    let cores = Cores::split()?;
+    carry_out(&bursts(agent, 1), cores.as_ref(), None, interrupted)
+}
+
+/// Makes complete cycles, watched by the agent, and through it by `onlooker`.
+///
+/// A run that fails while something else used the server's core is no evidence, and is made once more.
+///
+/// # Errors
+///
+/// Fails where the agent and the record differ, where the onlooker finds a fault, and on Ctrl-C.
+pub fn cycles_before(
+    onlooker: &mut dyn Onlooker,
+    agent: Program,
+    cycles: usize,
+    interrupted: &AtomicBool,
+) -> Result<()> {
+    let cores = Cores::split()?;
+    let plan = bursts(agent, cycles);
+    let mut attempt = || {
+        let finished = carry_out(&plan, cores.as_ref(), Some(&mut *onlooker), interrupted)?;
+        ensure!(!finished.outcome.interrupted, "interrupted");
+        println!("\n{}", summary::outcome(&finished.outcome));
+        let was_disturbed = finished.outcome.was_disturbed();
+        let verdict = finished
+            .must_agree(Scenario::Burst.kind_of_bursts())
+            .and(finished.must_have_cycles(cycles))
+            .and(finished.onlooker);
+        Ok((verdict, was_disturbed))
+    };
+    match attempt()? {
+        (Err(error), true) => {
+            println!("{error:#}\nonce more, because something else used the server's core");
+            attempt()?.0
+        }
+        (verdict, _) => verdict,
+    }
+}
+
+fn bursts(agent: Program, cycles: usize) -> Plan {
+    Plan {
+        cycles: Some(cycles),
+        ..Plan::new(Scenario::Burst, Some(agent))
+    }
 }

@@ -99,6 +99,11 @@ impl Cycle {
     pub fn stands_alone(&self) -> bool {
         self.complete && self.throughput_before.is_some()
     }
+
+    /// Returns the throughput in the burst as a share of that before it.
+    pub fn throughput_ratio(&self) -> Option<f64> {
+        Some(self.throughput_during / self.throughput_before?)
+    }
 }
 
 /// Finds the first and the last sample of each burst that show evictions since the sample before.
@@ -134,7 +139,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         .unwrap_or_default();
     let memory_at_end = before_last.used_memory.max(at_end.used_memory);
     let settled = settled(memory_peak, after);
-    let low = lowest(memory_peak, after, settled);
+    let (memory_after, memory_after_uncertainty) = lowest(memory_peak, after, settled);
     let reclaim_end = settled.unwrap_or(after[after.len() - 1].at).max(end);
     // The next burst ends the reclaim.
     let complete = last + after.len() < samples.len()
@@ -180,9 +185,9 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         client_buffers_peak: highest(|sample| sample.client_buffers),
         memory_at_start: before.used_memory,
         memory_peak,
-        memory_after: low.bytes,
-        memory_after_uncertainty: low.uncertainty,
-        reclaimed: memory_at_end.saturating_sub(low.bytes),
+        memory_after,
+        memory_after_uncertainty,
+        reclaimed: memory_at_end.saturating_sub(memory_after),
         main_thread_cpu: (to.main_thread_cpu - from.main_thread_cpu) / (to.at - from.at),
     }
 }
@@ -196,15 +201,8 @@ fn until_next_eviction(samples: &[Sample]) -> &[Sample] {
     &samples[..end.unwrap_or(samples.len())]
 }
 
-/// How low memory was, in bytes.
-#[derive(Debug, PartialEq)]
-struct Low {
-    bytes: u64,
-    uncertainty: u64,
-}
-
-/// Finds the lowest memory after `peak`, until it has stayed low for a time since `settled`.
-fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> Low {
+/// Returns the lowest memory after `peak`, until it has stayed low for a time since `settled`, and its uncertainty.
+fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> (u64, u64) {
     let end = samples.last().map_or(0.0, |sample| sample.at);
     let stayed = settled.map_or(end, |settled| (settled + SETTLED).min(end));
     let lowest_within = |from: f64, to: f64| {
@@ -216,12 +214,12 @@ fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> Low {
     let since = stayed - SETTLED;
     let first = lowest_within(since, since + QUARTER);
     let second = lowest_within(since + QUARTER, since + 2.0 * QUARTER);
-    Low {
-        bytes: lowest_within(f64::MIN, stayed).unwrap_or(peak).min(peak),
-        uncertainty: first
-            .zip(second)
-            .map_or(0, |(first, second)| first.abs_diff(second)),
-    }
+    let bytes = lowest_within(f64::MIN, stayed).unwrap_or(peak).min(peak);
+    let pair = first.zip(second);
+    (
+        bytes,
+        pair.map_or(0, |(first, second)| first.abs_diff(second)),
+    )
 }
 
 /// Returns when memory had fallen from `peak` but for [`LEFT`] of its fall, where it falls no more.
@@ -368,14 +366,10 @@ mod tests {
         let calm = (30..60).map(|tenth| (tenth, 550 + u64::from(tenth)));
         let samples: Vec<_> = rounds.clone().chain(calm).map(sample).collect();
         assert_eq!(settled(1000, &samples), Some(2.6));
-        let low = Low {
-            bytes: 500,
-            uncertainty: 81,
-        };
-        assert_eq!(lowest(1000, &samples, Some(2.8)), low);
+        assert_eq!(lowest(1000, &samples, Some(2.8)), (500, 81));
         let samples: Vec<_> = rounds.map(sample).collect();
         assert_eq!(settled(1000, &samples), None);
-        assert_eq!(lowest(1000, &samples, None).bytes, 500);
+        assert_eq!(lowest(1000, &samples, None).0, 500);
     }
 
     #[test]

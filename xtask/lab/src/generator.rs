@@ -14,11 +14,10 @@ use anyhow::{Context as _, Result, ensure};
 use mio::{Events, Poll, Token};
 
 use crate::{
-    clock::Clock,
     connection::Connection,
-    counts::Totals,
-    meter::Meter,
+    counts::{Meter, Totals},
     record::Line,
+    scenario::Parameters,
     schedule::{Pace, Schedule},
     workload::Workload,
 };
@@ -36,8 +35,8 @@ pub struct Generator {
     connections: Vec<Connection>,
     /// Requests under way on one connection, at most.
     most_under_way: usize,
-    workload: Workload,
-    clock: Clock,
+    /// The requests.
+    pub workload: Workload,
     /// The buffer into which all connections receive.
     buffer: Box<[u8]>,
     /// The connection that gets the next request.
@@ -46,14 +45,9 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Connects `connections` clients to the server on this loopback port.
-    pub fn connect(
-        port: u16,
-        connections: usize,
-        most_under_way: usize,
-        workload: Workload,
-        clock: Clock,
-    ) -> Result<Self> {
+    /// Connects the clients to the server on this loopback port.
+    pub fn connect(port: u16, parameters: &Parameters) -> Result<Self> {
+        let (connections, most_under_way) = (parameters.connections, parameters.most_under_way);
         ensure!(
             connections > 0 && most_under_way > 0,
             "there must be connections, and requests under way on them"
@@ -70,17 +64,11 @@ impl Generator {
             poll,
             connections,
             most_under_way,
-            workload,
-            clock,
+            workload: Workload::new(parameters.mix),
             buffer: vec![0; 64 * 1024].into_boxed_slice(),
             turn: 0,
             meter: Meter::new()?,
         })
-    }
-
-    /// Returns the workload, for use between two runs.
-    pub fn workload(&mut self) -> &mut Workload {
-        &mut self.workload
     }
 
     /// Returns the counts so far.
@@ -114,7 +102,12 @@ impl Generator {
                 // A round of events may take many milliseconds. Requests that fall due in it must not wait.
                 self.take_due(&mut schedule)?;
             }
-            self.meter.tick(Instant::now(), &self.clock, &mut tell);
+            if let Some((load, second)) = self.meter.tick(Instant::now())? {
+                tell(Line::Load(load));
+                if let Some(second) = second {
+                    tell(Line::Second(second));
+                }
+            }
         }
         Ok(())
     }

@@ -1,10 +1,17 @@
-//! What the agent says, beside what the record shows.
+//! Whether a run is what was wanted: what the agent says of it, beside what the record shows.
 
-use std::fmt::Write as _;
+use anyhow::{Result, ensure};
+use evictscope_testkit::{
+    burst::Burst,
+    text::{bytes, known, percent},
+};
 
-use evictscope_testkit::{burst::Burst, text::bytes};
-
-use crate::cycles::Cycle;
+use crate::{
+    cycles::Cycle,
+    record::{Measured, Outcome},
+    scenario::PLAIN,
+    witness::Testimony,
+};
 
 /// How far off the beginning and the end of a burst may be, in seconds, beside the uncertainty of the record.
 const TIME: f64 = 0.1;
@@ -13,34 +20,80 @@ const AMOUNT: f64 = 0.1;
 /// A burst of the agent's that begins this close to one of the record is the same, in seconds.
 const SAME: f64 = 1.0;
 
-/// The kind that is no incident.
-pub const PLAIN: &str = "plain";
-
 /// Above the lines of [`compare`].
 const HEADING: &str = "burst  start (agent - record)  end      throughput (record, agent)  \
     client buffers at their peak  reclaimed (± the record's uncertainty)  kind";
 
-/// How the two compare.
-pub struct Comparison {
-    /// For people.
-    pub text: String,
-    /// Where they differ by more than they may.
-    pub differences: Vec<String>,
+/// A run that has ended.
+pub struct Finished {
+    /// What was measured before the load.
+    pub measured: Measured,
+    /// What the record shows.
+    pub outcome: Outcome,
+    /// What the agent said, where there was one.
+    pub testimony: Option<Testimony>,
+    /// What the onlooker found, where there was one.
+    pub onlooker: Result<()>,
 }
 
-/// Compares the complete cycles of a load that began at `begin` with the agent's bursts.
+impl Finished {
+    /// Fails where the run ended before it had this many complete cycles.
+    pub fn must_have_cycles(&self, wanted: usize) -> Result<()> {
+        let cycles = self.outcome.cycles.iter();
+        let complete = cycles.filter(|cycle| cycle.stands_alone()).count();
+        ensure!(
+            complete >= wanted,
+            "{complete} complete cycles instead of {wanted} in {:.0} s",
+            self.outcome.seconds
+        );
+        Ok(())
+    }
+
+    /// Prints what the agent said beside what the record shows, where there was an agent. All bursts are to
+    /// be of `kind`, where that is known.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the two differ by more than they may.
+    pub fn must_agree(&self, kind: Option<&str>) -> Result<()> {
+        let Some(testimony) = &self.testimony else {
+            return Ok(());
+        };
+        let outcome = &self.outcome;
+        let begin = outcome.at - outcome.seconds;
+        let (text, differences) = compare(begin, &outcome.cycles, &testimony.bursts, kind);
+        println!("{text}");
+        ensure!(
+            differences.is_empty(),
+            "evictscope and the record differ:\n  {}",
+            differences.join("\n  ")
+        );
+        println!(
+            "evictscope and the record agree: {} bursts",
+            testimony.bursts.len()
+        );
+        Ok(())
+    }
+}
+
+/// Compares the complete cycles of a load that began at `begin` with the agent's bursts. Returns a table, and the
+/// values that differ by more than they may.
 ///
 /// The cycles that stand alone are to be of `kind`, where that is given. All bursts are to be [`PLAIN`] where
 /// that is the kind.
-pub fn compare(begin: f64, cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Comparison {
+fn compare(
+    begin: f64,
+    cycles: &[Cycle],
+    bursts: &[Burst],
+    kind: Option<&str>,
+) -> (String, Vec<String>) {
     let mut text = format!("{HEADING}\n");
     let mut differences = Vec::new();
     for (number, cycle) in (1..).zip(cycles) {
         match bursts.iter().find(|burst| is_same(cycle, burst)) {
             Some(burst) if cycle.complete => {
-                // Writing to a string cannot fail.
-                let _ = writeln!(text, "{}", line(number, cycle, burst));
-                let found = differing(cycle, burst);
+                text += &format!("{}\n", line(number, cycle, burst));
+                let found = differing(cycle, burst).into_iter();
                 differences.extend(found.map(|what| format!("burst {number}: {what}")));
             }
             None if cycle.complete => differences.push(format!("burst {number} was not found")),
@@ -65,7 +118,7 @@ pub fn compare(begin: f64, cycles: &[Cycle], bursts: &[Burst], kind: Option<&str
             ));
         }
     }
-    Comparison { text, differences }
+    (text, differences)
 }
 
 fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
@@ -74,21 +127,15 @@ fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
 
 fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
     let milliseconds = |agent: f64, record: f64| format!("{:+.0} ms", (agent - record) * 1e3);
-    let percent = |ratio: Option<f64>| {
-        ratio.map_or("-".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0))
-    };
-    let both = |record: u64, agent: Option<u64>| {
-        let agent = agent.map_or("-".to_owned(), bytes);
-        format!("{}, {agent}", bytes(record))
-    };
+    let both = |record: u64, agent| format!("{}, {}", bytes(record), known(agent, bytes));
     format!(
         "{number:<5}  {:>22}  {:>7}  {:>26}  {:>28}  {:>38}  {}",
         milliseconds(burst.start, cycle.start),
         milliseconds(burst.end, cycle.end),
         format!(
             "{}, {}",
-            percent(ratio(cycle)),
-            percent(burst.throughput_ratio)
+            known(cycle.throughput_ratio(), percent),
+            known(burst.throughput_ratio, percent)
         ),
         both(cycle.client_buffers_peak, burst.client_buffers_peak_bytes),
         format!(
@@ -100,55 +147,41 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
     )
 }
 
-fn ratio(cycle: &Cycle) -> Option<f64> {
-    Some(cycle.throughput_during / cycle.throughput_before?)
-}
-
 /// Returns the values in which the agent's burst differs by more than it may.
-fn differing(cycle: &Cycle, burst: &Burst) -> impl Iterator<Item = String> {
-    let time = |what: &str, agent: f64, record: f64, uncertainty: f64| {
-        ((agent - record).abs() > TIME + uncertainty)
-            .then(|| format!("its {what} is {:+.3} s off", agent - record))
+fn differing(cycle: &Cycle, burst: &Burst) -> Vec<String> {
+    let mut differing = Vec::new();
+    let mut time = |what: &str, agent: f64, record: f64, uncertainty: f64| {
+        let off = agent - record;
+        if off.abs() > TIME + uncertainty {
+            differing.push(format!("its {what} is {off:+.3} s off"));
+        }
     };
-    let amount = |what: &str, agent: Option<f64>, record: Option<f64>, uncertainty: f64| {
-        let record = record?;
+    let (start, end) = (cycle.start_uncertainty, cycle.end_uncertainty);
+    time("beginning", burst.start, cycle.start, start);
+    time("end", burst.end, cycle.end, end);
+    let mut amount = |what: &str, agent: Option<f64>, record: f64, uncertainty: f64| {
         let near = AMOUNT * record + uncertainty;
-        let is_near = agent.is_some_and(|agent| (agent - record).abs() <= near);
-        (!is_near).then(|| match agent {
-            Some(agent) => format!("its {what} is {agent:.3}, by the record {record:.3}"),
-            None => format!("its {what} is not known, by the record {record:.3}"),
-        })
+        if agent.is_none_or(|agent| (agent - record).abs() > near) {
+            let agent = agent.map_or("not known".to_owned(), |agent| format!("{agent:.3}"));
+            differing.push(format!("its {what} is {agent}, by the record {record:.3}"));
+        }
     };
-    let number = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
-    [
-        time(
-            "beginning",
-            burst.start,
-            cycle.start,
-            cycle.start_uncertainty,
-        ),
-        time("end", burst.end, cycle.end, cycle.end_uncertainty),
-        amount(
-            "throughput ratio",
-            burst.throughput_ratio,
-            ratio(cycle),
-            0.0,
-        ),
-        amount(
-            "peak of client buffers",
-            number(burst.client_buffers_peak_bytes),
-            number(Some(cycle.client_buffers_peak)),
-            0.0,
-        ),
-        amount(
-            "reclaimed memory",
-            number(burst.reclaimed_bytes),
-            number(Some(cycle.reclaimed)),
-            cycle.memory_after_uncertainty as f64,
-        ),
-    ]
-    .into_iter()
-    .flatten()
+    if let Some(ratio) = cycle.throughput_ratio() {
+        amount("throughput ratio", burst.throughput_ratio, ratio, 0.0);
+    }
+    let number = |bytes: u64| bytes as f64;
+    let (buffers, peak) = (burst.client_buffers_peak_bytes, cycle.client_buffers_peak);
+    let buffers = buffers.map(number);
+    amount("peak of client buffers", buffers, number(peak), 0.0);
+    let reclaimed = burst.reclaimed_bytes.map(number);
+    let uncertainty = number(cycle.memory_after_uncertainty);
+    amount(
+        "reclaimed memory",
+        reclaimed,
+        number(cycle.reclaimed),
+        uncertainty,
+    );
+    differing
 }
 
 #[cfg(test)]
@@ -187,7 +220,7 @@ mod tests {
     }
 
     fn differences(cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Vec<String> {
-        compare(1_000.0, cycles, bursts, kind).differences
+        compare(1_000.0, cycles, bursts, kind).1
     }
 
     #[test]

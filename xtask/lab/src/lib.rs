@@ -6,19 +6,9 @@
 //!
 //! # The record
 //!
-//! `target/lab/<scenario>-<seconds since 1970>.jsonl` has one JSON object a line, and its `type` says which. All
-//! times are seconds since 1970 (`at` is when the line was true), all sizes bytes.
-//!
-//! | type | when | content |
-//! |---|---|---|
-//! | `run` | first | server, rate, measured capacity, parameters (`record::Run`) |
-//! | `event` | as they come | `load_begins`, `load_ends`, `stall_begins`, `stall_ends` (`record::What`) |
-//! | `info` | asked 200 times a second | the server's counters and memory (`sample::Sample`). `at` is the server's own time when it wrote the answer. `sent` and `received` may lie seconds apart when the server is saturated. The lines of several connections are not in order: sort by `at`, then by `commands` |
-//! | `load` | 10 times a second | the generator's counts since it connected, and its backlog (`counts::Load`) |
-//! | `second` | every second | rates, latencies and backlog of the second (`counts::Second`). Latency counts from when a request was due, so that waiting in the generator counts |
-//! | `result` | last | each cycle (`cycles::Cycle`), and for `stall` how client buffers swelled (`swelling::Swelling`) |
-//!
-//! A file without a `result` belongs to a run that failed.
+//! `target/lab/<scenario>-<seconds since 1970>.jsonl` has one JSON object a line, a `record::Line`. All times are
+//! seconds since 1970 (`at` is when the line was true), all sizes bytes. A file without a `result` belongs to a run
+//! that failed.
 //!
 //! # How the cycle comes about
 //!
@@ -50,22 +40,14 @@
 //!   Without it, the cron visits a tenth of the clients in each round, and `mem_clients_normal` was still rising
 //!   when the burst was long over.
 
-mod bursts;
 mod client;
-mod clock;
 mod command;
 mod connection;
 mod counts;
 mod cycles;
-mod finished;
 mod generator;
 mod judge;
-mod meter;
 mod observer;
-mod open_files;
-mod outcome;
-mod own_core;
-mod plan;
 mod prepare;
 mod record;
 mod recorder;
@@ -82,11 +64,10 @@ mod witness;
 mod workload;
 
 pub use self::{
-    bursts::{cycles_before, one_cycle},
     client::Client,
-    command::{Arguments, run},
-    finished::Finished,
-    outcome::Outcome,
+    command::{Arguments, cycles_before, one_cycle, run},
+    judge::Finished,
+    record::Outcome,
     run::Onlooker,
     witness::Testimony,
 };

@@ -3,20 +3,23 @@
 use std::path::Path;
 
 use anyhow::Result;
-use evictscope_testkit::text::{bytes, count};
+use evictscope_testkit::{
+    clock::unix_time,
+    json_lines::JsonLines,
+    text::{bytes, count},
+};
 
 use crate::{
     counts::{Load, Second},
     cycles::{self, Cycle},
-    outcome::Outcome,
-    record::{Line, Record, What},
+    record::{Line, Outcome, Run, What},
     sample::Sample,
     swelling::Swelling,
 };
 
 /// The record and what it is judged by.
 pub struct Observer {
-    record: Record,
+    record: JsonLines,
     begin: f64,
     stall: (Option<f64>, Option<f64>),
     samples: Vec<Sample>,
@@ -25,16 +28,19 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Begins with an empty record.
-    pub fn new(record: Record) -> Self {
-        Self {
-            record,
+    /// Begins the record `target/lab/<scenario>-<seconds since 1970>.jsonl` of a run.
+    pub fn new(run: &Run) -> Result<Self> {
+        let name = format!("lab/{}-{:.0}.jsonl", run.scenario, run.at);
+        let mut observer = Self {
+            record: JsonLines::create(name)?,
             begin: f64::INFINITY,
             stall: (None, None),
             samples: Vec::new(),
             loads: Vec::new(),
             seconds: Vec::new(),
-        }
+        };
+        observer.take(Line::Run(run.clone()))?;
+        Ok(observer)
     }
 
     /// Returns where the record is.
@@ -43,18 +49,17 @@ impl Observer {
     }
 
     /// Writes a line into the record, and takes it in.
-    pub fn take(&mut self, line: &Line) -> Result<()> {
-        self.record.write(line)?;
+    pub fn take(&mut self, line: Line) -> Result<()> {
+        self.record.add(&line)?;
         match line {
-            Line::Event(event) => match event.what {
-                What::LoadBegins => self.begin = event.at,
-                What::StallBegins => self.stall.0 = Some(event.at),
-                What::StallEnds => self.stall.1 = Some(event.at),
-                What::LoadEnds => {}
+            Line::Event { at, what } => match what {
+                What::LoadBegins => self.begin = at,
+                What::StallBegins => self.stall.0 = Some(at),
+                What::StallEnds => self.stall.1 = Some(at),
             },
-            Line::Info(sample) => self.samples.push(*sample),
-            Line::Load(load) => self.loads.push(*load),
-            Line::Second(second) => self.seconds.push(*second),
+            Line::Info(sample) => self.samples.push(sample),
+            Line::Load(load) => self.loads.push(load),
+            Line::Second(second) => self.seconds.push(second),
             Line::Run(_) | Line::Result(_) => {}
         }
         Ok(())
@@ -71,8 +76,9 @@ impl Observer {
         cycles::find(self.begin, &self.samples, &self.loads)
     }
 
-    /// Returns what the record shows, once the load has ended.
-    pub fn outcome(&mut self, at: f64, interrupted: bool, server_wait_max: f64) -> Outcome {
+    /// Ends the record of a load that has ended, and returns what it shows.
+    pub fn end(mut self, interrupted: bool, server_wait_max: f64) -> Result<Outcome> {
+        let at = unix_time()?;
         let cycles = self.cycles();
         let swelling = match self.stall {
             (Some(start), Some(end)) => Swelling::of(start, end, &self.samples, &self.loads),
@@ -86,7 +92,7 @@ impl Observer {
         let greatest = |value: fn(&Second) -> f64| seconds.iter().map(value).fold(0.0, f64::max);
         let backlogs = loads.iter().map(|load| load.backlog_peak);
         let buffers = samples.iter().map(|sample| sample.client_buffers);
-        Outcome {
+        let outcome = Outcome {
             at,
             interrupted,
             seconds: at - self.begin,
@@ -100,7 +106,9 @@ impl Observer {
             server_wait_max,
             cycles,
             swelling,
-        }
+        };
+        self.take(Line::Result(outcome.clone()))?;
+        Ok(outcome)
     }
 
     /// Returns the state of the run in a line.

@@ -8,12 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    client::Client, clock::Clock, generator::Generator, open_files, plan::Plan, record::Measured,
-    sample::Sample, scenario::Parameters, schedule::Pace, workload::Workload,
+    client::Client,
+    generator::Generator,
+    record::Measured,
+    sample::Sample,
+    scenario::{Parameters, Plan},
+    schedule::Pace,
 };
 
 /// How far the server is filled before its clients do anything, as a share of the memory that the load begins
@@ -21,10 +26,10 @@ use crate::{
 const FILLED_AT_FIRST: f64 = 0.4;
 
 /// Keys with which the size of a key is measured.
-const FIRST_KEYS: u64 = 50_000;
+const FIRST_KEYS: usize = 50_000;
 
 /// Keys that are written between two looks at the server's memory. Its hash tables grow by megabytes at once.
-const FILLED_AT_ONCE: u64 = 10_000;
+const FILLED_AT_ONCE: usize = 10_000;
 
 /// How long the capacity is measured each time.
 const CALIBRATION: Duration = Duration::from_millis(1500);
@@ -41,9 +46,12 @@ const WARM_UP: Duration = Duration::from_secs(5);
 /// How long the backlog may take to be answered between two parts.
 const SETTLE: Duration = Duration::from_secs(20);
 
+/// Files that the server and the lab open beside one for each connection.
+const OTHER_FILES: u64 = 512;
+
 /// Starts the server on its core.
 pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Redis> {
-    open_files::allow(parameters.connections)?;
+    allow_open_files(parameters.connections)?;
     let start = || {
         Redis::start(&[
             "--maxmemory",
@@ -69,41 +77,54 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
     }
 }
 
+/// Lets this process, and those that it starts, open a socket for each connection.
+fn allow_open_files(connections: usize) -> Result<()> {
+    let needed = connections as u64 + OTHER_FILES;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    ensure!(
+        limit.maximum.is_none_or(|maximum| maximum >= needed),
+        "{connections} connections need {needed} open files, and no more than {} are allowed: \
+         raise the limit (`ulimit -Hn {needed}` as root), or ask for fewer with --connections",
+        limit.maximum.unwrap_or_default()
+    );
+    let raised = Rlimit {
+        current: Some(needed),
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, raised)
+        .with_context(|| format!("cannot raise the limit of open files to {needed}"))
+}
+
 /// Connects the clients, measures the capacity, warms up and fills.
 pub fn prepare(
     plan: &Plan,
     port: u16,
-    clock: Clock,
     progress: &Progress,
     interrupted: &AtomicBool,
 ) -> Result<(Generator, Measured)> {
     let parameters = &plan.parameters;
     let step = |text: &str| {
         progress.show(text.to_owned());
-        progress.sign_of_life();
         ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
         Ok(())
     };
     step("connecting the clients")?;
-    let mut generator = Generator::connect(
-        port,
-        parameters.connections,
-        parameters.most_under_way,
-        Workload::new(parameters.mix),
-        clock,
-    )?;
+    let mut generator = Generator::connect(port, parameters)?;
     let mut client = Client::connect(port)?;
-    let mut sample = || Sample::take(&mut client, &clock);
+    let mut sample = || Sample::take(&mut client);
 
     step("filling")?;
     let mut filler = Client::connect(port)?;
     let empty = sample()?.used_memory;
-    filler.fill(generator.workload(), FIRST_KEYS)?;
-    let key_bytes = sample()?.used_memory.saturating_sub(empty) / FIRST_KEYS;
+    filler.fill(&mut generator.workload, FIRST_KEYS)?;
+    let key_bytes = sample()?.used_memory.saturating_sub(empty) / FIRST_KEYS as u64;
     ensure!(key_bytes > 0, "the redis-server keeps no keys");
     let first = (parameters.filled as f64 * FILLED_AT_FIRST) as u64;
-    let keys = |to: u64, from: u64| to.saturating_sub(from) / key_bytes;
-    filler.fill(generator.workload(), keys(first, sample()?.used_memory))?;
+    let keys = |to: u64, from: u64| (to.saturating_sub(from) / key_bytes) as usize;
+    filler.fill(&mut generator.workload, keys(first, sample()?.used_memory))?;
 
     let run_for = |generator: &mut Generator, pace: Pace, time: Duration| -> Result<()> {
         let begun = Instant::now();
@@ -140,7 +161,7 @@ pub fn prepare(
     step("filling up")?;
     loop {
         let missing = keys(parameters.filled, sample()?.used_memory);
-        filler.fill(generator.workload(), missing.min(FILLED_AT_ONCE))?;
+        filler.fill(&mut generator.workload, missing.min(FILLED_AT_ONCE))?;
         if missing <= FILLED_AT_ONCE {
             break;
         }

@@ -1,21 +1,22 @@
-//! The record of a run: a file of JSON lines, as the lab's documentation describes them.
+//! The lines of the record of a run, as the lab's documentation describes them.
 
-use std::{
-    fs::{self, File},
-    io::{BufWriter, Write as _},
-    path::{Path, PathBuf},
-};
+use std::sync::mpsc::Sender;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{cores::Cores, workspace};
+use evictscope_testkit::{clock::unix_time, cores::Cores};
 use serde::Serialize;
 
 use crate::{
     counts::{Load, Second},
-    outcome::Outcome,
+    cycles::Cycle,
     sample::Sample,
     scenario::Parameters,
+    swelling::Swelling,
 };
+
+/// A server that waited for this share of a second did not have its core to itself. On two idle cores it
+/// waited for 1 to 6 % of the worst second.
+const DISTURBED: f64 = 0.1;
 
 /// One line of the record; its `type` is the name of the variant in lower case.
 #[derive(Clone, Debug, Serialize)]
@@ -24,14 +25,20 @@ pub enum Line {
     /// The first line: the run.
     Run(Run),
     /// Something that the lab did.
-    Event(Event),
-    /// The server's own numbers, some 200 times a second.
+    Event {
+        /// When, in seconds since 1970.
+        at: f64,
+        /// What the lab did.
+        what: What,
+    },
+    /// The server's own numbers, asked for 200 times a second. The lines of several connections are not in order: sort
+    /// them by `at`, then by `commands`.
     Info(Sample),
     /// The generator's counts, ten times a second.
     Load(Load),
     /// The generator's second.
     Second(Second),
-    /// The last line: what the record shows.
+    /// The last line: what the record shows, each cycle among it.
     Result(Outcome),
 }
 
@@ -69,65 +76,59 @@ pub struct Measured {
     pub key_bytes: u64,
 }
 
-/// Something that the lab did.
-#[derive(Clone, Debug, Serialize)]
-pub struct Event {
-    /// When, in seconds since 1970.
-    pub at: f64,
-    /// What the lab did.
-    pub what: What,
-}
-
 /// What the lab can do in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// The load begins.
     LoadBegins,
-    /// The load ends.
-    LoadEnds,
     /// The server is made slow.
     StallBegins,
     /// The server is let go.
     StallEnds,
 }
 
-/// The file.
-pub struct Record {
-    path: PathBuf,
-    file: BufWriter<File>,
+/// What the record shows, from the beginning of the load to its end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// When the load ended, in seconds since 1970.
+    pub at: f64,
+    /// Whether the run was ended by the user.
+    pub interrupted: bool,
+    /// Seconds of load.
+    pub seconds: f64,
+    /// Replies.
+    pub answered: u64,
+    /// Replies that were errors.
+    pub errors: u64,
+    /// The highest backlog.
+    pub backlog_peak: u64,
+    /// The longest latency, in seconds.
+    pub latency_max: f64,
+    /// The highest `mem_clients_normal`, in bytes.
+    pub client_buffers_peak: u64,
+    /// Keys evicted.
+    pub evicted_keys: u64,
+    /// The greatest share of a second that the generator's thread was busy.
+    pub generator_cpu_max: f64,
+    /// The greatest share of a second that the server's main thread waited for its core.
+    pub server_wait_max: f64,
+    /// Every burst, complete or not.
+    pub cycles: Vec<Cycle>,
+    /// For `stall`: how client buffers swelled.
+    pub swelling: Option<Swelling>,
 }
 
-impl Record {
-    /// Creates `target/lab/<scenario>-<seconds since 1970>.jsonl`.
-    pub fn create(scenario: &str, at: f64) -> Result<Self> {
-        let directory = workspace::target_directory()?.join("lab");
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let path = directory.join(format!("{scenario}-{at:.0}.jsonl"));
-        let file = File::create_new(&path)
-            .with_context(|| format!("cannot make the record {}", path.display()))?;
-        Ok(Self {
-            path,
-            file: BufWriter::new(file),
-        })
+impl Outcome {
+    /// Whether something else ran on the server's core, so that the run is no evidence.
+    pub fn was_disturbed(&self) -> bool {
+        self.server_wait_max > DISTURBED
     }
+}
 
-    /// Returns where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Appends a line. The lines of a second reach the file together.
-    pub fn write(&mut self, line: &Line) -> Result<()> {
-        let write = |file: &mut BufWriter<File>| -> Result<()> {
-            serde_json::to_writer(&mut *file, line)?;
-            file.write_all(b"\n")?;
-            if matches!(line, Line::Second(_) | Line::Result(_)) {
-                file.flush()?;
-            }
-            Ok(())
-        };
-        write(&mut self.file).with_context(|| format!("cannot write to {}", self.path.display()))
-    }
+/// Sends an event of this moment.
+pub fn tell(lines: &Sender<Line>, what: What) -> Result<()> {
+    let at = unix_time()?;
+    let sent = lines.send(Line::Event { at, what });
+    sent.ok().context("the recorder has ended")
 }

@@ -4,7 +4,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, Sender},
+        mpsc::Sender,
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -13,7 +13,7 @@ use std::{
 use anyhow::Result;
 use rustix::process::setpriority_process;
 
-use crate::{client::Client, clock::Clock, record::Line, sample::Sample};
+use crate::{client::Client, record::Line, sample::Sample};
 
 /// The time between two questions.
 ///
@@ -34,53 +34,42 @@ const MOST_FAVOURED: i32 = -20;
 /// Starts threads that ask until `stop`, however late the answers are.
 pub fn start(
     port: u16,
-    clock: Clock,
     stop: &Arc<AtomicBool>,
     lines: &Sender<Line>,
 ) -> Result<Vec<JoinHandle<Result<()>>>> {
-    // Nothing waits in this channel: a question is asked at its time or not at all.
-    let (ask, asked) = mpsc::sync_channel(0);
-    let asked = Arc::new(Mutex::new(asked));
-    let mut threads = Vec::new();
-    for _ in 0..CONNECTIONS {
-        let mut client = Client::connect(port)?;
-        let (asked, lines) = (Arc::clone(&asked), lines.clone());
-        threads.push(thread::spawn(move || {
-            go_first();
-            while is_asked(&asked) {
-                let sample = Sample::take(&mut client, &clock)?;
-                if lines.send(Line::Info(sample)).is_err() {
-                    break;
-                }
+    let next = Arc::new(Mutex::new(Instant::now()));
+    let ask = |mut client: Client| {
+        let (next, stop, lines) = (Arc::clone(&next), Arc::clone(stop), lines.clone());
+        thread::spawn(move || {
+            // The generator shares its core with this thread. A question that waited for it would be asked in the
+            // middle of a round. Only root may go first; the record is coarser without it.
+            let _ = setpriority_process(None, MOST_FAVOURED);
+            while is_due(&next, &stop) {
+                let sample = Sample::take(&mut client)?;
+                // The receiver outlives this thread.
+                let _ = lines.send(Line::Info(sample));
             }
             Ok(())
-        }));
+        })
+    };
+    (0..CONNECTIONS)
+        .map(|_| Ok(ask(Client::connect(port)?)))
+        .collect()
+}
+
+/// Waits for the time of the next question, and returns `false` after the last one. One thread waits for it, and the
+/// others for that thread.
+fn is_due(next: &Mutex<Instant>, stop: &AtomicBool) -> bool {
+    // A panic elsewhere leaves a time as it was.
+    let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+    if stop.load(Ordering::Relaxed) {
+        return false;
     }
-    let stop = Arc::clone(stop);
-    threads.push(thread::spawn(move || {
-        go_first();
-        let mut due = Instant::now();
-        while !stop.load(Ordering::Relaxed) {
-            thread::sleep(due.saturating_duration_since(Instant::now()));
-            // Where every connection waits for an answer, there are enough questions.
-            let _ = ask.try_send(());
-            due += INTERVAL;
-        }
-        Ok(())
-    }));
-    Ok(threads)
-}
-
-/// Lets this thread run before the generator, with which it shares its core: a question that waited for the
-/// generator would be asked in the middle of a round.
-fn go_first() {
-    // Only root may do this. The record is coarser without it.
-    let _ = setpriority_process(None, MOST_FAVOURED);
-}
-
-/// Waits for the next question, and returns `false` after the last one.
-fn is_asked(asked: &Mutex<Receiver<()>>) -> bool {
-    // A panic elsewhere leaves a receiver as it was.
-    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-    asked.recv().is_ok()
+    let now = Instant::now();
+    // Questions were due while every connection waited for an answer: they are left out.
+    while *next < now {
+        *next += INTERVAL;
+    }
+    thread::sleep(*next - now);
+    true
 }

@@ -9,16 +9,16 @@ use std::{
 };
 
 use anyhow::Result;
-use evictscope_testkit::{cores::Cores, port::port_for_later, progress::Progress, redis::Redis};
+use evictscope_testkit::{
+    clock::unix_time, cores::Cores, port::port_for_later, progress::Progress, redis::Redis,
+};
 
 use crate::{
-    clock::Clock,
-    finished::Finished,
+    judge::Finished,
     observer::Observer,
-    own_core::OwnCore,
-    plan::Plan,
     prepare::{prepare, start_server},
-    record::{Line, Record, Run},
+    record::{Line, Run},
+    scenario::Plan,
     summary,
     threads::Threads,
     witness::Witness,
@@ -49,20 +49,19 @@ pub fn carry_out(
     mut onlooker: Option<&mut dyn Onlooker>,
     interrupted: &AtomicBool,
 ) -> Result<Finished> {
-    let clock = Clock::new();
     let server = start_server(&plan.parameters, cores)?;
     let agent_port = port_for_later()?;
     if let Some(onlooker) = &mut onlooker {
         onlooker.come(agent_port)?;
     }
     let progress = Progress::start(&plan.name);
-    let prepared = prepare(plan, server.port(), clock, &progress, interrupted);
+    let prepared = prepare(plan, server.port(), &progress, interrupted);
     // Where the server has ended, that is the better reason.
     server.must_be_alive()?;
     let (generator, measured) = prepared?;
 
     let run = Run {
-        at: clock.now(),
+        at: unix_time()?,
         scenario: plan.name.clone(),
         pid: server.pid(),
         port: server.port(),
@@ -70,36 +69,35 @@ pub fn carry_out(
         measured,
         parameters: plan.parameters.clone(),
     };
-    let mut observer = Observer::new(Record::create(&plan.name, run.at)?);
-    observer.take(&Line::Run(run.clone()))?;
+    let mut observer = Observer::new(&run)?;
     progress.print(&summary::heading(&run, observer.path()));
     let is_interrupted = || interrupted.load(Ordering::Relaxed);
     let agent = plan.agent.as_ref();
     let mut witness = agent
         .map(|agent| Witness::start(agent, agent_port, &server))
         .transpose()?;
-    if let Some(witness) = &witness {
-        progress.print(&witness.heading());
+    if let Some(Witness { agent, .. }) = &witness {
+        let (pid, url) = (agent.pid(), agent.metrics_url());
+        progress.print(&format!("evictscope     pid {pid}, {url}"));
     }
 
     let (sender, lines) = mpsc::channel();
-    let load = Threads::start(generator, &run, sender, clock)?;
-    let mut own_core = OwnCore::begin(&server)?;
-    let watched = watch(
+    let mut load = Threads::start(generator, &run, sender)?;
+    let mut watch = Watch {
         plan,
-        &load,
-        &lines,
-        &mut observer,
-        Watched {
-            server: &server,
-            witness: witness.as_mut(),
-            own_core: &mut own_core,
-        },
-        &progress,
-        interrupted,
-    );
+        server: &server,
+        load: &load,
+        lines: &lines,
+        progress: &progress,
+        witness: witness.as_mut(),
+        observer: &mut observer,
+        printed: 0,
+        longest_wait: 0.0,
+    };
+    let watched = watch.until_fulfilled(is_interrupted);
+    let longest_wait = watch.longest_wait;
     // The load still goes on here, because memory also falls when the clients leave.
-    let testimony = match (&watched, &mut witness) {
+    let testimony = match (&watched, &witness) {
         (Ok(()), Some(witness)) if !is_interrupted() => Some(witness.testify(&server)).transpose(),
         _ => Ok(None),
     };
@@ -110,86 +108,87 @@ pub fn carry_out(
     let testimony = testimony?;
     let asked = match (onlooker, &witness) {
         (Some(onlooker), Some(witness)) if !is_interrupted() => {
-            onlooker.ask(&server, witness.pid(), interrupted)
+            onlooker.ask(&server, witness.agent.pid(), interrupted)
         }
         _ => Ok(()),
     };
     drop(witness);
     // The lines since the last look.
     for line in lines.try_iter() {
-        observer.take(&line)?;
+        observer.take(line)?;
     }
-    let outcome = observer.outcome(clock.now(), is_interrupted(), own_core.longest_wait());
-    observer.take(&Line::Result(outcome.clone()))?;
     Ok(Finished {
-        run,
-        outcome,
+        measured,
+        outcome: observer.end(is_interrupted(), longest_wait)?,
         testimony,
         onlooker: asked,
     })
 }
 
-/// The server, and the agent that may watch it.
-struct Watched<'a> {
+/// A run under load, and what was seen of it so far.
+struct Watch<'a> {
+    plan: &'a Plan,
     server: &'a Redis,
+    load: &'a Threads,
+    lines: &'a Receiver<Line>,
+    progress: &'a Progress,
     witness: Option<&'a mut Witness>,
-    own_core: &'a mut OwnCore,
+    observer: &'a mut Observer,
+    /// Cycles that were printed.
+    printed: usize,
+    /// The longest that the server's main thread waited for its core, as a share of a second.
+    longest_wait: f64,
 }
 
-/// Records until the plan is fulfilled.
-fn watch(
-    plan: &Plan,
-    load: &Threads,
-    lines: &Receiver<Line>,
-    observer: &mut Observer,
-    mut watched: Watched<'_>,
-    progress: &Progress,
-    interrupted: &AtomicBool,
-) -> Result<()> {
-    let begun = Instant::now();
-    let mut printed = 0;
-    while begun.elapsed() < plan.length && !interrupted.load(Ordering::Relaxed) {
-        let line = match lines.recv_timeout(LOOK) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => continue,
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        observer.take(&line)?;
-        if !matches!(line, Line::Second(_)) {
-            continue;
-        }
-        progress.show(observer.status());
-        progress.sign_of_life();
-        watched.server.must_be_alive()?;
-        watched.own_core.look(watched.server)?;
-        if load.broken() {
-            break;
-        }
-        if let Some(witness) = &mut watched.witness
-            && let Some(phase) = witness.new_phase(watched.server)?
-        {
-            let seconds = begun.elapsed().as_secs_f64();
-            progress.print(&format!("{seconds:>6.1} s  evictscope: {phase}"));
-        }
-        let cycles = observer.cycles();
-        let complete: Vec<_> = cycles.iter().filter(|cycle| cycle.complete).collect();
-        for (number, cycle) in complete.iter().enumerate().skip(printed) {
-            if number == 0 {
-                progress.print(summary::CYCLES_HEADING);
+impl Watch<'_> {
+    /// Records until the plan is fulfilled.
+    fn until_fulfilled(&mut self, is_interrupted: impl Fn() -> bool) -> Result<()> {
+        let begun = Instant::now();
+        let (mut looked, mut waited) = (begun, self.server.main_thread_times()?.waiting);
+        while begun.elapsed() < self.plan.length && !is_interrupted() {
+            let line = match self.lines.recv_timeout(LOOK) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let is_second = matches!(line, Line::Second(_));
+            self.observer.take(line)?;
+            if !is_second {
+                continue;
             }
-            progress.print(&summary::cycle(number + 1, cycle));
+            self.progress.show(self.observer.status());
+            self.server.must_be_alive()?;
+            let now = self.server.main_thread_times()?.waiting;
+            let share = (now - waited).div_duration_f64(looked.elapsed());
+            (looked, waited) = (Instant::now(), now);
+            self.longest_wait = self.longest_wait.max(share);
+            if let Some(witness) = &mut self.witness
+                && let Some(phase) = witness.new_phase(self.server)?
+            {
+                let seconds = begun.elapsed().as_secs_f64();
+                let line = format!("{seconds:>6.1} s  evictscope: {phase}");
+                self.progress.print(&line);
+            }
+            if self.load.broken() || self.has_its_cycles()? {
+                break;
+            }
         }
-        printed = complete.len();
-        let now = load.clock.now();
-        let final_ones = complete
-            .iter()
-            .filter(|cycle| cycle.stands_alone() && now - cycle.end >= FINAL);
-        if plan
-            .cycles
-            .is_some_and(|enough| final_ones.count() >= enough)
-        {
-            break;
-        }
+        Ok(())
     }
-    Ok(())
+
+    /// Prints the cycles that are complete now, and returns whether there are as many as the plan wants.
+    fn has_its_cycles(&mut self) -> Result<bool> {
+        let mut complete = self.observer.cycles();
+        complete.retain(|cycle| cycle.complete);
+        for (number, cycle) in complete.iter().enumerate().skip(self.printed) {
+            if number == 0 {
+                self.progress.print(summary::CYCLES_HEADING);
+            }
+            self.progress.print(&summary::cycle(number + 1, cycle));
+        }
+        self.printed = complete.len();
+        let now = unix_time()?;
+        complete.retain(|cycle| cycle.stands_alone() && now - cycle.end >= FINAL);
+        Ok((self.plan.cycles).is_some_and(|enough| complete.len() >= enough))
+    }
 }

@@ -2,20 +2,16 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::{client::Client, clock::Clock};
+use crate::client::Client;
 
 /// The question. Its answer takes 50 µs of the main thread; asked 200 times a second, that is 1 % of it.
-const QUESTION: [&str; 6] = ["INFO", "server", "clients", "memory", "stats", "cpu"];
+const QUESTION: [&str; 5] = ["INFO", "server", "memory", "stats", "cpu"];
 
-/// One answer to `INFO`. Times are seconds since 1970; sizes are bytes.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
+/// One answer to `INFO`. Sizes are bytes.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Sample {
-    /// When the server wrote the answer, by its own clock (`server_time_usec`).
+    /// When the server wrote the answer, by its own clock (`server_time_usec`), in seconds since 1970.
     pub at: f64,
-    /// When it was asked.
-    pub sent: f64,
-    /// When the answer was here.
-    pub received: f64,
     /// `used_memory`
     pub used_memory: u64,
     /// `maxmemory`
@@ -24,25 +20,19 @@ pub struct Sample {
     pub client_buffers: u64,
     /// `evicted_keys`
     pub evicted_keys: u64,
-    /// `expired_keys`
-    pub expired_keys: u64,
     /// `total_commands_processed`
     pub commands: u64,
     /// `used_cpu_user_main_thread` + `used_cpu_sys_main_thread`, seconds.
     pub main_thread_cpu: f64,
-    /// `connected_clients`
-    pub clients: u64,
 }
 
 impl Sample {
     /// Asks the server now.
-    pub fn take(client: &mut Client, clock: &Clock) -> Result<Self> {
-        let sent = clock.now();
-        let text = client.call(&QUESTION)?;
-        Self::parse(&text, sent, clock.now())
+    pub fn take(client: &mut Client) -> Result<Self> {
+        Self::parse(&client.call(&QUESTION)?)
     }
 
-    fn parse(text: &str, sent: f64, received: f64) -> Result<Self> {
+    fn parse(text: &str) -> Result<Self> {
         let value = |name: &str| -> Result<f64> {
             let found = text.lines().find_map(|line| {
                 let value = line.strip_prefix(name)?.strip_prefix(':')?;
@@ -55,17 +45,13 @@ impl Sample {
         let count = |name: &str| Ok::<_, anyhow::Error>(value(name)? as u64);
         Ok(Self {
             at: value("server_time_usec")? / 1e6,
-            sent,
-            received,
             used_memory: count("used_memory")?,
             maxmemory: count("maxmemory")?,
             client_buffers: count("mem_clients_normal")?,
             evicted_keys: count("evicted_keys")?,
-            expired_keys: count("expired_keys")?,
             commands: count("total_commands_processed")?,
             main_thread_cpu: value("used_cpu_user_main_thread")?
                 + value("used_cpu_sys_main_thread")?,
-            clients: count("connected_clients")?,
         })
     }
 }
@@ -74,14 +60,12 @@ impl Sample {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# Server\r\nserver_time_usec:1000000500000\r\n# Clients\r\n\
-        connected_clients:3000\r\nused_memory:1024\r\nused_memory_human:1.00K\r\nmaxmemory:2048\r\n\
-        mem_clients_normal:512\r\ntotal_commands_processed:99\r\nexpired_keys:1\r\n\
-        evicted_keys:7\r\nused_cpu_sys_main_thread:0.25\r\nused_cpu_user_main_thread:1.5\r\n";
+    const TEXT: &str = "# Server\r\nserver_time_usec:1000000500000\r\nused_memory:1024\r\nused_memory_human:1.00K\r\nmaxmemory:2048\r\n\
+        mem_clients_normal:512\r\ntotal_commands_processed:99\r\nevicted_keys:7\r\nused_cpu_sys_main_thread:0.25\r\nused_cpu_user_main_thread:1.5\r\n";
 
     #[test]
     fn fields_are_found_by_their_whole_names() -> Result<()> {
-        let sample = Sample::parse(TEXT, 999_999.0, 1_000_001.0)?;
+        let sample = Sample::parse(TEXT)?;
         assert_eq!(sample.at, 1_000_000.5);
         assert_eq!(sample.used_memory, 1024);
         assert_eq!(sample.evicted_keys, 7);
@@ -92,7 +76,7 @@ mod tests {
     #[test]
     fn a_missing_field_is_named() {
         let text = TEXT.replace("evicted_keys", "other");
-        let error = Sample::parse(&text, 0.0, 1.0).map_err(|error| error.to_string());
+        let error = Sample::parse(&text).map_err(|error| error.to_string());
         assert!(error.is_err_and(|error| error.contains("evicted_keys")));
     }
 }

@@ -1,9 +1,15 @@
-//! The scenarios: how the server is configured and what its clients ask for.
+//! The scenarios: how the server is configured, what its clients ask for, and for how long.
+
+use std::time::Duration;
 
 use clap::ValueEnum;
+use evictscope_testkit::agent::Program;
 use serde::Serialize;
 
-use crate::{judge::PLAIN, stall::Stall, workload::Mix};
+use crate::workload::Mix;
+
+/// The kind of a burst that is no incident.
+pub const PLAIN: &str = "plain";
 
 /// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,6 +64,33 @@ pub struct Parameters {
     pub stall: Option<Stall>,
 }
 
+/// When and how the server is made slow.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Stall {
+    /// When it begins, in seconds of load.
+    pub after: f64,
+    /// How long it lasts, in seconds.
+    pub seconds: f64,
+    /// Share of the time that the server is stopped in it.
+    pub stopped_share: f64,
+}
+
+/// A run to be made.
+pub struct Plan {
+    /// The name of the record.
+    pub name: String,
+    /// The server's configuration and its load.
+    pub parameters: Parameters,
+    /// Requests a second. By default this is a share of the measured capacity.
+    pub rate: Option<f64>,
+    /// How long the load lasts at most.
+    pub length: Duration,
+    /// The number of complete cycles after which the run ends.
+    pub cycles: Option<usize>,
+    /// The agent that watches it.
+    pub agent: Option<Program>,
+}
+
 /// Returns the name of a scenario or a remedy on the command line.
 pub fn name_of(choice: &impl ValueEnum) -> String {
     let value = choice.to_possible_value();
@@ -93,9 +126,23 @@ const BURST: Parameters = Parameters {
     stall: None,
 };
 
+impl Plan {
+    /// Returns the plan of a scenario, watched by `agent`.
+    pub fn new(scenario: Scenario, agent: Option<Program>) -> Self {
+        Self {
+            name: name_of(&scenario),
+            parameters: scenario.parameters(),
+            rate: None,
+            length: scenario.length(),
+            cycles: None,
+            agent,
+        }
+    }
+}
+
 impl Scenario {
     /// Returns what it asks of the server.
-    pub fn parameters(self) -> Parameters {
+    fn parameters(self) -> Parameters {
         match self {
             Self::Burst | Self::Remedy => BURST,
             Self::Healthy => Parameters {
@@ -145,13 +192,13 @@ impl Scenario {
         }
     }
 
-    /// Returns how long its load lasts at most by default, in seconds.
-    pub fn seconds(self) -> u64 {
-        match self {
+    /// Returns how long its load lasts at most by default.
+    fn length(self) -> Duration {
+        Duration::from_secs(match self {
             Self::Burst | Self::Remedy => 240,
             Self::Stall => 40,
             Self::Steady | Self::Healthy => 60,
-        }
+        })
     }
 }
 

@@ -1,10 +1,14 @@
 //! The texts about a run on the terminal.
 
-use std::{fmt::Write as _, path::Path};
+use std::path::Path;
 
-use evictscope_testkit::text::{bytes, count};
+use evictscope_testkit::text::{bytes, count, known, percent};
 
-use crate::{cycles::Cycle, outcome::Outcome, record::Run, swelling::Swelling};
+use crate::{
+    cycles::Cycle,
+    record::{Outcome, Run},
+    swelling::Swelling,
+};
 
 /// A thread this busy may have been late with requests.
 const BUSY: f64 = 0.95;
@@ -69,7 +73,7 @@ pub fn cycle(number: usize, cycle: &Cycle) -> String {
         cycle.not_saturated_seconds,
         cycle.saturated_seconds,
         cycle.reclaim_seconds,
-        cycle.throughput_before.map_or("-".to_owned(), count),
+        known(cycle.throughput_before, count),
         count(cycle.throughput_during),
         count(cycle.backlog_before as f64),
         count(cycle.backlog_peak as f64),
@@ -110,10 +114,8 @@ pub fn outcome(outcome: &Outcome) -> String {
         );
     }
     if outcome.was_disturbed() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "the server waited for its core for {:.0} % of a second: something else ran there, and this run is no evidence",
+        text += &format!(
+            "the server waited for its core for {:.0} % of a second: something else ran there, and this run is no evidence\n",
             100.0 * outcome.server_wait_max
         );
     }
@@ -123,48 +125,39 @@ pub fn outcome(outcome: &Outcome) -> String {
     text
 }
 
-/// A row of [`comparison`].
-type Value = fn(&Outcome) -> String;
-
 /// Compares two outcomes, one of them with a remedy.
 pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
-    let saturated = |outcome: &Outcome| {
-        let seconds: f64 = outcome
-            .cycles
-            .iter()
-            .map(|cycle| cycle.saturated_seconds)
-            // An empty sum is -0.
-            .fold(0.0, |sum, seconds| sum + seconds);
-        format!("{:.1} %", 100.0 * seconds / outcome.seconds)
+    let values = |outcome: &Outcome| {
+        let cycles = outcome.cycles.iter();
+        // An empty sum is -0.
+        let saturated = cycles
+            .clone()
+            .fold(0.0, |sum, cycle| sum + cycle.saturated_seconds);
+        let slowest = cycles.filter_map(Cycle::throughput_ratio).reduce(f64::min);
+        [
+            format!("{:.0}", outcome.seconds),
+            count(outcome.answered as f64 / outcome.seconds),
+            outcome.cycles.len().to_string(),
+            format!("{:.1} %", 100.0 * saturated / outcome.seconds),
+            known(slowest, percent),
+            count(outcome.evicted_keys as f64),
+            count(outcome.backlog_peak as f64),
+            format!("{:.0} ms", outcome.latency_max * 1000.0),
+        ]
     };
-    let slowest = |outcome: &Outcome| {
-        let ratio = |cycle: &Cycle| Some(cycle.throughput_during / cycle.throughput_before?);
-        let ratios = outcome.cycles.iter().filter_map(ratio);
-        let slowest = ratios.reduce(f64::min);
-        slowest.map_or("-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio))
-    };
-    let rows: [(&str, Value); 8] = [
-        ("seconds of load", |outcome| {
-            format!("{:.0}", outcome.seconds)
-        }),
-        ("requests answered a second", |outcome| {
-            count(outcome.answered as f64 / outcome.seconds)
-        }),
-        ("bursts", |outcome| outcome.cycles.len().to_string()),
-        ("time saturated", saturated),
-        ("throughput in the worst burst", slowest),
-        ("keys evicted", |outcome| count(outcome.evicted_keys as f64)),
-        ("highest backlog", |outcome| {
-            count(outcome.backlog_peak as f64)
-        }),
-        ("highest latency", |outcome| {
-            format!("{:.0} ms", outcome.latency_max * 1000.0)
-        }),
+    let labels = [
+        "seconds of load",
+        "requests answered a second",
+        "bursts",
+        "time saturated",
+        "throughput in the worst burst",
+        "keys evicted",
+        "highest backlog",
+        "highest latency",
     ];
     let mut text = format!("{:<32}{:>14}{:>14}\n", "", "without", remedy);
-    for (label, value) in rows {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{label:<32}{:>14}{:>14}", value(without), value(with));
+    for ((label, without), with) in labels.iter().zip(values(without)).zip(values(with)) {
+        text += &format!("{label:<32}{without:>14}{with:>14}\n");
     }
     text
 }

@@ -25,7 +25,8 @@ const CALM: &str = "not_saturated";
 
 /// A running agent that watches the server.
 pub struct Witness {
-    agent: Agent,
+    /// Its process.
+    pub agent: Agent,
     phase: Option<String>,
 }
 
@@ -43,20 +44,6 @@ impl Witness {
         let agent = Agent::start_command(program.run(), port, &[])?;
         agent.watches(server)?;
         Ok(Self { agent, phase: None })
-    }
-
-    /// Returns the agent's process id.
-    pub fn pid(&self) -> u32 {
-        self.agent.pid()
-    }
-
-    /// Returns what runs and how to look at it.
-    pub fn heading(&self) -> String {
-        format!(
-            "evictscope     pid {}, {}",
-            self.agent.pid(),
-            self.agent.metrics_url()
-        )
     }
 
     /// Returns the phase that it shows, where that has changed since the last call.

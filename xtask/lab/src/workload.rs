@@ -2,8 +2,6 @@
 
 use fastrand::Rng;
 
-use crate::resp::write_command;
-
 /// The mix.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Mix {
@@ -62,11 +60,10 @@ impl Workload {
         let key = key(self.keys);
         self.keys += 1;
         let milliseconds = share * 2.0 * self.mix.ttl_seconds * 1000.0;
-        let ttl = (milliseconds.round() as u64).max(1).to_string();
-        write_command(
-            output,
-            &[b"SET", key.as_bytes(), &self.value, b"PX", ttl.as_bytes()],
-        );
+        let ttl = (milliseconds.round() as u64).max(1);
+        redis::cmd("SET")
+            .arg((key, &self.value[..], "PX", ttl))
+            .write_packed_command(output);
     }
 
     fn read(&mut self, output: &mut Vec<u8>) {
@@ -74,9 +71,7 @@ impl Workload {
         let keys: Vec<String> = (0..self.mix.keys_per_read)
             .map(|_| key(self.keys.saturating_sub(1 + self.random.u64(..window))))
             .collect();
-        let mut words = vec![&b"MGET"[..]];
-        words.extend(keys.iter().map(|key| key.as_bytes()));
-        write_command(output, &words);
+        redis::cmd("MGET").arg(keys).write_packed_command(output);
     }
 }
 

@@ -3,7 +3,7 @@
 mod report;
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode, ExitStatus},
 };
 
@@ -55,7 +55,9 @@ pub fn run() -> Result<ExitCode> {
     });
     // These take one core for a minute. No step beside them is judged by its time, but for the 5 s of a plan, of which
     // the plans for 38 real builds took 0.12 s at most.
-    let fuzzing = report.begin("fuzzing for a minute", fuzz);
+    let fuzzing = report.begin("fuzzing for a minute", || {
+        task(fuzz::missing(), &["fuzz", "--seconds", "60"])
+    });
     let packing = report.begin("package", pack);
     // Its bounds hold for the release build.
     report.step("tests of untrusted files", || {
@@ -93,29 +95,25 @@ pub fn run() -> Result<ExitCode> {
     Ok(report.close())
 }
 
-/// Fuzzes in a process of its own, with a lower priority than the steps beside it.
-fn fuzz() -> Result<Outcome> {
-    if let Some(reason) = fuzz::missing() {
+/// Runs another task in a process of its own, with a lower priority than the steps beside it. Skips it where there is a
+/// `reason` why it cannot run.
+fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
+    if let Some(reason) = reason {
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = Command::new("nice");
-    command
-        .arg(this_program()?)
-        .args(["fuzz", "--seconds", "60"]);
+    command.arg(this_program()?).args(arguments);
     let said = process::answer_of(&mut command)?;
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
 
-/// Packs in a process of its own, and makes the root in which the package is installed.
+/// Packs, and makes the root in which the package is installed.
 fn pack() -> Result<Outcome> {
-    if let Some(reason) = package::missing() {
-        return Ok(Outcome::Skipped(reason));
+    let outcome = task(package::missing(), &["package"])?;
+    if let Outcome::Said(_) = outcome {
+        package::provide_root()?;
     }
-    let mut command = Command::new("nice");
-    command.arg(this_program()?).arg("package");
-    let said = process::answer_of(&mut command)?;
-    package::provide_root()?;
-    Ok(Outcome::Said(said.trim_end().to_owned()))
+    Ok(outcome)
 }
 
 /// The agent's own tests that load the programs: a plain `cargo test` ignores them.
@@ -200,12 +198,8 @@ fn cannot_run_end_to_end() -> Result<Option<String>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some("they need root".to_owned()));
     }
-    cannot_run(&workspace::agent_binary()?)
-}
-
-/// Returns why the agent cannot run on this machine by its own `check`, if it cannot.
-fn cannot_run(binary: &Path) -> Result<Option<String>> {
-    let mut command = Command::new(binary);
+    // The agent knows by its own `check`.
+    let mut command = Command::new(workspace::agent_binary()?);
     command.arg("check");
     let finished = process::run_with_progress("evictscope check", &mut command)
         .context("the release build left no agent to check this machine with")?;

@@ -103,10 +103,6 @@ impl Report {
             count("passed"),
             count("skipped")
         );
-        if failed == 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
+        ExitCode::from(u8::from(failed > 0))
     }
 }

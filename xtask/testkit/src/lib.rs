@@ -9,6 +9,7 @@ pub mod cores;
 pub mod debian;
 pub mod histogram;
 mod http;
+pub mod json_lines;
 pub mod owned;
 pub mod port;
 pub mod process;

@@ -61,10 +61,9 @@ pub fn run_with_progress(label: &str, command: &mut Command) -> Result<Finished>
     loop {
         match lines.recv_timeout(Duration::from_millis(500)) {
             Ok(line) => progress.show(line),
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => progress.show(String::new()),
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        progress.sign_of_life();
     }
     let status = child
         .wait()
@@ -98,15 +97,19 @@ pub fn answer_of(command: &mut Command) -> Result<String> {
 
 /// Runs a command, shows its progress, and fails with all that it wrote where it fails.
 pub fn succeed(command: &mut Command) -> Result<()> {
-    let label = display(command);
-    let finished = run_with_progress(&label, command)?;
+    succeed_as(&display(command), command).map(drop)
+}
+
+/// Does the same with the progress under `label`, and returns what the command wrote to stdout and stderr.
+pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
+    let Finished { status, output } = run_with_progress(label, command)?;
     ensure!(
-        finished.status.success(),
-        "{}\n`{label}` failed ({})",
-        finished.output.trim_end(),
-        finished.status
+        status.success(),
+        "{}\n`{}` failed ({status})",
+        output.trim_end(),
+        display(command)
     );
-    Ok(())
+    Ok(output)
 }
 
 /// Keeps Ctrl-C from ending this program, and returns the flag that it sets instead. The caller looks at

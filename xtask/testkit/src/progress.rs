@@ -47,17 +47,15 @@ impl Progress {
         }
     }
 
-    /// Shows what the task is doing now.
+    /// Shows what the task is doing now: at once on a terminal, elsewhere in a line where the last one is 30 s old.
+    /// Callers call this often, with an empty message where there is nothing new.
     pub fn show(&self, message: String) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(message);
-        } else if !message.is_empty() {
-            self.last_message.replace(message);
+        if !message.is_empty() {
+            match &self.bar {
+                Some(bar) => bar.set_message(message),
+                None => drop(self.last_message.replace(message)),
+            }
         }
-    }
-
-    /// Writes a line where there is no terminal and the last line is 30 s old. Callers call this often.
-    pub fn sign_of_life(&self) {
         if self.bar.is_none() && self.last_line.get().elapsed() >= SIGN_OF_LIFE {
             self.last_line.set(Instant::now());
             println!(

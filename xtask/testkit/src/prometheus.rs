@@ -9,8 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tempfile::TempDir;
 
 use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port};
@@ -121,7 +120,7 @@ impl Prometheus {
 
     /// Returns the answer to a query now.
     pub fn now(&self, query: &str) -> Result<Vec<Series>> {
-        series(self.get("query", &[("query", query)])?)
+        self.series("query", &[("query", query)])
     }
 
     /// Returns the answers to a query in each second from `start` (in seconds since 1970) until now.
@@ -133,13 +132,12 @@ impl Prometheus {
             ("end", &end),
             ("step", "1"),
         ];
-        series(self.get("query_range", &pairs)?)
+        self.series("query_range", &pairs)
     }
 
     /// Returns the values of a label among the series that match.
     pub fn label_values(&self, matching: &str, label: &str) -> Result<Vec<String>> {
-        let data = self.get(&format!("label/{label}/values"), &[("match[]", matching)])?;
-        serde_json::from_value(data).context("cannot understand the values of a label")
+        self.get(&format!("label/{label}/values"), &[("match[]", matching)])
     }
 
     /// Returns the rules that it evaluates.
@@ -152,13 +150,8 @@ impl Prometheus {
         struct Group {
             rules: Vec<Rule>,
         }
-        let groups: Groups = serde_json::from_value(self.get("rules", &[])?)
-            .context("cannot understand the rules")?;
-        Ok(groups
-            .groups
-            .into_iter()
-            .flat_map(|group| group.rules)
-            .collect())
+        let Groups { groups } = self.get("rules", &[])?;
+        Ok(groups.into_iter().flat_map(|group| group.rules).collect())
     }
 
     /// Returns the alerts that are pending or firing now.
@@ -167,21 +160,45 @@ impl Prometheus {
         struct Alerts {
             alerts: Vec<Alert>,
         }
-        let alerts: Alerts = serde_json::from_value(self.get("alerts", &[])?)
-            .context("cannot understand the alerts")?;
-        Ok(alerts.alerts)
+        let Alerts { alerts } = self.get("alerts", &[])?;
+        Ok(alerts)
     }
 
-    fn get(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Value> {
+    fn series(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Vec<Series>> {
         #[derive(Deserialize)]
         struct Answer {
+            result: Vec<Found>,
+        }
+        #[derive(Deserialize)]
+        struct Found {
+            metric: BTreeMap<String, String>,
+            value: Option<(f64, String)>,
+            #[serde(default)]
+            values: Vec<(f64, String)>,
+        }
+        let Answer { result } = self.get(path, pairs)?;
+        let series = result.into_iter().map(|found| {
+            let points = (found.values.into_iter().chain(found.value))
+                .map(|(time, value)| Ok((time, value.parse().context("a value is no number")?)))
+                .collect::<Result<_>>()?;
+            Ok(Series {
+                labels: found.metric,
+                points,
+            })
+        });
+        series.collect()
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str, pairs: &[(&str, &str)]) -> Result<T> {
+        #[derive(Deserialize)]
+        struct Answer<T> {
             status: String,
-            data: Option<Value>,
+            data: Option<T>,
             error: Option<String>,
         }
         let (_, text) = self.http.ask(&format!("/api/v1/{path}"), pairs)?;
-        let answer: Answer =
-            serde_json::from_str(&text).context("cannot understand the answer of prometheus")?;
+        let answer: Answer<T> = serde_json::from_str(&text)
+            .with_context(|| format!("cannot understand the answer of prometheus to {path}"))?;
         ensure!(
             answer.status == "success",
             "prometheus answers {}",
@@ -198,36 +215,4 @@ fn copy_at_pace(rule: &Path, to: &Path) -> Result<()> {
     let name = rule.file_name().context("a rule file has no name")?;
     let pace = format!("interval: {}s", SCRAPE_INTERVAL.as_secs());
     fs::write(to.join(name), text.replace(SLOWER, &pace)).context("cannot copy a rule file")
-}
-
-fn series(data: Value) -> Result<Vec<Series>> {
-    #[derive(Deserialize)]
-    struct Answer {
-        result: Vec<Found>,
-    }
-    #[derive(Deserialize)]
-    struct Found {
-        metric: BTreeMap<String, String>,
-        value: Option<(f64, String)>,
-        #[serde(default)]
-        values: Vec<(f64, String)>,
-    }
-    let answer: Answer =
-        serde_json::from_value(data).context("an answer of prometheus is no vector")?;
-    answer
-        .result
-        .into_iter()
-        .map(|found| {
-            let points = found
-                .values
-                .into_iter()
-                .chain(found.value)
-                .map(|(time, value)| Ok((time, value.parse().context("a value is no number")?)))
-                .collect::<Result<_>>()?;
-            Ok(Series {
-                labels: found.metric,
-                points,
-            })
-        })
-        .collect()
 }

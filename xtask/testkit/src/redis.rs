@@ -1,10 +1,7 @@
 //! A throw-away redis-server, and what it says about itself.
 
 use std::{
-    ffi::OsStr,
     fs,
-    io::{Read as _, Write as _},
-    net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -57,11 +54,17 @@ impl Redis {
             port,
             _directory: directory,
         };
+        let mut ping = Command::new("timeout");
+        // A server that hangs must not hang this.
+        ping.args(["1", "redis-cli", "-p", &port.to_string(), "ping"]);
+        let is_up = || {
+            Ok(process::answer_of(&mut ping)
+                .ok()
+                .filter(|pong| pong == "PONG\n"))
+        };
         redis
             .process
-            .until(START_TIMEOUT, "redis-server answers", || {
-                Ok(answers(port).then_some(()))
-            })?;
+            .until(START_TIMEOUT, "redis-server answers", is_up)?;
         Ok(redis)
     }
 
@@ -166,19 +169,6 @@ impl Redis {
     }
 }
 
-/// Returns whether a server on this port answers a `PING`.
-fn answers(port: u16) -> bool {
-    let ping = || {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        stream.set_read_timeout(Some(Duration::from_millis(500)))?;
-        stream.write_all(b"PING\r\n")?;
-        let mut answer = [0; 7];
-        stream.read_exact(&mut answer)?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    ping().is_ok_and(|answer| &answer == b"+PONG\r\n")
-}
-
 /// Returns the executable file behind the `redis-server` on `PATH`.
 pub fn executable() -> Result<PathBuf> {
     let program = which::which("redis-server")
@@ -192,5 +182,5 @@ pub fn executable() -> Result<PathBuf> {
 pub fn copy_to(directory: &Path, name: &str) -> Result<Command> {
     let copy = directory.join(name);
     fs::copy(executable()?, &copy)?;
-    Ok(Command::new::<&OsStr>(copy.as_ref()))
+    Ok(Command::new(copy))
 }

@@ -1,9 +1,10 @@
 //! CPU time by the kernel's scheduler, to the nanosecond. The clock ticks of `/proc/PID/stat` are far too
 //! coarse.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
+use procfs::process::Process;
 
 /// The times of a thread since it was started.
 pub struct ThreadTimes {
@@ -15,26 +16,21 @@ pub struct ThreadTimes {
 
 /// Returns the times of one thread.
 pub fn of_thread(pid: u32, tid: u32) -> Result<ThreadTimes> {
-    let path = format!("/proc/{pid}/task/{tid}/schedstat");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let mut times = text.split_whitespace().map(str::parse);
-    match (times.next(), times.next()) {
-        (Some(Ok(running)), Some(Ok(waiting))) => Ok(ThreadTimes {
-            running: Duration::from_nanos(running),
-            waiting: Duration::from_nanos(waiting),
-        }),
-        _ => bail!("{path} is `{text}`"),
-    }
+    let thread = Process::new(pid.try_into()?)?.task_from_tid(tid.try_into()?)?;
+    let times = thread.schedstat()?;
+    Ok(ThreadTimes {
+        running: Duration::from_nanos(times.sum_exec_runtime),
+        waiting: Duration::from_nanos(times.run_delay),
+    })
 }
 
 /// Returns the time on a CPU of all threads that a process has now.
 pub fn running_of_process(pid: u32) -> Result<Duration> {
-    let path = format!("/proc/{pid}/task");
-    let threads = fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?;
-    let ids = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
+    let threads = Process::new(pid.try_into()?)?.tasks()?;
     // A thread that ends meanwhile takes its time with it.
-    let times = ids.filter_map(|tid| of_thread(pid, tid).ok());
-    Ok(times.map(|times| times.running).sum())
+    let times = threads.filter_map(|thread| thread.ok()?.schedstat().ok());
+    let running = times.map(|times| Duration::from_nanos(times.sum_exec_runtime));
+    Ok(running.sum())
 }
 
 #[cfg(test)]

@@ -14,6 +14,16 @@ pub fn count(value: f64) -> String {
     HumanCount(value.round().max(0.0) as u64).to_string()
 }
 
+/// Returns the text of a value, or a hyphen where it is not known.
+pub fn known<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), text)
+}
+
+/// Returns a share between 0 and 1 as `45 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
 /// Returns a duration as `1.2 s` or `2 m 05 s`.
 pub fn seconds(duration: Duration) -> String {
     if duration < Duration::from_secs(60) {

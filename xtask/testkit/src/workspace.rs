@@ -42,17 +42,14 @@ pub fn agent_binary() -> Result<PathBuf> {
 ///
 /// Fails where there is none.
 pub fn files_ending(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let entries =
-        fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry
-            .with_context(|| format!("cannot list {}", directory.display()))?
-            .path();
-        if path.extension().is_some_and(|found| found == extension) {
-            files.push(path);
-        }
-    }
+    let list = || {
+        fs::read_dir(directory)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
+    };
+    let files: std::io::Result<Vec<PathBuf>> = list();
+    let mut files = files.with_context(|| format!("cannot list {}", directory.display()))?;
+    files.retain(|path| path.extension().is_some_and(|found| found == extension));
     files.sort();
     ensure!(
         !files.is_empty(),
