@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::telemetry::{HitCosts, ProbeMode, ProbedSites};
 use evictscope_plan::{EVICTION_CALL, ProbePlan};
 
-/// Where the costs of a hit come from.
+/// The origin of the costs of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -20,7 +20,7 @@ pub enum Source {
 /// The predicted cost of the probes at a rate of eviction calls.
 #[derive(Debug, Serialize)]
 pub struct Prediction {
-    /// Where the costs of a hit come from.
+    /// The origin of the costs of a hit.
     pub source: Source,
     /// Eviction calls a second.
     pub calls_per_second: f64,
@@ -107,7 +107,7 @@ mod tests {
     use crate::telemetry::HitCosts;
 
     #[test]
-    fn a_healthy_server_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
+    fn a_server_that_evicts_nothing_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
         let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
             return Ok(());
         };

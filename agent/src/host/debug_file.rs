@@ -1,9 +1,8 @@
-//! The separate file with an executable's debug information.
+//! Finds the separate file with an executable's debug information.
 //!
-//! Looked for as debuggers do: by build id below a directory of debug files, and by the name in
+//! The search follows debuggers: by build id below a directory of debug files, and by the name in
 //! `.gnu_debuglink` beside the executable, in `.debug/` there, and below that directory. A process in
-//! a container has files of its own: they are looked up as that process would, from its root
-//! directory and without leaving it.
+//! a container has files of its own, so the search starts from its root directory and stays below it.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -17,10 +16,10 @@ use super::executable::{Executable, ExecutableError};
 /// Where distributions put debug files.
 const DEFAULT_DIRECTORY: &str = "/usr/lib/debug";
 
-/// By what a debug file is looked for.
+/// The properties by which a debug file is found.
 #[derive(Clone, Copy, Debug)]
 struct Wanted<'a> {
-    /// The executable, as the process with this root directory names it.
+    /// The path of the executable below `root`.
     exe: &'a Path,
     /// The root directory: `/`, or `/proc/PID/root`.
     root: &'a Path,
@@ -39,12 +38,12 @@ pub struct DebugFile {
     pub data: Vec<u8>,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Search {
     /// The first file that was accepted.
     pub found: Option<DebugFile>,
-    /// Files that were there but were not it, each with the reason.
+    /// Files that were rejected, each with the reason.
     pub ignored: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The file that a process runs.
+//! Reads the file that a process runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The largest executable that is read: half of the memory that planning for it may take. A
-/// redis-server with all of its debug information is a fifth of that.
+/// The largest executable that is read: half of the memory that planning may take. A redis-server with
+/// all of its debug information is a fifth as large.
 const MAX_BYTES: u64 = 128 << 20;
 
 /// Why an executable could not be read.

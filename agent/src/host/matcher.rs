@@ -1,6 +1,4 @@
-//! By which names a server is known, and what bears such a name without being one.
-//!
-//! Pure: decides from what was observed.
+//! Tells servers from other processes by their names, without any I/O.
 
 use std::str::FromStr;
 
@@ -8,10 +6,10 @@ use regex::Regex;
 
 use super::observed::{Observed, file_name};
 
-/// The names of servers where `--process-match` does not say otherwise.
+/// The default of `--process-match`.
 pub const DEFAULT_PATTERN: &str = "^(redis-server|valkey-server|keydb-server)$";
 
-/// The names in which a server's family of programs begins.
+/// The prefixes of the programs that belong to a server.
 const FAMILIES: [&str; 3] = ["redis-", "valkey-", "keydb-"];
 
 /// Tells servers by their names.
@@ -39,12 +37,12 @@ impl FromStr for Matcher {
     }
 }
 
-/// What a process is, as far as its own names tell.
+/// The role of a process, judged by its names alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Not a server, by any name.
     Unrelated,
-    /// Bears a server's name, but serves no data: a sentinel, or a child that saves.
+    /// Has a server's name but serves no data: a sentinel, or a child that saves.
     Helper,
     /// A server, unless it turns out to be a child of one.
     Candidate,
@@ -67,8 +65,8 @@ impl Matcher {
     }
 }
 
-/// A script with a `#!` line: `comm` is the script's name, but what runs is an interpreter with
-/// the script among its arguments.
+/// Returns whether it is a script with a `#!` line: `comm` is the script's name, but an interpreter
+/// runs, with the script among its arguments.
 fn is_script(process: &Observed) -> bool {
     process.arguments.iter().skip(1).any(|argument| {
         file_name(argument).get(..15).unwrap_or(file_name(argument)) == process.comm
@@ -86,8 +84,8 @@ fn is_sentinel(process: &Observed) -> bool {
             .any(|argument| argument == "--sentinel")
 }
 
-/// A child that saves, rewrites the AOF, feeds a replica or runs a module's work: such as
-/// `redis-rdb-bgsave`, `redis-aof-rewrite`, `redis-rdb-to-slaves`, `redis-module-fork`.
+/// Returns whether it is a child that saves, rewrites the AOF, feeds a replica or works for a module,
+/// such as `redis-rdb-bgsave`, `redis-aof-rewrite`, `redis-rdb-to-slaves`, `redis-module-fork`.
 fn is_saving_child(process: &Observed) -> bool {
     let name = process.title_name();
     let mut works = FAMILIES

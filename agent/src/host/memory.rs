@@ -1,4 +1,4 @@
-//! Where a process's executable is loaded, and words of the process's memory. Only ever reads.
+//! Finds where a process's executable is loaded, and reads words of its memory.
 
 use std::io::{self, IoSliceMut};
 

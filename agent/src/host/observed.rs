@@ -1,4 +1,4 @@
-//! What `/proc` says of one process, as far as it takes to tell whether it is a server.
+//! Reads from `/proc` what tells whether a process is a server.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use procfs::ProcResult;
 use procfs::process::Process;
 
-/// Most bytes of a command line that are looked at. Its beginning tells whether it is a server's.
+/// How many bytes of a command line are read. Its beginning tells whether it is a server's.
 const MAX_COMMAND_LINE: u64 = 8192;
 
-/// A process that was forked and has not executed anything since (`PF_FORKNOEXEC`).
+/// The flag of a process that was forked and has not executed anything since (`PF_FORKNOEXEC`).
 const FORKED_NOT_EXECUTED: u32 = 0x40;
-/// `PF_KTHREAD`.
+/// The flag of a kernel thread (`PF_KTHREAD`).
 const KERNEL_THREAD: u32 = 0x20_0000;
 
-/// What the link `/proc/PID/exe` says.
+/// The target of the link `/proc/PID/exe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ExeLink {
     /// A path in the process's own mount namespace, perhaps with ` (deleted)` appended.
@@ -56,7 +56,7 @@ pub struct Identity {
     pub text_start: u64,
 }
 
-/// What `/proc` says of one process.
+/// A process as `/proc` shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
     pub identity: Identity,
@@ -70,7 +70,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Looks at a process. An error mostly means that it has ended.
+    /// Reads one process. An error usually means that it has ended.
     pub(super) fn of(pid: u32) -> ProcResult<Self> {
         let process = Process::new(pid.cast_signed())?;
         let stat = process.stat()?;

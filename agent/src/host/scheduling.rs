@@ -1,4 +1,4 @@
-//! How long a process's main thread had to wait for a CPU.
+//! Measures how long a process's main thread had to wait for a CPU.
 
 use procfs::process::Process;
 

@@ -1,4 +1,4 @@
-//! Where a server listens, which gives it its name.
+//! Names a server by the port or socket that it listens on.
 
 use std::collections::HashSet;
 
@@ -15,8 +15,8 @@ const CLUSTER_BUS_OFFSET: u16 = 10_000;
 /// Returns the name of a server by where it listens: its TCP port, else the path of its Unix socket;
 /// `None` where it does not listen.
 ///
-/// Of several ports it is the one in the server's title, and without that the lowest which is not
-/// a cluster bus.
+/// Of several ports it takes the one in the server's title, else the lowest one that is not a cluster
+/// bus.
 pub(super) fn listening_name(pid: u32, title_port: Option<u16>) -> ProcResult<Option<String>> {
     let process = Process::new(pid.cast_signed())?;
     let sockets: HashSet<u64> = process

@@ -27,7 +27,7 @@ pub(super) struct Unrelated {
     now: HashMap<u32, Known>,
 }
 
-/// What is remembered of a process.
+/// A remembered process.
 #[derive(Debug)]
 pub(super) struct Known {
     fingerprint: Fingerprint,
@@ -35,11 +35,11 @@ pub(super) struct Known {
     since: u32,
 }
 
-/// What changes when a process executes another program, and is cheap to read.
+/// Something cheap to read that changes when a process executes another program.
 #[derive(Debug, PartialEq, Eq)]
 enum Fingerprint {
     Exe(ExeLink),
-    /// Where the link may not be read.
+    /// The name, if the link may not be read.
     Comm(Vec<u8>),
 }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_listed_any_more_is_forgotten() {
+    fn a_process_that_has_gone_is_forgotten() {
         let mut unrelated = Unrelated::default();
         unrelated.begin();
         if let Some(known) = unrelated.look(std::process::id()) {

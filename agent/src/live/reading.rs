@@ -28,7 +28,7 @@ pub struct ServerReading {
 pub struct Reading {
     /// By the label `server`.
     pub servers: BTreeMap<String, ServerReading>,
-    /// Whether it is an evictscope that was read.
+    /// Whether the metrics are those of an evictscope.
     pub is_of_evictscope: bool,
 }
 

@@ -11,8 +11,8 @@ use evictscope_plan::ProbePlan;
 /// The probe plans made so far. A copy of a file, as containers have them, shares its plan.
 pub struct Plans {
     debug_dirs: Vec<PathBuf>,
-    /// The hash of each file's content. Its build id would not do: anybody can forge that, and so
-    /// give another server's plan to theirs, or theirs to another. The hash has a random key.
+    /// The hash, with a random key, of each file's content. A build id can be forged, which would give
+    /// one server the plan of another.
     contents: HashMap<ExecutableId, u64>,
     /// The plans, by the hash of the content.
     plans: HashMap<u64, Arc<ProbePlan>>,

@@ -26,7 +26,7 @@ pub enum RequestedMode {
 /// The settings of the daemon: every option has its value.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where HTTP is served.
+    /// The address that HTTP is served on.
     pub listen: SocketAddr,
     /// The file that says how HTTP is protected, if any.
     pub web_config: Option<PathBuf>,
@@ -36,6 +36,6 @@ pub struct Settings {
     pub overhead_budget: OverheadBudget,
     /// Which processes are servers.
     pub process_match: Matcher,
-    /// Where debug files are looked for first.
+    /// The directories in which debug files are looked for first.
     pub debug_dirs: Vec<PathBuf>,
 }
