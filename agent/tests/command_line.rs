@@ -1,7 +1,20 @@
 //! The command line without root.
 
+use std::process::Command;
+
 use anyhow::ensure;
 use evictscope_testkit::agent::{evictscope, evictscope_without_privileges};
+
+/// Checks the exit code of a command, and returns what it writes to stdout and stderr.
+fn exits(command: &mut Command, code: i32) -> anyhow::Result<(String, String)> {
+    let output = command.output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    let status = output.status;
+    let is_right = status.code() == Some(code);
+    ensure!(is_right, "{command:?}: {status} {said}{errors}");
+    Ok((said, errors))
+}
 
 #[test]
 fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
@@ -13,14 +26,8 @@ fn usage_errors_exit_with_2_and_name_the_argument() -> anyhow::Result<()> {
         (&["inspect"], "PID|PATH"),
         (&["frobnicate"], "frobnicate"),
     ] {
-        let output = evictscope().args(arguments).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.code() == Some(2),
-            "{arguments:?}: {}",
-            output.status
-        );
-        ensure!(said.contains(named), "{arguments:?}: {said}");
+        let (_, errors) = exits(evictscope().args(arguments), 2)?;
+        ensure!(errors.contains(named), "{arguments:?}: {errors}");
     }
     Ok(())
 }
@@ -37,20 +44,11 @@ fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
         (directory.path().as_os_str(), "regular file"),
         (nonsense.as_os_str(), "ELF"),
     ] {
-        let output = evictscope().arg("inspect").arg(target).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.code() == Some(1),
-            "{}: {}",
-            target.display(),
-            output.status
-        );
-        ensure!(said.contains(named), "{}: {said}", target.display());
+        let (_, errors) = exits(evictscope().arg("inspect").arg(target), 1)?;
+        ensure!(errors.contains(named), "{}: {errors}", target.display());
     }
     // The plan for an executable that is no Redis refuses.
-    let output = evictscope().arg("inspect").arg(own).output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.code() == Some(1), "{}", output.status);
+    let (said, _) = exits(evictscope().arg("inspect").arg(own), 1)?;
     ensure!(said.contains("performEvictions"), "{said}");
     Ok(())
 }
@@ -58,19 +56,12 @@ fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
 #[test]
 fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
     for arguments in [&["run", "--listen", "127.0.0.1:0"][..], &["check"]] {
-        let output = evictscope_without_privileges().args(arguments).output()?;
-        let said =
-            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        let said = said.concat();
-        ensure!(
-            output.status.code() == Some(1),
-            "{arguments:?}: {} {said}",
-            output.status
-        );
-        ensure!(
-            said.contains("CAP_SYS_ADMIN") && said.contains("root"),
-            "{arguments:?}: {said}"
-        );
+        let mut command = evictscope_without_privileges();
+        let (said, errors) = exits(command.args(arguments), 1)?;
+        let all = said + &errors;
+        for part in ["CAP_SYS_ADMIN", "root"] {
+            ensure!(all.contains(part), "{arguments:?}: {all}");
+        }
     }
     Ok(())
 }
@@ -115,23 +106,13 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
         ),
     ] {
         std::fs::write(&file, text)?;
-        let output = evictscope()
-            .args(["run", "--config"])
-            .arg(&file)
-            .args(arguments)
-            .output()?;
-        let all = [output.stdout, output.stderr].concat();
-        let all = String::from_utf8_lossy(&all);
-        ensure!(
-            output.status.code() == Some(code),
-            "{text}: {} {all}",
-            output.status
-        );
+        let mut command = evictscope();
+        command.args(["run", "--config"]).arg(&file).args(arguments);
+        let (out, errors) = exits(&mut command, code)?;
+        let all = out + &errors;
         ensure!(all.contains(said), "{text}: {all}");
     }
-    let missing = evictscope()
-        .args(["run", "--check-config", "--config", "/nowhere/config.toml"])
-        .output()?;
-    ensure!(missing.status.code() == Some(2), "{}", missing.status);
+    let missing = ["run", "--check-config", "--config", "/nowhere/config.toml"];
+    exits(evictscope().args(missing), 2)?;
     Ok(())
 }

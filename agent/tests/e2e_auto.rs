@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
-use evictscope_testkit::{agent::Agent, redis::Redis, wait::within};
+use evictscope_testkit::{agent::Agent, redis::Redis, scrape::Scrape, wait::within};
 
 /// The share of the main thread that every-call mode may cost.
 const BUDGET: &str = "1%";
@@ -18,40 +18,27 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     // It stays far below its limit and never evicts.
     let redis = Redis::start(&["--maxmemory", "1gb"])?;
     let agent = Agent::start(&["--overhead-budget", BUDGET])?;
-    let name = redis.name();
-    let server = [("server", name.as_str())];
-    let noop = [("server", name.as_str()), ("kind", "noop")];
-    let entered = [("server", name.as_str()), ("probe", "eviction_enter")];
     let is_in = |mode: &str| {
-        let labels = [("server", name.as_str()), ("mode", mode)];
-        let is_in = agent.scrape()?.sum("evictscope_probe_mode", &labels)? == 1.0;
+        let scrape = agent.reading(&redis)?;
+        let is_in = scrape.sum("evictscope_probe_mode", &[("mode", mode)])? == 1.0;
         anyhow::Ok(is_in.then_some(()))
     };
-    agent.wait_for(&name, Duration::from_secs(3))?;
-    ensure!(
-        is_in("evicting-only")?.is_some(),
-        "it does not begin in evicting-only mode"
-    );
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
+    let begins = is_in("evicting-only")?.is_some();
+    ensure!(begins, "it does not begin in evicting-only mode");
 
     // An idle server comes to every-call mode, in which its commands are counted.
     let (_, took) = within(Duration::from_secs(15), "every-call mode", || {
         is_in("every-call")
     })?;
     println!("every-call mode of an idle server after {took:?}");
-    ensure!(
-        took > Duration::from_secs(5),
-        "every-call mode at once, after {took:?}"
-    );
-    let before = agent
-        .settled()?
-        .sum("evictscope_eviction_calls_total", &noop)?;
+    ensure!(took > Duration::from_secs(5), "at once, after {took:?}");
+    let settled = || anyhow::Ok(agent.settled()?.of_server(redis.port(), redis.pid()));
+    let before = noop_calls(&settled()?)?;
     for _ in 0..20 {
         redis.cli(&["ping"])?;
     }
-    let counted = agent
-        .settled()?
-        .sum("evictscope_eviction_calls_total", &noop)?
-        - before;
+    let counted = noop_calls(&settled()?)? - before;
     ensure!(counted >= 20.0, "{counted} no-op calls for 20 commands");
 
     // Under load every-call mode is given up, and the counter of no-op calls is no longer exported.
@@ -60,28 +47,19 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     let given_up = within(Duration::from_secs(4), "evicting-only mode", || {
         is_in("evicting-only")
     });
-    let commands = agent
-        .scrape()?
-        .sum("evictscope_commands_processed_total", &server)?;
+    let scrape = agent.reading(&redis)?;
+    let commands = scrape.sum("evictscope_commands_processed_total", &[])?;
     println!("given up {:?} after the load began", begun.elapsed());
-    let under_load = busy(&agent, &server, &entered);
+    let under_load = busy(&agent, &redis);
     drop(load);
     given_up?;
     let (rate, hits, ratio) = under_load?;
     println!("{commands} commands until it was given up, then {rate} a second, probe cost {ratio}");
-    ensure!(
-        rate > BUSY,
-        "not the load that was meant: {rate} commands/s"
-    );
+    ensure!(rate > BUSY, "too little load: {rate} commands/s");
     ensure!(hits == 0.0, "{hits} hits of a probe that was given up");
     ensure!(ratio < 0.01, "probes cost {ratio}, though none was hit");
-    ensure!(
-        agent
-            .scrape()?
-            .sum("evictscope_eviction_calls_total", &noop)
-            .is_err(),
-        "no-op calls that are not counted are exported"
-    );
+    let noop = noop_calls(&agent.reading(&redis)?);
+    ensure!(noop.is_err(), "uncounted no-op calls are exported");
 
     // It comes back, but not at once. Meanwhile another server is busy from its start, and never pays.
     let (came, hits) = std::thread::scope(|scope| {
@@ -93,17 +71,9 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     });
     let (_, took) = came?;
     println!("every-call mode again {took:?} after the load ended");
-    ensure!(
-        took > Duration::from_secs(15),
-        "it came back after {took:?}"
-    );
-    ensure!(
-        agent
-            .scrape()?
-            .sum("evictscope_eviction_calls_total", &noop)?
-            >= before + counted,
-        "the counter of no-op calls went back"
-    );
+    ensure!(took > Duration::from_secs(15), "back after {took:?}");
+    let noop = noop_calls(&agent.reading(&redis)?)?;
+    ensure!(noop >= before + counted, "no-op calls went back to {noop}");
     let hits = hits.map_err(|_| anyhow!("the busy server's thread panicked"))??;
     ensure!(
         hits == 0.0,
@@ -112,24 +82,29 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     Ok(())
 }
 
+fn noop_calls(scrape: &Scrape) -> anyhow::Result<f64> {
+    scrape.sum("evictscope_eviction_calls_total", &[("kind", "noop")])
+}
+
+fn entry_hits(scrape: &Scrape) -> anyhow::Result<f64> {
+    scrape.sum(
+        "evictscope_probe_hits_total",
+        &[("probe", "eviction_enter")],
+    )
+}
+
 /// Returns commands a second, hits of the entry probe and the overhead ratio in two seconds under load, once the probes
 /// of every-call mode are off.
-fn busy(
-    agent: &Agent,
-    server: &[(&str, &str)],
-    entered: &[(&str, &str)],
-) -> anyhow::Result<(f64, f64, f64)> {
+fn busy(agent: &Agent, redis: &Redis) -> anyhow::Result<(f64, f64, f64)> {
     std::thread::sleep(Duration::from_secs(2));
-    let before = agent.scrape()?;
+    let before = agent.reading(redis)?;
     let begun = Instant::now();
     std::thread::sleep(Duration::from_secs(2));
-    let after = agent.scrape()?;
-    let grown =
-        |metric: &str, labels| anyhow::Ok(after.sum(metric, labels)? - before.sum(metric, labels)?);
-    let rate =
-        grown("evictscope_commands_processed_total", server)? / begun.elapsed().as_secs_f64();
-    let hits = grown("evictscope_probe_hits_total", entered)?;
-    Ok((rate, hits, after.sum("evictscope_overhead_ratio", server)?))
+    let after = agent.reading(redis)?;
+    let commands = |scrape: &Scrape| scrape.sum("evictscope_commands_processed_total", &[]);
+    let rate = (commands(&after)? - commands(&before)?) / begun.elapsed().as_secs_f64();
+    let hits = entry_hits(&after)? - entry_hits(&before)?;
+    Ok((rate, hits, after.sum("evictscope_overhead_ratio", &[])?))
 }
 
 /// Returns the hits of the entry probe in the first 13 seconds of a server whose load begins at once. An idle server
@@ -137,9 +112,7 @@ fn busy(
 fn hits_of_a_server_that_is_busy_from_the_start(agent: &Agent) -> anyhow::Result<f64> {
     let redis = Redis::start(&["--maxmemory", "1gb"])?;
     let _load = redis.load(&["-t", "set", "-P", "16", "-n", "100000000"])?;
-    let name = redis.name();
-    agent.wait_for(&name, Duration::from_secs(3))?;
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
     std::thread::sleep(Duration::from_secs(13));
-    let entered = [("server", name.as_str()), ("probe", "eviction_enter")];
-    agent.scrape()?.sum("evictscope_probe_hits_total", &entered)
+    entry_hits(&agent.reading(&redis)?)
 }

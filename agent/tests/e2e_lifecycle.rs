@@ -10,6 +10,7 @@ use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::{Agent, evictscope},
     redis::{self, Redis, copy_to},
+    scrape::Scrape,
     wait::within,
 };
 use rustix::process::Signal;
@@ -62,18 +63,11 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
         let server = [("server", name.as_str())];
         let grown =
             |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
-        let (calls, commands) = (
-            grown("evictscope_eviction_calls_total")?,
-            grown("evictscope_commands_processed_total")?,
-        );
-        ensure!(
-            calls == commands,
-            "server {name}: {calls} calls, {commands} commands"
-        );
-        ensure!(
-            (keys..keys + 100.0).contains(&calls),
-            "server {name}: {calls} calls for {keys} keys"
-        );
+        let calls = grown("evictscope_eviction_calls_total")?;
+        let commands = grown("evictscope_commands_processed_total")?;
+        ensure!(calls == commands, "{calls} calls, {commands} commands");
+        let is_right = (keys..keys + 100.0).contains(&calls);
+        ensure!(is_right, "server {name}: {calls} calls for {keys} keys");
     }
 
     let load = first.load(&["-t", "set", "-r", "10000000", "-n", "100000000"])?;
@@ -85,19 +79,14 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
         "the killed server's series are gone",
         || Ok((!agent.scrape()?.has_server(&first.name())).then_some(())),
     )?;
-    let name = second.name();
-    let server = [("server", name.as_str())];
-    let before = agent
-        .scrape()?
-        .sum("evictscope_eviction_calls_total", &server)?;
+    let calls = |scrape: Scrape| {
+        let scrape = scrape.of_server(second.port(), second.pid());
+        scrape.sum("evictscope_eviction_calls_total", &[])
+    };
+    let before = calls(agent.scrape()?)?;
     second.write_keys(10_000)?;
-    let after = agent
-        .settled()?
-        .sum("evictscope_eviction_calls_total", &server)?;
-    ensure!(
-        after - before >= 10_000.0,
-        "the other server's series do not grow"
-    );
+    let grown = calls(agent.settled()?)? - before;
+    ensure!(grown >= 10_000.0, "{grown} calls of the other server");
     Ok(())
 }
 
@@ -125,10 +114,8 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
         let agent = Agent::start(&["--probe-mode", "every-call", "--process-match", &only])?;
         agent.wait_for(&redis.name(), Duration::from_secs(3))?;
         let (attached, original) = code_at_sites(&redis)?;
-        ensure!(
-            attached.iter().all(|byte| *byte == 0xcc),
-            "no breakpoints at the sites: {attached:x?}"
-        );
+        let all = attached.iter().all(|byte| *byte == 0xcc);
+        ensure!(all, "no breakpoints at the sites: {attached:x?}");
         let asked = Instant::now();
         let status = agent.end(signal)?;
         let took = asked.elapsed();
@@ -138,10 +125,7 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
         }
         ensure!(took < Duration::from_secs(2), "{signal:?}: {took:?}");
         let (left, _) = code_at_sites(&redis)?;
-        ensure!(
-            left == original,
-            "{signal:?} left probes: {left:x?}, the file has {original:x?}"
-        );
+        ensure!(left == original, "{signal:?}: {left:x?}, {original:x?}");
         redis.write_keys(1_000)?;
     }
     Ok(())
@@ -162,24 +146,16 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
         "mount -t tmpfs none {hidden} && cp {} {hidden}/redis-server && exec {hidden}/redis-server \"$@\"",
         redis::executable()?.display()
     ));
-    let hidden = Redis::start_program(
-        {
-            program.arg("sh");
-            program
-        },
-        &[],
-    )?;
+    program.arg("sh");
+    let hidden = Redis::start_program(program, &[])?;
 
     let agent = Agent::start(&[])?;
     for redis in [&deleted, &hidden] {
-        let name = redis.name();
-        agent.wait_for(&name, Duration::from_secs(3))?;
+        agent.wait_for(&redis.name(), Duration::from_secs(3))?;
         redis.write_keys(150_000)?;
-        let evicting = [("server", name.as_str()), ("kind", "evicting")];
-        let calls = agent
-            .settled()?
-            .sum("evictscope_eviction_calls_total", &evicting)?;
-        ensure!(calls > 1_000.0, "server {name}: {calls} evicting calls");
+        let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+        let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
+        ensure!(calls > 1_000.0, "{calls} evicting calls");
     }
     Ok(())
 }
@@ -206,9 +182,8 @@ fn a_port_in_use_is_named_in_the_error() -> anyhow::Result<()> {
     let output = evictscope().args(["run", "--listen", &address]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{}", output.status);
-    ensure!(
-        said.contains(&address) && said.contains("in use") && said.contains("--listen"),
-        "{said}"
-    );
+    for part in [&address, "in use", "--listen"] {
+        ensure!(said.contains(part), "{said}");
+    }
     Ok(())
 }

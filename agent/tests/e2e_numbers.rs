@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::ensure;
-use evictscope_testkit::{agent::Agent, redis::Redis, wait::within};
+use evictscope_testkit::{agent::Agent, redis::Redis, scrape::Scrape, wait::within};
 
 /// Returns whether `left` is within 2 % of `right`.
 fn close(left: f64, right: f64) -> bool {
@@ -18,53 +18,36 @@ fn close(left: f64, right: f64) -> bool {
 fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
     let redis = Redis::start(&[])?;
     let agent = Agent::start(&[])?;
-    let name = redis.name();
-    let server = [("server", name.as_str())];
-    agent.wait_for(&name, Duration::from_secs(3))?;
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
     redis.write_keys(50_000)?;
     let clients: Vec<TcpStream> = (0..500)
         .map(|_| TcpStream::connect(("127.0.0.1", redis.port())))
         .collect::<Result<_, _>>()?;
     std::thread::sleep(Duration::from_secs(3));
 
-    let scrape = agent.scrape()?;
-    let used = scrape.sum("evictscope_used_memory_bytes", &server)?;
-    ensure!(
-        close(used, redis.info("used_memory")?),
-        "used memory: {used}"
-    );
-    let buffers = scrape.sum("evictscope_client_buffers_bytes", &server)?;
-    let normal = [("server", name.as_str()), ("class", "normal")];
+    let scrape = agent.reading(&redis)?;
+    let used = scrape.sum("evictscope_used_memory_bytes", &[])?;
+    ensure!(close(used, redis.info("used_memory")?), "used: {used}");
+    let buffers = scrape.sum("evictscope_client_buffers_bytes", &[])?;
+    let normal = scrape.sum("evictscope_client_buffers_bytes", &[("class", "normal")])?;
     let own = redis.info("mem_clients_normal")?;
     ensure!(own > 500_000.0, "500 clients take {own} bytes");
-    ensure!(
-        close(scrape.sum("evictscope_client_buffers_bytes", &normal)?, own),
-        "{buffers} against {own}"
-    );
-    ensure!(
-        scrape.sum("evictscope_client_buffers_peak_bytes", &server)? >= buffers,
-        "peak below the last value"
-    );
-    ensure!(
-        scrape.count("evictscope_client_buffers_sample_bytes", &server)? > 10.0,
-        "client buffers are not sampled"
-    );
-    let commands = scrape.sum("evictscope_commands_processed_total", &server)?;
+    ensure!(close(normal, own), "{normal} against {own}");
+    let peak = scrape.sum("evictscope_client_buffers_peak_bytes", &[])?;
+    ensure!(peak >= buffers, "peak {peak} below {buffers}");
+    let samples = scrape.count("evictscope_client_buffers_sample_bytes", &[])?;
+    ensure!(samples > 10.0, "{samples} samples of client buffers");
+    let commands = scrape.sum("evictscope_commands_processed_total", &[])?;
     ensure!(commands >= 50_000.0, "{commands} commands");
     drop(clients);
 
-    ensure!(
-        scrape.sum("evictscope_maxmemory_bytes", &server)? == f64::from(64 << 20),
-        "maxmemory"
-    );
+    let maxmemory = |scrape: Scrape| scrape.sum("evictscope_maxmemory_bytes", &[]);
+    let limit = maxmemory(scrape)?;
+    ensure!(limit == f64::from(64 << 20), "maxmemory: {limit}");
     redis.config_set("maxmemory", "100mb")?;
-    let changed = agent
-        .settled()?
-        .sum("evictscope_maxmemory_bytes", &server)?;
-    ensure!(
-        changed == f64::from(100 << 20),
-        "maxmemory after CONFIG SET: {changed}"
-    );
+    let settled = agent.settled()?.of_server(redis.port(), redis.pid());
+    let limit = maxmemory(settled)?;
+    ensure!(limit == f64::from(100 << 20), "after CONFIG SET: {limit}");
     Ok(())
 }
 
@@ -73,35 +56,25 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
 fn every_result_is_told_apart() -> anyhow::Result<()> {
     let redis = Redis::start(&["--maxmemory-eviction-tenacity", "0"])?;
     let agent = Agent::start(&[])?;
-    let name = redis.name();
-    agent.wait_for(&name, Duration::from_secs(3))?;
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
     let results = |result: &str| {
-        let labels = [
-            ("server", name.as_str()),
-            ("kind", "evicting"),
-            ("result", result),
-        ];
-        agent
-            .settled()?
-            .sum("evictscope_eviction_calls_total", &labels)
+        let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+        let labels = [("kind", "evicting"), ("result", result)];
+        scrape.sum("evictscope_eviction_calls_total", &labels)
     };
     redis.write_keys(100_000)?;
     // This is far below the used memory. At tenacity 0 a call gives up after 16 keys, and a timer goes on.
     redis.config_set("maxmemory", "40mb")?;
-    ensure!(
-        results("running")? > 0.0,
-        "no call stopped at its time limit"
-    );
+    let running = results("running")?;
+    ensure!(running > 0.0, "no call stopped at its time limit");
     // While the timer goes on, a call that reaches its goal answers `running`, too. Later, a command that has to evict a
     // key or two answers `ok`.
     within(Duration::from_secs(30), "a call reaches its goal", || {
         redis.write_keys(1_000)?;
         Ok((results("ok")? > 0.0).then_some(()))
     })?;
-    ensure!(
-        results("fail")? == 0.0,
-        "calls failed while there were keys to evict"
-    );
+    let failed = results("fail")?;
+    ensure!(failed == 0.0, "{failed} calls failed despite keys to evict");
 
     redis.config_set("maxmemory-policy", "noeviction")?;
     redis.config_set("maxmemory", "10mb")?;
@@ -110,10 +83,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
         redis.cli(&["get", "nothing"])?;
     }
     let failed = results("fail")? - before;
-    ensure!(
-        failed >= 20.0,
-        "{failed} failed calls for 20 commands over the limit"
-    );
+    ensure!(failed >= 20.0, "{failed} failures of 20 commands");
     Ok(())
 }
 
@@ -124,18 +94,16 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
 fn the_overhead_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     let redis = Redis::start(&["--appendonly", "yes", "--appendfsync", "no"])?;
     let agent = Agent::start(&[])?;
-    let name = redis.name();
-    let server = [("server", name.as_str())];
-    agent.wait_for(&name, Duration::from_secs(3))?;
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
     redis.write_keys(200_000)?;
-    let scrape = agent.settled()?;
-    let overheads = scrape.histogram("evictscope_mem_overhead_bytes", &server)?;
+    let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+    let overheads = scrape.histogram("evictscope_mem_overhead_bytes", &[])?;
     let (all, none) = (overheads.count(), overheads.count_up_to(0.0));
     ensure!(
         all > 10_000.0 && none < all / 2.0,
         "{none} of {all} calls without overhead"
     );
-    let failed = scrape.sum("evictscope_goal_check_failures_total", &server)?;
+    let failed = scrape.sum("evictscope_goal_check_failures_total", &[])?;
     ensure!(failed == 0.0, "{failed} checks failed");
     Ok(())
 }

@@ -55,15 +55,13 @@ fn nearly_full() -> anyhow::Result<Redis> {
     Ok(redis)
 }
 
-fn check_phase_seconds(agent: &Agent, server: &str, found: Instant) -> anyhow::Result<()> {
+fn check_phase_seconds(agent: &Agent, redis: &Redis, found: Instant) -> anyhow::Result<()> {
     let all = agent
-        .scrape()?
-        .sum("evictscope_phase_seconds_total", &[("server", server)])?;
+        .reading(redis)?
+        .sum("evictscope_phase_seconds_total", &[])?;
     let passed = found.elapsed().as_secs_f64();
-    ensure!(
-        (all - passed).abs() <= 0.01 * passed + 0.1,
-        "{all} s in all phases after {passed} s"
-    );
+    let is_right = (all - passed).abs() <= 0.01 * passed + 0.1;
+    ensure!(is_right, "{all} s in all phases after {passed} s");
     Ok(())
 }
 
@@ -72,33 +70,20 @@ fn check_phase_seconds(agent: &Agent, server: &str, found: Instant) -> anyhow::R
 fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     let redis = nearly_full()?;
     let agent = Agent::start(&[])?;
-    let name = redis.name();
-    agent.wait_for(&name, Duration::from_secs(3))?;
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
     let found = Instant::now();
     std::thread::sleep(Duration::from_secs(2));
-    ensure!(
-        agent.bursts(&redis)?.is_empty(),
-        "a burst before there was one"
-    );
+    let bursts = agent.bursts(&redis)?;
+    ensure!(bursts.is_empty(), "a burst too early: {bursts:?}");
     let phase = |phase| {
-        let labels = [("server", name.as_str()), ("phase", phase)];
-        agent.scrape()?.sum("evictscope_phase", &labels)
+        let scrape = agent.reading(&redis)?;
+        scrape.sum("evictscope_phase", &[("phase", phase)])
     };
     ensure!(phase("not_saturated")? == 1.0, "not in not_saturated");
 
     let evicted = redis.info("evicted_keys")?;
-    let load = redis.load(&[
-        "-t",
-        "set",
-        "-d",
-        "500",
-        "-r",
-        "10000000",
-        "-c",
-        "8",
-        "-n",
-        "100000000",
-    ])?;
+    let options = "-t set -d 500 -r 10000000 -c 8 -n 100000000";
+    let load = redis.load(&options.split(' ').collect::<Vec<_>>())?;
     let first = watch(&redis, Duration::from_secs(4))?
         .first
         .context("no evictions")?;
@@ -119,40 +104,26 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     };
     // The moment lies between two readings of the test, or at most 200 ms outside.
     for (at, (from, to)) in [(burst.start, first), (burst.end, last)] {
-        ensure!(
-            (from - 0.2..=to + 0.2).contains(&at),
-            "{at} is not in {from} to {to}: {burst:?}"
-        );
+        let is_right = (from - 0.2..=to + 0.2).contains(&at);
+        ensure!(is_right, "{at} is not in {from} to {to}: {burst:?}");
     }
     let evicted = redis.info("evicted_keys")? - evicted;
-    ensure!(
-        burst.evicted_keys == Some(evicted),
-        "{evicted} keys evicted: {burst:?}"
-    );
-    let calls = [("server", name.as_str()), ("kind", "evicting")];
-    let scrape = agent.scrape()?;
-    let calls = scrape.sum("evictscope_eviction_calls_total", &calls)?;
-    ensure!(
-        burst.evicting_calls == Some(calls),
-        "{calls} evicting calls: {burst:?}"
-    );
-    let server = [("server", name.as_str())];
-    ensure!(
-        scrape.sum("evictscope_bursts_total", &server)? == 1.0,
-        "not one burst on /metrics"
-    );
-    let saturated = [("server", name.as_str()), ("phase", "saturated")];
+    let seen = burst.evicted_keys;
+    ensure!(seen == Some(evicted), "{evicted} keys: {burst:?}");
+    let scrape = agent.reading(&redis)?;
+    let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
+    let seen = burst.evicting_calls;
+    ensure!(seen == Some(calls), "{calls} evicting calls: {burst:?}");
+    let bursts = scrape.sum("evictscope_bursts_total", &[])?;
+    ensure!(bursts == 1.0, "{bursts} bursts on /metrics");
+    let saturated = [("phase", "saturated")];
     let spent = scrape.sum("evictscope_phase_seconds_total", &saturated)?;
     let lasted = burst.duration_seconds;
-    ensure!(
-        (spent - lasted).abs() < 0.001,
-        "{spent} s in saturated, a burst of {lasted} s"
-    );
-    ensure!(
-        scrape.sum("evictscope_phase_entries_total", &saturated)? == 1.0,
-        "entries"
-    );
-    check_phase_seconds(&agent, &name, found)
+    let is_right = (spent - lasted).abs() < 0.001;
+    ensure!(is_right, "{spent} s saturated, a burst of {lasted} s");
+    let entries = scrape.sum("evictscope_phase_entries_total", &saturated)?;
+    ensure!(entries == 1.0, "{entries} entries");
+    check_phase_seconds(&agent, &redis, found)
 }
 
 /// Writes some thousand keys a second from one client until `stop`, with pauses of some hundredths of a second.
@@ -174,10 +145,10 @@ fn calm_load(redis: &Redis, stop: &AtomicBool) -> anyhow::Result<()> {
 }
 
 /// Waits until the server is in the phase `saturated`, and returns how often it entered that.
-fn entries_once_saturated(agent: &Agent, name: &str) -> anyhow::Result<f64> {
-    let labels = [("server", name), ("phase", "saturated")];
+fn entries_once_saturated(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
+    let labels = [("phase", "saturated")];
     let (entries, _) = within(Duration::from_secs(3), "saturated", || {
-        let scrape = agent.scrape()?;
+        let scrape = agent.reading(redis)?;
         let entries = scrape.sum("evictscope_phase_entries_total", &labels)?;
         Ok((scrape.sum("evictscope_phase", &labels)? == 1.0).then_some(entries))
     })?;
@@ -191,19 +162,17 @@ fn a_calm_cache_that_always_evicts_is_no_incident() -> anyhow::Result<()> {
     let redis = nearly_full()?;
     redis.write_keys(60_000)?;
     let agent = Agent::start(&[])?;
-    let name = redis.name();
-    agent.wait_for(&name, Duration::from_secs(3))?;
+    agent.wait_for(&redis.name(), Duration::from_secs(3))?;
     let found = Instant::now();
     let stop = AtomicBool::new(false);
     let (seen, entries) = std::thread::scope(|scope| {
         let load = scope.spawn(|| calm_load(&redis, &stop));
         let seen = watch(&redis, Duration::from_secs(8));
-        let entries = entries_once_saturated(&agent, &name);
+        let entries = entries_once_saturated(&agent, &redis);
         stop.store(true, Ordering::Relaxed);
-        let load = load
-            .join()
-            .map_err(|_| anyhow::anyhow!("the load panicked"));
-        load?.and(Ok((seen?, entries?)))
+        let load = load.join();
+        load.map_err(|_| anyhow::anyhow!("the load panicked"))??;
+        anyhow::Ok((seen?, entries?))
     })?;
     // A server that made room in another way, or that had no requests for a second, did stop evicting.
     let count = |long: fn(&&(f64, f64)) -> bool| seen.pauses.iter().filter(long).count() as f64;
@@ -218,14 +187,12 @@ fn a_calm_cache_that_always_evicts_is_no_incident() -> anyhow::Result<()> {
     println!("longest pause {:.3} s", longest.fold(0.0, f64::max));
     // The time since the last evicting call belongs to no phase until it is quiet.
     std::thread::sleep(Duration::from_secs(4));
-    check_phase_seconds(&agent, &name, found)?;
+    check_phase_seconds(&agent, &redis, found)?;
     for burst in agent.bursts(&redis)? {
         ensure!(burst.kind == "plain", "{burst:?}");
     }
-    let kind = [("server", name.as_str()), ("kind", "self_amplifying")];
-    ensure!(
-        agent.scrape()?.sum("evictscope_bursts_total", &kind)? == 0.0,
-        "an incident"
-    );
+    let scrape = agent.reading(&redis)?;
+    let incidents = scrape.sum("evictscope_bursts_total", &[("kind", "self_amplifying")])?;
+    ensure!(incidents == 0.0, "{incidents} incidents");
     Ok(())
 }

@@ -6,7 +6,6 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -21,12 +20,8 @@ use tempfile::TempDir;
 
 /// The watchdog's period in these tests.
 const WATCHDOG: Duration = Duration::from_secs(2);
-/// The most exposure that `systemd-analyze security` may find, in tenths.
-const MOST_EXPOSURE: &str = "24";
-
-fn unit() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/evictscope.service")
-}
+/// Limits the exposure that `systemd-analyze security` may find, in tenths.
+const MOST_EXPOSURE: &str = "--threshold=24";
 
 /// The service manager, to which the agent reports.
 struct Manager {
@@ -90,6 +85,13 @@ impl Service {
         let process = Process::new(self.agent.pid().try_into()?)?;
         Ok(process.tasks()?.collect::<Result<_, _>>()?)
     }
+
+    /// Returns the thread that watches servers.
+    fn watcher(&self) -> anyhow::Result<Task> {
+        let mut threads = self.threads()?.into_iter();
+        let watcher = threads.find(|task| task.stat().is_ok_and(|stat| stat.comm == "watcher"));
+        watcher.context("no watcher")
+    }
 }
 
 /// Starts a server of a user other than root and the agent's.
@@ -104,48 +106,29 @@ fn server_of(uid: u32) -> anyhow::Result<Redis> {
 fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow::Result<()> {
     let before = server_of(64_001)?;
     let service = Service::start()?;
-    ensure!(
-        service.agent.scrape()?.has_server(&before.name()),
-        "ready without its server"
-    );
+    let is_seen = !service.agent.reading(&before)?.is_empty();
+    ensure!(is_seen, "ready without its server");
     let later = server_of(64_002)?;
-    within(Duration::from_secs(10), "the later server is seen", || {
-        Ok(service
-            .agent
-            .scrape()?
-            .has_server(&later.name())
-            .then_some(()))
-    })?;
+    let agent = &service.agent;
+    agent.wait_for(&later.name(), Duration::from_secs(10))?;
     for redis in [&before, &later] {
         redis.write_keys(200_000)?;
         let evicted = redis.info("evicted_keys")?;
         ensure!(evicted > 1_000.0, "{evicted} keys evicted");
-        let name = redis.name();
-        let server = [("server", name.as_str())];
         within(Duration::from_secs(10), "all evictions are counted", || {
-            let scrape = service.agent.scrape()?;
-            let counted = scrape.sum("evictscope_evicted_keys_total", &server)?;
-            let calls = scrape.sum("evictscope_mem_tofree_bytes_count", &server)?;
+            let scrape = agent.reading(redis)?;
+            let counted = scrape.sum("evictscope_evicted_keys_total", &[])?;
+            let calls = scrape.sum("evictscope_mem_tofree_bytes_count", &[])?;
             Ok((counted == evicted && calls > 0.0).then_some(()))
         })?;
     }
 
-    let pid = service.agent.pid();
-    service::must_have_these_privileges(pid, service::NOBODY, service::NOBODY)?;
-    let threads = service.threads()?;
-    ensure!(
-        threads
-            .iter()
-            .any(|task| task.stat().is_ok_and(|stat| stat.comm == "watcher"))
-    );
-    for task in threads {
-        let status = task.status()?;
+    service::must_have_these_privileges(agent.pid(), service::NOBODY, service::NOBODY)?;
+    service.watcher()?;
+    for task in service.threads()? {
         // At most half of MemoryMax, in kilobytes.
-        ensure!(
-            status.vmhwm.is_some_and(|peak| peak < 256 << 10),
-            "{:?}",
-            status.vmhwm
-        );
+        let peak = task.status()?.vmhwm;
+        ensure!(peak.is_some_and(|peak| peak < 256 << 10), "{peak:?}");
     }
     Ok(())
 }
@@ -160,17 +143,11 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
         heard.iter().filter(|line| *line == "WATCHDOG=1").count()
     };
     let alive = signs(2 * WATCHDOG);
-    ensure!(
-        (6..=10).contains(&alive),
-        "{alive} signs of life in two periods"
-    );
+    let is_right = (6..=10).contains(&alive);
+    ensure!(is_right, "{alive} signs of life in two periods");
 
     // The watcher alone is stopped. HTTP still answers, but no server is watched.
-    let threads = service.threads()?;
-    let watcher = threads
-        .iter()
-        .find(|task| task.stat().is_ok_and(|stat| stat.comm == "watcher"));
-    let watcher = Pid::from_raw(watcher.context("no watcher")?.tid);
+    let watcher = Pid::from_raw(service.watcher()?.tid);
     ptrace::seize(watcher, ptrace::Options::empty())?;
     ptrace::interrupt(watcher)?;
     waitpid(watcher, Some(WaitPidFlag::__WALL))?;
@@ -183,9 +160,8 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     service.manager.wait_for("WATCHDOG=1", WATCHDOG)?;
 
     let status = service.agent.end(Signal::TERM)?;
-    service
-        .manager
-        .wait_for("STOPPING=1", Duration::from_secs(1))?;
+    let manager = &service.manager;
+    manager.wait_for("STOPPING=1", Duration::from_secs(1))?;
     ensure!(status.success(), "{status}");
     Ok(())
 }
@@ -196,18 +172,12 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<
     let directory = tempfile::tempdir()?;
     let copy = directory.path().join("evictscope.service");
     // Neither the program nor the manual is installed where the unit says.
-    let text = std::fs::read_to_string(unit())?;
+    let text = include_str!("../../packaging/evictscope.service");
     let text = text.replace("/usr/bin/evictscope", env!("CARGO_BIN_EXE_evictscope"));
     std::fs::write(&copy, text)?;
     for arguments in [
         &["verify", "--man=no", "--recursive-errors=one"][..],
-        &[
-            "security",
-            "--offline=true",
-            "--no-pager",
-            "--threshold",
-            MOST_EXPOSURE,
-        ],
+        &["security", "--offline=true", "--no-pager", MOST_EXPOSURE],
     ] {
         let output = Command::new("systemd-analyze")
             .args(arguments)

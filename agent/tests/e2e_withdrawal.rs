@@ -43,18 +43,19 @@ fn is_exported(text: &str, family: &str, server: &str) -> bool {
         .any(|line| line.starts_with(family) && line.contains(&label))
 }
 
+/// Returns the only line of a log that contains `part`.
+fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
+    let mut lines = log.lines().filter(|line| line.contains(part));
+    let only = lines.next().filter(|_| lines.next().is_none());
+    only.with_context(|| format!("not one line with {part}: {log}"))
+}
+
 /// Checks that the plan of a program that breaks an invariant is withdrawn for `reason`.
 fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let mut broken = Program::start(&compile(directory.path(), "evict-1", Some(breaks))?)?;
     let mut sound = Program::start(&compile(directory.path(), "evict-2", None)?)?;
-    let options = [
-        "--process-match",
-        "^evict-[12]$",
-        "--probe-mode",
-        "every-call",
-    ];
-    let agent = Agent::start(&options)?;
+    let agent = Agent::start(&["--process-match=^evict-[12]$", "--probe-mode=every-call"])?;
     let (name, sound_name) = (broken.server(), sound.server());
     let server = [("server", name.as_str())];
     let of_sound = [("server", sound_name.as_str())];
@@ -69,16 +70,12 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let before = agent.settled()?;
     let counted = before.sum("evictscope_eviction_calls_total", &evicting(&name))?;
     ensure!(counted == calls, "{counted} calls, the program: {calls}");
-    ensure!(
-        before.sum("evictscope_plan_withdrawn", &server)? == 0.0,
-        "withdrawn too soon"
-    );
+    let withdrawn = before.sum("evictscope_plan_withdrawn", &server)?;
+    ensure!(withdrawn == 0.0, "withdrawn too soon");
     let text = agent.get("/metrics")?;
     for family in RESTING_ON_THE_PLAN {
-        ensure!(
-            is_exported(&text, family, &name),
-            "{family} was never there"
-        );
+        let is_there = is_exported(&text, family, &name);
+        ensure!(is_there, "{family} was never there");
     }
 
     let begun = Instant::now();
@@ -93,35 +90,21 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     ensure!(took < Duration::from_secs(1), "withdrawn after {took:?}");
     let text = agent.get("/metrics")?;
     for family in RESTING_ON_THE_PLAN {
-        ensure!(
-            !is_exported(&text, family, &name),
-            "{family} is still there"
-        );
+        let is_there = is_exported(&text, family, &name);
+        ensure!(!is_there, "{family} is still there");
     }
     let after = agent.scrape()?;
     let by_method = [("server", name.as_str()), ("method", "none")];
-    ensure!(
-        after.sum("evictscope_probe_plan_info", &by_method)? == 5.0,
-        "variables without a method"
-    );
-    ensure!(
-        after.sum("evictscope_probe_mode", &server)? == 0.0,
-        "a probe mode without probes"
-    );
-    ensure!(
-        after.sum("evictscope_maxmemory_bytes", &server).is_ok(),
-        "the limit went, too"
-    );
+    let refused = after.sum("evictscope_probe_plan_info", &by_method)?;
+    ensure!(refused == 5.0, "{refused} variables without a method");
+    let mode = after.sum("evictscope_probe_mode", &server)?;
+    ensure!(mode == 0.0, "a probe mode without probes");
+    let limit = after.sum("evictscope_maxmemory_bytes", &server);
+    ensure!(limit.is_ok(), "the limit went, too");
 
     // The log says so once, with everything for a report.
     let said = agent.log()?;
-    let lines: Vec<&str> = said
-        .lines()
-        .filter(|line| line.contains("withdrawn"))
-        .collect();
-    let [line] = lines[..] else {
-        anyhow::bail!("not one line about it: {said}");
-    };
+    let line = only_line_with(&said, "withdrawn")?;
     let pid = name.trim_start_matches("pid-");
     let exe = directory.path().join("evict-1").display().to_string();
     let inspect = format!("evictscope inspect {pid} --json");
@@ -131,13 +114,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
 
     if reason == "allocator" {
         // And once what the kernel saw: which server, and both values.
-        let lines: Vec<&str> = said
-            .lines()
-            .filter(|line| line.contains("a check of the probe plan failed"))
-            .collect();
-        let [line] = lines[..] else {
-            anyhow::bail!("not one line about the values: {said}");
-        };
+        let line = only_line_with(&said, "a check of the probe plan failed")?;
         let value = |before: &str| -> anyhow::Result<u64> {
             let (_, rest) = line.split_once(before).with_context(|| line.to_owned())?;
             let digits = rest.split(|next: char| !next.is_ascii_digit()).next();
@@ -161,34 +138,23 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     }
 
     // Its probes are taken off, and it stays withdrawn.
-    let hits = || {
-        agent.settled()?.sum(
-            "evictscope_probe_hits_total",
-            &[("server", name.as_str()), ("probe", "eviction_goal")],
-        )
-    };
+    let goal = [("server", name.as_str()), ("probe", "eviction_goal")];
+    let hits = || agent.settled()?.sum("evictscope_probe_hits_total", &goal);
     within(Duration::from_secs(5), "the probes are off", || {
         let before = hits()?;
         broken.numbers()?;
         Ok((hits()? == before).then_some(()))
     })?;
-    ensure!(
-        agent.scrape()?.sum("evictscope_plan_withdrawn", &reasons)? == 1.0,
-        "it came back"
-    );
+    let withdrawn = agent.scrape()?.sum("evictscope_plan_withdrawn", &reasons)?;
+    ensure!(withdrawn == 1.0, "it came back");
 
     // The other server of the same code goes on.
     let calls = sound.numbers()?[0];
     let scrape = agent.settled()?;
     let counted = scrape.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
-    ensure!(
-        counted == calls,
-        "{counted} calls, the sound program: {calls}"
-    );
-    ensure!(
-        scrape.sum("evictscope_plan_withdrawn", &of_sound)? == 0.0,
-        "the sound one, too"
-    );
+    ensure!(counted == calls, "{counted} calls, the program: {calls}");
+    let withdrawn = scrape.sum("evictscope_plan_withdrawn", &of_sound)?;
+    ensure!(withdrawn == 0.0, "the sound one, too");
     Ok(())
 }
 

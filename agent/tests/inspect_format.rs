@@ -1,5 +1,5 @@
-//! docs/INSPECT.md against what `inspect --json` prints: the same fields, each of the type that is
-//! documented, in the documentation's table, in its example, and in a real report.
+//! Compares docs/INSPECT.md with the output of `inspect --json`: its tables, its example and a real
+//! report must have the same fields, of the same types.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use evictscope_testkit::{agent::evictscope_without_privileges, servers};
 use serde_json::Value;
 
-/// Name and types of every field; `[]` stands for each element of a list.
+/// The name and types of every field; `[]` is each element of a list.
 type Fields = BTreeMap<String, Vec<String>>;
 
 fn documentation() -> anyhow::Result<String> {
@@ -16,7 +16,7 @@ fn documentation() -> anyhow::Result<String> {
     Ok(std::fs::read_to_string(path)?)
 }
 
-/// The fields of the documentation's tables: name and type are the first two cells.
+/// Returns the fields of the documentation's tables: name and type are the first two cells.
 fn documented(text: &str) -> Fields {
     text.lines()
         .filter_map(|line| line.strip_prefix("| `"))
@@ -28,7 +28,7 @@ fn documented(text: &str) -> Fields {
         .collect()
 }
 
-/// Adds the fields of `value`, which is called `name`, with the types that they have there.
+/// Adds the fields of `value`, which is called `name`, with their types.
 fn collect(name: &str, value: &Value, fields: &mut Fields) {
     let kind = match value {
         Value::Null => "null",
@@ -60,8 +60,8 @@ fn collect(name: &str, value: &Value, fields: &mut Fields) {
     }
 }
 
-/// Every field is documented with the type that it has, and every documented field that `value` can
-/// have is there.
+/// Checks that every field of `value` is documented with its type, and that every documented field that
+/// it can have is there.
 fn agree(documented: &Fields, value: &Value, what: &str) -> anyhow::Result<()> {
     let mut found = Fields::new();
     collect("", value, &mut found);
@@ -77,7 +77,7 @@ fn agree(documented: &Fields, value: &Value, what: &str) -> anyhow::Result<()> {
         }
     }
     for name in documented.keys() {
-        // What is in an object that is null, or in a list that is empty, cannot be there.
+        // Null has no fields, and an empty list has no elements.
         let parent = name.rsplit_once('.').map_or("", |(parent, _)| parent);
         let has_parent = parent.is_empty()
             || found
@@ -119,11 +119,8 @@ fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
     ensure!(code == Some(0), "exit code {code:?}");
     agree(&documented, &report, "the report")?;
     // Without privileges nothing is measured.
-    ensure!(
-        report["cost"]["source"] == "documented",
-        "{}",
-        report["cost"]
-    );
+    let source = &report["cost"]["source"];
+    ensure!(source == "documented", "{source}");
     let names = |list: &Value| -> Vec<String> {
         let elements = list.as_array().into_iter().flatten();
         elements
@@ -131,36 +128,23 @@ fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
             .collect()
     };
     let quantities = &report["functions"][0]["inner"]["quantities"];
-    ensure!(
-        names(quantities)
-            == [
-                "mem_reported",
-                "overhead",
-                "mem_used",
-                "mem_tofree",
-                "maxmemory"
-            ],
-        "{}",
-        quantities
-    );
+    let names = names(quantities).join(" ");
+    let expected = "mem_reported overhead mem_used mem_tofree maxmemory";
+    ensure!(names == expected, "{names}");
     Ok(())
 }
 
 #[test]
-fn what_was_not_found_is_named() -> anyhow::Result<()> {
+fn a_report_names_items_that_were_not_found() -> anyhow::Result<()> {
     let documented = documented(&documentation()?);
     let (report, code) = report(Path::new("/bin/sh"))?;
     ensure!(code == Some(1), "exit code {code:?}");
     agree(&documented, &report, "the report")?;
+    let (missing, functions) = (&report["not_found"], &report["functions"]);
+    ensure!(missing[0]["item"] == "eviction_call", "{missing}");
     ensure!(
-        report["not_found"][0]["item"] == "eviction_call",
-        "{}",
-        report["not_found"]
-    );
-    ensure!(
-        report["functions"].as_array().is_some_and(Vec::is_empty),
-        "{}",
-        report["functions"]
+        functions.as_array().is_some_and(Vec::is_empty),
+        "{functions}"
     );
     Ok(())
 }

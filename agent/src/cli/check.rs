@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::selection::Selection;
-use crate::host::{Executable, Scanner, ServerProcess};
+use crate::host::{
+    DEFAULT_PATTERN, Executable, Matcher, Scanner, ServerProcess, find_debug_file, root_of,
+};
 use crate::probes::Probes;
-use crate::watch::DebugFiles;
 
 /// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
@@ -18,8 +18,10 @@ const OLDEST_KERNEL: (u32, u32) = (5, 15);
 /// Exit code 0 only if it would; each line that fails says what to do.
 #[derive(clap::Args)]
 pub struct Arguments {
-    #[command(flatten)]
-    selection: Selection,
+    /// Regular expression: a process whose command name, executable's name or argument 0 it
+    /// matches is a server (sentinels and forked children never are)
+    #[arg(long, value_name = "REGEX", default_value = DEFAULT_PATTERN)]
+    process_match: Matcher,
 }
 
 /// The lines of the report.
@@ -46,7 +48,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// Never: a check that fails is a line of the report.
+/// Never fails: a failed check is a line of the report.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut report = Report { failures: 0 };
     architecture(&mut report);
@@ -56,7 +58,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     } else {
         report.note("BPF", "not tried without that capability");
     }
-    servers(&mut report, Scanner::new(arguments.selection.process_match));
+    servers(&mut report, Scanner::new(arguments.process_match));
     Ok(match report.failures {
         0 => {
             println!("\n`evictscope run` will work here.");
@@ -72,44 +74,40 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 fn architecture(report: &mut Report) {
     match std::env::consts::ARCH {
         "x86_64" => report.ok("architecture", "x86-64"),
-        other => report.fail(
-            "architecture",
-            &format!("{other}; evictscope runs on x86-64 only"),
-        ),
+        other => {
+            let detail = format!("{other}; evictscope runs on x86-64 only");
+            report.fail("architecture", &detail);
+        }
     }
 }
 
 fn kernel(report: &mut Report) {
     let uname = uname();
     let release = uname.release().to_string_lossy();
+    let (oldest_major, oldest_minor) = OLDEST_KERNEL;
     let mut numbers = release
         .split(['.', '-'])
         .map_while(|part| part.parse::<u32>().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(major), Some(minor)) if (major, minor) >= OLDEST_KERNEL => {
-            report.ok("kernel", &release)
+    match numbers.next().zip(numbers.next()) {
+        Some(version) if version >= OLDEST_KERNEL => report.ok("kernel", &release),
+        Some(_) => {
+            let advice = format!("boot {oldest_major}.{oldest_minor} or newer");
+            report.fail("kernel", &format!("{release} is too old; {advice}"));
         }
-        (Some(_), Some(_)) => report.fail(
-            "kernel",
-            &format!(
-                "{release} is too old; boot {}.{} or newer",
-                OLDEST_KERNEL.0, OLDEST_KERNEL.1
-            ),
-        ),
-        _ => report.note(
-            "kernel",
-            &format!("{release}: its version cannot be read from that"),
-        ),
+        None => {
+            let detail = format!("{release}: its version cannot be read from that");
+            report.note("kernel", &detail);
+        }
     }
 }
 
-/// What it takes to look into the processes of other users.
+/// The capabilities that looking into the processes of other users takes.
 const OTHERS: [(CapabilitySet, &str); 2] = [
     (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE"),
     (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
 ];
 
-/// Whether it is worth trying to attach probes.
+/// Checks the capabilities. Returns whether it is worth trying to attach probes.
 fn capability(report: &mut Report) -> bool {
     let held = match capabilities(None) {
         Ok(sets) => sets.effective,
@@ -163,10 +161,8 @@ fn servers(report: &mut Report, mut scanner: Scanner) {
         Err(error) => return report.fail("servers", &error.to_string()),
     };
     if scan.servers.is_empty() && scan.hidden.is_empty() {
-        report.note(
-            "servers",
-            "none runs here now; `run` will find those that start later",
-        );
+        let detail = "none runs here now; `run` will find those that start later";
+        report.note("servers", detail);
     }
     for server in &scan.servers {
         let what = format!("server {} (pid {})", server.name, server.identity.pid);
@@ -176,48 +172,35 @@ fn servers(report: &mut Report, mut scanner: Scanner) {
         }
     }
     for pid in scan.starting {
-        report.note(
-            &format!("pid {pid}"),
-            "has just started and does not listen yet",
-        );
+        let what = format!("pid {pid}");
+        report.note(&what, "has just started and does not listen yet");
     }
     for hidden in scan.hidden {
-        report.fail(
-            &format!("pid {} of user {}", hidden.pid, hidden.uid),
-            &hidden.why,
-        );
+        let what = format!("pid {} of user {}", hidden.pid, hidden.uid);
+        report.fail(&what, &hidden.why);
     }
 }
 
-/// What can be seen of one server, in words.
+/// Describes how much of one server can be seen.
 fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
     let data = Executable::open(&server.exe_proc_path)?.read()?;
-    let debug = DebugFiles::default();
-    let debug = debug.find_for_process(&data, &server.exe, server.identity.pid)?;
+    let root = root_of(server.identity.pid);
+    let debug = find_debug_file(&[], &data, &server.exe, &root)?;
     let plan = evictscope_plan::plan(&data, debug.data())?;
     if let Some(why) = plan.unusable_reason() {
         anyhow::bail!("{why}; --process-match says which processes are servers");
     }
     let product = plan.identity.product.unwrap_or("unknown product");
-    let version = plan
-        .identity
-        .version
-        .as_deref()
-        .unwrap_or("of unknown version");
+    let version = plan.identity.version.as_deref();
+    let version = version.unwrap_or("of unknown version");
     let seen = match plan.not_found.as_slice() {
         [] => "everything can be seen".to_owned(),
         not_found => {
-            let missing = not_found.iter().map(|missing| missing.item.to_string());
-            let missing: Vec<String> = missing.collect();
-            format!(
-                "not everything can be seen ({}); `evictscope inspect {}` says why",
-                missing.join(", "),
-                server.identity.pid
-            )
+            let items = not_found.iter().map(|missing| missing.item.to_string());
+            let (items, pid) = (items.collect::<Vec<_>>().join(", "), server.identity.pid);
+            format!("not everything can be seen ({items}); `evictscope inspect {pid}` says why")
         }
     };
-    Ok(format!(
-        "{product} {version}, {}: {seen}",
-        server.exe.display()
-    ))
+    let exe = server.exe.display();
+    Ok(format!("{product} {version}, {exe}: {seen}"))
 }

@@ -1,4 +1,4 @@
-//! What the probes of a plan cost a server, predicted before anything is attached.
+//! Predicts the cost of a plan's probes before anything is attached.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use serde::Serialize;
 use crate::telemetry::{HitCosts, ProbeMode, ProbedSites};
 use evictscope_plan::{EVICTION_CALL, ProbePlan};
 
-/// Where the costs of a hit come from.
+/// The origin of the costs of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// They were measured on this machine just now.
     Measured,
-    /// They could not be measured here: upper ends of what was measured on another machine.
+    /// They could not be measured here: these are upper ends of measurements on another machine.
     Documented,
 }
 
-/// What the probes would cost at a rate of eviction calls.
+/// The predicted cost of the probes at a rate of eviction calls.
 #[derive(Debug, Serialize)]
 pub struct Prediction {
-    /// Where the costs of a hit come from.
+    /// The origin of the costs of a hit.
     pub source: Source,
     /// Eviction calls a second.
     pub calls_per_second: f64,
@@ -28,7 +28,7 @@ pub struct Prediction {
     pub modes: Vec<ModeCost>,
 }
 
-/// What one probe mode would cost.
+/// The predicted cost of one probe mode.
 #[derive(Debug, Serialize)]
 pub struct ModeCost {
     /// `every-call` or `evicting-only`.
@@ -43,7 +43,7 @@ pub struct ModeCost {
     pub ratio_if_all_evict: f64,
 }
 
-/// Predicts what each mode would cost a server that runs `plan`.
+/// Predicts the cost of each mode for a server with this plan.
 pub fn predict(
     plan: &ProbePlan,
     costs: HitCosts,
@@ -78,11 +78,8 @@ impl fmt::Display for Prediction {
                 "documented, not measured here, as that needs what `evictscope check` checks"
             }
         };
-        writeln!(
-            f,
-            "\ncost at {} eviction calls/s ({source})",
-            self.calls_per_second
-        )?;
+        let rate = self.calls_per_second;
+        writeln!(f, "\ncost at {rate} eviction calls/s ({source})")?;
         writeln!(
             f,
             "  mode           ns a no-op call  ns an evicting call  share of the main thread, where no call evicts … all do"
@@ -104,16 +101,17 @@ impl fmt::Display for Prediction {
 
 #[cfg(test)]
 mod tests {
+    use evictscope_testkit::servers;
+
     use super::{Source, predict};
     use crate::telemetry::HitCosts;
 
     #[test]
-    fn a_healthy_server_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
-        let Ok(data) = std::fs::read("/usr/bin/redis-server") else {
-            println!("skipped: /usr/bin/redis-server is not installed");
+    fn a_server_that_evicts_nothing_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
+        let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
             return Ok(());
         };
-        let plan = evictscope_plan::plan(&data, None)?;
+        let plan = evictscope_plan::plan(&std::fs::read(server)?, None)?;
         let costs = HitCosts {
             enter_ns: 700.0,
             return_ns: 500.0,
@@ -125,21 +123,14 @@ mod tests {
             panic!("{prediction:?}");
         };
         assert_eq!(every_call.mode, "every-call");
-        assert_eq!(
-            (every_call.noop_call_ns * 50_000.0) / 1e9,
-            every_call.ratio_if_none_evicts
-        );
-        assert_eq!(
-            (every_call.noop_call_ns, every_call.evicting_call_ns),
-            (1_200.0, 3_200.0)
-        );
+        assert_eq!(every_call.noop_call_ns, 1_200.0);
+        assert_eq!(every_call.evicting_call_ns, 3_200.0);
+        assert_eq!(every_call.ratio_if_none_evicts, 1_200.0 * 50_000.0 / 1e9);
         assert_eq!(evicting_only.ratio_if_none_evicts, 0.0);
         assert_eq!(evicting_only.ratio_if_all_evict, 0.1);
         let text = prediction.to_string();
-        assert!(
-            text.contains("measured on this machine") && text.contains("6.00 % … 16.00 %"),
-            "{text}"
-        );
+        assert!(text.contains("measured on this machine"), "{text}");
+        assert!(text.contains("6.00 % … 16.00 %"), "{text}");
         Ok(())
     }
 }

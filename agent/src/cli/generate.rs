@@ -1,5 +1,5 @@
-//! `evictscope generate`: manual pages and completions, for the package. Not for users, so `--help`
-//! does not list it.
+//! `evictscope generate` writes manual pages and completions for the package. It is not for users, so
+//! `--help` does not list it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,11 +14,11 @@ pub struct Arguments {
     directory: PathBuf,
 }
 
-/// Writes all of them, for `command`.
+/// Writes all of them for `command`.
 ///
 /// # Errors
 ///
-/// Where that cannot be written to the directory.
+/// Fails where the directory cannot be written to.
 pub fn run(arguments: &Arguments, command: clap::Command) -> anyhow::Result<ExitCode> {
     let directory = &arguments.directory;
     let what = || format!("cannot write to {}", directory.display());

@@ -1,12 +1,11 @@
-//! The command line: each subcommand has a file that turns its arguments into a call. Exit codes: 0
-//! ok, 1 failure, 2 usage.
+//! The command line: each subcommand has a file that turns its arguments into a call. Exit codes are
+//! 0 for success, 1 for failure and 2 for wrong usage.
 
 mod check;
 mod cost;
 mod generate;
 mod inspect;
 mod run;
-mod selection;
 mod watch;
 
 use std::process::ExitCode;
@@ -39,7 +38,7 @@ enum Command {
 ///
 /// # Errors
 ///
-/// What made the subcommand fail, with what to do next.
+/// Fails with the reason and advice where the subcommand fails.
 pub fn run() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Run(arguments) => run::run(arguments),

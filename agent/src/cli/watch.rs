@@ -1,4 +1,4 @@
-//! `evictscope watch`: a running agent's servers, live in the terminal.
+//! `evictscope watch` shows the servers of a running agent, live in the terminal.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ pub struct Arguments {
 ///
 /// # Errors
 ///
-/// Where no agent answers, a file cannot be read, or stdout is no terminal.
+/// Fails where no agent answers, a file cannot be read, or stdout is not a terminal.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match arguments.once {
         true => live::print_once(&arguments.access)?,

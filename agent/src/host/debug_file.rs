@@ -1,13 +1,14 @@
-//! The separate file with an executable's debug information.
+//! Finds the separate file with an executable's debug information.
 //!
-//! Looked for as debuggers do: by build id below a directory of debug files, and by the name in
+//! The search follows debuggers: by build id below a directory of debug files, and by the name in
 //! `.gnu_debuglink` beside the executable, in `.debug/` there, and below that directory. A process in
-//! a container has files of its own: they are looked up as that process would, from its root
-//! directory and without leaving it.
+//! a container has files of its own, so the search starts from its root directory and stays below it.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
+use anyhow::Context as _;
+use evictscope_plan::DebugFileNames;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use super::executable::{Executable, ExecutableError};
@@ -15,17 +16,17 @@ use super::executable::{Executable, ExecutableError};
 /// Where distributions put debug files.
 const DEFAULT_DIRECTORY: &str = "/usr/lib/debug";
 
-/// By what a debug file is looked for.
+/// The properties by which a debug file is found.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// The executable, as the process with this root directory names it.
-    pub exe: &'a Path,
+struct Wanted<'a> {
+    /// The path of the executable below `root`.
+    exe: &'a Path,
     /// The root directory: `/`, or `/proc/PID/root`.
-    pub root: &'a Path,
+    root: &'a Path,
     /// The executable's build id, lower-case hexadecimal.
-    pub build_id: Option<&'a str>,
+    build_id: Option<&'a str>,
     /// The file name in its `.gnu_debuglink`.
-    pub link: Option<&'a str>,
+    link: Option<&'a str>,
 }
 
 /// A debug file.
@@ -37,25 +38,58 @@ pub struct DebugFile {
     pub data: Vec<u8>,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Search {
     /// The first file that was accepted.
     pub found: Option<DebugFile>,
-    /// Files that were there but were not it, each with the reason.
+    /// Files that were rejected, each with the reason.
     pub ignored: Vec<String>,
 }
 
 impl Search {
-    /// The bytes of the file that was found.
+    /// Returns the bytes of the file that was found.
     pub fn data(&self) -> Option<&[u8]> {
         self.found.as_ref().map(|file| file.data.as_slice())
     }
 }
 
-/// Looks in `directories` of this host, in order, then where the process would find it; `accept` says
-/// of a file's content why it is not the one. Blocks.
+/// Returns the directory that process `pid` sees as `/`.
+pub fn root_of(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/root"))
+}
+
+/// Finds the debug file of the executable that is called `exe` below the directory `root` and has
+/// the content `data`; nothing where it needs none. `directories` of this host come first. Blocks.
+///
+/// # Errors
+///
+/// Fails where `data` is not an executable.
 pub fn find_debug_file(
+    directories: &[PathBuf],
+    data: &[u8],
+    exe: &Path,
+    root: &Path,
+) -> anyhow::Result<Search> {
+    let names = DebugFileNames::of(data);
+    let names = names.with_context(|| format!("cannot plan for {}", exe.display()))?;
+    let Some(names) = names else {
+        return Ok(Search::default());
+    };
+    let wanted = Wanted {
+        exe,
+        root,
+        build_id: names.build_id.as_deref(),
+        link: names.link.as_deref(),
+    };
+    Ok(search(directories, wanted, |data| {
+        names.check(data).map_err(|why| why.to_string())
+    }))
+}
+
+/// Looks in `directories` of this host, in order, then where the process would find it; `accept` says
+/// why a file with this content is not the right one.
+fn search(
     directories: &[PathBuf],
     wanted: Wanted<'_>,
     accept: impl Fn(&[u8]) -> Result<(), String>,
@@ -66,15 +100,13 @@ pub fn find_debug_file(
         let read = open_in(root, &path)
             .and_then(|file| Executable::from_file(file, &seen))
             .and_then(Executable::read);
-        let refused = match read {
-            Ok(data) => match accept(&data) {
-                Ok(()) => {
-                    search.found = Some(DebugFile { path: seen, data });
-                    return search;
-                }
-                Err(why) => format!("{}: {why}", seen.display()),
-            },
-            Err(ExecutableError::Gone { .. } | ExecutableError::Missing { .. }) => continue,
+        let refused = match read.map(|data| (accept(&data), data)) {
+            Ok((Ok(()), data)) => {
+                search.found = Some(DebugFile { path: seen, data });
+                return search;
+            }
+            Ok((Err(why), _)) => format!("{}: {why}", seen.display()),
+            Err(ExecutableError::Gone(_) | ExecutableError::Missing(_)) => continue,
             Err(error) => error.to_string(),
         };
         if !search.ignored.contains(&refused) {
@@ -84,7 +116,7 @@ pub fn find_debug_file(
     search
 }
 
-/// The files to try: each a root directory and an absolute path below it.
+/// Returns the files to try: each a root directory and an absolute path below it.
 fn candidates<'a>(directories: &[PathBuf], wanted: Wanted<'a>) -> Vec<(&'a Path, PathBuf)> {
     let host = Path::new("/");
     let default = Path::new(DEFAULT_DIRECTORY);
@@ -94,7 +126,7 @@ fn candidates<'a>(directories: &[PathBuf], wanted: Wanted<'a>) -> Vec<(&'a Path,
         found.extend(by_link(directory, &wanted).map(|path| (root, path)));
     };
     for directory in directories {
-        // One that cannot be made absolute is not there.
+        // A directory that cannot be made absolute does not exist.
         if let Ok(directory) = std::path::absolute(directory) {
             below(host, &directory);
         }
@@ -124,7 +156,7 @@ fn by_link(directory: &Path, wanted: &Wanted<'_>) -> Option<PathBuf> {
     Some(directory.join(beside).join(link))
 }
 
-/// `name`, where it is that of a file and leads nowhere else.
+/// Returns `name` if it names a file and leads nowhere else.
 fn file_name(name: &str) -> Option<&str> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
@@ -161,7 +193,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use super::{Wanted, find_debug_file};
+    use super::{Wanted, search};
 
     const BUILD_ID: &str = "ab0123";
 
@@ -199,14 +231,14 @@ mod tests {
             given.path().join(".build-id/ab/0123.debug"),
         ];
         let directories = [given.path().to_owned()];
-        let search = || find_debug_file(&directories, wanted, is_right);
+        let search = || search(&directories, wanted, is_right);
         assert_eq!(search().found, None);
         for place in &places {
             write(place, "right")?;
             let found = search().found.map(|file| file.path);
             assert_eq!(found.as_ref(), Some(place));
         }
-        // What is in the way is said, and the next one taken.
+        // The file in the way is reported, and the next one is taken.
         write(&places[5], "another build")?;
         let search = search();
         assert_eq!(search.ignored.len(), 1, "{:?}", search.ignored);
@@ -229,13 +261,13 @@ mod tests {
             build_id: Some(BUILD_ID),
             link: Some("../../secret"),
         };
-        assert_eq!(find_debug_file(&[], wanted, is_right).found, None);
+        assert_eq!(search(&[], wanted, is_right).found, None);
 
         // One that stays inside is followed, though it is absolute.
         write(&root.path().join("secret"), "right")?;
         std::fs::remove_file(by_id.join("0123.debug"))?;
         symlink("/secret", by_id.join("0123.debug"))?;
-        assert!(find_debug_file(&[], wanted, is_right).found.is_some());
+        assert!(search(&[], wanted, is_right).found.is_some());
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The file that a process runs.
+//! Reads the file that a process runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -7,57 +7,34 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The largest executable that is read: half of the memory that planning for it may take. A
-/// redis-server with all of its debug information is a fifth of that.
+/// The largest executable that is read: half of the memory that planning may take. A redis-server with
+/// all of its debug information is a fifth as large.
 const MAX_BYTES: u64 = 128 << 20;
 
 /// Why an executable could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutableError {
     /// It is another user's process, or the file's mode forbids reading it.
-    #[error("may not read {}: run as root", path.display())]
-    Denied {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The process has ended.
-    #[error("{} is not there: has the process ended?", path.display())]
-    Gone {
-        /// The file.
-        path: PathBuf,
-    },
-    /// There is no such file.
+    #[error("may not read {}: run as root", .0.display())]
+    Denied(PathBuf),
+    #[error("{} is not there: has the process ended?", .0.display())]
+    Gone(PathBuf),
     #[error(
         "there is no file {}: name a redis-server executable, or the process id of a server that runs",
-        path.display()
+        .0.display()
     )]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A directory, a device or the like.
-    #[error("{} is not a regular file: name a redis-server executable", path.display())]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
-    /// No redis-server is that large.
-    #[error("{} is larger than {} MiB, which no redis-server is", path.display(), MAX_BYTES >> 20)]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Anything else.
-    #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Missing(PathBuf),
+    /// It is a directory, a device or the like.
+    #[error("{} is not a regular file: name a redis-server executable", .0.display())]
+    NotAFile(PathBuf),
+    #[error("{} is larger than {} MiB, which no redis-server is", .0.display(), MAX_BYTES >> 20)]
+    TooLarge(PathBuf),
+    #[error("cannot read {}: {}", .0.display(), .1)]
+    Other(PathBuf, io::Error),
 }
 
-/// Which file it is, and whether it was changed: a key for what was learnt from its bytes.
+/// Tells a file from others, and from what it was before a change: a key for what was learnt from
+/// its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExecutableId {
     device: u64,
@@ -95,10 +72,10 @@ impl Executable {
             .map_err(|source| ExecutableError::of(path, source))?;
         let path = path.to_owned();
         if !metadata.is_file() {
-            return Err(ExecutableError::NotAFile { path });
+            return Err(ExecutableError::NotAFile(path));
         }
         if metadata.size() > MAX_BYTES {
-            return Err(ExecutableError::TooLarge { path });
+            return Err(ExecutableError::TooLarge(path));
         }
         let id = ExecutableId {
             device: metadata.dev(),
@@ -109,12 +86,12 @@ impl Executable {
         Ok(Self { file, path, id })
     }
 
-    /// Which file it is.
+    /// Returns which file it is.
     pub fn id(&self) -> ExecutableId {
         self.id
     }
 
-    /// All bytes of the file, 128 MiB at most.
+    /// Returns all bytes of the file, 128 MiB at most.
     pub fn read(self) -> Result<Vec<u8>, ExecutableError> {
         // At once: a buffer that grows takes up to thrice the memory while it moves.
         let mut bytes = Vec::with_capacity(usize::try_from(self.id.bytes).unwrap_or(0));
@@ -124,21 +101,21 @@ impl Executable {
             .read_to_end(&mut bytes)
             .map_err(|source| ExecutableError::of(&self.path, source))?;
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(ExecutableError::TooLarge { path: self.path });
+            return Err(ExecutableError::TooLarge(self.path));
         }
         Ok(bytes)
     }
 }
 
 impl ExecutableError {
-    /// What the kernel said of the file at `path`.
+    /// Translates what the kernel said of the file at `path`.
     pub fn of(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
-            io::ErrorKind::PermissionDenied => Self::Denied { path },
-            io::ErrorKind::NotFound if path.starts_with("/proc") => Self::Gone { path },
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Missing { path },
-            _ => Self::Io { path, source },
+            io::ErrorKind::PermissionDenied => Self::Denied(path),
+            io::ErrorKind::NotFound if path.starts_with("/proc") => Self::Gone(path),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Missing(path),
+            _ => Self::Other(path, source),
         }
     }
 }
@@ -167,25 +144,15 @@ mod tests {
     #[test]
     fn what_cannot_be_an_executable_is_refused() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let open = |path: &Path| Executable::open(path).map(|executable| executable.id());
-        let missing = open(&directory.path().join("missing"));
-        assert!(
-            matches!(missing, Err(ExecutableError::Missing { .. })),
-            "{missing:?}"
-        );
-        let not_a_file = open(directory.path());
-        assert!(
-            matches!(not_a_file, Err(ExecutableError::NotAFile { .. })),
-            "{not_a_file:?}"
-        );
+        let missing = Executable::open(&directory.path().join("missing"));
+        assert!(matches!(missing, Err(ExecutableError::Missing(_))));
+        let not_a_file = Executable::open(directory.path());
+        assert!(matches!(not_a_file, Err(ExecutableError::NotAFile(_))));
 
         let sparse = directory.path().join("sparse");
         std::fs::File::create(&sparse)?.set_len(MAX_BYTES + 1)?;
-        let too_large = open(&sparse);
-        assert!(
-            matches!(too_large, Err(ExecutableError::TooLarge { .. })),
-            "{too_large:?}"
-        );
+        let too_large = Executable::open(&sparse);
+        assert!(matches!(too_large, Err(ExecutableError::TooLarge(_))));
         Ok(())
     }
 }

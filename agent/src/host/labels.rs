@@ -1,9 +1,9 @@
 //! The value of the label `server`.
 
-/// Returns the label of a server that is found now: its name, with `@pid` appended where a server
-/// that lives has that label already. `taken` are the labels of those.
+/// Returns the label of a new server: its name, with `@pid` appended if that is one of `taken`, the
+/// labels of the servers that run.
 ///
-/// A server keeps its label for life. No two of them are equal, as long as no two pids are:
+/// A server keeps its label for life. As long as all pids differ, all labels do: with two equal ones,
 /// Prometheus would refuse the whole scrape.
 pub fn label<'a>(pid: u32, name: &str, mut taken: impl Iterator<Item = &'a str>) -> String {
     // A socket's path may look like a label that already has its pid.

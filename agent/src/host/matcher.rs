@@ -1,64 +1,59 @@
-//! By which names a server is known, and what bears such a name without being one.
-//!
-//! Pure: decides from what was observed.
+//! Tells servers from other processes by their names, without any I/O.
+
+use std::str::FromStr;
 
 use regex::Regex;
 
 use super::observed::{Observed, file_name};
 
-/// The names of servers where `--process-match` does not say otherwise.
+/// The default of `--process-match`.
 pub const DEFAULT_PATTERN: &str = "^(redis-server|valkey-server|keydb-server)$";
 
-/// The names in which a server's family of programs begins.
+/// The prefixes of the programs that belong to a server.
 const FAMILIES: [&str; 3] = ["redis-", "valkey-", "keydb-"];
 
-/// The pattern cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum MatcherError {
-    /// The syntax is wrong.
-    #[error("not a regular expression: {0}")]
-    Syntax(#[from] regex::Error),
-    /// It would make every process a server.
-    #[error(
-        "it matches the empty string, and so every process: name the servers, as in ^redis-server$"
-    )]
-    MatchesEverything,
-}
-
 /// Tells servers by their names.
+///
+/// Its regular expression is matched against each of: the name of the process's main thread (`comm`,
+/// 15 bytes), the last component of `/proc/PID/exe`, and the last component of its title's first
+/// word. One is enough: on Debian, the second one of every redis-server is `redis-check-rdb`.
 #[derive(Clone, Debug)]
 pub struct Matcher(Regex);
 
-/// What a process is, as far as its own names tell.
+impl FromStr for Matcher {
+    type Err = String;
+
+    fn from_str(pattern: &str) -> Result<Self, Self::Err> {
+        let pattern =
+            Regex::new(pattern).map_err(|error| format!("not a regular expression: {error}"))?;
+        match pattern.is_match("") {
+            true => Err(
+                "it matches the empty string, and so every process: name the servers, as in \
+                         ^redis-server$"
+                    .to_owned(),
+            ),
+            false => Ok(Self(pattern)),
+        }
+    }
+}
+
+/// The role of a process, judged by its names alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Not a server, by any name.
     Unrelated,
-    /// Bears a server's name, but serves no data: a sentinel, or a child that saves.
+    /// Has a server's name but serves no data: a sentinel, or a child that saves.
     Helper,
     /// A server, unless it turns out to be a child of one.
     Candidate,
 }
 
 impl Matcher {
-    /// A matcher for a regular expression, which is matched against each of: the name of the
-    /// process's main thread (`comm`, 15 bytes), the last component of `/proc/PID/exe`, and the
-    /// last component of its title's first word. One is enough: on Debian, the second one of
-    /// every redis-server is `redis-check-rdb`.
-    pub fn new(pattern: &str) -> Result<Self, MatcherError> {
-        let pattern = Regex::new(pattern)?;
-        if pattern.is_match("") {
-            return Err(MatcherError::MatchesEverything);
-        }
-        Ok(Self(pattern))
-    }
-
+    /// Returns what a process is by its names.
     pub(super) fn role(&self, process: &Observed) -> Role {
         let by_title = self.0.is_match(process.title_name());
-        let by_exe = process
-            .exe
-            .file_name()
-            .is_some_and(|name| self.0.is_match(&name));
+        let exe = process.exe.file_name();
+        let by_exe = exe.is_some_and(|name| self.0.is_match(&name));
         let by_comm = self.0.is_match(&process.comm);
         if !process.is_alive() || !(by_title || by_exe || by_comm && !is_script(process)) {
             Role::Unrelated
@@ -70,8 +65,8 @@ impl Matcher {
     }
 }
 
-/// A script with a `#!` line: `comm` is the script's name, but what runs is an interpreter with
-/// the script among its arguments.
+/// Returns whether it is a script with a `#!` line: `comm` is the script's name, but an interpreter
+/// runs, with the script among its arguments.
 fn is_script(process: &Observed) -> bool {
     process.arguments.iter().skip(1).any(|argument| {
         file_name(argument).get(..15).unwrap_or(file_name(argument)) == process.comm
@@ -89,35 +84,34 @@ fn is_sentinel(process: &Observed) -> bool {
             .any(|argument| argument == "--sentinel")
 }
 
-/// A child that saves, rewrites the AOF, feeds a replica or runs a module's work: such as
-/// `redis-rdb-bgsave`, `redis-aof-rewrite`, `redis-rdb-to-slaves`, `redis-module-fork`.
+/// Returns whether it is a child that saves, rewrites the AOF, feeds a replica or works for a module,
+/// such as `redis-rdb-bgsave`, `redis-aof-rewrite`, `redis-rdb-to-slaves`, `redis-module-fork`.
 fn is_saving_child(process: &Observed) -> bool {
     let name = process.title_name();
-    FAMILIES
+    let mut works = FAMILIES
         .iter()
-        .filter_map(|family| name.strip_prefix(family))
-        .any(|work| {
-            ["rdb-", "aof-", "module-fork"]
-                .iter()
-                .any(|kind| work.starts_with(kind))
-        })
+        .filter_map(|family| name.strip_prefix(family));
+    let kinds = ["rdb-", "aof-", "module-fork"];
+    works.any(|work| kinds.iter().any(|kind| work.starts_with(kind)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
-    use super::{DEFAULT_PATTERN, Matcher, MatcherError, Role};
-    use crate::host::observed::{ExeLink, Observed};
+    use super::{DEFAULT_PATTERN, Matcher, Role};
+    use crate::host::observed::{ExeLink, Identity, Observed};
 
     fn process(comm: &str, exe: &str, arguments: &[&str]) -> Observed {
         Observed {
-            pid: 100,
+            identity: Identity {
+                pid: 100,
+                start_time_ticks: 1,
+                text_start: 0x1000,
+            },
             parent: 1,
             state: 'S',
             flags: 0,
-            start_time_ticks: 1,
-            text_start: 0x1000,
             comm: comm.to_owned(),
             exe: ExeLink::Path(PathBuf::from(exe)),
             arguments: arguments
@@ -127,43 +121,32 @@ mod tests {
         }
     }
 
-    fn role(process: &Observed) -> Result<Role, MatcherError> {
-        Ok(Matcher::new(DEFAULT_PATTERN)?.role(process))
+    fn role(process: &Observed) -> Result<Role, String> {
+        Ok(DEFAULT_PATTERN.parse::<Matcher>()?.role(process))
     }
 
     #[test]
-    fn one_name_is_enough() -> Result<(), MatcherError> {
-        for (comm, exe, arguments) in [
-            ("redis-server", "/usr/bin/redis-check-rdb", ["cache *:6379"]),
-            ("keydb-main", "/usr/bin/keydb-server (deleted)", ["main"]),
-            (
-                "main",
-                "/opt/main",
-                ["/opt/valkey-server 127.0.0.1:6379 [cluster]"],
-            ),
+    fn one_name_is_enough() -> Result<(), String> {
+        for (comm, exe, title) in [
+            ("redis-server", "/usr/bin/redis-check-rdb", "cache *:6379"),
+            ("keydb-main", "/usr/bin/keydb-server (deleted)", "main"),
+            ("main", "/opt/main", "/opt/valkey-server :6379 [cluster]"),
         ] {
-            assert_eq!(
-                role(&process(comm, exe, &arguments))?,
-                Role::Candidate,
-                "{comm}"
-            );
+            let role = role(&process(comm, exe, &[title]))?;
+            assert_eq!(role, Role::Candidate, "{comm}");
         }
         Ok(())
     }
 
     #[test]
-    fn other_programs_are_unrelated() -> Result<(), MatcherError> {
+    fn other_programs_are_unrelated() -> Result<(), String> {
         for (comm, exe, arguments) in [
             (
                 "redis-check-rdb",
-                "/usr/bin/redis-check-rdb",
+                "/redis-check-rdb",
                 ["redis-check-rdb", "dump.rdb"],
             ),
-            (
-                "redis-cli",
-                "/usr/bin/redis-cli",
-                ["redis-cli", "redis-server"],
-            ),
+            ("redis-cli", "/redis-cli", ["redis-cli", "redis-server"]),
             ("vim", "/usr/bin/vim", ["vim", "/usr/bin/redis-server"]),
             (
                 "redis-server",
@@ -171,17 +154,14 @@ mod tests {
                 ["/bin/sh", "/usr/local/bin/redis-server"],
             ),
         ] {
-            assert_eq!(
-                role(&process(comm, exe, &arguments))?,
-                Role::Unrelated,
-                "{arguments:?}"
-            );
+            let role = role(&process(comm, exe, &arguments))?;
+            assert_eq!(role, Role::Unrelated, "{arguments:?}");
         }
         Ok(())
     }
 
     #[test]
-    fn sentinels_and_saving_children_are_helpers() -> Result<(), MatcherError> {
+    fn sentinels_and_saving_children_are_helpers() -> Result<(), String> {
         for arguments in [
             &["redis-server", "/etc/sentinel.conf", "--sentinel"][..],
             &["redis-server *:26379 [sentinel]"],
@@ -198,12 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn zombies_and_kernel_threads_are_unrelated() -> Result<(), MatcherError> {
-        let server = process(
-            "redis-server",
-            "/usr/bin/redis-server",
-            &["redis-server *:6379"],
-        );
+    fn zombies_and_kernel_threads_are_unrelated() -> Result<(), String> {
+        let server = process("redis-server", "/redis-server", &["redis-server *:6379"]);
         let zombie = Observed {
             state: 'Z',
             ..server.clone()
@@ -228,9 +204,7 @@ mod tests {
 
     #[test]
     fn a_wrong_pattern_is_an_error_that_says_why() {
-        let error = Matcher::new("redis-(")
-            .map(|_| ())
-            .map_err(|error| error.to_string());
-        assert!(error.is_err_and(|text| text.contains("not a regular expression")));
+        let parsed = "redis-(".parse::<Matcher>();
+        assert!(parsed.is_err_and(|text| text.contains("not a regular expression")));
     }
 }

@@ -1,11 +1,11 @@
-//! Where a process's executable is loaded, and words of the process's memory. Only ever reads.
+//! Finds where a process's executable is loaded, and reads words of its memory.
 
 use std::io::{self, IoSliceMut};
 
+use anyhow::{Context as _, anyhow};
 use evictscope_plan::{FileAddress, ProcessAddress};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use procfs::ProcError;
 use procfs::process::Process;
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
@@ -14,56 +14,27 @@ const AT_ENTRY: u64 = 9;
 const PAGE: u64 = 4096;
 const WORD: usize = size_of::<u64>();
 
-/// Why it is not known where an executable is loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadBiasError {
-    /// The auxiliary vector could not be read.
-    #[error("cannot read /proc/{pid}/auxv ({source}): run as root, if the process still runs")]
-    Auxv {
-        /// The process.
-        pid: u32,
-        /// Why.
-        source: ProcError,
-    },
-    /// The kernel did not say where the program begins.
-    #[error("/proc/{pid}/auxv has no entry point: has the process ended?")]
-    NoEntry {
-        /// The process.
-        pid: u32,
-    },
-    /// The entry point that the kernel says cannot be the one of the file.
-    #[error(
-        "process {pid} begins at {actual:#x}, which does not fit the entry point {expected:#x} of \
-         its executable: it has started another program in the meantime; try again"
-    )]
-    OtherProgram {
-        /// The process.
-        pid: u32,
-        /// The entry point in the file.
-        expected: FileAddress,
-        /// The entry point in the process.
-        actual: ProcessAddress,
-    },
-}
-
-/// What to add to a virtual address of the ELF file to get the address in the process: 0 for an
-/// executable that is not position-independent. `entry` is the file's `e_entry`.
-pub fn load_bias(pid: u32, entry: FileAddress) -> Result<u64, LoadBiasError> {
-    let actual = Process::new(pid.cast_signed())
-        .and_then(|process| process.auxv())
-        .map_err(|source| LoadBiasError::Auxv { pid, source })?
-        .get(&AT_ENTRY)
-        .copied()
-        .map(ProcessAddress::new)
-        .ok_or(LoadBiasError::NoEntry { pid })?;
-    match actual.load_bias(entry) {
-        Some(bias) if bias % PAGE == 0 => Ok(bias),
-        _ => Err(LoadBiasError::OtherProgram {
-            pid,
-            expected: entry,
-            actual,
-        }),
-    }
+/// Returns what to add to a virtual address of the ELF file to get the address in the process: 0 for
+/// an executable that is not position-independent. `entry` is the file's `e_entry`.
+///
+/// # Errors
+///
+/// Fails where the process has ended, may not be looked into, or runs another program by now.
+pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
+    let vector = Process::new(pid.cast_signed()).and_then(|process| process.auxv());
+    let vector = vector.map_err(|error| {
+        anyhow!("cannot read /proc/{pid}/auxv ({error}): run as root, if the process still runs")
+    })?;
+    let actual = vector.get(&AT_ENTRY).copied().map(ProcessAddress::new);
+    let actual = actual
+        .with_context(|| format!("/proc/{pid}/auxv has no entry point: has the process ended?"))?;
+    let bias = actual.load_bias(entry).filter(|bias| bias % PAGE == 0);
+    bias.with_context(|| {
+        format!(
+            "process {pid} begins at {actual:#x}, which does not fit the entry point {entry:#x} of \
+             its executable: it has started another program in the meantime; try again"
+        )
+    })
 }
 
 /// Reads the 8-byte words at these addresses of a process, all in one system call; 1,024 at most
@@ -72,7 +43,7 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> Result<u64, LoadBiasError> {
 ///
 /// # Errors
 ///
-/// What the kernel says (`EPERM`: run as root; `ESRCH`: the process has ended; `EFAULT`: nothing
+/// Fails with what the kernel says (`EPERM`: run as root; `ESRCH`: the process has ended; `EFAULT`: nothing
 /// is mapped at the first address), and `UnexpectedEof` where nothing is mapped at a later one.
 pub fn read_words(pid: u32, addresses: &[ProcessAddress]) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; addresses.len() * WORD];
@@ -104,7 +75,7 @@ mod tests {
 
     use object::{File, Object as _};
 
-    use super::{FileAddress, LoadBiasError, ProcessAddress, load_bias, read_words};
+    use super::{FileAddress, ProcessAddress, load_bias, read_words};
 
     static HERE: u64 = 0x1122_3344_5566_7788;
 
@@ -145,11 +116,8 @@ mod tests {
         });
         assert!(mapped, "{begins:#x} is not in an executable mapping");
 
-        let other = load_bias(pid, entry.wrapping_add(1));
-        assert!(
-            matches!(other, Err(LoadBiasError::OtherProgram { .. })),
-            "{other:?}"
-        );
+        let other = load_bias(pid, entry.wrapping_add(1)).map_err(|error| error.to_string());
+        assert!(other.is_err_and(|error| error.contains("has started another program")));
         Ok(())
     }
 }

@@ -1,21 +1,20 @@
-//! How long a process's main thread had to wait for a CPU.
+//! Measures how long a process's main thread had to wait for a CPU.
 
 use procfs::process::Process;
 
-/// A process whose scheduling is looked at again and again: it stays the same process, whichever gets
-/// its number when it has ended.
+/// A handle on the scheduling of one process, which no later process with the same pid can take over.
 #[derive(Debug)]
 pub struct Scheduling(Process);
 
 impl Scheduling {
-    /// Of a running process; `None` where it is gone, or may not be looked at.
+    /// Opens a running process. Returns `None` if it has ended or access is denied.
     pub fn of(pid: u32) -> Option<Self> {
         Process::new(pid.try_into().ok()?).ok().map(Self)
     }
 
-    /// Nanoseconds for which the main thread was ready to run and had no CPU, be it taken by others
-    /// or withheld by a quota, since it began (`/proc/PID/schedstat`); `None` where the process has
-    /// ended, or the kernel does not count this.
+    /// Returns for how many nanoseconds since its start the main thread was ready to run but had no
+    /// CPU, because of other threads or a quota (`/proc/PID/schedstat`). Returns `None` if the process
+    /// has ended or the kernel does not count this.
     pub fn waiting_ns(&self) -> Option<u64> {
         self.0.schedstat().ok().map(|counted| counted.run_delay)
     }

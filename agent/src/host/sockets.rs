@@ -1,7 +1,6 @@
-//! Where a server listens, which gives it its name.
+//! Names a server by the port or socket that it listens on.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 
 use procfs::ProcResult;
 use procfs::net::{TcpState, UnixState};
@@ -13,11 +12,11 @@ const SOCK_STREAM: u16 = 1;
 /// The cluster bus is at a server's port plus this, unless `cluster-port` says otherwise.
 const CLUSTER_BUS_OFFSET: u16 = 10_000;
 
-/// The name of the server after where it listens: its TCP port, else the path of its Unix socket;
+/// Returns the name of a server by where it listens: its TCP port, else the path of its Unix socket;
 /// `None` where it does not listen.
 ///
-/// Of several ports it is the one in the server's title, and without that the lowest which is not
-/// a cluster bus.
+/// Of several ports it takes the one in the server's title, else the lowest one that is not a cluster
+/// bus.
 pub(super) fn listening_name(pid: u32, title_port: Option<u16>) -> ProcResult<Option<String>> {
     let process = Process::new(pid.cast_signed())?;
     let sockets: HashSet<u64> = process
@@ -36,9 +35,8 @@ pub(super) fn listening_name(pid: u32, title_port: Option<u16>) -> ProcResult<Op
         // There is no such table where IPv6 is switched off.
         .chain(process.tcp6().unwrap_or_default())
         .filter(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode))
-        .map(|entry| entry.local_address.port())
-        .collect::<Vec<_>>();
-    if let Some(port) = choose_port(&ports, title_port) {
+        .map(|entry| entry.local_address.port());
+    if let Some(port) = choose_port(&ports.collect::<Vec<_>>(), title_port) {
         return Ok(Some(port.to_string()));
     }
     // Any process may bind a socket to a path that makes the whole table unreadable; a server
@@ -52,9 +50,9 @@ pub(super) fn listening_name(pid: u32, title_port: Option<u16>) -> ProcResult<Op
                 && entry.state == UnixState::UNCONNECTED
                 && sockets.contains(&entry.inode)
         })
-        .filter_map(|entry| entry.path)
+        .filter_map(|entry| Some(entry.path?.to_string_lossy().into_owned()))
         .min();
-    Ok(path.map(|path: PathBuf| path.to_string_lossy().into_owned()))
+    Ok(path)
 }
 
 fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {

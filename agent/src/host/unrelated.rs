@@ -1,9 +1,7 @@
-//! Which processes are known not to be servers, and how little has to be looked at to know that
-//! they still are not.
+//! Remembers which processes are not servers, and looks at them as little as possible.
 //!
-//! Nearly all processes of a host are of this kind, so they decide what a scan costs: in most
-//! scans such a process is only listed, in the others one `readlink` tells whether it has executed
-//! another program.
+//! Nearly all processes of a host are of this kind, so they decide the cost of a scan. Most scans only
+//! list such a process; in the others one `readlink` tells whether it has executed another program.
 
 use std::collections::HashMap;
 
@@ -21,7 +19,7 @@ const LOOK_EVERY: u32 = 3;
 /// with the same executable, or it may have changed its title. A multiple of `LOOK_EVERY`.
 const FULL_LOOK_EVERY: u32 = 96;
 
-/// The processes that are known not to be servers, by pid.
+/// Processes that are not servers, by pid.
 #[derive(Debug, Default)]
 pub(super) struct Unrelated {
     round: u32,
@@ -29,7 +27,7 @@ pub(super) struct Unrelated {
     now: HashMap<u32, Known>,
 }
 
-/// What is remembered of a process.
+/// A remembered process.
 #[derive(Debug)]
 pub(super) struct Known {
     fingerprint: Fingerprint,
@@ -37,26 +35,28 @@ pub(super) struct Known {
     since: u32,
 }
 
-/// What changes when a process executes another program, and is cheap to read.
+/// Something cheap to read that changes when a process executes another program.
 #[derive(Debug, PartialEq, Eq)]
 enum Fingerprint {
     Exe(ExeLink),
-    /// Where the link may not be read.
+    /// The name, if the link may not be read.
     Comm(Vec<u8>),
 }
 
 impl Unrelated {
-    /// Begins a scan: what it does not ask for is forgotten at the next.
+    /// Begins a scan. Processes that it does not look at are forgotten at the next.
     pub(super) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.before = std::mem::take(&mut self.now);
     }
 
-    /// `None` where the process is still known not to be a server. Else it has to be looked at in
-    /// full, and if it is no server, [`Self::remember`] takes what is returned.
+    /// Returns `None` if the process is still not a server. Otherwise it has to be looked at in full;
+    /// if that finds no server, pass the result to [`Self::remember`].
     pub(super) fn look(&mut self, pid: u32) -> Option<Known> {
+        let since = self.round;
+        let new = |fingerprint| Some(Known { fingerprint, since });
         let Some(known) = self.before.remove(&pid) else {
-            return Some(self.first_seen(Fingerprint::take(pid)));
+            return new(Fingerprint::take(pid));
         };
         // Not all of them in the same scan.
         let turn = self.round.wrapping_add(pid);
@@ -67,7 +67,7 @@ impl Unrelated {
         }
         let fingerprint = Fingerprint::take(pid);
         if fingerprint != known.fingerprint {
-            return Some(self.first_seen(fingerprint));
+            return new(fingerprint);
         }
         if turn.is_multiple_of(FULL_LOOK_EVERY) {
             return Some(known);
@@ -76,16 +76,9 @@ impl Unrelated {
         None
     }
 
-    /// The process is not a server.
+    /// Remembers that a process is not a server.
     pub(super) fn remember(&mut self, pid: u32, known: Known) {
         self.now.insert(pid, known);
-    }
-
-    fn first_seen(&self, fingerprint: Fingerprint) -> Known {
-        Known {
-            fingerprint,
-            since: self.round,
-        }
     }
 }
 
@@ -148,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_listed_any_more_is_forgotten() {
+    fn a_process_that_has_gone_is_forgotten() {
         let mut unrelated = Unrelated::default();
         unrelated.begin();
         if let Some(known) = unrelated.look(std::process::id()) {

@@ -1,4 +1,4 @@
-//! What a running agent answers.
+//! Asks a running agent.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::reading::Reading;
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the agent is, and how it lets somebody in (`run --web-config`).
+/// The address of the agent, and how it lets users in (`run --web-config`).
 #[derive(clap::Args)]
 pub struct Access {
     /// Where the agent serves
@@ -36,7 +36,7 @@ pub struct Access {
     password_file: Option<PathBuf>,
 }
 
-/// A finished burst, as the API lists it: what is shown of it.
+/// The shown fields of a finished burst in the API's list.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Burst {
     pub server: String,
@@ -64,25 +64,22 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The agent that is there.
+    /// Prepares to ask the agent that `access` names.
     ///
     /// # Errors
     ///
-    /// Where a file cannot be read, or is not what it should be.
+    /// Fails where a file cannot be read or has the wrong format.
     pub fn at(access: &Access) -> anyhow::Result<Self> {
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()));
         let tls = match &access.ca {
             Some(file) => tls.root_certs(certificates(file)?),
-            None => {
-                ensure!(
-                    !access.url.starts_with("https:"),
-                    "{} needs --ca FILE, the certificates of the authorities that are trusted; those of \
-                     the system are in /etc/ssl/certs/ca-certificates.crt",
-                    access.url
-                );
-                tls
-            }
+            None if access.url.starts_with("https:") => bail!(
+                "{} needs --ca FILE, the certificates of the authorities that are trusted; those of \
+                 the system are in /etc/ssl/certs/ca-certificates.crt",
+                access.url
+            ),
+            None => tls,
         };
         let http = Http::config_builder()
             .timeout_global(Some(PATIENCE))
@@ -103,27 +100,26 @@ impl Agent {
         })
     }
 
-    /// What its metrics say now.
+    /// Reads its metrics.
     ///
     /// # Errors
     ///
-    /// Where no agent answers, with how to start one.
+    /// Fails where no agent answers, with how to start one.
     pub fn reading(&self) -> anyhow::Result<Reading> {
         let reading = Reading::parse(&self.get("/metrics")?.read_to_string()?)?;
-        if !reading.is_of_evictscope {
-            bail!(
-                "{} answers, but is no evictscope: give the agent's address with --url",
-                self.url
-            );
-        }
+        ensure!(
+            reading.is_of_evictscope,
+            "{} answers, but is no evictscope: give the agent's address with --url",
+            self.url
+        );
         Ok(reading)
     }
 
-    /// The last finished bursts of all servers.
+    /// Returns the last finished bursts of all servers.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// Fails as [`Self::reading`] does.
     pub fn bursts(&self) -> anyhow::Result<Vec<Burst>> {
         let answer: Bursts = self.get("/api/v1/bursts")?.read_json()?;
         Ok(answer.bursts)
@@ -157,18 +153,14 @@ fn read(file: &Path) -> anyhow::Result<String> {
 
 fn certificates(file: &Path) -> anyhow::Result<RootCerts> {
     let text = read(file)?;
-    let found: Result<Vec<_>, _> = parse_pem(text.as_bytes())
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
-            Ok(_) => None,
-            Err(error) => Some(Err(error)),
-        })
-        .collect();
-    let found = found.with_context(|| format!("{} is no PEM", file.display()))?;
-    ensure!(
-        !found.is_empty(),
-        "{} has no certificate in PEM",
-        file.display()
-    );
-    Ok(RootCerts::Specific(Arc::new(found)))
+    let mut found = Vec::new();
+    for item in parse_pem(text.as_bytes()) {
+        let item = item.with_context(|| format!("{} is no PEM", file.display()))?;
+        if let PemItem::Certificate(certificate) = item {
+            found.push(certificate);
+        }
+    }
+    let file = file.display();
+    ensure!(!found.is_empty(), "{file} has no certificate in PEM");
+    Ok(found.into())
 }

@@ -1,4 +1,4 @@
-//! What a running agent knows of its servers, live in the terminal: a client of its HTTP, without
+//! Shows the servers of a running agent, live in the terminal, as a client of its HTTP without
 //! privileges.
 
 mod agent;
@@ -22,7 +22,7 @@ use screen::INTERVAL;
 ///
 /// # Errors
 ///
-/// Where no agent answers, a file cannot be read, or stdout is no terminal.
+/// Fails where no agent answers, a file cannot be read, or stdout is not a terminal.
 pub fn show(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     ensure!(
@@ -38,7 +38,7 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// Where no agent answers, a file cannot be read, or stdout is closed.
+/// Fails where no agent answers, a file cannot be read, or stdout is closed.
 pub fn print_once(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     let begun = Instant::now();

@@ -1,8 +1,8 @@
-//! What a server did between two readings.
+//! The rates of a server between two readings.
 
 use super::reading::{Cumulative, ServerReading};
 
-/// What a server did between two readings, by the second. What is not known is `None`.
+/// The rates of a server between two readings, per second; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     pub commands: Option<f64>,
@@ -16,7 +16,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Between two readings that are `seconds` apart.
+    /// Returns the rates between two readings that are `seconds` apart.
     pub fn between(before: &ServerReading, now: &ServerReading, seconds: f64) -> Self {
         // A counter that went back has been reset, and has counted from 0 since.
         let rise = |before: f64, now: f64| if now < before { now } else { now - before };

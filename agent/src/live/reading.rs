@@ -1,4 +1,4 @@
-//! One reading of an agent's metrics, by server.
+//! Reads an agent's metrics, by server.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use prometheus_parse::{Sample, Scrape, Value};
 /// A histogram's cumulative counts by upper bound.
 pub type Cumulative = Vec<(f64, f64)>;
 
-/// What is shown of one server. What the agent does not export is `None`.
+/// The shown values of one server; `None` if the agent does not export one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerReading {
     pub phase: Option<String>,
@@ -28,16 +28,16 @@ pub struct ServerReading {
 pub struct Reading {
     /// By the label `server`.
     pub servers: BTreeMap<String, ServerReading>,
-    /// Whether it is an evictscope that was read.
+    /// Whether the metrics are those of an evictscope.
     pub is_of_evictscope: bool,
 }
 
 impl Reading {
-    /// Parses the text format.
+    /// Parses Prometheus's text format.
     ///
     /// # Errors
     ///
-    /// Where it cannot be parsed.
+    /// Fails where it cannot be parsed.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let lines = text.lines().map(|line| Ok(line.to_owned()));
         let mut reading = Self::default();
@@ -54,37 +54,31 @@ impl Reading {
 
 impl ServerReading {
     fn take_in(&mut self, sample: &Sample) {
-        let name = sample
-            .metric
-            .strip_prefix("evictscope_")
-            .unwrap_or_default();
-        let is_evicting = sample.labels.get("kind") == Some("evicting");
-        let value = match &sample.value {
-            Value::Histogram(buckets) => {
-                let buckets = buckets
-                    .iter()
-                    .map(|bucket| (bucket.less_than, bucket.count));
-                match name {
-                    "eviction_call_duration_seconds" if is_evicting => {
-                        self.durations = buckets.collect()
-                    }
-                    "mem_tofree_bytes" => self.goals = buckets.collect(),
-                    _ => {}
-                }
-                return;
+        let Some(name) = sample.metric.strip_prefix("evictscope_") else {
+            return;
+        };
+        let (value, buckets) = match &sample.value {
+            Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => {
+                (*value, &[][..])
             }
-            Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => *value,
+            Value::Histogram(buckets) => (0.0, &buckets[..]),
             Value::Summary(_) => return,
         };
+        let buckets = buckets
+            .iter()
+            .map(|bucket| (bucket.less_than, bucket.count));
+        let is_evicting = sample.labels.get("kind") == Some("evicting");
         match name {
             "phase" if value == 1.0 => self.phase = sample.labels.get("phase").map(str::to_owned),
             "commands_processed_total" => self.commands = Some(value),
+            "eviction_call_duration_seconds" if is_evicting => self.durations = buckets.collect(),
             "eviction_call_duration_seconds_count" if is_evicting => {
-                self.evicting_calls = Some(value)
+                self.evicting_calls = Some(value);
             }
             "eviction_call_duration_seconds_sum" if is_evicting => {
-                self.evicting_seconds = Some(value)
+                self.evicting_seconds = Some(value);
             }
+            "mem_tofree_bytes" => self.goals = buckets.collect(),
             "used_memory_bytes" => self.used_memory = Some(value),
             "maxmemory_bytes" => self.maxmemory = Some(value),
             "client_buffers_bytes" => *self.client_buffers.get_or_insert(0.0) += value,
@@ -123,14 +117,10 @@ evictscope_used_memory_bytes{server=\"6380\"} 1e6
         assert!(reading.is_of_evictscope);
         let one = reading.servers.get("6379").cloned().unwrap_or_default();
         assert_eq!(one.phase.as_deref(), Some("saturated"));
-        assert_eq!(
-            (one.commands, one.client_buffers),
-            (Some(5_000.0), Some(1_024.0))
-        );
-        assert_eq!(
-            (one.evicting_calls, one.evicting_seconds),
-            (Some(40.0), Some(0.5))
-        );
+        assert_eq!(one.commands, Some(5_000.0));
+        assert_eq!(one.client_buffers, Some(1_024.0));
+        assert_eq!(one.evicting_calls, Some(40.0));
+        assert_eq!(one.evicting_seconds, Some(0.5));
         assert_eq!(one.durations, [(0.0005, 30.0), (f64::INFINITY, 40.0)]);
         assert_eq!(one.used_memory, None);
         let other = reading.servers.get("6380").cloned().unwrap_or_default();

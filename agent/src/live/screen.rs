@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Modifier};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
@@ -22,7 +22,7 @@ const REMEMBERED: usize = 180;
 /// Width of a histogram's bars.
 const BAR: usize = 30;
 
-/// Shows the servers until the user quits; the terminal is as before then, whatever happened.
+/// Shows the servers until the user quits, and always restores the terminal.
 pub fn run(agent: &Agent, first: Reading) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init()?;
     let result = show(&mut terminal, agent, first);
@@ -38,7 +38,7 @@ fn show(terminal: &mut DefaultTerminal, agent: &Agent, first: Reading) -> anyhow
         if rest > Duration::ZERO && event::poll(rest)? {
             if let Event::Key(key) = event::read()?
                 && key.kind == KeyEventKind::Press
-                && screen.press(key) == Next::Quit
+                && screen.press(key)
             {
                 return Ok(());
             }
@@ -48,25 +48,15 @@ fn show(terminal: &mut DefaultTerminal, agent: &Agent, first: Reading) -> anyhow
     }
 }
 
-#[derive(PartialEq)]
-enum Next {
-    Stay,
-    Quit,
-}
-
-/// What is remembered of a server, the newest last.
-#[derive(Default)]
-struct History {
-    rates: VecDeque<Rates>,
-    client_buffers: VecDeque<f64>,
-}
+/// The rates and the client buffers (bytes) of a server, the newest last.
+type History = VecDeque<(Rates, f64)>;
 
 struct Screen {
     reading: Reading,
     read_at: Instant,
     histories: BTreeMap<String, History>,
     bursts: Vec<Burst>,
-    /// Why the agent could not be read the last time.
+    /// Why the last reading of the agent failed.
     failure: Option<String>,
     table: TableState,
     /// The server that is shown alone.
@@ -107,28 +97,20 @@ impl Screen {
         for (server, reading) in &now.servers {
             let history = self.histories.entry(server.clone()).or_default();
             if let Some(before) = self.reading.servers.get(server) {
-                history
-                    .rates
-                    .push_back(Rates::between(before, reading, seconds));
+                let rates = Rates::between(before, reading, seconds);
+                history.push_back((rates, reading.client_buffers.unwrap_or(0.0)));
             }
-            history
-                .client_buffers
-                .push_back(reading.client_buffers.unwrap_or(0.0));
-            while history.rates.len() > REMEMBERED {
-                history.rates.pop_front();
-            }
-            while history.client_buffers.len() > REMEMBERED {
-                history.client_buffers.pop_front();
+            if history.len() > REMEMBERED {
+                history.pop_front();
             }
         }
     }
 
-    fn press(&mut self, key: KeyEvent) -> Next {
+    /// Does what a key stands for, and returns whether that is to quit.
+    fn press(&mut self, key: KeyEvent) -> bool {
         match key.code {
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                return Next::Quit;
-            }
-            KeyCode::Char('q') => return Next::Quit,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char('q') => return true,
             KeyCode::Esc | KeyCode::Backspace => self.opened = None,
             KeyCode::Down | KeyCode::Char('j') => self.table.select_next(),
             KeyCode::Up | KeyCode::Char('k') => self.table.select_previous(),
@@ -138,18 +120,17 @@ impl Screen {
             }
             _ => {}
         }
-        Next::Stay
+        false
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let [main, bottom] =
             Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
-        let opened = self.opened.clone();
-        let opened =
-            opened.and_then(|server| Some((self.reading.servers.get(&server)?.clone(), server)));
+        let opened = self.opened.as_ref();
+        let opened = opened.and_then(|server| self.reading.servers.get_key_value(server));
         let keys = match opened {
-            Some((reading, server)) => {
-                self.draw_server(frame, main, &server, &reading);
+            Some((server, reading)) => {
+                self.draw_server(frame, main, server, reading);
                 "esc: all servers   q: quit"
             }
             None => {
@@ -171,10 +152,9 @@ impl Screen {
             .iter()
             .map(|(server, reading)| {
                 let history = self.histories.get(server);
-                let rates = history.and_then(|history| history.rates.back());
-                let colour = phase_colour(reading);
-                let cells = text::cells(server, reading, rates);
-                Row::new(cells).style(Style::new().fg(colour))
+                let newest = history.and_then(|history| history.back());
+                let cells = text::cells(server, reading, newest.map(|(rates, _)| rates));
+                Row::new(cells).style(phase_colour(reading))
             })
             .collect();
         let block = Block::bordered().title(" evictscope ");
@@ -213,7 +193,8 @@ impl Screen {
     ) {
         let unread = History::default();
         let history = self.histories.get(server).unwrap_or(&unread);
-        let rates = history.rates.back().cloned().unwrap_or_default();
+        let rates = history.back().map(|(rates, _)| rates.clone());
+        let rates = rates.unwrap_or_default();
         let durations = text::histogram(&rates.durations, text::seconds, BAR);
         let goals = text::histogram(&rates.goals, text::bytes, BAR);
         let height = |lines: &[String]| u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
@@ -227,10 +208,8 @@ impl Screen {
         .areas(area);
         let summary = text::table(&[text::cells(server, reading, Some(&rates))]);
         let summary = Paragraph::new(Text::styled(summary, phase_colour(reading)));
-        frame.render_widget(
-            summary.block(Block::bordered().title(format!(" {server} "))),
-            top,
-        );
+        let block = Block::bordered().title(format!(" {server} "));
+        frame.render_widget(summary.block(block), top);
         let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(middle);
         for (area, title, lines) in [
             (left, " evicting calls by duration, per second ", durations),
@@ -244,33 +223,29 @@ impl Screen {
     }
 
     fn draw_bursts(&self, frame: &mut Frame<'_>, area: Rect, server: &str) {
-        let of_server = self
-            .bursts
-            .iter()
-            .rev()
-            .filter(|burst| burst.server == server);
+        let newest_first = self.bursts.iter().rev();
+        let of_server = newest_first.filter(|burst| burst.server == server);
+        let number = |value: Option<u64>, text: fn(f64) -> String| {
+            text::or_unknown(value.map(|value| value as f64), text)
+        };
+        let percent = |ratio| format!("{:.0} %", ratio * 100.0);
         let rows = of_server.map(|burst| {
-            let size =
-                |bytes: Option<u64>| text::or_unknown(bytes.map(|bytes| bytes as f64), text::bytes);
             let cells = [
                 burst.start.clone().unwrap_or_default(),
                 burst.kind.clone(),
                 text::seconds(burst.duration_seconds),
                 text::seconds(burst.reclaim_seconds),
-                text::or_unknown(burst.evicted_keys.map(|keys| keys as f64), text::count),
-                text::or_unknown(burst.throughput_ratio, |ratio| {
-                    format!("{:.0} %", ratio * 100.0)
-                }),
-                size(burst.client_buffers_before_bytes),
-                size(burst.client_buffers_peak_bytes),
-                size(burst.reclaimed_bytes),
+                number(burst.evicted_keys, text::count),
+                text::or_unknown(burst.throughput_ratio, percent),
+                number(burst.client_buffers_before_bytes, text::bytes),
+                number(burst.client_buffers_peak_bytes, text::bytes),
+                number(burst.reclaimed_bytes, text::bytes),
             ];
-            let colour = if burst.kind == "plain" {
-                Color::Reset
-            } else {
-                Color::Red
+            let colour = match burst.kind.as_str() {
+                "plain" => Color::Reset,
+                _ => Color::Red,
             };
-            Row::new(cells).style(Style::new().fg(colour))
+            Row::new(cells).style(colour)
         });
         let widths = [25, 16, 9, 9, 8, 11, 10, 10, 10].map(Constraint::Length);
         let headings = [
@@ -299,62 +274,42 @@ fn phase_colour(reading: &ServerReading) -> Color {
     }
 }
 
-/// The last minutes of a server, the newest to the right.
+/// Draws the last minutes of a server, the newest to the right.
 fn draw_sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &History) {
-    type Series = (&'static str, Color, Vec<u64>, String);
-    let of_rates = |of: fn(&Rates) -> Option<f64>| {
-        history
-            .rates
-            .iter()
-            .map(move |rates| of(rates).unwrap_or(0.0))
-    };
-    let whole = |values: &mut dyn Iterator<Item = f64>| {
-        values.map(|value| value as u64).collect::<Vec<_>>()
-    };
-    let most = |values: &[u64], text: fn(f64) -> String| {
-        format!(
-            "at most {}",
-            text(values.iter().max().copied().unwrap_or(0) as f64)
-        )
-    };
-    let commands = whole(&mut of_rates(|rates| rates.commands));
-    let evicting = whole(&mut of_rates(|rates| rates.evicting_calls));
-    let buffers = whole(&mut history.client_buffers.iter().copied());
+    type Series = (
+        &'static str,
+        Color,
+        fn(f64) -> String,
+        fn(&(Rates, f64)) -> f64,
+    );
     let series: [Series; 3] = [
-        (
-            "commands/s",
-            Color::Cyan,
-            commands.clone(),
-            most(&commands, text::count),
-        ),
-        (
-            "evicting calls/s",
-            Color::Red,
-            evicting.clone(),
-            most(&evicting, text::count),
-        ),
+        ("commands/s", Color::Cyan, text::count, |(rates, _)| {
+            rates.commands.unwrap_or(0.0)
+        }),
+        ("evicting calls/s", Color::Red, text::count, |(rates, _)| {
+            rates.evicting_calls.unwrap_or(0.0)
+        }),
         (
             "client buffers",
             Color::Magenta,
-            buffers.clone(),
-            most(&buffers, text::bytes),
+            text::bytes,
+            |(_, bytes)| *bytes,
         ),
     ];
     let block = Block::bordered().title(format!(" {server}, the last minutes "));
     let inside = block.inner(area);
     frame.render_widget(block, area);
     let areas = Layout::vertical([Constraint::Length(3); 3]).split(inside);
-    for ((name, colour, values, most), area) in series.into_iter().zip(areas.iter()) {
+    for ((name, colour, text, of), area) in series.into_iter().zip(areas.iter()) {
         let [label, line] =
             Layout::horizontal([Constraint::Length(20), Constraint::Fill(1)]).areas(*area);
-        frame.render_widget(
-            Paragraph::new(vec![Line::raw(name), Line::styled(most, Color::DarkGray)]),
-            label,
-        );
+        let values: Vec<u64> = history.iter().map(|sample| of(sample) as u64).collect();
+        let most = values.iter().max().copied().unwrap_or(0);
+        let most = format!("at most {}", text(most as f64));
+        let lines = vec![Line::raw(name), Line::styled(most, Color::DarkGray)];
+        frame.render_widget(Paragraph::new(lines), label);
         let shown = values.len().saturating_sub(usize::from(line.width));
-        let sparkline = Sparkline::default()
-            .data(values.iter().skip(shown))
-            .style(colour);
+        let sparkline = Sparkline::default().data(&values[shown..]).style(colour);
         frame.render_widget(sparkline, line);
     }
 }
@@ -365,7 +320,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::KeyCode;
 
-    use super::{Next, Screen};
+    use super::Screen;
     use crate::live::reading::{Reading, tests::TEXT};
 
     fn shown(screen: &mut Screen) -> anyhow::Result<String> {
@@ -381,20 +336,18 @@ mod tests {
         screen.remember(&reading, 1.0);
         let all = shown(&mut screen)?;
         assert!(all.contains("6380") && all.contains("saturated"), "{all}");
-        assert!(screen.press(KeyCode::Enter.into()) == Next::Stay);
+        assert!(!screen.press(KeyCode::Enter.into()));
         let one = shown(&mut screen)?;
-        assert!(
-            one.contains("evicting calls by duration") && !one.contains("6380"),
-            "{one}"
-        );
+        assert!(one.contains("evicting calls by duration"), "{one}");
+        assert!(!one.contains("6380"), "{one}");
         screen.press(KeyCode::Esc.into());
         assert!(shown(&mut screen)?.contains("6380"));
-        assert!(screen.press(KeyCode::Char('q').into()) == Next::Quit);
+        assert!(screen.press(KeyCode::Char('q').into()));
         Ok(())
     }
 
     #[test]
-    fn no_server_and_a_lost_agent_are_said_so() -> anyhow::Result<()> {
+    fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
         let mut screen = Screen::new(Reading::default());
         assert!(shown(&mut screen)?.contains("No server is watched"));
         screen.failure = Some("no agent answers".to_owned());

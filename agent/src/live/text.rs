@@ -18,7 +18,7 @@ pub const HEADINGS: [&str; 8] = [
 /// Shown for a value that is not known.
 const UNKNOWN: &str = "-";
 
-/// The cells of one server.
+/// Returns the cells of one server.
 pub fn cells(server: &str, reading: &ServerReading, rates: Option<&Rates>) -> [String; 8] {
     let rate = |of: fn(&Rates) -> Option<f64>| rates.and_then(of);
     let limit = match reading.maxmemory {
@@ -44,7 +44,7 @@ pub fn or_unknown(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
-/// A table in plain text: the first two columns to the left, numbers to the right.
+/// Returns a table in plain text, with the first two columns to the left and numbers to the right.
 pub fn table(rows: &[[String; 8]]) -> String {
     let headings = HEADINGS.map(str::to_owned);
     let all = || std::iter::once(&headings).chain(rows);
@@ -65,8 +65,8 @@ pub fn table(rows: &[[String; 8]]) -> String {
     all().map(line).collect()
 }
 
-/// The rates of a histogram as bcc's funclatency prints counts: from the first to the last bucket
-/// with a value in it, with a bar.
+/// Returns the rates of a histogram as bcc's funclatency prints counts: a line with a bar for each
+/// bucket, from the first to the last one that has values.
 pub fn histogram(rates: &Cumulative, bound: fn(f64) -> String, width: usize) -> Vec<String> {
     let filled = |(_, rate): &(f64, f64)| *rate > 0.0;
     let (Some(first), Some(last)) = (
@@ -82,32 +82,28 @@ pub fn histogram(rates: &Cumulative, bound: fn(f64) -> String, width: usize) -> 
     };
     let line = |index: usize, (upper, rate): &(f64, f64)| {
         let stars = "*".repeat((rate / most * width as f64).round() as usize);
-        let upper = if upper.is_finite() {
-            bound(*upper)
-        } else {
-            "…".to_owned()
+        let upper = match upper.is_finite() {
+            true => bound(*upper),
+            false => "…".to_owned(),
         };
-        format!(
-            "{:>10} -> {upper:<10} : {:>9} |{stars:<width$}|",
-            lower(index),
-            count(*rate)
-        )
+        let (lower, count) = (lower(index), count(*rate));
+        format!("{lower:>10} -> {upper:<10} : {count:>9} |{stars:<width$}|")
     };
     let shown = rates.iter().enumerate().take(last + 1).skip(first);
     shown.map(|(index, bucket)| line(index, bucket)).collect()
 }
 
-/// A number of things, with three digits that matter.
+/// Returns a number with its unit prefix: at least two digits, rounded.
 pub fn count(value: f64) -> String {
     scaled(value, 1_000.0, ["", "k", "M", "G", "T"])
 }
 
-/// A number of bytes.
+/// Returns a number of bytes with its unit.
 pub fn bytes(value: f64) -> String {
     scaled(value, 1_024.0, [" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
-/// A duration, seconds.
+/// Returns a number of seconds with its unit.
 pub fn seconds(value: f64) -> String {
     match value {
         _ if value < 1e-3 => format!("{:.0} µs", value * 1e6),
@@ -152,22 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_dash() {
+    fn an_unknown_value_is_a_dash() {
         let rates = Rates {
             commands: Some(1_500.0),
             evicting_share: Some(0.123),
             ..Rates::default()
         };
-        let row = cells(
-            "6379",
-            &ServerReading {
-                maxmemory: Some(0.0),
-                ..ServerReading::default()
-            },
-            Some(&rates),
-        );
+        let reading = ServerReading {
+            maxmemory: Some(0.0),
+            ..ServerReading::default()
+        };
         assert_eq!(
-            table(&[row]),
+            table(&[cells("6379", &reading, Some(&rates))]),
             "SERVER  PHASE  COMMANDS/S  EVICTING/S  IN EVICTIONS  USED  LIMIT  CLIENT BUFFERS\n\
              6379    -            1.5k           -        12.3 %     -   none               -\n"
         );
@@ -190,9 +182,7 @@ mod tests {
                 "      5 µs -> 10 µs      :        20 |*****     |",
             ]
         );
-        assert_eq!(
-            histogram(&Vec::new(), seconds, 10),
-            ["none in the last interval"]
-        );
+        let empty = histogram(&Vec::new(), seconds, 10);
+        assert_eq!(empty, ["none in the last interval"]);
     }
 }

@@ -5,29 +5,29 @@ use evictscope_plan::{EVICTION_CALL, TracedFunction};
 use super::plans::Plans;
 use super::settings::RequestedMode;
 use super::watched::Watched;
-use crate::host::{ServerProcess, memory};
-use crate::probes::{Probes, Target};
+use crate::host::ServerProcess;
+use crate::probes::Probes;
 use crate::telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 
-/// What it takes to attach to a server, beside the programs.
+/// Everything that attaching to a server takes, except for the programs.
 pub struct Attacher {
     /// The plans made so far.
     pub plans: Plans,
-    /// What a probe hit costs on this machine.
+    /// The cost of a probe hit on this machine.
     pub costs: HitCosts,
     /// The probe mode that the user asks for.
     pub mode: RequestedMode,
-    /// What every-call mode may cost in probe mode auto.
+    /// The most that every-call mode may cost in probe mode auto.
     pub budget: OverheadBudget,
 }
 
 impl Attacher {
-    /// Attaches to a server, which goes by `label` from now on.
+    /// Attaches to a server, which is called `label` from now on.
     ///
     /// # Errors
     ///
-    /// Where nothing can be learnt from the process, or the kernel refuses; nothing stays attached
-    /// then.
+    /// Fails where nothing can be learnt from the process, or the kernel refuses. Nothing stays
+    /// attached then.
     pub fn attach(
         &mut self,
         probes: &mut Probes,
@@ -38,8 +38,6 @@ impl Attacher {
         if let Some(why) = plan.unusable_reason() {
             anyhow::bail!("{why}; --process-match says which processes are servers");
         }
-        let pid = process.identity.pid;
-        let load_bias = memory::load_bias(pid, plan.identity.entry_point)?;
         // Where no-op calls cannot be counted, every-call mode would only cost.
         let function = plan.function(EVICTION_CALL.description);
         let has_choice = function.and_then(TracedFunction::every_call).is_some();
@@ -47,17 +45,10 @@ impl Attacher {
             RequestedMode::EveryCall if has_choice => ProbeMode::EveryCall,
             _ => ProbeMode::EvictingOnly,
         };
-        let auto =
-            (self.mode == RequestedMode::Auto && has_choice).then(|| AutoMode::new(self.budget));
-        let target = Target {
-            pid,
-            exe: &process.exe_proc_path,
-            load_bias,
-        };
-        let attachment = probes.attach(target, &plan, mode)?;
-        let watched = Watched::new(
-            process, label, plan, load_bias, attachment, self.costs, mode, auto,
-        );
+        let mut watched = Watched::attach(probes, process, label, plan, mode, self.costs)?;
+        if self.mode == RequestedMode::Auto && has_choice {
+            watched.auto = Some(AutoMode::new(self.budget));
+        }
         watched.log_attached();
         Ok(watched)
     }

@@ -1,12 +1,12 @@
-//! Logs a finished burst.
+//! Logs finished bursts.
 
 use std::time::Duration;
 
 use crate::export::rfc3339;
 use crate::telemetry::{Burst, BurstKind};
 
-/// Shorter plain bursts are logged at level debug only: a small cache at its limit may have one
-/// every few seconds forever.
+/// Shorter plain bursts are logged only at level debug: a small cache at its limit may have one every
+/// few seconds forever.
 const WORTH_A_LINE: Duration = Duration::from_millis(100);
 
 /// Logs a finished burst in one line. A value that is not known has no field.

@@ -6,9 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the time of the clock that the BPF programs use (`bpf_ktime_get_ns`).
 pub fn monotonic() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 /// Returns the time of day, since 1970.

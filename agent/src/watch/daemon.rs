@@ -21,7 +21,7 @@ use crate::probes::Probes;
 ///
 /// # Errors
 ///
-/// Where the port is taken, or the kernel does not let this process attach probes.
+/// Fails where the port is taken, or the kernel does not let this process attach probes.
 pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
@@ -38,7 +38,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let (probes, costs) = Probes::load_and_calibrate()?;
     tracing::debug!(?costs, "measured what a probe hit costs");
 
-    // Binding a port below 1024 and loading the programs took more than watching does.
+    // Binding a port below 1024 and loading the programs take more privileges than watching.
     let kept = privileges::drop_unneeded().context("cannot give up capabilities")?;
     tracing::debug!(?kept, "gave up the other capabilities");
 
@@ -46,7 +46,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let progress = Progress::default();
     let (stop, stopped) = mpsc::channel();
     let attacher = Attacher {
-        plans: Plans::new(settings.debug_files),
+        plans: Plans::new(settings.debug_dirs),
         costs,
         mode: settings.probe_mode,
         budget: settings.overhead_budget,

@@ -1,8 +1,8 @@
-//! The daemon: the parts joined. A thread finds servers, plans, attaches, reads what is counted and
-//! publishes it; another one answers HTTP.
+//! The daemon, which joins the parts. A thread finds servers, plans, attaches, reads the counters and
+//! publishes them; another one answers HTTP.
 //!
-//! `watcher` is the loop. In each turn it looks for servers from time to time, lets `attach` take on
-//! one that is new, has each `watched` server take in a `reading`, and hands all of them to `publish`.
+//! `watcher` is the loop. It looks for servers from time to time. In each turn it lets `attach` take
+//! on a new server, updates each `watched` server from a `reading`, and publishes all of them.
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`export`).
 
@@ -10,10 +10,8 @@ mod attach;
 mod burst_log;
 mod clock;
 mod daemon;
-mod debug_files;
 mod plans;
 mod privileges;
-mod publish;
 mod reading;
 mod service;
 mod settings;
@@ -23,5 +21,4 @@ mod watched;
 mod watcher;
 
 pub use daemon::run;
-pub use debug_files::DebugFiles;
 pub use settings::{RequestedMode, Settings};

@@ -2,67 +2,60 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::debug_files::DebugFiles;
-use crate::host::{Executable, ExecutableId, ServerProcess};
+use crate::host::{Executable, ExecutableId, ServerProcess, find_debug_file, root_of};
 use evictscope_plan::ProbePlan;
 
-/// The probe plans made so far.
+/// The probe plans made so far. A copy of a file, as containers have them, shares its plan.
 pub struct Plans {
-    debug_files: DebugFiles,
-    by_file: HashMap<ExecutableId, Made>,
+    debug_dirs: Vec<PathBuf>,
+    /// The hash, with a random key, of each file's content. A build id can be forged, which would give
+    /// one server the plan of another.
+    contents: HashMap<ExecutableId, u64>,
+    /// The plans, by the hash of the content.
+    plans: HashMap<u64, Arc<ProbePlan>>,
     hasher: RandomState,
 }
 
-/// A plan, and of what.
-struct Made {
-    plan: Arc<ProbePlan>,
-    /// Hash of the executable's content. Its build id would not do: anybody can forge that, and so
-    /// give another server's plan to theirs, or theirs to another. The hash has a random key.
-    content: u64,
-}
-
 impl Plans {
-    /// None yet; `debug_files` says where debug files are.
-    pub fn new(debug_files: DebugFiles) -> Self {
+    /// Returns an empty collection. Debug files are looked for in `debug_dirs` first.
+    pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
         Self {
-            debug_files,
-            by_file: HashMap::new(),
+            debug_dirs,
+            contents: HashMap::new(),
+            plans: HashMap::new(),
             hasher: RandomState::new(),
         }
     }
 
-    /// The plan of the executable of `process`; a copy of a file that was planned for already, as
-    /// containers have them, shares its plan.
+    /// Returns the plan of the executable of `process`, which is made if it is not known.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be read, or is no executable.
+    /// Fails where the file cannot be read, or is not an executable.
     pub fn plan(&mut self, process: &ServerProcess) -> anyhow::Result<Arc<ProbePlan>> {
         let executable = Executable::open(&process.exe_proc_path)?;
         let id = executable.id();
-        if let Some(made) = self.by_file.get(&id) {
-            return Ok(made.plan.clone());
+        let known = self.contents.get(&id);
+        if let Some(plan) = known.and_then(|content| self.plans.get(content)) {
+            return Ok(plan.clone());
         }
         let data = executable.read()?;
         let content = self.hasher.hash_one(&data);
-        let known = self.by_file.values().find(|made| made.content == content);
-        let plan = match known {
-            Some(made) => made.plan.clone(),
+        let plan = match self.plans.get(&content) {
+            Some(plan) => plan.clone(),
             None => Arc::new(self.make(process, &data)?),
         };
-        let made = Made {
-            plan: plan.clone(),
-            content,
-        };
-        self.by_file.insert(id, made);
+        self.contents.insert(id, content);
+        self.plans.insert(content, plan.clone());
         Ok(plan)
     }
 
     fn make(&self, process: &ServerProcess, data: &[u8]) -> anyhow::Result<ProbePlan> {
         let pid = process.identity.pid;
-        let debug = self.debug_files.find_for_process(data, &process.exe, pid)?;
+        let debug = find_debug_file(&self.debug_dirs, data, &process.exe, &root_of(pid))?;
         for ignored in &debug.ignored {
             tracing::warn!(pid, "debug file ignored: {ignored}");
         }
@@ -74,17 +67,8 @@ impl Plans {
 
     /// Forgets the plans that no server uses any more.
     pub fn forget_unused(&mut self) {
-        let plans: Vec<Arc<ProbePlan>> = (self.by_file.values())
-            .map(|made| made.plan.clone())
-            .collect();
-        let held_here = |plan: &Arc<ProbePlan>| {
-            plans
-                .iter()
-                .filter(|other| Arc::ptr_eq(other, plan))
-                .count()
-        };
-        // Each plan is held once by the list, and once by each file that has it.
-        self.by_file
-            .retain(|_, made| Arc::strong_count(&made.plan) > 2 * held_here(&made.plan));
+        self.plans.retain(|_, plan| Arc::strong_count(plan) > 1);
+        self.contents
+            .retain(|_, content| self.plans.contains_key(content));
     }
 }

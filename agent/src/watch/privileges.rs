@@ -1,4 +1,4 @@
-//! What this process may do: after its start, less.
+//! Gives up the privileges that only the start needs.
 
 use rustix::io;
 use rustix::thread::{
@@ -6,19 +6,19 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// What it takes to look into the processes of other users and to read their executables.
+/// Needed to look into the processes of other users and to read their executables.
 const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
-/// What it takes to attach on kernels that tell this from the rest of CAP_SYS_ADMIN.
+/// Needed to attach, on kernels that have separated this from CAP_SYS_ADMIN.
 const PROBES: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
-/// Gives up, for good, what is not needed to watch servers that start later: attaching to these
-/// takes the same as attaching to the first ones, so that much has to stay. What stays.
+/// Gives up for good all capabilities that attaching to later servers does not need, and returns the
+/// remaining ones.
 ///
-/// To be called before any thread is started: each has capabilities of its own.
+/// Call it before any thread is started, because each thread has capabilities of its own.
 ///
 /// # Errors
 ///
-/// What the kernel says; a process may always give up what it has.
+/// Fails only if the kernel does; a process may always give up capabilities.
 pub fn drop_unneeded() -> io::Result<CapabilitySet> {
     let held = capabilities(None)?.permitted;
     let kept = held & needed(held);
@@ -36,7 +36,7 @@ pub fn drop_unneeded() -> io::Result<CapabilitySet> {
     Ok(kept)
 }
 
-/// What is needed by one who holds `held`.
+/// Returns the capabilities to keep of those in `held`.
 fn needed(held: CapabilitySet) -> CapabilitySet {
     match held.contains(CapabilitySet::SYS_ADMIN) {
         // It includes the others.
@@ -52,14 +52,14 @@ mod tests {
     use super::{OTHERS, PROBES, drop_unneeded, needed};
 
     #[test]
-    fn what_is_kept_is_what_attaching_takes() {
+    fn the_capabilities_for_attaching_are_kept() {
         let all = CapabilitySet::all();
         assert_eq!(needed(all), CapabilitySet::SYS_ADMIN | OTHERS);
         assert_eq!(needed(all - CapabilitySet::SYS_ADMIN), PROBES | OTHERS);
     }
 
     #[test]
-    fn the_rest_is_gone() -> anyhow::Result<()> {
+    fn all_other_capabilities_are_given_up() -> anyhow::Result<()> {
         // Capabilities belong to a thread, so no other test is touched.
         let thread = std::thread::spawn(|| anyhow::Ok((drop_unneeded()?, capabilities(None)?)));
         let (kept, now) = thread.join().map_err(|_| anyhow::anyhow!("panicked"))??;

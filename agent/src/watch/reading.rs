@@ -14,7 +14,7 @@ use crate::telemetry::Snapshot;
 /// last sample is older than this, the agent reads the members itself.
 const STALE_SAMPLE: Duration = Duration::from_millis(200);
 
-/// What was read of one server.
+/// One reading of a server.
 pub struct Reading {
     /// Monotonic time before the counters were read: no call that they miss is earlier.
     pub at: Duration,
@@ -30,7 +30,7 @@ pub struct Reading {
 ///
 /// # Errors
 ///
-/// Where the maps cannot be read.
+/// Fails where the maps cannot be read.
 pub fn read(
     probes: &Probes,
     attachment: &Attachment,
@@ -52,7 +52,7 @@ pub fn read(
     })
 }
 
-/// Reads the members from the process; `None` where it has just ended.
+/// Reads the members from the process. Returns `None` if it has just ended.
 fn read_members(pid: u32, config: &ServerConfig, now: Duration) -> Option<MemberValues> {
     let members = config.members.iter().copied();
     let addresses: Vec<ProcessAddress> = members

@@ -1,5 +1,5 @@
-//! What the service manager is told, where one started this process: systemd's protocol, a datagram
-//! to the socket that `NOTIFY_SOCKET` names.
+//! Reports to the service manager that started this process, by systemd's protocol: a datagram to the
+//! socket that `NOTIFY_SOCKET` names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const SIGNS: u32 = 4;
 pub struct Progress(Arc<AtomicU64>);
 
 impl Progress {
-    /// One more turn of its loop has come to its end.
+    /// Counts one more finished turn of its loop.
     pub fn turn(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -26,9 +26,8 @@ impl Progress {
     }
 }
 
-/// Reports when the agent is ready, as `/-/ready` does, and from then on gives signs of life for as
-/// long as the watcher gets on: not where it hangs, nor where the thread that serves HTTP does,
-/// which has to run this.
+/// Reports when the agent is ready, as `/-/ready` does, and then gives signs of life while the watcher
+/// makes progress. It runs in the thread that serves HTTP, so they also stop if that thread hangs.
 pub async fn report(shared: Shared, progress: Progress) {
     shared.ready().await;
     tell(&[NotifyState::Ready]);
@@ -47,13 +46,13 @@ pub async fn report(shared: Shared, progress: Progress) {
     }
 }
 
-/// Reports that the agent ends because it was asked to.
+/// Reports that the agent is about to end.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
 fn tell(state: &[NotifyState<'_>]) {
-    // Nothing else depends on it: a service manager that misses this does what it finds right.
+    // A failure only concerns the service manager, which decides what to do about it.
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("cannot report to the service manager: {error}");
     }

@@ -1,4 +1,4 @@
-//! What the daemon is asked to do.
+//! The settings of the daemon.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use super::debug_files::DebugFiles;
 use crate::host::Matcher;
 use crate::telemetry::OverheadBudget;
 
@@ -24,19 +23,19 @@ pub enum RequestedMode {
     EvictingOnly,
 }
 
-/// What the daemon is to do: every option has its value.
+/// The settings of the daemon: every option has its value.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where HTTP is served.
+    /// The address that HTTP is served on.
     pub listen: SocketAddr,
-    /// The file that says how HTTP is protected, where there is one.
+    /// The file that says how HTTP is protected, if any.
     pub web_config: Option<PathBuf>,
     /// Which eviction calls to probe.
     pub probe_mode: RequestedMode,
-    /// What every-call mode may cost, in probe mode auto.
+    /// The most that every-call mode may cost in probe mode auto.
     pub overhead_budget: OverheadBudget,
     /// Which processes are servers.
     pub process_match: Matcher,
-    /// Where debug files are.
-    pub debug_files: DebugFiles,
+    /// The directories in which debug files are looked for first.
+    pub debug_dirs: Vec<PathBuf>,
 }

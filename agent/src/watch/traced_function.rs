@@ -1,79 +1,47 @@
-//! A test from the list of traced functions to the series: one that only tests trace is planned,
-//! attached to, counted and exported, though nothing outside its folder and the list knows of it.
+//! Tests the whole way from the list of traced functions to the series: a function that only tests
+//! trace is planned, attached to, counted and exported, though no other code knows of it.
 
 #[path = "../../plan/tests/made_up/mod.rs"]
 mod made_up;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use evictscope_plan::{EVICTION_CALL, plan_functions};
+use evictscope_testkit::{owned::Owned, process};
 use made_up::MADE_UP;
 use prometheus::TextEncoder;
 
-use super::publish::exported;
 use super::watched::Watched;
 use crate::export::families;
-use crate::host::{Identity, ServerProcess, memory};
-use crate::probes::{Probes, Target};
+use crate::host::{Identity, ServerProcess};
+use crate::probes::Probes;
 use crate::telemetry::{HitCosts, ProbeMode};
 
 /// How often the program calls the function for each line that it reads.
 const CALLS: u64 = 1_000;
 
-/// A running program, which is killed when this is dropped.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn compile(directory: &Path) -> anyhow::Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/made_up.c");
-    let program = directory.join("made-up");
-    let mut command = Command::new("cc");
-    let status = command
-        .args(["-O1", "-rdynamic", "-o"])
-        .args([&program, &source])
-        .status()
-        .context("cannot run cc")?;
-    ensure!(status.success(), "cc: {status}");
-    Ok(program)
-}
-
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let exe = compile(directory.path())?;
-    let mut command = Command::new(&exe);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut program = Program(child?);
-    let mut said = BufReader::new(program.0.stdout.take().context("no stdout")?).lines();
+    let exe = directory.path().join("made-up");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/made_up.c");
+    let mut cc = Command::new("cc");
+    process::answer_of(cc.args(["-O1", "-rdynamic", "-o"]).args([&exe, &source]))?;
+    let (program, mut input, output) = Owned::start_with_pipes(&mut Command::new(&exe))?;
+    let mut said = BufReader::new(output).lines();
     let mut line = || said.next().context("the program has ended");
     ensure!(line()?? == "ready", "the program did not start");
 
-    let pid = program.0.id();
     let plan = plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?;
-    let load_bias = memory::load_bias(pid, plan.identity.entry_point)?;
-    let target = Target {
-        pid,
-        exe: &exe,
-        load_bias,
-    };
     let mut probes = Probes::load()?;
-    let mode = ProbeMode::EveryCall;
-    let attachment = probes.attach(target, &plan, mode)?;
     let process = ServerProcess {
         identity: Identity {
-            pid,
+            pid: program.pid(),
             start_time_ticks: 0,
             text_start: 0,
         },
@@ -81,19 +49,16 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         exe_proc_path: exe.clone(),
         name: "made-up".to_owned(),
     };
-    let mut watched = Watched::new(
+    let mut watched = Watched::attach(
+        &mut probes,
         process,
         "made-up".to_owned(),
         Arc::new(plan),
-        load_bias,
-        attachment,
+        ProbeMode::EveryCall,
         HitCosts::DOCUMENTED,
-        mode,
-        None,
-    );
+    )?;
     for _ in 0..2 {
-        let stdin = program.0.stdin.as_mut().context("no stdin")?;
-        stdin.write_all(b"\n")?;
+        input.write_all(b"\n")?;
         line()??;
     }
     watched.read(&mut probes);
@@ -101,11 +66,9 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let calls = watched.state.calls().get(1).context("not read")?;
     ensure!(calls.inner.count() == 2 * CALLS, "{calls:?}");
     ensure!(calls.lost_exits() == 0, "{calls:?}");
-    ensure!(
-        watched.state.eviction().inner.count() == 0,
-        "an eviction call"
-    );
-    let text = TextEncoder::new().encode_to_string(&families(&[exported(&watched)]))?;
+    let evictions = watched.state.eviction().inner.count();
+    ensure!(evictions == 0, "{evictions} evicting calls");
+    let text = TextEncoder::new().encode_to_string(&families(&[watched.exported()]))?;
     for probe in ["made_up_enter", "made_up_end"] {
         let series = format!(
             "evictscope_probe_hits_total{{server=\"made-up\",probe=\"{probe}\"}} {}\n",

@@ -1,4 +1,4 @@
-//! A server that is attached to, and what follows from each reading of it.
+//! A server that probes are attached to, and the conclusions from each reading of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 use super::burst_log::log_burst;
 use super::clock::monotonic;
 use super::reading::{Reading, read};
-use crate::host::{Scheduling, ServerProcess};
+use crate::export::ExportedServer;
+use crate::host::{Scheduling, ServerProcess, memory};
 use crate::probes::{Attachment, Probes, Target, server_config};
 use crate::telemetry::{
     AutoMode, Cycle, HitCosts, Observation, Overhead, ProbeMode, ProbedSites, ServerState,
@@ -19,49 +20,52 @@ use crate::telemetry::{
 /// How often the kernel's bins are read, which it keeps for ten seconds.
 const BINS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A server that is attached to.
+/// A server that probes are attached to.
 pub struct Watched {
     pub process: ServerProcess,
-    /// What the server is called in metrics and in the log, for as long as it lives.
+    /// Its name in metrics and in the log, for as long as it lives.
     pub label: String,
-    pub plan: Arc<ProbePlan>,
+    plan: Arc<ProbePlan>,
     config: ServerConfig,
     load_bias: u64,
     pub attachment: Attachment,
     /// The mode that it is in.
-    pub mode: ProbeMode,
-    /// Chooses the mode; `None` where the user has chosen, or there is no choice.
-    auto: Option<AutoMode>,
-    pub withdrawn: Option<Withdrawal>,
+    mode: ProbeMode,
+    /// Chooses the mode; `None` if the user has chosen, or there is no choice.
+    pub auto: Option<AutoMode>,
+    withdrawn: Option<Withdrawal>,
     pub state: ServerState,
-    /// Phases and bursts; `None` where evicting calls are not seen.
-    pub cycle: Option<Cycle>,
+    /// Phases and bursts; `None` if evicting calls are not seen.
+    cycle: Option<Cycle>,
     scheduling: Option<Scheduling>,
-    /// The last ten minutes; `None` where evicting calls are not seen.
-    pub timeline: Option<Arc<Mutex<Timeline>>>,
+    /// The last ten minutes; `None` if evicting calls are not seen.
+    timeline: Option<Arc<Mutex<Timeline>>>,
     /// When the kernel's bins were last read, monotonic.
     bins_read: Duration,
-    pub overhead: Overhead,
+    overhead: Overhead,
 }
 
 impl Watched {
-    /// A server that was attached to just now, in `mode`.
-    #[expect(clippy::too_many_arguments, reason = "each is a part of it")]
-    pub fn new(
+    /// Attaches to a server in `mode`, and stays in it.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the process has ended or may not be looked into, or the kernel refuses.
+    pub fn attach(
+        probes: &mut Probes,
         process: ServerProcess,
         label: String,
         plan: Arc<ProbePlan>,
-        load_bias: u64,
-        attachment: Attachment,
-        costs: HitCosts,
         mode: ProbeMode,
-        auto: Option<AutoMode>,
-    ) -> Self {
+        costs: HitCosts,
+    ) -> anyhow::Result<Self> {
+        let pid = process.identity.pid;
+        let load_bias = memory::load_bias(pid, plan.identity.entry_point)?;
+        let attachment = probes.attach(target(&process, load_bias), &plan, mode)?;
         let found = monotonic();
         let function = plan.function(EVICTION_CALL.description);
         let sees_evictions = function.and_then(TracedFunction::inner_span).is_some();
-        let pid = process.identity.pid;
-        Self {
+        Ok(Self {
             config: server_config(pid, load_bias, &plan),
             overhead: Overhead::new(costs, probed_sites(&plan)),
             cycle: sees_evictions.then(|| Cycle::new(found)),
@@ -76,15 +80,31 @@ impl Watched {
             load_bias,
             attachment,
             mode,
-            auto,
-        }
+            auto: None,
+        })
     }
 
     fn pid(&self) -> u32 {
         self.process.identity.pid
     }
 
-    /// Logs that it is attached to, and what of it is not exported.
+    /// Returns everything that is exported about it.
+    pub fn exported(&self) -> ExportedServer {
+        ExportedServer {
+            label: self.label.clone(),
+            pid: self.pid(),
+            exe: self.process.exe.clone(),
+            plan: self.plan.clone(),
+            mode: self.mode,
+            withdrawn: self.withdrawn.map(|withdrawal| withdrawal.broken),
+            overhead_ratio: self.overhead.ratio(),
+            state: self.state.clone(),
+            cycle: self.cycle.clone(),
+            timeline: self.timeline.clone(),
+        }
+    }
+
+    /// Logs that probes are attached, and which items are not exported.
     pub fn log_attached(&self) {
         let (pid, server) = (self.pid(), &self.label);
         tracing::info!(
@@ -110,7 +130,7 @@ impl Watched {
         }
     }
 
-    /// Reads its counters, and draws the conclusions.
+    /// Reads its counters and draws the conclusions.
     pub fn read(&mut self, probes: &mut Probes) {
         match read(probes, &self.attachment, &self.config, self.pid()) {
             Ok(reading) => self.take_in(probes, &reading),
@@ -140,8 +160,7 @@ impl Watched {
         }
     }
 
-    /// Withdraws the plan of a server that does what its plan says it cannot, for the life of the
-    /// process.
+    /// Withdraws the plan for good if the server does something that its plan rules out.
     fn withdraw_if_wrong(&mut self, probes: &mut Probes) {
         if self.withdrawn.is_some() {
             return;
@@ -171,7 +190,7 @@ impl Watched {
         );
     }
 
-    /// Keeps the last ten minutes.
+    /// Adds a reading to the last ten minutes.
     fn keep_timeline(&mut self, probes: &Probes, seen: &Observation) {
         let Some(timeline) = &self.timeline else {
             return;
@@ -189,19 +208,14 @@ impl Watched {
         }
     }
 
-    /// Enters the probe mode that was decided on. Returns whether that meant attaching, which
-    /// blocks.
+    /// Enters the probe mode that was decided on. Returns whether it had to attach, which blocks.
     pub fn follow_mode(&mut self, probes: &mut Probes) -> bool {
         let wanted = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
         if wanted == self.mode {
             return false;
         }
         let pid = self.pid();
-        let target = Target {
-            pid,
-            exe: &self.process.exe_proc_path,
-            load_bias: self.load_bias,
-        };
+        let target = target(&self.process, self.load_bias);
         match probes.set_mode(&mut self.attachment, target, &self.plan, wanted) {
             Ok(()) => {
                 tracing::info!(
@@ -221,6 +235,14 @@ impl Watched {
             }
         }
         wanted == ProbeMode::EveryCall
+    }
+}
+
+fn target(process: &ServerProcess, load_bias: u64) -> Target<'_> {
+    Target {
+        pid: process.identity.pid,
+        exe: &process.exe_proc_path,
+        load_bias,
     }
 }
 

@@ -1,17 +1,16 @@
-//! The loop: finds servers, has them attached to and read, and publishes them.
+//! The loop, which finds servers, attaches to them, reads them and publishes them.
 //!
-//! It runs in a thread of its own: looking at processes, planning, attaching and reading maps all
-//! block. What it learns goes to the exporter through [`Shared`]; nothing comes back.
+//! It runs in a thread of its own, because looking at processes, planning, attaching and reading maps
+//! all block. Its results go to the exporter through [`Shared`]; nothing comes back.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::attach::Attacher;
-use super::publish::publish;
 use super::service::Progress;
 use super::watched::Watched;
-use crate::export::Shared;
+use crate::export::{ExportedServer, Shared};
 use crate::host::{Identity, Scan, Scanner, ServerProcess, label};
 use crate::probes::Probes;
 
@@ -92,7 +91,7 @@ impl Watcher {
                 }
             }
             if is_ready {
-                publish(&self.shared, self.watched.values());
+                self.publish();
             }
             self.progress.turn();
             let rest = match self.pending.is_empty() {
@@ -108,6 +107,14 @@ impl Watcher {
             self.probes.detach(watched.attachment);
         }
         self.probes.finish();
+    }
+
+    /// Hands the watched servers to the exporter, by ascending pid.
+    fn publish(&self) {
+        let exported = self.watched.values().map(Watched::exported);
+        let mut servers: Vec<ExportedServer> = exported.collect();
+        servers.sort_by_key(|server| server.pid);
+        self.shared.publish(servers);
     }
 
     fn look_for_servers(&mut self) {
@@ -135,11 +142,8 @@ impl Watcher {
     }
 
     fn drop_ended(&mut self, scan: &Scan) {
-        let running = |identity: &Identity| {
-            scan.servers
-                .iter()
-                .any(|server| server.identity == *identity)
-        };
+        let identities = scan.servers.iter().map(|server| server.identity);
+        let running = |identity: &Identity| identities.clone().any(|one| one == *identity);
         for (identity, watched) in self.watched.extract_if(|identity, _| !running(identity)) {
             let (pid, server) = (identity.pid, watched.label);
             tracing::info!(pid, server, "server has ended");
@@ -153,21 +157,16 @@ impl Watcher {
         let identity = process.identity;
         let taken = self.watched.values().map(|watched| watched.label.as_str());
         let label = label(identity.pid, &process.name, taken);
-        match self
-            .attacher
-            .attach(&mut self.probes, process, label.clone())
-        {
+        let attacher = &mut self.attacher;
+        match attacher.attach(&mut self.probes, process, label.clone()) {
             Ok(watched) => {
                 self.failed.remove(&identity);
                 self.watched.insert(identity, watched);
             }
             Err(error) => {
                 let reason = format!("{error:#}");
-                let known = self
-                    .failed
-                    .get(&identity)
-                    .is_some_and(|failure| failure.reason == reason);
-                if !known {
+                let before = self.failed.get(&identity);
+                if before.is_none_or(|failure| failure.reason != reason) {
                     let pid = identity.pid;
                     tracing::warn!(pid, server = label, "cannot watch this server: {reason}");
                 }
@@ -177,23 +176,19 @@ impl Watcher {
         }
     }
 
-    /// Logs what the programs have to say, with the name of the server.
+    /// Logs the messages of the programs, with the name of the server.
     fn log_messages(&mut self) {
         for message in self.probes.messages() {
             let pid = message.pid;
             let mut servers = self.watched.values();
             let watched = servers.find(|watched| watched.process.identity.pid == pid);
             let server = watched.map(|watched| &watched.label);
-            tracing::warn!(
-                pid,
-                server,
-                "a check of the probe plan failed: {}",
-                message.text
-            );
+            let text = &message.text;
+            tracing::warn!(pid, server, "a check of the probe plan failed: {text}");
         }
     }
 
-    /// Brings servers into the mode that was decided on, and attaches to one of them at most.
+    /// Switches servers to the mode that was decided on, until it had to attach to one.
     fn follow_modes(&mut self) {
         for watched in self.watched.values_mut() {
             if watched.follow_mode(&mut self.probes) {

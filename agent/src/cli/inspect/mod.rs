@@ -12,10 +12,9 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::cost::{self, Prediction, Source};
-use crate::host::Executable;
+use crate::host::{Executable, find_debug_file, root_of};
 use crate::probes::Probes;
 use crate::telemetry::HitCosts;
-use crate::watch::DebugFiles;
 use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
@@ -35,8 +34,10 @@ pub struct Arguments {
     /// each command makes one. What a hit costs is measured on this program, which needs root
     #[arg(long, value_name = "CALLS/S", value_parser = parse_rate)]
     rate: Option<f64>,
-    #[command(flatten)]
-    debug_files: DebugFiles,
+    /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the
+    /// executable) before /usr/lib/debug; may be given several times
+    #[arg(long, value_name = "DIR")]
+    debug_dir: Vec<PathBuf>,
 }
 
 fn parse_rate(text: &str) -> Result<f64, &'static str> {
@@ -56,11 +57,11 @@ struct Report<'a> {
     cost: Option<Prediction>,
 }
 
-/// Plans and prints.
+/// Plans for the target and prints the plan.
 ///
 /// # Errors
 ///
-/// Where there is no such process or file, or it is no executable.
+/// Fails where there is no such process or file, or it is not an executable.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Target {
         path,
@@ -69,7 +70,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         root,
     } = locate(&arguments.target)?;
     let data = Executable::open(&path)?.read()?;
-    let debug = arguments.debug_files.find(&data, &exe, &root)?;
+    let debug = find_debug_file(&arguments.debug_dir, &data, &exe, &root)?;
     for ignored in &debug.ignored {
         eprintln!("debug file ignored: {ignored}");
     }
@@ -79,8 +80,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot plan for {}", shown.display()))?;
     let took = begun.elapsed();
     let cost = arguments.rate.map(|rate| predict(&plan, rate));
-    let mut out = std::io::stdout().lock();
-    let printed = if arguments.json {
+    let text = if arguments.json {
         let report = Report {
             path: &shown,
             debug_file,
@@ -88,25 +88,25 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             plan: &plan,
             cost,
         };
-        let text =
-            serde_json::to_string_pretty(&report).context("cannot write the plan as JSON")?;
-        writeln!(out, "{text}")
+        serde_json::to_string_pretty(&report).context("cannot write the plan as JSON")? + "\n"
     } else {
-        let cost = cost.as_ref().map(ToString::to_string);
-        let text = text::of(&shown, debug_file, &plan, took);
-        write!(out, "{text}{}", cost.unwrap_or_default())
+        let cost = cost.map(|cost| cost.to_string());
+        text::of(&shown, debug_file, &plan, took) + &cost.unwrap_or_default()
     };
-    ignore_closed_pipe(printed)?;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // A reader that has seen enough (`| head`) is no failure.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        printed => printed?,
+    }
     let function = plan.function(EVICTION_CALL.description);
-    Ok(
-        match function.is_some_and(TracedFunction::has_all_quantities) {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
-        },
-    )
+    let is_complete = function.is_some_and(TracedFunction::has_all_quantities);
+    Ok(match is_complete {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
-/// Predicts what the probes of a plan would cost, by what a hit costs here where that can be measured.
+/// Predicts the cost of a plan's probes, from the cost of a hit measured here where that is possible.
 fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
     let (costs, source) = match Probes::load_and_calibrate() {
         Ok((_, costs)) => (costs, Source::Measured),
@@ -117,7 +117,7 @@ fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
 
 /// An executable to look at.
 struct Target {
-    /// What to open.
+    /// The path to open.
     path: PathBuf,
     /// Its name for people.
     shown: PathBuf,
@@ -153,14 +153,6 @@ fn locate(target: &str) -> anyhow::Result<Target> {
         path: link,
         exe: shown.clone(),
         shown,
-        root: PathBuf::from(format!("/proc/{pid}/root")),
+        root: root_of(pid),
     })
-}
-
-/// Takes a reader that has seen enough (`| head`) for no failure.
-fn ignore_closed_pipe(printed: std::io::Result<()>) -> std::io::Result<()> {
-    match printed {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
-    }
 }

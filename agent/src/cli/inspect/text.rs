@@ -1,4 +1,4 @@
-//! A probe plan as a text for people.
+//! Prints a probe plan for people.
 
 use std::path::Path;
 use std::time::Duration;

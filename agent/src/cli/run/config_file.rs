@@ -3,87 +3,60 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, anyhow};
+
 use super::options::Options;
 
-/// The file that is read where the command line names none, if it is there.
+/// The file that is read by default, if it exists.
 const DEFAULT_PATH: &str = "/etc/evictscope/config.toml";
 
-/// Why the configuration file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// It was named, and is not there, or may not be read.
-    #[error(
-        "cannot read the configuration file {}: --config names one that is there and that this user may read",
-        path.display()
-    )]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// It is not TOML, or has an unknown option or an impossible value.
-    #[error(
-        "the configuration file {}, line {line}{}: {why}",
-        path.display(),
-        key.as_ref().map(|key| format!(", {key}")).unwrap_or_default()
-    )]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The key on that line, where there is one.
-        key: Option<String>,
-        /// What is wrong.
-        why: String,
-    },
-}
-
-/// The options of the file at `path`, or else of the usual one, where that is there; and the path
+/// Returns the options of the file at `path`, by default of the usual file if it exists, and the path
 /// of the file that was read.
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, or is wrong: file, line and key.
-pub fn load(path: Option<&Path>) -> Result<(Options, Option<PathBuf>), ConfigError> {
+/// Fails where the file cannot be read, or is wrong; then with file, line and key.
+pub fn load(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
     let text = match std::fs::read_to_string(file) {
-        Ok(text) => text,
         Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
             return Ok((Options::default(), None));
         }
-        Err(source) => {
-            let path = file.to_owned();
-            return Err(ConfigError::Unreadable { path, source });
-        }
+        read => read.with_context(|| {
+            format!(
+                "cannot read the configuration file {}: --config names one that is there and that \
+                 this user may read",
+                file.display()
+            )
+        })?,
     };
     let options: Options = toml::from_str(&text).map_err(|error| wrong(file, &text, &error))?;
     let directory = file.parent().unwrap_or(Path::new(""));
     Ok((options.relative_to(directory), Some(file.to_owned())))
 }
 
-fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+/// Returns the error with the line, from 1, and the key on that line, if any.
+fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
     let start = error.span().map_or(0, |span| span.start);
     let before = text.get(..start).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
-    let key = text.lines().nth(line - 1).and_then(|line| {
-        let (key, _) = line.split_once('=')?;
-        Some(key.trim().to_owned())
-    });
-    ConfigError::Wrong {
-        path: path.to_owned(),
-        line,
-        key,
-        why: error.message().trim_end().replace('\n', "; "),
-    }
+    let assignment = text
+        .lines()
+        .nth(line - 1)
+        .and_then(|line| line.split_once('='));
+    let key = assignment.map_or_else(String::new, |(key, _)| format!(", {}", key.trim()));
+    let why = error.message().trim_end().replace('\n', "; ");
+    anyhow!(
+        "the configuration file {}, line {line}{key}: {why}",
+        path.display()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::{ConfigError, load};
+    use super::load;
 
     fn load_text(text: &str) -> anyhow::Result<Result<String, String>> {
         let directory = tempfile::tempdir()?;
@@ -97,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_line_and_key() -> anyhow::Result<()> {
+    fn an_error_names_line_and_key() -> anyhow::Result<()> {
         for (text, said) in [
             (
                 "# first\nlisten = \"nowhere\"\n",
@@ -151,8 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_must_be_there() {
-        let missing = load(Some(Path::new("/nowhere/config.toml")));
-        assert!(matches!(missing, Err(ConfigError::Unreadable { .. })));
+    fn a_named_file_must_exist() {
+        let missing =
+            load(Some(Path::new("/nowhere/config.toml"))).map_err(|error| error.to_string());
+        assert!(missing.is_err_and(|error| error.contains("cannot read the configuration file")));
     }
 }

@@ -3,7 +3,7 @@
 mod config_file;
 mod options;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::export::WebConfig;
@@ -35,52 +35,37 @@ const WRONG_CONFIGURATION: u8 = 2;
 ///
 /// # Errors
 ///
-/// Where the port is taken, or the kernel does not let this process attach probes.
+/// Fails where the port is taken, or the kernel does not let this process attach probes.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let configuration = match configuration(arguments.options, arguments.config.as_deref()) {
+    let only_check = arguments.check_config;
+    let (settings, web) = match configuration(arguments) {
         Ok(configuration) => configuration,
         Err(error) => {
             eprintln!("evictscope: {error:#}");
             return Ok(ExitCode::from(WRONG_CONFIGURATION));
         }
     };
-    if arguments.check_config {
-        configuration.confirm();
-        return Ok(ExitCode::SUCCESS);
+    if !only_check {
+        watch::run(settings, web)?;
     }
-    watch::run(configuration.settings, configuration.web)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A configuration that is right.
-struct Configuration {
-    settings: Settings,
-    /// The file that it comes from, where there is one.
-    file: Option<PathBuf>,
-    web: Option<WebConfig>,
-}
-
-impl Configuration {
-    /// Says what was read.
-    fn confirm(&self) {
-        match &self.file {
+/// Reads the whole configuration of the daemon. Prints the files that are right if that is all that
+/// was asked for.
+fn configuration(arguments: Arguments) -> anyhow::Result<(Settings, Option<WebConfig>)> {
+    let (in_file, file) = config_file::load(arguments.config.as_deref())?;
+    let settings = arguments.options.or(in_file).settings()?;
+    let web = settings.web_config.as_deref().map(WebConfig::load);
+    let web = web.transpose()?;
+    if arguments.check_config {
+        match &file {
             Some(path) => println!("{} is right", path.display()),
             None => println!("there is no configuration file: the defaults are used"),
         }
-        if let Some(path) = &self.settings.web_config {
+        if let Some(path) = &settings.web_config {
             println!("{} is right", path.display());
         }
     }
-}
-
-/// Reads all that the daemon is configured by.
-fn configuration(given: Options, path: Option<&Path>) -> anyhow::Result<Configuration> {
-    let (in_file, file) = config_file::load(path)?;
-    let settings = given.or(in_file).settings()?;
-    let web = settings.web_config.as_deref().map(WebConfig::load);
-    Ok(Configuration {
-        settings,
-        file,
-        web: web.transpose()?,
-    })
+    Ok((settings, web))
 }

@@ -6,21 +6,21 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::cli::selection::parse_pattern;
 use crate::host::{DEFAULT_PATTERN, Matcher};
 use crate::telemetry::OverheadBudget;
-use crate::watch::{DebugFiles, RequestedMode, Settings};
+use crate::watch::{RequestedMode, Settings};
 
-/// Where HTTP is served unless the user says otherwise: not to be reached from other hosts.
+/// The default address of HTTP, which other hosts cannot reach.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9739";
-/// What every-call mode may cost unless the user says otherwise.
+/// The default limit on the cost of every-call mode.
 const DEFAULT_BUDGET: &str = "1%";
 
-/// The options as one place gives them: those that it does not give are empty.
+/// The options from one place. Those that it does not give are empty.
 ///
-/// The defaults are in the texts too, as clap would take its own for given ones; a test compares
+/// The help texts repeat the defaults, because clap would treat its own as given; a test compares
 /// them.
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -39,13 +39,13 @@ pub struct Options {
     /// In probe mode auto: the share of a server's main thread up to which every call is probed,
     /// such as 1% or 0.01. Probes on evicting calls stay whatever they cost [default: 1%]
     #[arg(long, value_name = "SHARE")]
-    #[serde(deserialize_with = "budget")]
+    #[serde(deserialize_with = "parsed")]
     overhead_budget: Option<OverheadBudget>,
     /// Regular expression: a process whose command name, executable's name or argument 0 it
     /// matches is a server (sentinels and forked children never are)
     /// [default: ^(redis-server|valkey-server|keydb-server)$]
-    #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
-    #[serde(deserialize_with = "pattern")]
+    #[arg(long, value_name = "REGEX")]
+    #[serde(deserialize_with = "parsed")]
     process_match: Option<Matcher>,
     /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the
     /// executable) before /usr/lib/debug; may be given several times
@@ -54,7 +54,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// These where they are given, else the others.
+    /// Returns these options, with those of `other` where one is not given.
     pub fn or(self, other: Self) -> Self {
         Self {
             listen: self.listen.or(other.listen),
@@ -66,7 +66,7 @@ impl Options {
         }
     }
 
-    /// The same, with relative paths taken from `directory`.
+    /// Returns the same options, with relative paths taken from `directory`.
     pub fn relative_to(self, directory: &Path) -> Self {
         let absolute = |path: PathBuf| directory.join(path);
         Self {
@@ -78,11 +78,11 @@ impl Options {
         }
     }
 
-    /// What they come to.
+    /// Returns the settings, with defaults for what is not given.
     ///
     /// # Errors
     ///
-    /// None from outside: only where a default of this file is wrong, which a test rules out.
+    /// Fails only where a default of this file is wrong, which a test rules out.
     pub fn settings(self) -> anyhow::Result<Settings> {
         Ok(Settings {
             listen: self.listen.map_or_else(|| DEFAULT_LISTEN.parse(), Ok)?,
@@ -93,8 +93,9 @@ impl Options {
                 .map_or_else(|| DEFAULT_BUDGET.parse(), Ok)?,
             process_match: self
                 .process_match
-                .map_or_else(|| parse_pattern(DEFAULT_PATTERN), Ok)?,
-            debug_files: DebugFiles::below(self.debug_dir.unwrap_or_default()),
+                .map_or_else(|| DEFAULT_PATTERN.parse(), Ok)
+                .map_err(anyhow::Error::msg)?,
+            debug_dirs: self.debug_dir.unwrap_or_default(),
         })
     }
 }
@@ -105,25 +106,18 @@ fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
     })
 }
 
-/// A text in the configuration file, parsed as on the command line.
-fn text<'de, D: Deserializer<'de>, T, E: Display>(
-    deserializer: D,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<Option<T>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse(&text).map(Some).map_err(serde::de::Error::custom)
-}
-
+/// Parses an address in the configuration file as on the command line.
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-    text(from, parse_address)
+    let text = String::deserialize(from)?;
+    parse_address(&text).map(Some).map_err(D::Error::custom)
 }
 
-fn budget<'de, D: Deserializer<'de>>(from: D) -> Result<Option<OverheadBudget>, D::Error> {
-    text(from, OverheadBudget::from_str)
-}
-
-fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Matcher>, D::Error> {
-    text(from, parse_pattern)
+/// Parses a text in the configuration file as on the command line.
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(D::Error::custom)
 }
 
 #[cfg(test)]
