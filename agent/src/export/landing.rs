@@ -75,7 +75,7 @@ fn row(server: &ExportedServer) -> Markup {
             td {
                 @let query = form_urlencoded(&server.label);
                 @if let Some(cycle) = server.cycle() {
-                    (cycle.phase()) br;
+                    (cycle.phases.phase) br;
                     a href={ "/heatmap.svg?server=" (query) } { "Heat map" } " · "
                     a href={ "/api/v1/timeline?server=" (query) } { "Timeline" } " · "
                     a href={ "/api/v1/bursts?server=" (query) } { "Bursts" }

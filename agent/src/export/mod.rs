@@ -7,7 +7,6 @@
 
 mod burst_list;
 mod catalogue;
-mod cycle;
 #[cfg(test)]
 mod documentation;
 #[cfg(test)]

@@ -7,7 +7,6 @@
 //!
 //! Deliberately absent: reading the maps (`probes`), and names of metrics (`export`).
 
-mod accumulator;
 mod baseline;
 mod budget;
 mod burst_totals;
@@ -16,7 +15,6 @@ mod counters;
 mod cycle;
 #[cfg(test)]
 pub mod fixture;
-mod members;
 mod mode;
 mod observation;
 mod open_burst;
@@ -28,20 +26,18 @@ mod timeline;
 mod totals;
 mod withdrawal;
 
-pub use accumulator::Accumulator;
 pub use budget::{AutoMode, OverheadBudget};
 pub use burst_totals::BurstTotals;
 pub use bursts::{Burst, BurstKind};
 pub use cycle::Cycle;
-pub use members::Members;
 pub use mode::ProbeMode;
 #[cfg(test)]
 pub use observation::EvictionTimes;
 pub use observation::Observation;
 pub use overhead::{HitCosts, IntervalCost, Overhead, ProbedSites};
-pub use phases::Phase;
-pub use snapshot::Snapshot;
+pub use phases::{Phase, Phases};
+pub use snapshot::{Members, Snapshot};
 pub use state::ServerState;
 pub use timeline::{TimeBin, Timeline};
-pub use totals::{CallTotals, EvictionTotals, HistogramTotals};
+pub use totals::{Accumulator, CallTotals, HistogramTotals};
 pub use withdrawal::{BrokenInvariant, Withdrawal};

@@ -98,9 +98,9 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     }
     watched.read(&mut probes);
 
-    let calls = watched.state.calls().get(1).context("not read")?;
+    let calls = watched.state.calls.get(1).context("not read")?;
     ensure!(calls.inner.count() == 2 * CALLS, "{calls:?}");
-    ensure!(calls.lost_exits() == 0, "{calls:?}");
+    ensure!(calls.lost_exits.count() == 0, "{calls:?}");
     ensure!(
         watched.state.eviction().inner.count() == 0,
         "an eviction call"
