@@ -17,7 +17,6 @@ mod landing;
 mod proto;
 mod series;
 mod server;
-mod shared;
 mod timeline;
 mod web;
 
@@ -25,6 +24,5 @@ pub use burst_list::rfc3339;
 #[cfg(test)]
 pub use catalogue::families;
 pub use http::{bind, serve};
-pub use server::ExportedServer;
-pub use shared::Shared;
+pub use server::{ExportedServer, Shared};
 pub use web::{Web, WebConfig};

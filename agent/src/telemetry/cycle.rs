@@ -63,8 +63,8 @@ impl Cycle {
         }
     }
 
-    /// Takes in an observation; those of one server come in order, and one that is not later than
-    /// the last is left out. The bursts that are now known to be over, mostly none, are returned.
+    /// Takes in an observation, unless it is not later than the last one. Returns the bursts that are
+    /// now known to be over.
     pub fn observe(&mut self, seen: &Observation) -> Vec<Arc<Burst>> {
         let last = self.last;
         if seen.at <= last.map_or(self.phases.credited_to, |last| last.at) {
@@ -135,17 +135,14 @@ impl Cycle {
             self.count_usual(before, &before.interpolate(now, began));
         }
         let burst = OpenBurst::new(began, self.baseline.rate(), before, now, seen);
-        self.totals.last_start = Some(burst.began_unix());
+        self.totals.last_start = Some(burst.began_unix);
         self.open = Some(burst);
         self.phases.enter(Phase::Saturated, began);
     }
 
     fn watch_saturated(&mut self, now: &Counters, evicting: Duration) -> Option<Burst> {
         let burst = self.open.as_mut()?;
-        burst.saw(
-            now,
-            evicting.clamp(burst.began(), now.at.max(burst.began())),
-        );
+        burst.saw(now, evicting.clamp(burst.began, now.at.max(burst.began)));
         let ended = burst.ended();
         self.phases.credit(ended);
         if now.at.saturating_sub(ended) < QUIET {
@@ -158,7 +155,7 @@ impl Cycle {
         Some(burst)
     }
 
-    /// The last evicting call ended at `ended`: the burst, where no reclaim follows.
+    /// Leaves `saturated` at the end of the last evicting call. Returns the burst if no reclaim follows.
     fn leave_saturated(&mut self, ended: Duration) -> Option<Burst> {
         if self.open.as_ref()?.fell_until() > ended {
             self.phases.enter(Phase::Reclaim, ended);
@@ -209,7 +206,7 @@ impl Cycle {
     }
 }
 
-/// Until when evicting calls were made, as far as was seen.
+/// Returns until when evicting calls were made, as far as was seen.
 fn newest_call(seen: &Observation) -> Duration {
     let times = &seen.evictions;
     let is_under_way = !times.since.is_zero() && seen.at.saturating_sub(times.since) < LONGEST_CALL;
