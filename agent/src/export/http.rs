@@ -56,14 +56,13 @@ pub enum BindError {
 
 /// Listens on an address, for [`serve`].
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => BindError::InUse(address),
-            io::ErrorKind::PermissionDenied => BindError::Denied(address),
-            io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
-            _ => BindError::Io { address, source },
-        })
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse(address),
+        io::ErrorKind::PermissionDenied => BindError::Denied(address),
+        io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
+        _ => BindError::Io { address, source },
+    })
 }
 
 /// Serves metrics and pages to those whom `web` admits until `shutdown` is done, and returns 1 s after
@@ -259,10 +258,8 @@ mod tests {
     /// Returns the whole answer. Blocks, so the server needs a thread of its own.
     fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
         let mut stream = TcpStream::connect(address)?;
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
-        )?;
+        let headers = "Host: test\r\nConnection: close\r\n";
+        write!(stream, "GET {path} HTTP/1.1\r\n{headers}\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
@@ -355,10 +352,8 @@ mod tests {
         let listener = bind("127.0.0.1:0".parse()?).await?;
         let address = listener.local_addr()?;
         let error = bind(address).await.map(|_| ());
-        assert!(
-            matches!(error, Err(BindError::InUse(in_use)) if in_use == address),
-            "{error:?}"
-        );
+        let is_in_use = matches!(error, Err(BindError::InUse(in_use)) if in_use == address);
+        assert!(is_in_use, "{error:?}");
         let error = bind("192.0.2.1:9739".parse()?).await.map(|_| ());
         assert!(matches!(error, Err(BindError::NotHere(_))), "{error:?}");
         Ok(())

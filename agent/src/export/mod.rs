@@ -1,7 +1,7 @@
-//! What the outside sees: Prometheus metrics, a landing page and JSON, over HTTP.
+//! Serves Prometheus metrics, a landing page and JSON over HTTP.
 //!
-//! The run loop publishes what it knows of the servers to [`Shared`]; metrics are made from that at
-//! the moment of a scrape. [`catalogue`] says which there are.
+//! The run loop publishes the state of the servers to [`Shared`]; each scrape makes metrics of it.
+//! [`catalogue`] lists the families.
 //!
 //! Deliberately absent: timestamps on samples, and anything that a request could change.
 

@@ -125,7 +125,6 @@ mod tests {
     /// A server under one load after the other, and when its mode changed.
     struct Run {
         auto: AutoMode,
-        mode: ProbeMode,
         second: u64,
         changes: Vec<(u64, ProbeMode)>,
     }
@@ -134,7 +133,6 @@ mod tests {
         fn new() -> Self {
             Self {
                 auto: AutoMode::new(BUDGET),
-                mode: ProbeMode::EvictingOnly,
                 second: 0,
                 changes: Vec::new(),
             }
@@ -144,19 +142,18 @@ mod tests {
         fn load(mut self, seconds: u64, every_call: Option<f64>) -> Self {
             for _ in 0..seconds {
                 self.second += 1;
+                let before = self.auto.mode;
                 let cost = IntervalCost {
-                    ratio: match self.mode {
+                    ratio: match before {
                         ProbeMode::EveryCall => every_call.unwrap_or(0.0),
                         ProbeMode::EvictingOnly => 0.0,
                     },
                     every_call_ratio: every_call,
                 };
                 self.auto.decide(Duration::from_secs(self.second), cost);
-                let mode = self.auto.mode();
-                if mode != self.mode {
-                    self.changes.push((self.second, mode));
+                if self.auto.mode != before {
+                    self.changes.push((self.second, self.auto.mode));
                 }
-                self.mode = mode;
             }
             self
         }
@@ -231,7 +228,7 @@ mod tests {
             for (seconds, every_call) in loads {
                 run = run.load(seconds, every_call);
                 if every_call.is_some_and(|ratio| ratio > BUDGET.0) {
-                    prop_assert_eq!(run.mode, ProbeMode::EvictingOnly);
+                    prop_assert_eq!(run.auto.mode, ProbeMode::EvictingOnly);
                 }
             }
             for pair in run.changes.windows(2) {

@@ -119,8 +119,8 @@ impl Cycle {
     /// Counts the commands between two moments in `not_saturated`.
     fn count_usual(&mut self, before: &Counters, now: &Counters) {
         if let (Some(from), Some(to)) = (before.commands, now.commands) {
-            self.baseline
-                .add(now.at.saturating_sub(before.at), to - from);
+            let time = now.at.saturating_sub(before.at);
+            self.baseline.add(time, to - from);
         }
     }
 

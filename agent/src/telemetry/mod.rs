@@ -1,8 +1,8 @@
-//! From snapshots to what is known of each server. Pure: no clock of its own, no I/O.
+//! Turns snapshots into the state of each server. Pure: no clock of its own, no I/O.
 //!
-//! A [`Snapshot`] is what was read of one server at one moment; [`ServerState`] accumulates them
-//! into totals that only grow, and into the last values of what is not a total. From these follow
-//! what the probes cost ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
+//! A [`Snapshot`] holds the values that were read of one server at one moment. [`ServerState`] adds
+//! snapshots up to totals that only grow, and keeps the last of the other values. From these follow
+//! the cost of the probes ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
 //! fits the server at all ([`Withdrawal`]). [`Cycle`] makes phases and bursts of the same snapshots.
 //!
 //! Deliberately absent: reading the maps (`probes`), and names of metrics (`export`).

@@ -1,4 +1,4 @@
-//! What the phases and bursts are made from: a snapshot, reduced to what they need, with its time.
+//! A snapshot reduced to the values that phases and bursts need, with its time.
 
 use std::time::Duration;
 

@@ -89,20 +89,13 @@ impl HitCosts {
     /// Returns what the probes of a mode add to one call of a function; `inner` says whether it is an
     /// inner call.
     pub fn call_ns(&self, sites: ProbedSites, mode: ProbeMode, inner: bool) -> f64 {
-        let around = match mode {
-            ProbeMode::EveryCall => &[Probe::Enter, Probe::Return][..],
-            ProbeMode::EvictingOnly => &[],
+        let is_hit = |probe: &Probe| match probe {
+            Probe::Enter | Probe::Return => mode == ProbeMode::EveryCall,
+            Probe::Inner | Probe::Exit => inner,
         };
-        let inside = match inner {
-            true => &[Probe::Inner, Probe::Exit][..],
-            false => &[],
-        };
-        around
-            .iter()
-            .chain(inside)
-            .map(|probe| self.hit_ns(*probe, sites))
-            // The sum of nothing would be -0.
-            .fold(0.0, std::ops::Add::add)
+        let hits = Probe::ALL.into_iter().filter(is_hit);
+        // The sum of nothing would be -0.
+        hits.fold(0.0, |sum, probe| sum + self.hit_ns(probe, sites))
     }
 }
 

@@ -169,17 +169,11 @@ mod tests {
         // The same again, and what has come since.
         evicting.spread(102 * BIN_NS + 5, 102 * BIN_NS + 9);
         timeline.take_in(bin(104), UNIX + bin(104), &evicting, &cpu);
-        let bins: Vec<_> = timeline.bins().collect();
         let full = BIN_NS as u32;
-        let expected = [(0, 0, 0), (full - 5, 7, 0), (9, 0, full), (0, 0, 0)];
-        let expected = expected.map(|(evicting, cpu_eviction, cpu_other)| {
-            Some(TimeBin {
-                evicting,
-                cpu_eviction,
-                cpu_other,
-            })
-        });
-        assert_eq!(bins, expected);
+        let expected = [(0, 0, 0), (full - 5, 7, 0), (9, 0, full), (0, 0, 0)].map(Some);
+        let parts = |bin: TimeBin| (bin.evicting, bin.cpu_eviction, bin.cpu_other);
+        let found: Vec<_> = timeline.bins().map(|bin| bin.map(parts)).collect();
+        assert_eq!(found, expected);
         assert_eq!(timeline.start(), UNIX + bin(100));
     }
 
