@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 
 use super::server::ExportedServer;
 use crate::telemetry::Burst;
@@ -14,81 +15,70 @@ pub(super) struct BurstList<'a> {
     bursts: Vec<Entry<'a>>,
 }
 
-/// One burst. What is not known is `null`.
-#[derive(Debug, Serialize)]
-struct Entry<'a> {
-    server: &'a str,
-    start: Option<String>,
-    end: Option<String>,
-    duration_seconds: f64,
-    reclaim_seconds: f64,
-    evicting_calls: u64,
-    evicted_keys: Option<u64>,
-    commands_per_second_before: Option<f64>,
-    commands_per_second_during: Option<f64>,
-    commands_per_second_slowest: Option<f64>,
-    throughput_ratio: Option<f64>,
-    client_buffers_before_bytes: Option<u64>,
-    client_buffers_peak_bytes: Option<u64>,
-    memory_start_bytes: Option<u64>,
-    memory_peak_bytes: Option<u64>,
-    memory_end_bytes: Option<u64>,
-    memory_after_bytes: Option<u64>,
-    reclaimed_bytes: Option<u64>,
-    main_thread_cpu_share: Option<f64>,
-    main_thread_waiting_share: Option<f64>,
-    eviction_cpu_share: Option<f64>,
-    kind: String,
-    reason: String,
-}
+/// A burst, and the label of its server.
+#[derive(Debug)]
+struct Entry<'a>(&'a str, &'a Burst);
 
 impl<'a> BurstList<'a> {
-    /// The finished bursts of all servers, or of the one with that label; of each the oldest first.
+    /// Lists the finished bursts of all servers, or of the one with that label; each server's oldest
+    /// first.
     pub(super) fn of(servers: &'a [ExportedServer], only: Option<&str>) -> Self {
-        let bursts = servers
+        let asked = servers
             .iter()
-            .filter(|server| only.is_none_or(|label| server.label == label))
-            .flat_map(|server| {
-                let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());
-                bursts.map(|burst| Entry::new(&server.label, burst))
-            })
-            .collect();
-        Self { bursts }
-    }
-}
-
-impl<'a> Entry<'a> {
-    fn new(server: &'a str, burst: &Burst) -> Self {
-        let (kind, reason) = burst.kind();
+            .filter(|server| only.is_none_or(|label| server.label == label));
+        let entries = asked.flat_map(|server| {
+            let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());
+            bursts.map(|burst| Entry(&server.label, burst))
+        });
         Self {
-            server,
-            start: rfc3339(burst.started),
-            end: rfc3339(burst.started + burst.duration),
-            duration_seconds: burst.duration.as_secs_f64(),
-            reclaim_seconds: burst.reclaim.as_secs_f64(),
-            evicting_calls: burst.evicting_calls,
-            evicted_keys: burst.evicted_keys,
-            commands_per_second_before: burst.commands_per_second_before,
-            commands_per_second_during: burst.commands_per_second_during,
-            commands_per_second_slowest: burst.commands_per_second_slowest,
-            throughput_ratio: burst.throughput_ratio(),
-            client_buffers_before_bytes: burst.client_buffers_before,
-            client_buffers_peak_bytes: burst.client_buffers_peak,
-            memory_start_bytes: burst.memory_start,
-            memory_peak_bytes: burst.memory_peak,
-            memory_end_bytes: burst.memory_end,
-            memory_after_bytes: burst.memory_after,
-            reclaimed_bytes: burst.reclaimed(),
-            main_thread_cpu_share: burst.cpu_share,
-            main_thread_waiting_share: burst.waiting_share,
-            eviction_cpu_share: burst.eviction_cpu_share,
-            kind: kind.to_string(),
-            reason,
+            bursts: entries.collect(),
         }
     }
 }
 
-/// A time since 1970 as RFC 3339, UTC, with milliseconds; `None` beyond the year 9999.
+/// Writes a value that is not known as `null`.
+impl Serialize for Entry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(server, burst) = self;
+        let (kind, reason) = burst.kind();
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("server", server)?;
+        map.serialize_entry("start", &rfc3339(burst.started))?;
+        map.serialize_entry("end", &rfc3339(burst.started + burst.duration))?;
+        map.serialize_entry("duration_seconds", &burst.duration.as_secs_f64())?;
+        map.serialize_entry("reclaim_seconds", &burst.reclaim.as_secs_f64())?;
+        map.serialize_entry("evicting_calls", &burst.evicting_calls)?;
+        map.serialize_entry("evicted_keys", &burst.evicted_keys)?;
+        map.serialize_entry(
+            "commands_per_second_before",
+            &burst.commands_per_second_before,
+        )?;
+        map.serialize_entry(
+            "commands_per_second_during",
+            &burst.commands_per_second_during,
+        )?;
+        map.serialize_entry(
+            "commands_per_second_slowest",
+            &burst.commands_per_second_slowest,
+        )?;
+        map.serialize_entry("throughput_ratio", &burst.throughput_ratio())?;
+        map.serialize_entry("client_buffers_before_bytes", &burst.client_buffers_before)?;
+        map.serialize_entry("client_buffers_peak_bytes", &burst.client_buffers_peak)?;
+        map.serialize_entry("memory_start_bytes", &burst.memory_start)?;
+        map.serialize_entry("memory_peak_bytes", &burst.memory_peak)?;
+        map.serialize_entry("memory_end_bytes", &burst.memory_end)?;
+        map.serialize_entry("memory_after_bytes", &burst.memory_after)?;
+        map.serialize_entry("reclaimed_bytes", &burst.reclaimed())?;
+        map.serialize_entry("main_thread_cpu_share", &burst.cpu_share)?;
+        map.serialize_entry("main_thread_waiting_share", &burst.waiting_share)?;
+        map.serialize_entry("eviction_cpu_share", &burst.eviction_cpu_share)?;
+        map.serialize_entry("kind", &kind.to_string())?;
+        map.serialize_entry("reason", &reason)?;
+        map.end()
+    }
+}
+
+/// Formats a time since 1970 as RFC 3339, UTC, with milliseconds; `None` beyond the year 9999.
 pub fn rfc3339(unix_time: Duration) -> Option<String> {
     let since = SignedDuration::try_from(unix_time).ok()?;
     let time = Timestamp::from_duration(since).ok()?;

@@ -5,222 +5,200 @@
 use evictscope_abi::{Member, Variable};
 use prometheus::proto::{Gauge, Metric, MetricFamily, MetricType};
 
-use super::proto::Unit;
+use super::proto::{Series, Unit, label, single};
+use super::series::{self, number};
 use super::server::ExportedServer;
-use super::{cycle, proto, series};
 
-/// One metric family.
+/// One metric family. Its type follows from its name and its series.
 pub(super) struct Family {
     pub(super) name: &'static str,
-    kind: MetricType,
     help: &'static str,
-    /// The series of one server.
-    series: fn(&ExportedServer) -> Vec<Metric>,
+    /// Returns the series of one server.
+    series: fn(&ExportedServer) -> Vec<Series<'_>>,
 }
 
 pub(super) const FAMILIES: [Family; 36] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
-        kind: MetricType::HISTOGRAM,
         help: "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
                An evicting call is timed from when it has computed its goal, a no-op call from its entry.",
         series: series::call_durations,
     },
     Family {
         name: "evictscope_eviction_calls_total",
-        kind: MetricType::COUNTER,
         help: "Eviction calls that have ended. Those of kind noop found memory within maxmemory; they \
                are only counted, and only have a series, while the probe mode is every-call.",
         series: series::calls,
     },
     Family {
         name: "evictscope_mem_tofree_bytes",
-        kind: MetricType::HISTOGRAM,
         help: "Eviction goal of each evicting call: mem_used - maxmemory.",
-        series: |server| series::variable(server, Variable::MemTofree),
+        series: |server| series::variable(server, Variable::MemTofree, &server.state.mem_tofree),
     },
     Family {
         name: "evictscope_mem_reported_bytes",
-        kind: MetricType::HISTOGRAM,
         help: "Memory tracked by the allocator, at each evicting call.",
-        series: |server| series::variable(server, Variable::MemReported),
+        series: |server| {
+            series::variable(server, Variable::MemReported, &server.state.mem_reported)
+        },
     },
     Family {
         name: "evictscope_mem_used_bytes",
-        kind: MetricType::HISTOGRAM,
         help: "Memory that counts against maxmemory (mem_reported - overhead), at each evicting call.",
-        series: |server| series::variable(server, Variable::MemUsed),
+        series: |server| series::variable(server, Variable::MemUsed, &server.state.mem_used),
     },
     Family {
         name: "evictscope_mem_overhead_bytes",
-        kind: MetricType::HISTOGRAM,
         help: "Memory that does not count against maxmemory (replication output buffers and AOF \
                buffer), at each evicting call.",
-        series: |server| series::variable(server, Variable::Overhead),
+        series: |server| series::variable(server, Variable::Overhead, &server.state.overhead),
     },
     Family {
         name: "evictscope_client_buffers_sample_bytes",
-        kind: MetricType::HISTOGRAM,
         help: "Total client buffers, at each sample of the main thread, 10 a second at most.",
         series: series::client_buffer_samples,
     },
     Family {
         name: "evictscope_client_buffers_bytes",
-        kind: MetricType::GAUGE,
         help: "Client buffers (input and output buffers and client structs) by class of client, at \
                the last sample. The server brings its count up to date about once a second.",
         series: series::client_buffers,
     },
     Family {
         name: "evictscope_client_buffers_peak_bytes",
-        kind: MetricType::GAUGE,
         help: "Highest total of client buffers since the process was found.",
         series: series::client_buffers_peak,
     },
     Family {
         name: "evictscope_used_memory_bytes",
-        kind: MetricType::GAUGE,
         help: "Memory tracked by the allocator, at the last sample: used_memory of INFO.",
         series: series::used_memory,
     },
     Family {
         name: "evictscope_maxmemory_bytes",
-        kind: MetricType::GAUGE,
         help: "Configured memory limit, at the last sample. 0: no limit.",
-        series: series::maxmemory,
+        series: |server| series::member(server, Member::Maxmemory),
     },
     Family {
         name: "evictscope_commands_processed_total",
-        kind: MetricType::COUNTER,
         help: "The server's own counter: total_commands_processed of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::mirrored(server, Member::CommandsProcessed),
+        series: |server| series::member(server, Member::CommandsProcessed),
     },
     Family {
         name: "evictscope_evicted_keys_total",
-        kind: MetricType::COUNTER,
         help: "The server's own counter: evicted_keys of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::mirrored(server, Member::EvictedKeys),
+        series: |server| series::member(server, Member::EvictedKeys),
     },
     Family {
         name: "evictscope_expired_keys_total",
-        kind: MetricType::COUNTER,
         help: "The server's own counter: expired_keys of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::mirrored(server, Member::ExpiredKeys),
+        series: |server| series::member(server, Member::ExpiredKeys),
     },
     Family {
         name: "evictscope_main_thread_cpu_seconds_total",
-        kind: MetricType::COUNTER,
         help: "CPU time of the main thread since the process was found, inside evicting calls and \
                elsewhere; sampled 250 times per second of it.",
         series: series::main_thread_cpu,
     },
     Family {
         name: "evictscope_phase",
-        kind: MetricType::GAUGE,
         help: "1 for the phase of the eviction cycle that the server is in, 0 for the others.",
-        series: cycle::phase,
+        series: |server| {
+            series::by_phase(server, |cycle, phase| number(cycle.phases.phase == phase))
+        },
     },
     Family {
         name: "evictscope_phase_seconds_total",
-        kind: MetricType::COUNTER,
         help: "Time spent in each phase since the process was found. Time of which it is not certain \
                yet to which phase it belongs is missing for up to 2 s.",
-        series: cycle::phase_seconds,
+        series: |server| {
+            series::by_phase(server, |cycle, phase| {
+                cycle.phases.time(phase).as_secs_f64()
+            })
+        },
     },
     Family {
         name: "evictscope_phase_entries_total",
-        kind: MetricType::COUNTER,
         help: "How often each phase was entered; finding the process is the first entry to \
                not_saturated.",
-        series: cycle::phase_entries,
+        series: |server| {
+            series::by_phase(server, |cycle, phase| cycle.phases.entries(phase) as f64)
+        },
     },
     Family {
         name: "evictscope_bursts_total",
-        kind: MetricType::COUNTER,
         help: "Finished bursts: one visit to saturated, and the reclaim that follows it. \
                self_amplifying: the main thread's CPU was saturated, throughput fell and client \
                buffers grew.",
-        series: cycle::bursts,
+        series: series::bursts,
     },
     Family {
         name: "evictscope_burst_duration_seconds",
-        kind: MetricType::HISTOGRAM,
         help: "From the first to the last evicting call of each finished burst.",
-        series: |server| cycle::burst_histogram(server, |totals| &totals.duration, Unit::Seconds),
+        series: |server| series::burst_histogram(server, |totals| &totals.duration, Unit::Seconds),
     },
     Family {
         name: "evictscope_reclaim_duration_seconds",
-        kind: MetricType::HISTOGRAM,
         help: "For how long memory kept falling after the last evicting call, of each burst after \
                which it did.",
-        series: |server| cycle::burst_histogram(server, |totals| &totals.reclaim, Unit::Seconds),
+        series: |server| series::burst_histogram(server, |totals| &totals.reclaim, Unit::Seconds),
     },
     Family {
         name: "evictscope_burst_client_buffer_growth_bytes",
-        kind: MetricType::HISTOGRAM,
         help: "From the client buffers at the start of each finished burst to the highest until the \
                end of its reclaim.",
         series: |server| {
-            cycle::burst_histogram(server, |totals| &totals.client_buffer_growth, Unit::Bytes)
+            series::burst_histogram(server, |totals| &totals.client_buffer_growth, Unit::Bytes)
         },
     },
     Family {
         name: "evictscope_burst_reclaimed_bytes",
-        kind: MetricType::HISTOGRAM,
         help: "By how much memory fell after the last evicting call of each finished burst.",
-        series: |server| cycle::burst_histogram(server, |totals| &totals.reclaimed, Unit::Bytes),
+        series: |server| series::burst_histogram(server, |totals| &totals.reclaimed, Unit::Bytes),
     },
     Family {
         name: "evictscope_burst_throughput_ratio",
-        kind: MetricType::HISTOGRAM,
         help: "Commands a second in each finished burst by those in the last minute without burst or \
                reclaim.",
         series: |server| {
-            cycle::burst_histogram(server, |totals| &totals.throughput_ratio, Unit::Ratio)
+            series::burst_histogram(server, |totals| &totals.throughput_ratio, Unit::Ratio)
         },
     },
     Family {
         name: "evictscope_last_burst_start_timestamp_seconds",
-        kind: MetricType::GAUGE,
         help: "When the last burst began, finished or not: seconds since 1970.",
-        series: cycle::last_burst_start,
+        series: series::last_burst_start,
     },
     Family {
         name: "evictscope_server_info",
-        kind: MetricType::GAUGE,
         help: "1 for each server that is watched.",
         series: series::server_info,
     },
     Family {
         name: "evictscope_probe_plan_info",
-        kind: MetricType::GAUGE,
         help: "1 for each variable: how the way to compute it was found. none: not found, and so not \
                exported.",
         series: series::plan_info,
     },
     Family {
         name: "evictscope_probe_mode",
-        kind: MetricType::GAUGE,
         help: "1 for the probe mode that the server is in, 0 for the others. With --probe-mode auto \
                it follows what the probes cost.",
         series: series::mode,
     },
     Family {
         name: "evictscope_probe_hits_total",
-        kind: MetricType::COUNTER,
         help: "How often each probe was hit.",
         series: series::hits,
     },
     Family {
         name: "evictscope_overhead_ratio",
-        kind: MetricType::GAUGE,
         help: "What the probes cost the server, as a share of its main thread, in the last second: \
                hits by what a hit costs on this machine, measured when the agent started.",
-        series: series::overhead_ratio,
+        series: |server| single(server.overhead_ratio),
     },
     Family {
         name: "evictscope_read_faults_total",
-        kind: MetricType::COUNTER,
         help: "What could not be read from the server's memory (recipe, member, allocator) or from \
                the kernel (cpu_time, map), hits by a process that is not the server (other_process), \
                and evicting calls whose end was not seen (lost_exit).",
@@ -228,14 +206,12 @@ pub(super) const FAMILIES: [Family; 36] = [
     },
     Family {
         name: "evictscope_not_found",
-        kind: MetricType::GAUGE,
         help: "1 for each item that was not found in the server's executable, and so is not exported; \
                `evictscope inspect PID` says why.",
         series: series::not_found,
     },
     Family {
         name: "evictscope_plan_withdrawn",
-        kind: MetricType::GAUGE,
         help: "1 for the reason for which the probe plan was found wrong at run time and withdrawn \
                for the life of the process, 0 for the others. What rests on the plan is no longer \
                exported.",
@@ -243,22 +219,19 @@ pub(super) const FAMILIES: [Family; 36] = [
     },
     Family {
         name: "evictscope_goal_checks_total",
-        kind: MetricType::COUNTER,
         help: "Invariants tested at evicting calls: mem_reported is the allocator's counter \
                (allocator), the goal variables add up (arithmetic), maxmemory is the configured one \
                (maxmemory).",
-        series: series::checks,
+        series: |server| series::checks(server, &server.state.checks),
     },
     Family {
         name: "evictscope_goal_check_failures_total",
-        kind: MetricType::COUNTER,
         help: "Tests of evictscope_goal_checks_total that failed. At the first one counting stops, and \
                the plan is withdrawn.",
-        series: series::check_failures,
+        series: |server| series::checks(server, &server.state.check_failures),
     },
     Family {
         name: "evictscope_goal_allocator_moves_total",
-        kind: MetricType::COUNTER,
         help: "Evicting calls at which the allocator's counter was not exactly mem_reported: other \
                threads of the server allocate and free meanwhile. Where it was off by more than \
                1 MiB, the call is not counted.",
@@ -266,37 +239,46 @@ pub(super) const FAMILIES: [Family; 36] = [
     },
 ];
 
-/// All families that have a series: those of the servers, and the build of this agent.
+/// Returns all families that have a series: those of the servers, and the build of this agent.
 pub fn families(servers: &[ExportedServer]) -> Vec<MetricFamily> {
-    let of_servers = FAMILIES.iter().map(|family| {
-        let series = servers.iter().flat_map(family.series);
-        metric_family(family.name, family.kind, family.help, series.collect())
-    });
-    of_servers
-        .chain(std::iter::once(build_info()))
-        .filter(|family| !family.get_metric().is_empty())
-        .collect()
+    let mut families: Vec<MetricFamily> = Vec::new();
+    for Family { name, help, series } in FAMILIES {
+        let of_server = |server| series(server).into_iter().map(move |one| (server, one));
+        let series: Vec<(&ExportedServer, Series<'_>)> =
+            servers.iter().flat_map(of_server).collect();
+        let Some((_, first)) = series.first() else {
+            continue;
+        };
+        let kind = first.kind(name);
+        let metrics = series
+            .iter()
+            .map(|(server, one)| one.metric(&server.label, kind));
+        families.push(metric_family(name, kind, help, metrics.collect()));
+    }
+    families.push(build_info());
+    families
 }
 
 fn build_info() -> MetricFamily {
     let mut one = Gauge::default();
     one.set_value(1.0);
     let mut metric = Metric::from_gauge(one);
-    metric.set_label(vec![proto::label("version", env!("CARGO_PKG_VERSION"))]);
+    metric.set_label(vec![label("version", env!("CARGO_PKG_VERSION"))]);
+    let help = "1, with the version of this agent.";
     metric_family(
         "evictscope_build_info",
         MetricType::GAUGE,
-        "1, with the version of this agent.",
+        help,
         vec![metric],
     )
 }
 
-fn metric_family(name: &str, kind: MetricType, help: &str, series: Vec<Metric>) -> MetricFamily {
+fn metric_family(name: &str, kind: MetricType, help: &str, metrics: Vec<Metric>) -> MetricFamily {
     let mut family = MetricFamily::default();
     family.set_name(name.to_owned());
     family.set_field_type(kind);
     family.set_help(help.to_owned());
-    family.set_metric(series);
+    family.set_metric(metrics);
     family
 }
 
@@ -320,11 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn the_build_is_exported_where_no_server_runs() {
-        let names: Vec<_> = families(&[])
-            .iter()
-            .map(|family| family.name().to_owned())
-            .collect();
+    fn without_a_server_the_build_is_exported() {
+        let families = families(&[]);
+        let names: Vec<_> = families.iter().map(|family| family.name()).collect();
         assert_eq!(names, ["evictscope_build_info"]);
     }
 
@@ -337,18 +317,12 @@ mod tests {
             "mem_tofree_bytes_sum{server=\"6379\"} 0",
             "goal_check_failures_total{server=\"6379\",check=\"allocator\"} 0",
         ] {
-            assert!(
-                text.contains(&format!("\nevictscope_{series}\n")),
-                "{series}"
-            );
+            let line = format!("\nevictscope_{series}\n");
+            assert!(text.contains(&line), "{series}");
         }
         // Nothing was read yet, and no entry and return probes are attached.
-        for absent in [
-            "used_memory",
-            "client_buffers",
-            "main_thread_cpu",
-            "kind=\"noop\"",
-        ] {
+        let noop = "kind=\"noop\"";
+        for absent in ["used_memory", "client_buffers", "main_thread_cpu", noop] {
             assert!(!text.contains(absent), "{absent}");
         }
         Ok(())
@@ -360,37 +334,30 @@ mod tests {
 
     #[test]
     fn nothing_that_rests_on_a_withdrawn_plan_is_exported() -> prometheus::Result<()> {
+        const CALLS: [&str; 4] = [
+            "eviction_call",
+            "mem_",
+            "main_thread_cpu",
+            "allocator_moves",
+        ];
+        const CYCLE: [&str; 4] = ["phase", "bursts", "burst_", "last_burst"];
+        const MEMBERS: [&str; 2] = ["maxmemory_bytes", "client_buffers"];
+        const COUNTERS: [&str; 3] = ["commands_processed", "evicted_keys", "expired_keys"];
         for (broken, gone) in [
-            (BrokenInvariant::Allocator, &["used_memory_bytes"][..]),
-            (BrokenInvariant::Arithmetic, &[]),
+            (BrokenInvariant::Allocator, vec!["used_memory_bytes"]),
+            (BrokenInvariant::Arithmetic, vec![]),
             (
                 BrokenInvariant::Maxmemory,
-                &[
-                    "maxmemory_bytes",
-                    "client_buffers",
-                    "commands_processed",
-                    "evicted_keys",
-                    "expired_keys",
-                ],
+                [&MEMBERS[..], &COUNTERS].concat(),
             ),
-            (BrokenInvariant::LostExit, &[]),
+            (BrokenInvariant::LostExit, vec![]),
         ] {
             let before = text_of(busy_server())?;
             let after = text_of(ExportedServer {
                 withdrawn: Some(broken),
                 ..busy_server()
             })?;
-            let always = [
-                "eviction_call",
-                "mem_",
-                "main_thread_cpu",
-                "phase",
-                "bursts",
-                "burst_",
-                "last_burst",
-                "allocator_moves",
-            ];
-            for name in always.iter().chain(gone) {
+            for name in CALLS.iter().chain(&CYCLE).chain(&gone) {
                 let series =
                     format!("\nevictscope_{name}").replace("_allocator", "_goal_allocator");
                 assert!(before.contains(&series), "{name}: the test tests nothing");
@@ -403,10 +370,8 @@ mod tests {
                 "probe_mode{server=\"6379\",mode=\"every-call\"} 0".to_owned(),
                 "goal_checks_total{server=\"6379\",check=\"maxmemory\"} 2".to_owned(),
             ] {
-                assert!(
-                    after.contains(&format!("\nevictscope_{series}\n")),
-                    "{broken}: {series}"
-                );
+                let line = format!("\nevictscope_{series}\n");
+                assert!(after.contains(&line), "{broken}: {series}");
             }
         }
         let sound = text_of(busy_server())?;

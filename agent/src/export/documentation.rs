@@ -1,5 +1,5 @@
-//! Whether `docs/METRICS.md` says of each family what is exported, and of no other: name, type,
-//! labels, values of labels, unit, bounds of buckets.
+//! Tests that `docs/METRICS.md` describes all exported families, and no others: name, type, labels,
+//! values of labels, unit, bounds of buckets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::fixture::{busy_server, partial_server};
 use super::server::ExportedServer;
 use evictscope_plan::Method;
 
-/// What is said of a family, or true of it.
+/// A family as it is documented, or as it is exported.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Description {
     kind: String,
@@ -23,7 +23,7 @@ struct Description {
     bounds: Option<String>,
 }
 
-/// Servers that have, between them, a series of each family and each value of each label.
+/// Returns servers that have, between them, a series of each family and each value of each label.
 fn servers() -> Vec<ExportedServer> {
     let mut busy = busy_server();
     busy.overhead_ratio = Some(0.001);
@@ -61,7 +61,7 @@ fn truth(family: &MetricFamily) -> Description {
     }
 }
 
-/// Bounds as the documentation is to write them: `powers of 4, 64 KiB … 64 GiB`, or
+/// Returns bounds as the documentation writes them: `powers of 4, 64 KiB … 64 GiB`, or
 /// `1-2-5, 0.1 … 20, 30, 60`.
 fn in_words(bounds: &[f64]) -> String {
     match bounds {
@@ -94,14 +94,8 @@ fn bytes(value: f64) -> String {
     format!("{} {}", value / 1024_f64.powf(power), units[power as usize])
 }
 
-/// A row of a table of the documentation: the name, what is said of it, and its unit.
-struct Row {
-    name: String,
-    said: Description,
-    unit: String,
-}
-
-fn documented(text: &str) -> Vec<Row> {
+/// Returns the rows of the tables: the name, the description, and the unit.
+fn documented(text: &str) -> Vec<(&str, Description, &str)> {
     let mut rows = Vec::new();
     let mut beside_server = false;
     for line in text.lines() {
@@ -121,20 +115,17 @@ fn documented(text: &str) -> Vec<Row> {
             labels.insert("server".to_owned(), BTreeSet::new());
         }
         let bounds = unit.split_once("; ").map(|(_, bounds)| bounds.to_owned());
-        rows.push(Row {
-            name: name.trim_end_matches('`').to_owned(),
-            said: Description {
-                kind: kind.to_owned(),
-                labels,
-                bounds: bounds.filter(|_| kind == "histogram"),
-            },
-            unit: (*unit).to_owned(),
-        });
+        let said = Description {
+            kind: kind.to_owned(),
+            labels,
+            bounds: bounds.filter(|_| kind == "histogram"),
+        };
+        rows.push((name.trim_end_matches('`'), said, *unit));
     }
     rows
 }
 
-/// From "`a`, `b` = `1`, `2`; `c` = whatever": labels, and the values that are listed.
+/// Reads "`a`, `b` = `1`, `2`; `c` = whatever" as labels and the values that are listed.
 fn labels_of(cell: &str) -> BTreeMap<String, BTreeSet<String>> {
     fn quoted(text: &str) -> impl Iterator<Item = String> {
         text.split('`').skip(1).step_by(2).map(str::to_owned)
@@ -151,33 +142,34 @@ fn labels_of(cell: &str) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn the_documentation_says_of_each_family_what_is_exported_and_of_no_other() -> std::io::Result<()> {
+fn the_documentation_describes_all_exported_families_and_no_others() -> std::io::Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/METRICS.md");
-    let rows = documented(&std::fs::read_to_string(path)?);
+    let text = std::fs::read_to_string(path)?;
+    let rows = documented(&text);
     let exported = exported();
     let names: BTreeSet<&str> = exported.iter().map(|family| family.name()).collect();
     for family in &FAMILIES {
         assert!(names.contains(family.name), "no server has {}", family.name);
     }
-    let said: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    let said: BTreeSet<&str> = rows.iter().map(|(name, ..)| *name).collect();
     assert_eq!(said, names);
     assert_eq!(said.len(), rows.len(), "a family is documented twice");
-    for (row, family) in rows
-        .iter()
-        .filter_map(|row| Some((row, exported.iter().find(|one| one.name() == row.name)?)))
-    {
+    for (name, said, unit) in rows {
+        let Some(family) = exported.iter().find(|one| one.name() == name) else {
+            continue;
+        };
         let mut truth = truth(family);
         for (label, values) in &mut truth.labels {
             // Where the documentation lists no values, any may come, or another row lists them.
-            if row.said.labels.get(label).is_some_and(BTreeSet::is_empty) {
+            if said.labels.get(label).is_some_and(BTreeSet::is_empty) {
                 values.clear();
             }
         }
-        assert_eq!(row.said, truth, "{}", row.name);
-        for unit in ["seconds", "bytes"] {
-            let in_name = row.name.trim_end_matches("_total").ends_with(unit);
-            let wrong = in_name && !row.unit.starts_with(unit);
-            assert!(!wrong, "{} is in {}", row.name, row.unit);
+        assert_eq!(said, truth, "{name}");
+        for expected in ["seconds", "bytes"] {
+            let in_name = name.trim_end_matches("_total").ends_with(expected);
+            let wrong = in_name && !unit.starts_with(expected);
+            assert!(!wrong, "{name} is in {unit}");
         }
     }
     Ok(())

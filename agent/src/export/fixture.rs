@@ -36,19 +36,32 @@ fn quantity(quantity: Variable) -> QuantityPlan {
         number: 3,
         width: 8,
     };
+    let negative = false;
+    let terms = vec![Term { negative, operand }];
     QuantityPlan {
         quantity,
-        recipe: Recipe {
-            terms: vec![Term {
-                negative: false,
-                operand,
-            }],
-        },
+        recipe: Recipe { terms },
         method: Method::Dataflow,
     }
 }
 
 fn plan() -> ProbePlan {
+    let inner = InnerSite {
+        site: site(0x2040),
+        quantities: VARIABLES.map(quantity).into(),
+    };
+    let exit = Exit {
+        site: site(0x2080),
+        result: None,
+    };
+    let function = TracedFunction {
+        kind: EVICTION,
+        name: "performEvictions",
+        address: FileAddress::new(0x2000),
+        entry: Some(site(0x2000)),
+        inner: Some(inner),
+        exits: vec![exit],
+    };
     ProbePlan {
         identity: Identity {
             build_id: Some("ae4d7c97".to_owned()),
@@ -56,20 +69,7 @@ fn plan() -> ProbePlan {
             version: Some("7.0.15".to_owned()),
             entry_point: FileAddress::new(0x1000),
         },
-        functions: vec![TracedFunction {
-            kind: EVICTION,
-            name: "performEvictions",
-            address: FileAddress::new(0x2000),
-            entry: Some(site(0x2000)),
-            inner: Some(InnerSite {
-                site: site(0x2040),
-                quantities: VARIABLES.map(quantity).into(),
-            }),
-            exits: vec![Exit {
-                site: site(0x2080),
-                result: None,
-            }],
-        }],
+        functions: vec![function],
         members: Vec::new(),
         not_found: Vec::new(),
     }
@@ -104,16 +104,9 @@ pub fn busy_server() -> ExportedServer {
     evictions.noop_results[ResultKind::Ok as usize] = 1;
     let mebi = 1 << 20;
     record(&mut evictions.mem_tofree, bounds::MEM_TOFREE, &[64, 4_000]);
-    record(
-        &mut evictions.mem_reported,
-        bounds::MEMORY,
-        &[64 * mebi, 64 * mebi + 1],
-    );
-    record(
-        &mut evictions.mem_used,
-        bounds::MEMORY,
-        &[64 * mebi, 64 * mebi],
-    );
+    let (reported, used) = ([64 * mebi, 64 * mebi + 1], [64 * mebi; 2]);
+    record(&mut evictions.mem_reported, bounds::MEMORY, &reported);
+    record(&mut evictions.mem_used, bounds::MEMORY, &used);
     record(&mut evictions.overhead, bounds::OVERHEAD, &[0, 1]);
     calls.hits = [3, 3, 2, 2];
     calls.lost_exits = 1;
@@ -129,11 +122,8 @@ pub fn busy_server() -> ExportedServer {
         used_memory: 64 * mebi,
         used_memory_known: 1,
     };
-    record(
-        &mut samples.client_buffers,
-        bounds::CLIENT_BUFFERS,
-        &[400_000],
-    );
+    let buffers = &mut samples.client_buffers;
+    record(buffers, bounds::CLIENT_BUFFERS, &[400_000]);
     samples.client_buffers_ns = 1;
     samples.client_buffers_peak = 400_000;
     let mut server = new_server();

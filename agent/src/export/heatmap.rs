@@ -16,12 +16,10 @@ use crate::telemetry::{TimeBin, Timeline};
 const SIZE: (u32, u32) = (1_300, 700);
 /// Rows of a second.
 const ROWS: u64 = 1_000_000_000 / BIN_NS;
-/// How many shares are told apart by colour: neighbours of the same one become one rectangle.
+/// The number of colours; neighbours of the same colour become one rectangle.
 const LEVELS: u32 = 10;
-/// Between black and white: to be read on either.
+/// Between black and white, to be legible on both.
 const INK: RGBColor = RGBColor(128, 128, 128);
-const EVICTING: RGBColor = RGBColor(214, 39, 40);
-const OTHER: RGBColor = RGBColor(31, 119, 210);
 /// Follows the colours that the reader prefers: the drawing itself has no background.
 const STYLE: &str = "<style>:root{background:#fff;color-scheme:light dark}text{fill:#222}\
 @media(prefers-color-scheme:dark){:root{background:#16181d}text{fill:#ddd}}</style>";
@@ -41,12 +39,12 @@ struct Panel {
 const PANELS: [Panel; 2] = [
     Panel {
         title: "evicting calls",
-        colour: EVICTING,
+        colour: RGBColor(214, 39, 40),
         nanoseconds: |bin| bin.evicting,
     },
     Panel {
         title: "everything else on CPU",
-        colour: OTHER,
+        colour: RGBColor(31, 119, 210),
         nanoseconds: |bin| bin.cpu_other,
     },
 ];
@@ -60,8 +58,7 @@ struct Block {
     level: u32,
 }
 
-/// The heat map as SVG. All of it is drawn from numbers; `server`, which anybody may have chosen, is
-/// escaped by the library.
+/// Draws the heat map as SVG. The library escapes `server`, which anybody may have chosen.
 pub(super) fn svg(server: &str, timeline: &Timeline) -> Result<String, DrawError> {
     let mut text = String::new();
     draw(server, timeline, &mut text).map_err(|error| DrawError(error.to_string()))?;
@@ -101,17 +98,11 @@ fn draw(
             .y_label_formatter(&|row| format!("{} ms", row * BIN_NS / 1_000_000))
             .y_desc("within the second")
             .draw()?;
-        chart.draw_series(
-            blocks(timeline, panel.nanoseconds)
-                .into_iter()
-                .map(|block| {
-                    let corners = [
-                        (block.second, block.rows.0),
-                        (block.second + 1, block.rows.1),
-                    ];
-                    Rectangle::new(corners, colour(panel.colour, block.level).filled())
-                }),
-        )?;
+        chart.draw_series(blocks(timeline, panel.nanoseconds).iter().map(|block| {
+            let (top, bottom) = block.rows;
+            let corners = [(block.second, top), (block.second + 1, bottom)];
+            Rectangle::new(corners, colour(panel.colour, block.level).filled())
+        }))?;
     }
     draw_legend(&legend, &font)?;
     root.present()?;
@@ -137,10 +128,8 @@ fn draw_legend<DB: DrawingBackend>(
         for level in 1..=LEVELS {
             let left = 230 + CELL * level as i32;
             let corners = [(left, top), (left + CELL, top + 18)];
-            area.draw(&Rectangle::new(
-                corners,
-                colour(panel.colour, level).filled(),
-            ))?;
+            let filled = colour(panel.colour, level).filled();
+            area.draw(&Rectangle::new(corners, filled))?;
         }
     }
     let right = 230 + CELL * (LEVELS as i32 + 1);
@@ -148,47 +137,41 @@ fn draw_legend<DB: DrawingBackend>(
         area.draw(&Text::new(text, (left, 27), font.clone()))?;
     }
     let unknown = right + 230;
-    area.draw(&Rectangle::new(
-        [(unknown, 18), (unknown + CELL, 36)],
-        colour(INK, 0).filled(),
-    ))?;
+    let corners = [(unknown, 18), (unknown + CELL, 36)];
+    area.draw(&Rectangle::new(corners, colour(INK, 0).filled()))?;
     area.draw(&Text::new("not known", (unknown + CELL + 8, 27), font))
 }
 
-/// What is drawn; bins in which nothing happened are left out.
+/// Returns the blocks to draw; bins in which nothing happened have no block.
 fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
-    let start = timeline.start();
-    let bin_length = Duration::from_nanos(BIN_NS);
+    let bin_length = u128::from(BIN_NS);
     // Of two bins that share a row, as the clocks' seconds do not begin with a bin, the later counts.
-    let first = (start.as_nanos() + bin_length.as_nanos() / 2) / bin_length.as_nanos();
+    let first = (timeline.start().as_nanos() + bin_length / 2) / bin_length;
     let first = u64::try_from(first).unwrap_or(0);
     let mut blocks: Vec<Block> = Vec::new();
     for (index, bin) in (first..).zip(timeline.bins()) {
-        let level = match bin {
-            None => 0,
-            Some(bin) => {
-                let share = u64::from(nanoseconds(bin)) * u64::from(LEVELS);
-                match u32::try_from(share.div_ceil(BIN_NS))
-                    .unwrap_or(LEVELS)
-                    .min(LEVELS)
-                {
-                    0 => continue,
-                    level => level,
-                }
-            }
-        };
+        let level = bin.map(|bin| {
+            (nanoseconds(bin).saturating_mul(LEVELS))
+                .div_ceil(BIN_NS as u32)
+                .min(LEVELS)
+        });
+        if level == Some(0) {
+            continue;
+        }
+        let level = level.unwrap_or(0);
         let (second, row) = (index / ROWS, index % ROWS);
         match blocks.last_mut() {
-            Some(above)
-                if above.second == second && above.rows.1 == row && above.level == level =>
-            {
+            Some(above) if (above.second, above.rows.1, above.level) == (second, row, level) => {
                 above.rows.1 = row + 1;
             }
-            _ => blocks.push(Block {
-                second,
-                rows: (row, row + 1),
-                level,
-            }),
+            _ => {
+                let rows = (row, row + 1);
+                blocks.push(Block {
+                    second,
+                    rows,
+                    level,
+                });
+            }
         }
     }
     blocks
@@ -220,15 +203,15 @@ mod tests {
     #[test]
     fn the_drawing_has_axes_a_legend_and_no_raw_text() -> Result<(), super::DrawError> {
         let svg = svg("/run/<b>.sock", &timeline())?;
-        for text in [
+        let drawn = [
             "<style>",
             "evicting calls",
             "everything else",
             "100 %",
             "22:13:2",
             "200 ms",
-            "/run/&lt;b&gt;.sock",
-        ] {
+        ];
+        for text in drawn.into_iter().chain(["/run/&lt;b&gt;.sock"]) {
             assert!(svg.contains(text), "{text} in {svg}");
         }
         assert!(!svg.contains("<b>"));

@@ -21,8 +21,7 @@ use tokio::sync::oneshot;
 
 use super::burst_list::BurstList;
 use super::catalogue::families;
-use super::server::ExportedServer;
-use super::shared::Shared;
+use super::server::{ExportedServer, Shared};
 use super::timeline::TimelineAnswer;
 use super::web::{Web, WebListener, guard};
 use super::{heatmap, landing};
@@ -57,22 +56,21 @@ pub enum BindError {
 
 /// Listens on an address, for [`serve`].
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => BindError::InUse(address),
-            io::ErrorKind::PermissionDenied => BindError::Denied(address),
-            io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
-            _ => BindError::Io { address, source },
-        })
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse(address),
+        io::ErrorKind::PermissionDenied => BindError::Denied(address),
+        io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
+        _ => BindError::Io { address, source },
+    })
 }
 
-/// Serves `/metrics`, `/api/v1/`, `/heatmap.svg`, `/-/healthy`, `/-/ready` and the landing page until `shutdown` is done, and
-/// returns 1 s after that at the latest; to those only whom `web` admits.
+/// Serves metrics and pages to those whom `web` admits until `shutdown` is done, and returns 1 s after
+/// that at the latest.
 ///
 /// # Errors
 ///
-/// Only where the listener itself fails; a broken connection is no error.
+/// Fails only if the listener itself does; a broken connection is no error.
 pub async fn serve(
     listener: TcpListener,
     shared: Shared,
@@ -113,14 +111,12 @@ fn router(shared: Shared) -> Router {
         .route("/api/v1/bursts", get(bursts))
         .route("/api/v1/timeline", get(timeline))
         .route("/heatmap.svg", get(heat_map))
-        .route("/-/healthy", get(|| async { "healthy\n" }))
+        .route("/-/healthy", get("healthy\n"))
         .route("/-/ready", get(ready))
-        .fallback(|| async {
-            (
-                StatusCode::NOT_FOUND,
-                "not found; metrics are at /metrics\n",
-            )
-        })
+        .fallback((
+            StatusCode::NOT_FOUND,
+            "not found; metrics are at /metrics\n",
+        ))
         .with_state(App {
             shared,
             process: Arc::new(ProcessCollector::for_self()),
@@ -182,7 +178,7 @@ async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Respons
     })
 }
 
-/// The answer about the server that is asked for, or the only one.
+/// Answers about the server that is asked for, or the only one.
 fn of_one_server(
     app: &App,
     which: &Which,
@@ -259,13 +255,11 @@ mod tests {
         })
     }
 
-    /// The whole answer. Blocks, so the server needs a thread of its own.
+    /// Returns the whole answer. Blocks, so the server needs a thread of its own.
     fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
         let mut stream = TcpStream::connect(address)?;
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
-        )?;
+        let headers = "Host: test\r\nConnection: close\r\n";
+        write!(stream, "GET {path} HTTP/1.1\r\n{headers}\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
@@ -274,54 +268,57 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn every_page_answers() -> anyhow::Result<()> {
         let server = start().await?;
+        const NOT_READY: &str = "not ready: still looking";
         for (path, status, text) in [
             ("/-/healthy", "200 OK", "healthy"),
-            (
-                "/-/ready",
-                "503 Service Unavailable",
-                "not ready: still looking",
-            ),
+            ("/-/ready", "503 Service Unavailable", NOT_READY),
             ("/metrics", "200 OK", "\nevictscope_build_info{"),
             ("/", "200 OK", "Looking for servers"),
             ("/metric", "404 Not Found", "metrics are at /metrics"),
         ] {
             let answer = get(server.address, path)?;
-            assert!(
-                answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
-                "{path}: {answer}"
-            );
+            let first = format!("HTTP/1.1 {status}\r\n");
+            assert!(answer.starts_with(&first), "{path}: {answer}");
             assert!(answer.contains(text), "{path}: {answer}");
         }
 
         server.shared.publish(vec![busy_server()]);
-        let ready = get(server.address, "/-/ready")?;
-        assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
-        let bursts = get(server.address, "/api/v1/bursts?server=6379")?;
-        assert!(
-            bursts.contains("content-type: application/json\r\n"),
-            "{bursts}"
-        );
-        assert!(bursts.contains("\"kind\":\"self_amplifying\""), "{bursts}");
-        let nobody = get(server.address, "/api/v1/bursts?server=7")?;
-        assert!(nobody.starts_with("HTTP/1.1 404 "), "{nobody}");
-        let timeline = get(server.address, "/api/v1/timeline")?;
-        assert!(timeline.contains("\"bin_seconds\":0.02"), "{timeline}");
-        let heat_map = get(server.address, "/heatmap.svg?server=6379")?;
-        assert!(
-            heat_map.contains("content-type: image/svg+xml\r\n"),
-            "{heat_map}"
-        );
+        for (path, status, text) in [
+            ("/-/ready", 200, "ready\n"),
+            (
+                "/api/v1/bursts?server=6379",
+                200,
+                "content-type: application/json\r\n",
+            ),
+            (
+                "/api/v1/bursts?server=6379",
+                200,
+                "\"kind\":\"self_amplifying\"",
+            ),
+            ("/api/v1/bursts?server=7", 404, "no server 7"),
+            ("/api/v1/timeline", 200, "\"bin_seconds\":0.02"),
+            (
+                "/heatmap.svg?server=6379",
+                200,
+                "content-type: image/svg+xml\r\n",
+            ),
+        ] {
+            let answer = get(server.address, path)?;
+            let first = format!("HTTP/1.1 {status} ");
+            assert!(
+                answer.starts_with(&first) && answer.contains(text),
+                "{path}: {answer}"
+            );
+        }
         server.shared.publish(vec![busy_server(), partial_server()]);
-        for (path, status) in [
+        for (query, status) in [
             ("", 400),
             ("?server=7", 404),
             ("?server=/run/%22%3Cb%3E%22.sock", 404),
         ] {
-            let answer = get(server.address, &format!("/heatmap.svg{path}"))?;
-            assert!(
-                answer.starts_with(&format!("HTTP/1.1 {status} ")),
-                "{answer}"
-            );
+            let answer = get(server.address, &format!("/heatmap.svg{query}"))?;
+            let first = format!("HTTP/1.1 {status} ");
+            assert!(answer.starts_with(&first), "{answer}");
         }
         let metrics = get(server.address, "/metrics")?;
         assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
@@ -345,22 +342,18 @@ mod tests {
         assert!(server.stop.send(()).is_ok());
         server.task.await??;
         assert!(told.elapsed() < 2 * GRACE);
-        assert!(
-            TcpStream::connect(server.address).is_err(),
-            "it still listens"
-        );
+        let again = TcpStream::connect(server.address);
+        assert!(again.is_err(), "it still listens");
         Ok(())
     }
 
     #[tokio::test]
-    async fn a_port_in_use_is_said_so() -> anyhow::Result<()> {
+    async fn a_port_in_use_has_an_error_of_its_own() -> anyhow::Result<()> {
         let listener = bind("127.0.0.1:0".parse()?).await?;
         let address = listener.local_addr()?;
         let error = bind(address).await.map(|_| ());
-        assert!(
-            matches!(error, Err(BindError::InUse(in_use)) if in_use == address),
-            "{error:?}"
-        );
+        let is_in_use = matches!(error, Err(BindError::InUse(in_use)) if in_use == address);
+        assert!(is_in_use, "{error:?}");
         let error = bind("192.0.2.1:9739".parse()?).await.map(|_| ());
         assert!(matches!(error, Err(BindError::NotHere(_))), "{error:?}");
         Ok(())

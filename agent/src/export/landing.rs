@@ -1,5 +1,6 @@
-//! The page for people: which servers are watched, and where the metrics are.
+//! The landing page: which servers are watched, and where the metrics are.
 
+use form_urlencoded::byte_serialize;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::server::ExportedServer;
@@ -13,7 +14,7 @@ table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid GrayText; padding: .3rem 1rem .3rem 0; text-align: left; vertical-align: top; }
 ul { margin: 0; padding-left: 1.2rem; }";
 
-/// The landing page. `servers` is `None` until the first scan is done. All text is escaped: names
+/// Returns the landing page. `servers` is `None` until the first scan is done. All text is escaped: names
 /// and paths come from processes that anybody may have started.
 pub(super) fn page(servers: Option<&[ExportedServer]>) -> String {
     html! {
@@ -38,33 +39,24 @@ pub(super) fn page(servers: Option<&[ExportedServer]>) -> String {
                 @match servers {
                     None => p { "Looking for servers. Reload this page in a moment." },
                     Some([]) => p { "No server is watched at present." },
-                    Some(servers) => div { (table(servers)) },
+                    Some(servers) => div {
+                        table {
+                            thead {
+                                tr {
+                                    th { "Server" } th { "Phase" } th { "Pid" } th { "Executable" }
+                                    th { "Version" } th { "Probe mode" } th { "Not exported" }
+                                }
+                            }
+                            tbody {
+                                @for server in servers { (row(server)) }
+                            }
+                        }
+                    },
                 }
             }
         }
     }
     .into_string()
-}
-
-fn table(servers: &[ExportedServer]) -> Markup {
-    html! {
-        table {
-            thead {
-                tr {
-                    th { "Server" } th { "Phase" } th { "Pid" } th { "Executable" } th { "Version" }
-                    th { "Probe mode" } th { "Not exported" }
-                }
-            }
-            tbody {
-                @for server in servers { (row(server)) }
-            }
-        }
-    }
-}
-
-/// A name as the value of a query.
-fn form_urlencoded(text: &str) -> String {
-    form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 fn row(server: &ExportedServer) -> Markup {
@@ -73,9 +65,9 @@ fn row(server: &ExportedServer) -> Markup {
         tr {
             td { (server.label) }
             td {
-                @let query = form_urlencoded(&server.label);
+                @let query = byte_serialize(server.label.as_bytes()).collect::<String>();
                 @if let Some(cycle) = server.cycle() {
-                    (cycle.phase()) br;
+                    (cycle.phases.phase) br;
                     a href={ "/heatmap.svg?server=" (query) } { "Heat map" } " · "
                     a href={ "/api/v1/timeline?server=" (query) } { "Timeline" } " · "
                     a href={ "/api/v1/bursts?server=" (query) } { "Bursts" }
@@ -124,10 +116,8 @@ mod tests {
             "redis 7.0.15",
             "evicting-only",
         ] {
-            assert!(
-                page.contains(&format!("<td>{text}</td>")),
-                "{text} in {page}"
-            );
+            let cell = format!("<td>{text}</td>");
+            assert!(page.contains(&cell), "{text} in {page}");
         }
     }
 

@@ -1,13 +1,12 @@
-//! What the outside sees: Prometheus metrics, a landing page and JSON, over HTTP.
+//! Serves Prometheus metrics, a landing page and JSON over HTTP.
 //!
-//! The run loop publishes what it knows of the servers to [`Shared`]; metrics are made from that at
-//! the moment of a scrape. [`catalogue`] says which there are.
+//! The run loop publishes the state of the servers to [`Shared`]; each scrape makes metrics of it.
+//! [`catalogue`] lists the families.
 //!
 //! Deliberately absent: timestamps on samples, and anything that a request could change.
 
 mod burst_list;
 mod catalogue;
-mod cycle;
 #[cfg(test)]
 mod documentation;
 #[cfg(test)]
@@ -18,7 +17,6 @@ mod landing;
 mod proto;
 mod series;
 mod server;
-mod shared;
 mod timeline;
 mod web;
 
@@ -26,6 +24,5 @@ pub use burst_list::rfc3339;
 #[cfg(test)]
 pub use catalogue::families;
 pub use http::{bind, serve};
-pub use server::ExportedServer;
-pub use shared::Shared;
+pub use server::{ExportedServer, Shared};
 pub use web::{Web, WebConfig};

@@ -1,12 +1,19 @@
-//! Metrics of one server, in the types of the prometheus crate.
+//! The series of one server, and what the prometheus crate makes of them.
 
-use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricType};
 
-use super::server::ExportedServer;
 use crate::telemetry::HistogramTotals;
 
-/// Labels beside `server`, with their values.
-pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
+/// One series of one server: its labels beside `server`, and its value.
+pub(super) struct Series<'a> {
+    labels: Vec<(&'static str, String)>,
+    value: Value<'a>,
+}
+
+pub(super) enum Value<'a> {
+    Number(f64),
+    Histogram(&'a HistogramTotals, Unit),
+}
 
 /// What the values of a histogram are divided by to get the exported unit.
 #[derive(Clone, Copy, Debug)]
@@ -18,57 +25,87 @@ pub(super) enum Unit {
     Ratio,
 }
 
-impl Unit {
-    fn divisor(self) -> f64 {
-        match self {
-            Self::Bytes => 1.0,
-            Self::Seconds => 1e9,
-            Self::Ratio => 1e6,
+/// Returns the series of a family that has no label but `server`; no series without a value.
+pub(super) fn single(value: Option<f64>) -> Vec<Series<'static>> {
+    let series = |number| Series::new(&[], Value::Number(number));
+    value.map(series).into_iter().collect()
+}
+
+/// Returns the series of a histogram that has no label but `server`.
+pub(super) fn histogram(totals: Option<&HistogramTotals>, unit: Unit) -> Vec<Series<'_>> {
+    let series = |totals| Series::new(&[], Value::Histogram(totals, unit));
+    totals.map(series).into_iter().collect()
+}
+
+/// Returns a series for each value of `label`.
+pub(super) fn by<L: ToString>(
+    label: &'static str,
+    values: impl IntoIterator<Item = (L, f64)>,
+) -> Vec<Series<'static>> {
+    let series =
+        |(name, value): (L, f64)| Series::new(&[(label, &name.to_string())], Value::Number(value));
+    values.into_iter().map(series).collect()
+}
+
+impl<'a> Series<'a> {
+    pub(super) fn new(labels: &[(&'static str, &str)], value: Value<'a>) -> Self {
+        let owned = labels
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
+        Self {
+            labels: owned.collect(),
+            value,
         }
+    }
+
+    /// Returns the type of the family of this name: names of counters, and no others, end in `_total`.
+    pub(super) fn kind(&self, family: &str) -> MetricType {
+        match self.value {
+            Value::Histogram(..) => MetricType::HISTOGRAM,
+            Value::Number(_) if family.ends_with("_total") => MetricType::COUNTER,
+            Value::Number(_) => MetricType::GAUGE,
+        }
+    }
+
+    /// Converts to a metric of a family of `kind`.
+    pub(super) fn metric(&self, server: &str, kind: MetricType) -> Metric {
+        let others = self.labels.iter().map(|(name, value)| label(name, value));
+        let labels = std::iter::once(label("server", server)).chain(others);
+        let mut metric = Metric::from_label(labels.collect());
+        match self.value {
+            Value::Histogram(totals, unit) => metric.set_histogram(proto_histogram(totals, unit)),
+            Value::Number(value) if kind == MetricType::COUNTER => {
+                let mut counter = Counter::default();
+                counter.set_value(value);
+                metric.set_counter(counter);
+            }
+            Value::Number(value) => {
+                let mut gauge = Gauge::default();
+                gauge.set_value(value);
+                metric.set_gauge(gauge);
+            }
+        }
+        metric
     }
 }
 
-pub(super) fn gauge(server: &ExportedServer, labels: Labels<'_>, value: f64) -> Metric {
-    let mut gauge = Gauge::default();
-    gauge.set_value(value);
-    let mut metric = metric(server, labels);
-    metric.set_gauge(gauge);
-    metric
-}
-
-pub(super) fn counter(server: &ExportedServer, labels: Labels<'_>, value: f64) -> Metric {
-    let mut counter = Counter::default();
-    counter.set_value(value);
-    let mut metric = metric(server, labels);
-    metric.set_counter(counter);
-    metric
-}
-
-pub(super) fn histogram(
-    server: &ExportedServer,
-    labels: Labels<'_>,
-    totals: &HistogramTotals,
-    unit: Unit,
-) -> Metric {
+fn proto_histogram(totals: &HistogramTotals, unit: Unit) -> Histogram {
+    let divisor = match unit {
+        Unit::Bytes => 1.0,
+        Unit::Seconds => 1e9,
+        Unit::Ratio => 1e6,
+    };
     let buckets = totals.cumulative().map(|(bound, up_to)| {
         let mut bucket = Bucket::default();
-        bucket.set_upper_bound(bound as f64 / unit.divisor());
+        bucket.set_upper_bound(bound as f64 / divisor);
         bucket.set_cumulative_count(up_to);
         bucket
     });
     let mut histogram = Histogram::default();
     histogram.set_bucket(buckets.collect());
     histogram.set_sample_count(totals.count());
-    histogram.set_sample_sum(totals.sum() as f64 / unit.divisor());
-    let mut metric = metric(server, labels);
-    metric.set_histogram(histogram);
-    metric
-}
-
-fn metric(server: &ExportedServer, labels: Labels<'_>) -> Metric {
-    let server = label("server", &server.label);
-    let others = labels.iter().map(|(name, value)| label(name, value));
-    Metric::from_label(std::iter::once(server).chain(others).collect())
+    histogram.set_sample_sum(totals.sum() as f64 / divisor);
+    histogram
 }
 
 pub(super) fn label(name: &str, value: &str) -> LabelPair {

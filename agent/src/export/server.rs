@@ -1,7 +1,9 @@
-//! What the daemon hands over of each server.
+//! The servers that the run loop hands to the HTTP server.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
 
 use crate::telemetry::{BrokenInvariant, Cycle, ProbeMode, ServerState, Timeline};
 use evictscope_plan::ProbePlan;
@@ -33,12 +35,12 @@ pub struct ExportedServer {
 }
 
 impl ExportedServer {
-    /// Phases and bursts, where they may be exported: they rest on the plan.
+    /// Returns phases and bursts, where they may be exported: they rest on the plan.
     pub(super) fn cycle(&self) -> Option<&Cycle> {
         self.cycle.as_ref().filter(|_| self.withdrawn.is_none())
     }
 
-    /// The last ten minutes, where they may be exported.
+    /// Returns the last ten minutes, where they may be exported.
     pub(super) fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
         let timeline = self
             .timeline
@@ -46,5 +48,30 @@ impl ExportedServer {
             .filter(|_| self.withdrawn.is_none())?;
         // Numbers only, each of which is right even if a writer panicked.
         Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The servers as the run loop knows them. Clones share the same view; neither side waits for the
+/// other longer than it takes to exchange a pointer.
+/// Not ready until the first scan is published.
+#[derive(Clone, Debug, Default)]
+pub struct Shared(Arc<watch::Sender<Option<Arc<[ExportedServer]>>>>);
+
+impl Shared {
+    /// Replaces all servers. The first call, to be made when the first scan is done and its
+    /// servers are attached, makes the agent ready.
+    pub fn publish(&self, servers: Vec<ExportedServer>) {
+        self.0.send_replace(Some(servers.into()));
+    }
+
+    /// Waits for the first call of [`Self::publish`].
+    pub async fn ready(&self) {
+        // There is a sender for as long as there is this.
+        let _ = self.0.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Returns the servers last published; `None` before the first time.
+    pub(super) fn servers(&self) -> Option<Arc<[ExportedServer]>> {
+        self.0.borrow().clone()
     }
 }

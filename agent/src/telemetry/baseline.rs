@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Over how much time the mean is taken: the minute before a burst.
+/// The time over which the mean is taken: the minute before a burst.
 const WINDOW: Duration = Duration::from_secs(60);
 /// With less than this seen, there is no mean: a server that was just found, or has just started to
 /// work, does not have a usual throughput yet.
@@ -19,7 +19,7 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Takes in how many commands were executed in a time in `not_saturated`.
+    /// Adds the commands that were executed in a time in `not_saturated`.
     pub fn add(&mut self, time: Duration, commands: f64) {
         match self.grains.back_mut() {
             Some((length, sum)) if *length < GRAIN => {
@@ -36,14 +36,10 @@ impl Baseline {
         }
     }
 
-    /// Commands a second; `None` where too little was seen.
+    /// Returns commands a second; `None` if too little was seen.
     pub fn rate(&self) -> Option<f64> {
-        let (time, commands) = self
-            .grains
-            .iter()
-            .fold((Duration::ZERO, 0.0), |(time, commands), grain| {
-                (time + grain.0, commands + grain.1)
-            });
+        let time: Duration = self.grains.iter().map(|grain| grain.0).sum();
+        let commands: f64 = self.grains.iter().map(|grain| grain.1).sum();
         (time >= LEAST).then(|| commands / time.as_secs_f64())
     }
 }
@@ -64,20 +60,15 @@ mod tests {
         for _ in 0..1_000 {
             baseline.add(Duration::from_millis(100), 1_000.0);
         }
-        let near = |expected: f64| {
-            baseline
-                .rate()
-                .is_some_and(|rate| (rate - expected).abs() < 1.0)
+        let near = |baseline: &Baseline, expected: f64| {
+            let rate = baseline.rate();
+            rate.is_some_and(|rate| (rate - expected).abs() < 1.0)
         };
-        assert!(near(10_000.0));
+        assert!(near(&baseline, 10_000.0));
         for _ in 0..700 {
             baseline.add(Duration::from_millis(100), 100.0);
         }
-        assert!(
-            baseline
-                .rate()
-                .is_some_and(|rate| (rate - 1_000.0).abs() < 1.0)
-        );
+        assert!(near(&baseline, 1_000.0));
         assert!(baseline.grains.len() < 70);
     }
 }

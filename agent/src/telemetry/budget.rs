@@ -1,4 +1,4 @@
-//! Which probe mode a server is in where the user leaves that to the agent.
+//! Chooses the probe mode of a server if the user leaves that to the agent.
 //!
 //! A pure state machine over what the probes cost in each interval, and what they would cost. A
 //! server begins in evicting-only mode, and comes to every-call mode only where that is known to be
@@ -12,7 +12,7 @@ use super::{IntervalCost, ProbeMode};
 /// How long every-call mode has to look cheap before a server enters it for the first time: long
 /// enough to tell a quiet server from a pause of a busy one.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
-/// What the wait is at least once every-call mode was left. Longer than the usual scrape interval of
+/// The shortest wait after every-call mode was left. Longer than the usual scrape interval of
 /// 15 s, so that each gap in the counts of no-op calls shows as a gap in their series.
 const SHORTEST_RETURN: Duration = Duration::from_secs(20);
 /// The wait doubles at each return that did not last, up to this.
@@ -36,19 +36,15 @@ impl FromStr for OverheadBudget {
     type Err = BudgetError;
 
     fn from_str(text: &str) -> Result<Self, BudgetError> {
-        let number = |text: &str| text.trim().parse::<f64>().map_err(|_| BudgetError);
-        let share = match text.trim().strip_suffix('%') {
-            Some(percent) => number(percent)? / 100.0,
+        let text = text.trim();
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let share = match text.strip_suffix('%') {
+            Some(percent) => number(percent).map(|percent| percent / 100.0),
             // "1" may mean 1 % or all of it.
-            None => number(text).and_then(|share| match share < 1.0 {
-                true => Ok(share),
-                false => Err(BudgetError),
-            })?,
+            None => number(text).filter(|share| *share < 1.0),
         };
-        match (0.0..=1.0).contains(&share) {
-            true => Ok(Self(share)),
-            false => Err(BudgetError),
-        }
+        let share = share.filter(|share| (0.0..=1.0).contains(share));
+        share.map(Self).ok_or(BudgetError)
     }
 }
 
@@ -66,7 +62,7 @@ pub struct AutoMode {
 }
 
 impl AutoMode {
-    /// Of a server that was found just now.
+    /// Begins with a server that was found just now.
     pub fn new(budget: OverheadBudget) -> Self {
         Self {
             budget,
@@ -77,7 +73,7 @@ impl AutoMode {
         }
     }
 
-    /// The mode to be in.
+    /// Returns the mode to be in.
     pub fn mode(&self) -> ProbeMode {
         self.mode
     }
@@ -98,12 +94,10 @@ impl AutoMode {
         }
     }
 
-    /// Leaves every-call mode, also where it could not be entered.
+    /// Leaves every-call mode; also called if it could not be entered.
     pub fn leave(&mut self, at: Duration) {
-        let lasted = self
-            .since
-            .is_some_and(|since| at.saturating_sub(since) >= LASTED);
-        self.wait = match lasted {
+        let lasted = |since| at.saturating_sub(since) >= LASTED;
+        self.wait = match self.since.is_some_and(lasted) {
             true => SHORTEST_RETURN,
             false => (self.wait * 2).clamp(SHORTEST_RETURN, LONGEST_RETURN),
         };
@@ -131,7 +125,6 @@ mod tests {
     /// A server under one load after the other, and when its mode changed.
     struct Run {
         auto: AutoMode,
-        mode: ProbeMode,
         second: u64,
         changes: Vec<(u64, ProbeMode)>,
     }
@@ -140,7 +133,6 @@ mod tests {
         fn new() -> Self {
             Self {
                 auto: AutoMode::new(BUDGET),
-                mode: ProbeMode::EvictingOnly,
                 second: 0,
                 changes: Vec::new(),
             }
@@ -150,19 +142,18 @@ mod tests {
         fn load(mut self, seconds: u64, every_call: Option<f64>) -> Self {
             for _ in 0..seconds {
                 self.second += 1;
+                let before = self.auto.mode;
                 let cost = IntervalCost {
-                    ratio: match self.mode {
+                    ratio: match before {
                         ProbeMode::EveryCall => every_call.unwrap_or(0.0),
                         ProbeMode::EvictingOnly => 0.0,
                     },
                     every_call_ratio: every_call,
                 };
                 self.auto.decide(Duration::from_secs(self.second), cost);
-                let mode = self.auto.mode();
-                if mode != self.mode {
-                    self.changes.push((self.second, mode));
+                if self.auto.mode != before {
+                    self.changes.push((self.second, self.auto.mode));
                 }
-                self.mode = mode;
             }
             self
         }
@@ -185,14 +176,9 @@ mod tests {
             .load(20, Some(0.0))
             .load(5, Some(0.2))
             .load(60, Some(0.0));
-        assert_eq!(
-            run.changes,
-            [
-                (11, ProbeMode::EveryCall),
-                (21, ProbeMode::EvictingOnly),
-                (46, ProbeMode::EveryCall),
-            ]
-        );
+        let (every_call, evicting_only) = (ProbeMode::EveryCall, ProbeMode::EvictingOnly);
+        let expected = [(11, every_call), (21, evicting_only), (46, every_call)];
+        assert_eq!(run.changes, expected);
     }
 
     #[test]
@@ -242,7 +228,7 @@ mod tests {
             for (seconds, every_call) in loads {
                 run = run.load(seconds, every_call);
                 if every_call.is_some_and(|ratio| ratio > BUDGET.0) {
-                    prop_assert_eq!(run.mode, ProbeMode::EvictingOnly);
+                    prop_assert_eq!(run.auto.mode, ProbeMode::EvictingOnly);
                 }
             }
             for pair in run.changes.windows(2) {

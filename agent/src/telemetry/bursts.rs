@@ -89,46 +89,48 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// Commands a second in the burst by those before; `None` too where there were none before.
+    /// Returns commands a second in the burst by those before; `None` too if there were none before.
     pub fn throughput_ratio(&self) -> Option<f64> {
-        let before = self.commands_per_second_before.filter(|rate| *rate > 0.0)?;
-        Some(self.commands_per_second_during? / before)
+        self.by_usual_rate(self.commands_per_second_during)
     }
 
-    /// Commands a second in its slowest second by those before.
-    fn slowest_ratio(&self) -> Option<f64> {
+    fn by_usual_rate(&self, rate: Option<f64>) -> Option<f64> {
         let before = self.commands_per_second_before.filter(|rate| *rate > 0.0)?;
-        Some(self.commands_per_second_slowest? / before)
+        Some(rate? / before)
     }
 
-    /// By how much client buffers grew, bytes.
+    /// Returns by how much client buffers grew, bytes.
     pub fn client_buffer_growth(&self) -> Option<u64> {
-        Some(
-            self.client_buffers_peak?
-                .saturating_sub(self.client_buffers_before?),
-        )
+        let before = self.client_buffers_before?;
+        Some(self.client_buffers_peak?.saturating_sub(before))
     }
 
-    /// By how much memory fell after the last evicting call, bytes.
+    /// Returns by how much memory fell after the last evicting call, bytes.
     pub fn reclaimed(&self) -> Option<u64> {
         Some(self.memory_end?.saturating_sub(self.memory_after?))
     }
 
-    /// Its kind, and why, for people.
+    /// Returns its kind, and why, for people.
     pub fn kind(&self) -> (BurstKind, String) {
-        let findings = [self.length(), self.cpu(), self.throughput(), self.buffers()];
-        let holds = findings.iter().all(|(holds, _)| *holds);
-        let decisive: Vec<&str> = findings
-            .iter()
-            .filter(|(one, _)| holds || !one)
-            .map(|(_, text)| text.as_str())
-            .collect();
-        let kind = if holds {
-            BurstKind::SelfAmplifying
-        } else {
-            BurstKind::Plain
+        let or_unknown = |finding: Option<(bool, String)>, what: &str| {
+            finding.unwrap_or_else(|| (false, format!("{what} not known")))
         };
-        (kind, decisive.join("; "))
+        let findings = [
+            self.length(),
+            or_unknown(self.cpu(), "the main thread's CPU time is"),
+            or_unknown(self.throughput(), "throughput before or in it is"),
+            or_unknown(self.buffers(), "client buffers are"),
+        ];
+        let kind = match findings.iter().all(|(holds, _)| *holds) {
+            true => BurstKind::SelfAmplifying,
+            false => BurstKind::Plain,
+        };
+        let is_decisive = |holds: bool| holds == (kind == BurstKind::SelfAmplifying);
+        let decisive = findings
+            .into_iter()
+            .filter(|(holds, _)| is_decisive(*holds));
+        let reasons: Vec<String> = decisive.map(|(_, text)| text).collect();
+        (kind, reasons.join("; "))
     }
 
     fn length(&self) -> (bool, String) {
@@ -136,49 +138,30 @@ impl Burst {
         (self.duration >= LEAST_DURATION, text)
     }
 
-    fn cpu(&self) -> (bool, String) {
-        let Some(cpu) = self.cpu_share else {
-            return (false, "the main thread's CPU time is not known".to_owned());
-        };
-        // A thread that has to wait for a CPU has none left either.
-        let busy = cpu + self.waiting_share.unwrap_or(0.0);
-        let text = format!(
-            "the main thread had work for {:.0} % of the time",
-            busy.min(1.0) * 100.0
-        );
-        (busy >= SATURATED_CPU, text)
+    fn cpu(&self) -> Option<(bool, String)> {
+        // A thread that has to wait for a CPU has no CPU time left either.
+        let busy = self.cpu_share? + self.waiting_share.unwrap_or(0.0);
+        let percent = busy.min(1.0) * 100.0;
+        let text = format!("the main thread had work for {percent:.0} % of the time");
+        Some((busy >= SATURATED_CPU, text))
     }
 
-    fn throughput(&self) -> (bool, String) {
-        match self.slowest_ratio() {
-            Some(ratio) => {
-                let text = format!(
-                    "throughput in its slowest second was {:.0} % of the minute before",
-                    ratio * 100.0
-                );
-                (ratio <= FALLEN_THROUGHPUT, text)
-            }
-            None => (false, "throughput before or in it is not known".to_owned()),
-        }
+    fn throughput(&self) -> Option<(bool, String)> {
+        let ratio = self.by_usual_rate(self.commands_per_second_slowest)?;
+        let percent = ratio * 100.0;
+        let text =
+            format!("throughput in its slowest second was {percent:.0} % of the minute before");
+        Some((ratio <= FALLEN_THROUGHPUT, text))
     }
 
-    fn buffers(&self) -> (bool, String) {
-        match (self.client_buffer_growth(), self.client_buffers_before) {
-            (Some(growth), Some(before)) => {
-                let (growth, before) = (growth as f64, before as f64);
-                let mebi = GROWN_BUFFERS_BYTES;
-                let text = format!(
-                    "client buffers grew by {:.1} MiB from {:.1} MiB",
-                    growth / mebi,
-                    before / mebi
-                );
-                (
-                    growth >= GROWN_BUFFERS_BYTES && growth >= before * GROWN_BUFFERS,
-                    text,
-                )
-            }
-            _ => (false, "client buffers are not known".to_owned()),
-        }
+    fn buffers(&self) -> Option<(bool, String)> {
+        let growth = self.client_buffer_growth()? as f64;
+        let before = self.client_buffers_before? as f64;
+        let mebi = |bytes: f64| bytes / f64::from(1 << 20);
+        let (by, from) = (mebi(growth), mebi(before));
+        let text = format!("client buffers grew by {by:.1} MiB from {from:.1} MiB");
+        let has_grown = growth >= GROWN_BUFFERS_BYTES && growth >= before * GROWN_BUFFERS;
+        Some((has_grown, text))
     }
 }
 
@@ -225,46 +208,33 @@ pub(super) mod tests {
 
     #[test]
     fn each_condition_is_needed() {
-        type Change = fn(&mut Burst);
-        let changes: [(Change, &str); 8] = [
-            (
-                |burst| burst.duration = Duration::from_millis(100),
-                "evictions went on for 0.1 s",
-            ),
-            (
-                |burst| burst.cpu_share = Some(0.4),
-                "the main thread had work for 40 % of the time",
-            ),
-            (
-                |burst| burst.cpu_share = None,
-                "the main thread's CPU time is not known",
-            ),
-            (
-                |burst| burst.commands_per_second_slowest = Some(59_000.0),
-                "throughput in its slowest second was 98 % of the minute before",
-            ),
-            (
-                |burst| burst.commands_per_second_before = Some(0.0),
-                "throughput before or in it is not known",
-            ),
-            (
-                |burst| burst.client_buffers_peak = burst.client_buffers_before,
-                "client buffers grew by 0.0 MiB from 300.0 MiB",
-            ),
-            (
-                |burst| burst.client_buffers_before = Some(899 << 20),
-                "client buffers grew by 1.0 MiB from 899.0 MiB",
-            ),
-            (
-                |burst| burst.client_buffers_before = None,
-                "client buffers are not known",
-            ),
-        ];
-        for (change, why) in changes {
+        let plain = |change: fn(&mut Burst), why: &str| {
             let mut burst = of_the_article();
             change(&mut burst);
             assert_eq!(burst.kind(), (BurstKind::Plain, why.to_owned()));
-        }
+        };
+        let why = "evictions went on for 0.1 s";
+        plain(|burst| burst.duration = Duration::from_millis(100), why);
+        let why = "the main thread had work for 40 % of the time";
+        plain(|burst| burst.cpu_share = Some(0.4), why);
+        let why = "the main thread's CPU time is not known";
+        plain(|burst| burst.cpu_share = None, why);
+        let why = "throughput in its slowest second was 98 % of the minute before";
+        plain(
+            |burst| burst.commands_per_second_slowest = Some(59_000.0),
+            why,
+        );
+        let why = "throughput before or in it is not known";
+        plain(|burst| burst.commands_per_second_before = Some(0.0), why);
+        let why = "client buffers grew by 0.0 MiB from 300.0 MiB";
+        plain(
+            |burst| burst.client_buffers_peak = burst.client_buffers_before,
+            why,
+        );
+        let why = "client buffers grew by 1.0 MiB from 899.0 MiB";
+        plain(|burst| burst.client_buffers_before = Some(899 << 20), why);
+        let why = "client buffers are not known";
+        plain(|burst| burst.client_buffers_before = None, why);
     }
 
     #[test]

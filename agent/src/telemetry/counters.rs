@@ -27,10 +27,9 @@ impl Counters {
     pub fn interpolate(&self, later: &Self, at: Duration) -> Self {
         let way = later.at.saturating_sub(self.at).as_secs_f64();
         let gone = at.saturating_sub(self.at).as_secs_f64();
-        let share = if way > 0.0 {
-            (gone / way).min(1.0)
-        } else {
-            1.0
+        let share = match way > 0.0 {
+            true => (gone / way).min(1.0),
+            false => 1.0,
         };
         let line = |from: f64, to: f64| from + (to - from) * share;
         let known = |from: Option<f64>, to: Option<f64>| Some(line(from?, to?));
@@ -106,12 +105,9 @@ mod tests {
     #[test]
     fn a_reset_counter_goes_on() {
         let mut counter = Unreset::default();
-        let totals =
-            [Some(100), Some(110), None, Some(5), Some(7)].map(|value| counter.advance(value));
-        assert_eq!(
-            totals,
-            [Some(0.0), Some(10.0), None, Some(15.0), Some(17.0)]
-        );
+        let values = [Some(100), Some(110), None, Some(5), Some(7)];
+        let expected = [Some(0.0), Some(10.0), None, Some(15.0), Some(17.0)];
+        assert_eq!(values.map(|value| counter.advance(value)), expected);
     }
 
     #[test]
@@ -127,25 +123,12 @@ mod tests {
         seen.commands = Some(150);
         seen.used_memory = Some(9);
         let after = reader.read(&seen);
-        let commands = |at| {
-            before
-                .interpolate(&after, Duration::from_millis(at))
-                .commands
-        };
-        assert_eq!(
-            [commands(100), commands(125), commands(300)],
-            [Some(0.0), Some(25.0), Some(100.0)]
-        );
-        assert_eq!(
-            before.interpolate(&after, seen.at).used_memory,
-            None,
-            "known at one end only"
-        );
-        assert_eq!(
-            Counters::default()
-                .interpolate(&Counters::default(), Duration::ZERO)
-                .commands,
-            None
-        );
+        let at = |milliseconds| before.interpolate(&after, Duration::from_millis(milliseconds));
+        let commands = [100, 125, 300].map(|milliseconds| at(milliseconds).commands);
+        assert_eq!(commands, [Some(0.0), Some(25.0), Some(100.0)]);
+        assert_eq!(at(200).used_memory, None, "known at one end only");
+        let nothing = Counters::default();
+        let between = nothing.interpolate(&nothing, Duration::ZERO);
+        assert_eq!(between.commands, None);
     }
 }

@@ -18,8 +18,7 @@ use evictscope_abi::QUIET_NS;
 use super::baseline::Baseline;
 use super::counters::{CounterReader, Counters};
 use super::open_burst::{OpenBurst, RECLAIM_PATIENCE};
-use super::phases::PhaseClock;
-use super::{Burst, BurstTotals, Observation, Phase};
+use super::{Burst, BurstTotals, Observation, Phase, Phases};
 
 /// Evicting calls that are further apart belong to two bursts.
 const QUIET: Duration = Duration::from_nanos(QUIET_NS);
@@ -32,7 +31,8 @@ const KEPT: usize = 100;
 /// Phases and bursts of one server.
 #[derive(Clone, Debug)]
 pub struct Cycle {
-    clock: PhaseClock,
+    /// The phases, and the time in each.
+    pub phases: Phases,
     reader: CounterReader,
     last: Option<Counters>,
     baseline: Baseline,
@@ -42,15 +42,16 @@ pub struct Cycle {
     taken_in: Duration,
     /// The beginning of the newest burst that was taken in.
     begun: Duration,
-    totals: BurstTotals,
+    /// What the bursts add up to.
+    pub totals: BurstTotals,
     recent: Arc<VecDeque<Arc<Burst>>>,
 }
 
 impl Cycle {
-    /// A server that was found at `at`, monotonic.
+    /// Begins with a server that was found at `at`, monotonic.
     pub fn new(at: Duration) -> Self {
         Self {
-            clock: PhaseClock::new(at),
+            phases: Phases::new(at),
             reader: CounterReader::default(),
             last: None,
             baseline: Baseline::default(),
@@ -62,16 +63,16 @@ impl Cycle {
         }
     }
 
-    /// Takes in an observation; those of one server come in order, and one that is not later than
-    /// the last is left out. The bursts that are now known to be over, mostly none, are returned.
+    /// Takes in an observation, unless it is not later than the last one. Returns the bursts that are
+    /// now known to be over.
     pub fn observe(&mut self, seen: &Observation) -> Vec<Arc<Burst>> {
         let last = self.last;
-        if seen.at <= last.map_or(self.clock.credited_to(), |last| last.at) {
+        if seen.at <= last.map_or(self.phases.credited_to, |last| last.at) {
             return Vec::new();
         }
         let now = self.reader.read(seen);
         let mut before = last.unwrap_or(Counters {
-            at: self.clock.credited_to(),
+            at: self.phases.credited_to,
             // Counted since then; what the server itself counts began long before.
             evicting_calls: 0.0,
             ..now
@@ -82,7 +83,7 @@ impl Cycle {
         let evicting = newest_call(seen);
         let is_new = seen.evictions.burst_began > self.begun || evicting > self.taken_in;
         let is_another =
-            self.clock.phase() == Phase::Saturated && seen.evictions.burst_began > self.begun;
+            self.phases.phase == Phase::Saturated && seen.evictions.burst_began > self.begun;
         if is_another {
             // It ended, and the next began, since the last observation or in the quiet time.
             let ended = seen.evictions.burst_before_ended.min(now.at);
@@ -94,7 +95,7 @@ impl Cycle {
         self.begun = self.begun.max(seen.evictions.burst_began);
         self.taken_in = self.taken_in.max(evicting);
 
-        if is_new && self.clock.phase() != Phase::Saturated {
+        if is_new && self.phases.phase != Phase::Saturated {
             let began = seen.evictions.burst_began.clamp(before.at, now.at);
             if let Some(mut burst) = self.open.take() {
                 burst.cut_reclaim(began);
@@ -102,9 +103,10 @@ impl Cycle {
             }
             self.enter_saturated(began, &before, &now, seen);
         }
-        let over = match self.clock.phase() {
+        let over = match self.phases.phase {
             Phase::NotSaturated => {
-                self.settle(&before, &now);
+                self.phases.credit(now.at);
+                self.count_usual(&before, &now);
                 None
             }
             Phase::Saturated => self.watch_saturated(&now, evicting),
@@ -114,16 +116,11 @@ impl Cycle {
         finished.into_iter().map(|burst| self.keep(burst)).collect()
     }
 
-    /// Time in `not_saturated` passes.
-    fn settle(&mut self, before: &Counters, now: &Counters) {
-        self.clock.credit(now.at);
-        self.count_usual(before, now);
-    }
-
+    /// Counts the commands between two moments in `not_saturated`.
     fn count_usual(&mut self, before: &Counters, now: &Counters) {
         if let (Some(from), Some(to)) = (before.commands, now.commands) {
-            self.baseline
-                .add(now.at.saturating_sub(before.at), to - from);
+            let time = now.at.saturating_sub(before.at);
+            self.baseline.add(time, to - from);
         }
     }
 
@@ -134,40 +131,37 @@ impl Cycle {
         now: &Counters,
         seen: &Observation,
     ) {
-        if self.clock.phase() == Phase::NotSaturated {
+        if self.phases.phase == Phase::NotSaturated {
             self.count_usual(before, &before.interpolate(now, began));
         }
         let burst = OpenBurst::new(began, self.baseline.rate(), before, now, seen);
-        self.totals.last_start = Some(burst.began_unix());
+        self.totals.last_start = Some(burst.began_unix);
         self.open = Some(burst);
-        self.clock.enter(Phase::Saturated, began);
+        self.phases.enter(Phase::Saturated, began);
     }
 
     fn watch_saturated(&mut self, now: &Counters, evicting: Duration) -> Option<Burst> {
         let burst = self.open.as_mut()?;
-        burst.saw(
-            now,
-            evicting.clamp(burst.began(), now.at.max(burst.began())),
-        );
+        burst.saw(now, evicting.clamp(burst.began, now.at.max(burst.began)));
         let ended = burst.ended();
-        self.clock.credit(ended);
+        self.phases.credit(ended);
         if now.at.saturating_sub(ended) < QUIET {
             return None;
         }
         let Some(burst) = self.leave_saturated(ended) else {
             return self.watch_reclaim(now);
         };
-        self.clock.credit(now.at);
+        self.phases.credit(now.at);
         Some(burst)
     }
 
-    /// The last evicting call ended at `ended`: the burst, where no reclaim follows.
+    /// Leaves `saturated` at the end of the last evicting call. Returns the burst if no reclaim follows.
     fn leave_saturated(&mut self, ended: Duration) -> Option<Burst> {
         if self.open.as_ref()?.fell_until() > ended {
-            self.clock.enter(Phase::Reclaim, ended);
+            self.phases.enter(Phase::Reclaim, ended);
             return None;
         }
-        self.clock.enter(Phase::NotSaturated, ended);
+        self.phases.enter(Phase::NotSaturated, ended);
         self.open.take().map(OpenBurst::finish)
     }
 
@@ -176,12 +170,12 @@ impl Cycle {
         let ended = burst.ended();
         burst.saw(now, ended);
         let fell_until = burst.fell_until();
-        self.clock.credit(fell_until);
+        self.phases.credit(fell_until);
         if now.at.saturating_sub(fell_until) < RECLAIM_PATIENCE {
             return None;
         }
-        self.clock.enter(Phase::NotSaturated, fell_until);
-        self.clock.credit(now.at);
+        self.phases.enter(Phase::NotSaturated, fell_until);
+        self.phases.credit(now.at);
         self.open.take().map(OpenBurst::finish)
     }
 
@@ -191,7 +185,7 @@ impl Cycle {
         let burst = self.open.as_mut()?;
         burst.saw(before, ended.max(burst.ended()));
         let ended = burst.ended();
-        self.clock.credit(ended);
+        self.phases.credit(ended);
         self.leave_saturated(ended)
     }
 
@@ -206,35 +200,13 @@ impl Cycle {
         burst
     }
 
-    /// The present phase.
-    pub fn phase(&self) -> Phase {
-        self.clock.phase()
-    }
-
-    /// The time that a phase lasted, of all its visits. The sum of all phases lags behind the time
-    /// since the server was found by up to [`RECLAIM_PATIENCE`], where it is not certain yet to
-    /// which phase that belongs.
-    pub fn time(&self, phase: Phase) -> Duration {
-        self.clock.time(phase)
-    }
-
-    /// How often a phase was entered; the first one is entered when the server is found.
-    pub fn entries(&self, phase: Phase) -> u64 {
-        self.clock.entries(phase)
-    }
-
-    /// What the bursts add up to.
-    pub fn totals(&self) -> &BurstTotals {
-        &self.totals
-    }
-
-    /// The last finished bursts, the oldest first; 100 at most.
+    /// Returns the last finished bursts, the oldest first; 100 at most.
     pub fn recent(&self) -> impl Iterator<Item = &Burst> {
         self.recent.iter().map(AsRef::as_ref)
     }
 }
 
-/// Until when evicting calls were made, as far as was seen.
+/// Returns until when evicting calls were made, as far as was seen.
 fn newest_call(seen: &Observation) -> Duration {
     let times = &seen.evictions;
     let is_under_way = !times.since.is_zero() && seen.at.saturating_sub(times.since) < LONGEST_CALL;

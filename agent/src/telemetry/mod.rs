@@ -1,13 +1,12 @@
-//! From snapshots to what is known of each server. Pure: no clock of its own, no I/O.
+//! Turns snapshots into the state of each server. Pure: no clock of its own, no I/O.
 //!
-//! A [`Snapshot`] is what was read of one server at one moment; [`ServerState`] accumulates them
-//! into totals that only grow, and into the last values of what is not a total. From these follow
-//! what the probes cost ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
+//! A [`Snapshot`] holds the values that were read of one server at one moment. [`ServerState`] adds
+//! snapshots up to totals that only grow, and keeps the last of the other values. From these follow
+//! the cost of the probes ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
 //! fits the server at all ([`Withdrawal`]). [`Cycle`] makes phases and bursts of the same snapshots.
 //!
 //! Deliberately absent: reading the maps (`probes`), and names of metrics (`export`).
 
-mod accumulator;
 mod baseline;
 mod budget;
 mod burst_totals;
@@ -16,7 +15,6 @@ mod counters;
 mod cycle;
 #[cfg(test)]
 pub mod fixture;
-mod members;
 mod mode;
 mod observation;
 mod open_burst;
@@ -28,20 +26,18 @@ mod timeline;
 mod totals;
 mod withdrawal;
 
-pub use accumulator::Accumulator;
 pub use budget::{AutoMode, OverheadBudget};
 pub use burst_totals::BurstTotals;
 pub use bursts::{Burst, BurstKind};
 pub use cycle::Cycle;
-pub use members::Members;
 pub use mode::ProbeMode;
 #[cfg(test)]
 pub use observation::EvictionTimes;
 pub use observation::Observation;
 pub use overhead::{HitCosts, IntervalCost, Overhead, ProbedSites};
-pub use phases::Phase;
-pub use snapshot::Snapshot;
+pub use phases::{Phase, Phases};
+pub use snapshot::{Members, Snapshot};
 pub use state::ServerState;
 pub use timeline::{TimeBin, Timeline};
-pub use totals::{CallTotals, EvictionTotals, HistogramTotals};
+pub use totals::{Accumulator, CallTotals, HistogramTotals};
 pub use withdrawal::{BrokenInvariant, Withdrawal};

@@ -1,8 +1,8 @@
-//! What the phases and bursts are made from: a snapshot, reduced to what they need, with its time.
+//! A snapshot reduced to the values that phases and bursts need, with its time.
 
 use std::time::Duration;
 
-use evictscope_abi::{Activity, CallStats, EvictionStats, Member};
+use evictscope_abi::{Activity, Member};
 
 use super::{Members, ServerState, Snapshot};
 
@@ -17,17 +17,6 @@ pub struct EvictionTimes {
     pub burst_began: Duration,
     /// The last evicting call before that quiet time ended.
     pub burst_before_ended: Duration,
-}
-
-impl EvictionTimes {
-    fn of(calls: &CallStats, evictions: &EvictionStats) -> Self {
-        Self {
-            since: Duration::from_nanos(calls.inner_since_ns),
-            last: Duration::from_nanos(calls.last_inner_ns),
-            burst_began: Duration::from_nanos(evictions.burst_began_ns),
-            burst_before_ended: Duration::from_nanos(evictions.burst_before_ended_ns),
-        }
-    }
 }
 
 /// A server at one moment, as far as phases and bursts need it. What is not known is `None`.
@@ -63,7 +52,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Of a server whose last snapshot has been applied to `state`.
+    /// Observes a server whose last snapshot has been applied to `state`.
     pub fn new(
         at: Duration,
         unix_time: Duration,
@@ -72,33 +61,34 @@ impl Observation {
         waiting_ns: Option<u64>,
     ) -> Self {
         let (evictions, samples) = (&snapshot.evictions, &snapshot.samples);
-        let times = snapshot.calls.first();
-        let times = times.map_or_else(EvictionTimes::default, |calls| {
-            EvictionTimes::of(calls, evictions)
+        let times = snapshot.calls.first().map(|calls| EvictionTimes {
+            since: Duration::from_nanos(calls.inner_since_ns),
+            last: Duration::from_nanos(calls.last_inner_ns),
+            burst_began: Duration::from_nanos(evictions.burst_began_ns),
+            burst_before_ended: Duration::from_nanos(evictions.burst_before_ended_ns),
         });
+        let times = times.unwrap_or_default();
         let cpu = |activity| u64::try_from(state.cpu_ns(activity)?).ok();
-        // What was sampled since an earlier call says nothing of the time since this one.
+        // Samples since an earlier call do not count.
         let is_since_last = times.since.is_zero()
             && samples.lowest_since_ns != 0
             && Duration::from_nanos(samples.lowest_since_ns) == times.last;
-        let member = |member| state.members()?.get(member);
+        let member = |member| state.members?.get(member);
+        let client_buffers = state.members.as_ref().and_then(Members::client_buffers);
         Self {
             at,
             unix_time,
             evictions: times,
-            evicting_calls: state.evicting().duration.count(),
+            evicting_calls: state.eviction().inner.count(),
             last_reported: Some(evictions.last_reported).filter(|bytes| *bytes > 0),
             cpu_eviction_ns: cpu(Activity::Eviction),
             cpu_other_ns: cpu(Activity::Other),
             waiting_ns,
             commands: member(Member::CommandsProcessed),
             evicted_keys: member(Member::EvictedKeys),
-            used_memory: state.members().and_then(Members::used_memory),
+            used_memory: state.members.as_ref().and_then(Members::used_memory),
             lowest_memory: is_since_last.then_some(samples.lowest_memory),
-            client_buffers: state
-                .members()
-                .and_then(Members::client_buffers)
-                .map(|buffers| buffers.total()),
+            client_buffers: client_buffers.map(|buffers| buffers.total()),
         }
     }
 }

@@ -53,8 +53,9 @@ impl Falling {
 /// A burst that is not over, or whose reclaim is not.
 #[derive(Clone, Debug)]
 pub(super) struct OpenBurst {
-    began: Duration,
-    began_unix: Duration,
+    pub began: Duration,
+    /// The same moment as time since 1970.
+    pub began_unix: Duration,
     usual_rate: Option<f64>,
     /// Before its first evicting call.
     before: Counters,
@@ -76,7 +77,7 @@ pub(super) struct OpenBurst {
 }
 
 impl OpenBurst {
-    /// A burst that began at `began`, between two observations.
+    /// Opens a burst that began at `began`, between two observations.
     pub fn new(
         began: Duration,
         usual_rate: Option<f64>,
@@ -104,23 +105,13 @@ impl OpenBurst {
         }
     }
 
-    /// When it began.
-    pub fn began(&self) -> Duration {
-        self.began
-    }
-
-    /// When it began, as time since 1970.
-    pub fn began_unix(&self) -> Duration {
-        self.began_unix
-    }
-
-    /// When its last evicting call ended, as far as is known.
+    /// Returns when its last evicting call ended, as far as is known.
     pub fn ended(&self) -> Duration {
         self.end.at
     }
 
-    /// When memory was last seen to fall after the last evicting call; that call's end where it did
-    /// not.
+    /// Returns when memory was last seen to fall after the last evicting call; the end of that call if
+    /// it did not fall.
     pub fn fell_until(&self) -> Duration {
         self.falling.low_at
     }
@@ -150,11 +141,8 @@ impl OpenBurst {
         while (self.last_second.get(1)).is_some_and(|next| next.at + SECOND <= now.at) {
             self.last_second.pop_front();
         }
-        let second_ago = self
-            .last_second
-            .front()
-            .filter(|counters| counters.at + SECOND <= now.at);
-        if let Some(from) = second_ago
+        if let Some(from) = self.last_second.front()
+            && from.at + SECOND <= now.at
             && let Some(rate) = rate(from, &now, |counters| counters.commands)
         {
             self.slowest_rate = Some(self.slowest_rate.map_or(rate, |slowest| slowest.min(rate)));
@@ -162,7 +150,7 @@ impl OpenBurst {
         self.last_second.push_back(now);
     }
 
-    /// The next burst began while memory may still have been falling.
+    /// Ends the reclaim at `at`, because the next burst began.
     pub fn cut_reclaim(&mut self, at: Duration) {
         self.falling.low_at = self.falling.since.max(at);
     }
@@ -179,7 +167,7 @@ impl OpenBurst {
         }
     }
 
-    /// The burst, now that it is over, and its reclaim too.
+    /// Returns the burst, now that it and its reclaim are over.
     pub fn finish(self) -> Burst {
         let growth = |from: Option<f64>, to: Option<f64>| Some((to? - from?).max(0.0));
         let (from, to) = self.measured();
@@ -217,7 +205,7 @@ impl OpenBurst {
     }
 }
 
-/// How much a counter rises a second between two moments. A burst of a single call can be shorter than a
+/// Returns how much a counter rises a second between two moments. A burst of a single call can be shorter than a
 /// microsecond; no rate is made of that.
 fn rate(from: &Counters, to: &Counters, counter: fn(&Counters) -> Option<f64>) -> Option<f64> {
     let seconds = to.at.saturating_sub(from.at).as_secs_f64();
@@ -226,13 +214,10 @@ fn rate(from: &Counters, to: &Counters, counter: fn(&Counters) -> Option<f64>) -
 }
 
 fn higher(left: Option<f64>, right: Option<f64>) -> Option<f64> {
-    match (left, right) {
-        (Some(left), Some(right)) => Some(left.max(right)),
-        (one, other) => one.or(other),
-    }
+    left.into_iter().chain(right).reduce(f64::max)
 }
 
-/// A count or a number of bytes, from an interpolated one.
+/// Rounds an interpolated count or number of bytes.
 fn whole(value: f64) -> u64 {
     // Saturates; what is not a number becomes 0, but none is made here.
     value.round() as u64

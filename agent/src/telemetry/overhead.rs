@@ -5,9 +5,9 @@ use std::time::Duration;
 use evictscope_abi::{EVICTION, Member, Probe};
 use evictscope_plan::{Site, TracedFunction};
 
-use super::{ProbeMode, ServerState};
+use super::{Members, ProbeMode, ServerState};
 
-/// How long the hits are counted of which the ratio is made.
+/// The length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What hits cost on a machine, nanoseconds of the traced thread's time.
@@ -70,7 +70,7 @@ impl HitCosts {
         single_step_ns: 7_200.0,
     };
 
-    /// What one hit of a probe costs; 0 where the function has no such site.
+    /// Returns the cost of one hit of a probe; 0 where the function has no such site.
     fn hit_ns(&self, probe: Probe, sites: ProbedSites) -> f64 {
         let (site, emulated) = match probe {
             Probe::Enter => (sites.entry, self.enter_ns),
@@ -86,23 +86,16 @@ impl HitCosts {
         }
     }
 
-    /// What the probes of a mode add to one call of a function; `inner` says whether it is an inner
-    /// call.
+    /// Returns what the probes of a mode add to one call of a function; `inner` says whether it is an
+    /// inner call.
     pub fn call_ns(&self, sites: ProbedSites, mode: ProbeMode, inner: bool) -> f64 {
-        let around = match mode {
-            ProbeMode::EveryCall => &[Probe::Enter, Probe::Return][..],
-            ProbeMode::EvictingOnly => &[],
+        let is_hit = |probe: &Probe| match probe {
+            Probe::Enter | Probe::Return => mode == ProbeMode::EveryCall,
+            Probe::Inner | Probe::Exit => inner,
         };
-        let inside = match inner {
-            true => &[Probe::Inner, Probe::Exit][..],
-            false => &[],
-        };
-        around
-            .iter()
-            .chain(inside)
-            .map(|probe| self.hit_ns(*probe, sites))
-            // The sum of nothing would be -0.
-            .fold(0.0, std::ops::Add::add)
+        let hits = Probe::ALL.into_iter().filter(is_hit);
+        // The sum of nothing would be -0.
+        hits.fold(0.0, |sum, probe| sum + self.hit_ns(probe, sites))
     }
 }
 
@@ -128,12 +121,7 @@ struct Begun {
 
 impl Begun {
     fn hits_since(&self, begun: &Self, function: usize, probe: Probe) -> u64 {
-        let hits = |begun: &Self| {
-            begun
-                .hits
-                .get(function)
-                .map_or(0, |hits| hits[probe as usize])
-        };
+        let hits = |at: &Self| at.hits.get(function).map_or(0, |hits| hits[probe as usize]);
         hits(self).saturating_sub(hits(begun))
     }
 }
@@ -149,7 +137,7 @@ pub struct Overhead {
 }
 
 impl Overhead {
-    /// Of a server whose probes have not been hit yet; `sites` are those of each traced function.
+    /// Begins with a server whose probes have not been hit yet; `sites` are those of each traced function.
     pub fn new(costs: HitCosts, sites: Vec<ProbedSites>) -> Self {
         Self {
             costs,
@@ -159,30 +147,31 @@ impl Overhead {
         }
     }
 
-    /// Takes in what was counted until `at` (monotonic time); what the interval cost, where one has
-    /// ended.
+    /// Takes in what was counted until `at` (monotonic time). Returns the cost of the interval, if one
+    /// has ended.
     pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<IntervalCost> {
         if let Some(begun) = &self.begun
             && at < begun.at + INTERVAL
         {
             return None;
         }
-        let hits = state.calls().iter();
+        let hits = state
+            .calls
+            .iter()
+            .map(|calls| calls.hits.map(|hits| hits.count()));
+        let commands =
+            |members: Members| Some((members.get(Member::CommandsProcessed)?, members.read_ns()));
         let now = Begun {
             at,
-            hits: hits
-                .map(|calls| Probe::ALL.map(|probe| calls.hits(probe)))
-                .collect(),
-            commands: state.members().and_then(|members| {
-                Some((members.get(Member::CommandsProcessed)?, members.read_ns()))
-            }),
+            hits: hits.collect(),
+            commands: state.members.and_then(commands),
         };
         let begun = self.begun.replace(now.clone())?;
         self.last = Some(self.cost(&begun, &now));
         self.last
     }
 
-    /// Probe cost as a share of the main thread's wall time in the last full second; `None` in the
+    /// Returns the probe cost as a share of the main thread's wall time in the last full second; `None` in the
     /// first. What `main_thread_sample` costs is not in it: it could not be measured.
     pub fn ratio(&self) -> Option<f64> {
         self.last.map(|last| last.ratio)
@@ -215,7 +204,7 @@ impl Overhead {
     }
 }
 
-/// How many commands the server executed in a nanosecond; `None` where that cannot be known, as when
+/// Returns the commands that the server executed in a nanosecond; `None` where that cannot be known, as when
 /// its counter was reset.
 fn commands_per_ns(begun: &Begun, now: &Begun) -> Option<f64> {
     let ((before, before_ns), (after, after_ns)) = (begun.commands?, now.commands?);
@@ -271,23 +260,21 @@ mod tests {
         read(12, hits, commands[1])
     }
 
+    fn nanoseconds(cost: Option<IntervalCost>) -> Option<f64> {
+        cost.map(|cost| (cost.ratio * 2e9).round())
+    }
+
     #[test]
     fn the_ratio_is_cost_by_time() {
         // 1,000 calls at 700 + 500 ns, 100 of them evicting at 2,000 ns more, in 2 s.
         let cost = cost([1_000, 1_000, 100, 100], [0, 1_000], EMULATED);
-        assert_eq!(
-            cost.map(|cost| (cost.ratio * 2e9).round()),
-            Some(1_400_000.0)
-        );
+        assert_eq!(nanoseconds(cost), Some(1_400_000.0));
     }
 
     #[test]
     fn a_single_stepped_site_costs_more() {
         let cost = cost([1_000, 0, 0, 0], [0, 1_000], STEPPED_ENTRY);
-        assert_eq!(
-            cost.map(|cost| (cost.ratio * 2e9).round()),
-            Some(6_700_000.0)
-        );
+        assert_eq!(nanoseconds(cost), Some(6_700_000.0));
     }
 
     #[test]

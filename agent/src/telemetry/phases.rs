@@ -15,7 +15,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them, in the order of the cycle.
+    /// All phases, in the order of the cycle.
     pub const ALL: [Self; 3] = [Self::NotSaturated, Self::Saturated, Self::Reclaim];
 }
 
@@ -30,59 +30,49 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Which phase it is, and how long each lasted. Time is credited to a phase only when it is certain
-/// that it belongs there, and never taken back: that the last evicting call was the last is known a
-/// quiet time later. Until then it is missing from all of them.
+/// The present phase, and how long each lasted. Time is credited to a phase only when it certainly
+/// belongs there, and never taken back. Whether an evicting call was the last is known only a quiet
+/// time later; until then, the time since is missing from all phases.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PhaseClock {
-    phase: Phase,
-    credited_to: Duration,
+pub struct Phases {
+    /// The present phase.
+    pub phase: Phase,
+    pub(super) credited_to: Duration,
     time: [Duration; 3],
     entries: [u64; 3],
 }
 
-impl PhaseClock {
-    /// A server that was found at `at`.
-    pub fn new(at: Duration) -> Self {
-        let mut entries = [0; 3];
-        entries[Phase::NotSaturated as usize] = 1;
+impl Phases {
+    /// Begins with a server that was found at `at`, monotonic.
+    pub(super) fn new(at: Duration) -> Self {
         Self {
             phase: Phase::NotSaturated,
             credited_to: at,
             time: [Duration::ZERO; 3],
-            entries,
+            entries: [1, 0, 0],
         }
     }
 
-    /// Up to which moment the time is credited.
-    pub fn credited_to(&self) -> Duration {
-        self.credited_to
-    }
-
-    /// The phase is certain to have lasted until `until`.
-    pub fn credit(&mut self, until: Duration) {
+    /// Credits the time until `until` to the present phase.
+    pub(super) fn credit(&mut self, until: Duration) {
         self.time[self.phase as usize] += until.saturating_sub(self.credited_to);
         self.credited_to = self.credited_to.max(until);
     }
 
-    /// Another phase began at `at`.
-    pub fn enter(&mut self, phase: Phase, at: Duration) {
+    /// Enters another phase, which began at `at`.
+    pub(super) fn enter(&mut self, phase: Phase, at: Duration) {
         self.credit(at);
         self.phase = phase;
         self.entries[phase as usize] += 1;
     }
 
-    /// The present phase.
-    pub fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    /// The time credited to a phase.
+    /// Returns the time that a phase lasted, of all its visits. The sum of all phases lags behind the
+    /// time since the server was found by up to 2 s.
     pub fn time(&self, phase: Phase) -> Duration {
         self.time[phase as usize]
     }
 
-    /// How often a phase was entered.
+    /// Returns how often a phase was entered; finding the server enters the first one.
     pub fn entries(&self, phase: Phase) -> u64 {
         self.entries[phase as usize]
     }

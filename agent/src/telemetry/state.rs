@@ -1,39 +1,44 @@
 //! What is known of one server since it was found.
 
-use evictscope_abi::{
-    Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, EVICTION, Fault, Variable, bounds,
-};
+use evictscope_abi::{Activity, CLIENT_BUFFERS_INTERVAL_NS, EVICTION, Fault, bounds};
 
 use super::totals::advance_all;
-use super::{Accumulator, CallTotals, EvictionTotals, HistogramTotals, Members, Snapshot};
+use super::{Accumulator, CallTotals, HistogramTotals, Members, Snapshot};
 
 /// What is known of one server since it was found: totals that only grow, and last values.
 #[derive(Clone, Debug)]
 pub struct ServerState {
-    /// Of each traced function, by its number; the eviction call's are always there.
-    calls: Vec<CallTotals>,
-    evicting_results: [Accumulator; 4],
-    noop_results: [Accumulator; 4],
-    mem_tofree: HistogramTotals,
-    mem_reported: HistogramTotals,
-    mem_used: HistogramTotals,
-    overhead: HistogramTotals,
+    /// Calls of each traced function, by its number; those of the eviction call are always there.
+    pub calls: Vec<CallTotals>,
+    /// Evicting calls, by [`evictscope_abi::ResultKind`].
+    pub evicting_results: [Accumulator; 4],
+    /// No-op calls, by [`evictscope_abi::ResultKind`]; counted only while the entry and return probes
+    /// are attached.
+    pub noop_results: [Accumulator; 4],
+    /// The eviction goal at each evicting call, bytes.
+    pub mem_tofree: HistogramTotals,
+    /// The allocator's counter at each evicting call, bytes.
+    pub mem_reported: HistogramTotals,
+    /// Memory that counts against `maxmemory` at each evicting call, bytes.
+    pub mem_used: HistogramTotals,
+    /// Memory that does not count against `maxmemory` at each evicting call, bytes.
+    pub overhead: HistogramTotals,
     client_buffers: HistogramTotals,
     client_buffers_peak: u64,
     client_buffers_recorded_ns: u64,
-    sample_hits: Accumulator,
-    faults: [Accumulator; Fault::ALL.len()],
-    checks: [Accumulator; 3],
-    check_failures: [Accumulator; 3],
-    allocator_moved: Accumulator,
+    /// How often the main thread was sampled.
+    pub sample_hits: Accumulator,
+    /// How often something could not be read or counted, by [`Fault`].
+    pub faults: [Accumulator; Fault::ALL.len()],
+    /// How often an invariant was tested, by [`evictscope_abi::Check`].
+    pub checks: [Accumulator; 3],
+    /// How often an invariant failed, by [`evictscope_abi::Check`].
+    pub check_failures: [Accumulator; 3],
+    /// Evicting calls at which another thread of the server had moved the allocator's counter.
+    pub allocator_moved: Accumulator,
     cpu_ns: [Accumulator; 2],
-    members: Option<Members>,
-}
-
-impl Default for ServerState {
-    fn default() -> Self {
-        Self::new()
-    }
+    /// The last values read from the server's memory; `None` until they were first read.
+    pub members: Option<Members>,
 }
 
 impl ServerState {
@@ -60,8 +65,7 @@ impl ServerState {
         }
     }
 
-    /// Takes in what was read at one moment. Snapshots of one server come in the order in which
-    /// they were read; what lies behind an earlier one is left out, counter by counter.
+    /// Takes in what was read at one moment. Ignores each counter that is behind its last value.
     pub fn apply(&mut self, snapshot: &Snapshot) {
         let functions = self.calls.len().max(snapshot.calls.len());
         self.calls.resize_with(functions, CallTotals::new);
@@ -82,9 +86,8 @@ impl ServerState {
 
         let samples = &snapshot.samples;
         self.client_buffers.advance(&samples.client_buffers);
-        self.client_buffers_recorded_ns = self
-            .client_buffers_recorded_ns
-            .max(samples.client_buffers_ns);
+        let recorded_ns = &mut self.client_buffers_recorded_ns;
+        *recorded_ns = samples.client_buffers_ns.max(*recorded_ns);
         self.client_buffers_peak = self.client_buffers_peak.max(samples.client_buffers_peak);
         self.sample_hits.advance(samples.hits);
         advance_all(&mut self.cpu_ns, &samples.cpu_ns);
@@ -99,25 +102,19 @@ impl ServerState {
             .max_by_key(Members::read_ns);
     }
 
-    /// Enters a reading of the agent's own into the histogram and the peak, as the kernel does with
-    /// its own: not within the least time after the last entry by either.
+    /// Records a reading by the agent itself, as the kernel records its own: in the histogram only
+    /// if the last entry, of either, is long enough ago.
     fn record_client_buffers(&mut self, idle: &Members) {
         let Some(total) = idle.client_buffers().map(|buffers| buffers.total()) else {
             return;
         };
         self.client_buffers_peak = self.client_buffers_peak.max(total);
-        let since = idle
-            .read_ns()
-            .saturating_sub(self.client_buffers_recorded_ns);
-        if self.client_buffers_recorded_ns == 0 || since >= CLIENT_BUFFERS_INTERVAL_NS {
+        let recorded_ns = &mut self.client_buffers_recorded_ns;
+        let since = idle.read_ns().saturating_sub(*recorded_ns);
+        if *recorded_ns == 0 || since >= CLIENT_BUFFERS_INTERVAL_NS {
             self.client_buffers.record(total);
-            self.client_buffers_recorded_ns = idle.read_ns();
+            *recorded_ns = idle.read_ns();
         }
-    }
-
-    /// Returns the calls of each traced function, by its number, as far as they were read.
-    pub fn calls(&self) -> &[CallTotals] {
-        &self.calls
     }
 
     /// Returns the calls of the eviction call.
@@ -125,82 +122,28 @@ impl ServerState {
         &self.calls[usize::from(EVICTION)]
     }
 
-    /// Returns the evicting calls.
-    pub fn evicting(&self) -> EvictionTotals<'_> {
-        EvictionTotals {
-            duration: &self.eviction().inner,
-            results: &self.evicting_results,
-        }
-    }
-
-    /// Returns the no-op calls; counted only while the entry and return probes are attached.
-    pub fn noop(&self) -> EvictionTotals<'_> {
-        EvictionTotals {
-            duration: &self.eviction().noop,
-            results: &self.noop_results,
-        }
-    }
-
-    /// The values of a goal variable at each evicting call, bytes; `None` for `maxmemory`, which
-    /// has no histogram.
-    pub fn variable(&self, variable: Variable) -> Option<&HistogramTotals> {
-        match variable {
-            Variable::MemReported => Some(&self.mem_reported),
-            Variable::Overhead => Some(&self.overhead),
-            Variable::MemUsed => Some(&self.mem_used),
-            Variable::MemTofree => Some(&self.mem_tofree),
-            Variable::Maxmemory => None,
-        }
-    }
-
-    /// All client buffers at each sample, bytes; `None` until they were first read.
+    /// Returns all client buffers at each sample, bytes; `None` until they were first read.
     pub fn client_buffers(&self) -> Option<&HistogramTotals> {
         (self.client_buffers.count() > 0).then_some(&self.client_buffers)
     }
 
-    /// Highest total of client buffers since the server was found, bytes; `None` until they were
+    /// Returns the highest total of client buffers since the server was found, bytes; `None` until they were
     /// first read.
     pub fn client_buffers_peak(&self) -> Option<u64> {
         self.client_buffers().map(|_| self.client_buffers_peak)
     }
 
-    /// The last values read from the server's memory.
-    pub fn members(&self) -> Option<&Members> {
-        self.members.as_ref()
-    }
-
-    /// How often the main thread was sampled.
-    pub fn sample_hits(&self) -> u64 {
-        self.sample_hits.count()
-    }
-
-    /// Returns how often something could not be read or counted, by any program.
-    pub fn faults(&self, fault: Fault) -> u64 {
-        self.faults[fault as usize].count()
-    }
-
     /// Returns how many inner calls of any traced function were not seen to end.
     pub fn lost_exits(&self) -> u64 {
-        self.calls.iter().map(CallTotals::lost_exits).sum()
+        self.calls
+            .iter()
+            .map(|calls| calls.lost_exits.count())
+            .sum()
     }
 
-    /// How often an invariant was tested, and how often it failed.
-    pub fn checks(&self, check: Check) -> (u64, u64) {
-        let index = check as usize;
-        (
-            self.checks[index].count(),
-            self.check_failures[index].count(),
-        )
-    }
-
-    /// At how many evicting calls another thread of the server had moved the allocator's counter.
-    pub fn allocator_moved(&self) -> u64 {
-        self.allocator_moved.count()
-    }
-
-    /// CPU time of the main thread, nanoseconds; `None` until it was first sampled.
+    /// Returns the CPU time of the main thread, nanoseconds; `None` until it was first sampled.
     pub fn cpu_ns(&self, activity: Activity) -> Option<u128> {
-        (self.sample_hits() > 0).then(|| self.cpu_ns[activity as usize].total())
+        (self.sample_hits.count() > 0).then(|| self.cpu_ns[activity as usize].total())
     }
 }
 

@@ -45,7 +45,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A server that was found at `at`, monotonic.
+    /// Begins with a server that was found at `at`, monotonic.
     pub fn new(at: Duration) -> Self {
         Self {
             first: index(at),
@@ -55,8 +55,8 @@ impl Timeline {
         }
     }
 
-    /// Takes in the kernel's bins as they were at `at`; `unix_time` is the same moment since 1970. To
-    /// be called more often than the kernel's ring goes round (10 s).
+    /// Takes in the kernel's bins as they were at `at`; `unix_time` is the same moment since 1970. Call
+    /// it more often than the kernel's ring goes round (10 s).
     pub fn take_in(
         &mut self,
         at: Duration,
@@ -81,20 +81,17 @@ impl Timeline {
             self.bins.pop_front();
             self.first += 1;
         }
-        let [cpu_eviction, cpu_other] =
-            [Activity::Eviction, Activity::Other].map(|activity| &cpu[activity as usize]);
+        let cpu = |activity| &cpu[activity as usize];
         self.set(evicting, |bin| &mut bin.evicting);
-        self.set(cpu_eviction, |bin| &mut bin.cpu_eviction);
-        self.set(cpu_other, |bin| &mut bin.cpu_other);
+        self.set(cpu(Activity::Eviction), |bin| &mut bin.cpu_eviction);
+        self.set(cpu(Activity::Other), |bin| &mut bin.cpu_other);
     }
 
     fn set(&mut self, ring: &BinRing, part: fn(&mut TimeBin) -> &mut u32) {
         let mut put = |index: Option<u64>, ns: u64| {
             let offset = index.and_then(|index| index.checked_sub(self.first));
-            let bin = offset
-                .and_then(|offset| usize::try_from(offset).ok())
-                .and_then(|offset| self.bins.get_mut(offset));
-            if let Some(Some(bin)) = bin {
+            let offset = offset.and_then(|offset| usize::try_from(offset).ok());
+            if let Some(Some(bin)) = offset.and_then(|offset| self.bins.get_mut(offset)) {
                 // CPU time is counted a sampling period late, and so can exceed the bin's length.
                 *part(bin) = u32::try_from(ns.min(BIN_NS)).unwrap_or(u32::MAX);
             }
@@ -118,30 +115,25 @@ impl Timeline {
             });
         }
         let oldest = at.saturating_sub(Duration::from_nanos(BIN_NS * KEPT as u64));
-        while self
-            .samples
-            .front()
-            .is_some_and(|sample| sample.at < oldest)
-        {
-            self.samples.pop_front();
-        }
+        let expired = self.samples.partition_point(|sample| sample.at < oldest);
+        self.samples.drain(..expired);
     }
 
     fn end(&self) -> u64 {
         self.first + self.bins.len() as u64
     }
 
-    /// When the first bin begins, since 1970.
+    /// Returns when the first bin begins, since 1970.
     pub fn start(&self) -> Duration {
         self.since_1970 + Duration::from_nanos(self.first * BIN_NS)
     }
 
-    /// The bins from [`Self::start`] on without a gap; `None` where one is not known.
+    /// Returns the bins from [`Self::start`] on without a gap; `None` where one is not known.
     pub fn bins(&self) -> impl Iterator<Item = Option<TimeBin>> + '_ {
         self.bins.iter().copied()
     }
 
-    /// The samples of memory, the oldest first, with their times since 1970.
+    /// Returns the samples of memory, the oldest first, with their times since 1970.
     pub fn samples(&self) -> impl Iterator<Item = (Duration, MemorySample)> + '_ {
         let samples = self.samples.iter().copied();
         samples.map(|sample| (self.since_1970 + sample.at, sample))
@@ -177,17 +169,11 @@ mod tests {
         // The same again, and what has come since.
         evicting.spread(102 * BIN_NS + 5, 102 * BIN_NS + 9);
         timeline.take_in(bin(104), UNIX + bin(104), &evicting, &cpu);
-        let bins: Vec<_> = timeline.bins().collect();
         let full = BIN_NS as u32;
-        let expected = [(0, 0, 0), (full - 5, 7, 0), (9, 0, full), (0, 0, 0)];
-        let expected = expected.map(|(evicting, cpu_eviction, cpu_other)| {
-            Some(TimeBin {
-                evicting,
-                cpu_eviction,
-                cpu_other,
-            })
-        });
-        assert_eq!(bins, expected);
+        let expected = [(0, 0, 0), (full - 5, 7, 0), (9, 0, full), (0, 0, 0)].map(Some);
+        let parts = |bin: TimeBin| (bin.evicting, bin.cpu_eviction, bin.cpu_other);
+        let found: Vec<_> = timeline.bins().map(|bin| bin.map(parts)).collect();
+        assert_eq!(found, expected);
         assert_eq!(timeline.start(), UNIX + bin(100));
     }
 

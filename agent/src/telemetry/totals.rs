@@ -1,8 +1,44 @@
-//! Totals of the structures that the kernel counts in.
+//! Totals that only grow, of the structures that the kernel counts in.
 
-use evictscope_abi::{Bounds, CallStats, Histogram, Probe, ResultKind, bounds};
+use evictscope_abi::{Bounds, CallStats, Histogram, Probe, bounds};
 
-use super::Accumulator;
+/// Accumulates a kernel counter that runs modulo 2^64 into a total that does not wrap.
+///
+/// The sum of `mem_reported` over evicting calls does wrap: at 100 GB of memory and 50,000 calls a
+/// second, every hour. Read at least once per 2^63 of growth, the total is exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accumulator {
+    last: u64,
+    total: u128,
+}
+
+impl Accumulator {
+    /// Takes in the counter's present value; counters begin at 0 when a server is attached. Ignores
+    /// a value before the last one (a late reading), so that the total never goes back.
+    pub fn advance(&mut self, counter: u64) {
+        // A step of 2^63 or more is a step back: nothing grows by so much between two readings.
+        let step = counter.wrapping_sub(self.last);
+        if step < 1 << 63 {
+            self.total += u128::from(step);
+            self.last = counter;
+        }
+    }
+
+    /// Adds an amount that the kernel did not count.
+    pub fn add(&mut self, amount: u64) {
+        self.total += u128::from(amount);
+    }
+
+    /// Returns the total, in the counter's unit.
+    pub fn total(self) -> u128 {
+        self.total
+    }
+
+    /// Returns the total as a count of events; these never come near 2^64.
+    pub fn count(self) -> u64 {
+        u64::try_from(self.total).unwrap_or(u64::MAX)
+    }
+}
 
 /// A histogram since the server was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +49,7 @@ pub struct HistogramTotals {
 }
 
 impl HistogramTotals {
-    /// An empty histogram.
+    /// Returns an empty histogram.
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -38,7 +74,7 @@ impl HistogramTotals {
         }
     }
 
-    /// The upper bounds (inclusive) with the number of values up to each, in ascending order.
+    /// Returns the upper bounds (inclusive) with the number of values up to each, in ascending order.
     /// Values above the last bound are only in [`Self::count`].
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut up_to = 0;
@@ -51,12 +87,12 @@ impl HistogramTotals {
             })
     }
 
-    /// How many values.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| count.count()).sum()
     }
 
-    /// The sum of all values, in their unit.
+    /// Returns the sum of all values, in their unit.
     pub fn sum(&self) -> u128 {
         self.sum.total()
     }
@@ -70,12 +106,14 @@ pub struct CallTotals {
     /// Wall time of no-op calls, nanoseconds; counted only while the entry and return probes are
     /// attached.
     pub noop: HistogramTotals,
-    hits: [Accumulator; Probe::ALL.len()],
-    lost_exits: Accumulator,
+    /// Hits, by [`Probe`].
+    pub hits: [Accumulator; Probe::ALL.len()],
+    /// Inner calls that were not seen to end.
+    pub lost_exits: Accumulator,
 }
 
 impl CallTotals {
-    /// No calls.
+    /// Returns the totals before the first call.
     pub(super) fn new() -> Self {
         Self {
             inner: HistogramTotals::new(bounds::DURATION_NS),
@@ -92,31 +130,6 @@ impl CallTotals {
         advance_all(&mut self.hits, &kernel.hits);
         self.lost_exits.advance(kernel.lost_exits);
     }
-
-    /// Returns how often a probe was hit.
-    pub fn hits(&self, probe: Probe) -> u64 {
-        self.hits[probe as usize].count()
-    }
-
-    /// Returns how many inner calls were not seen to end.
-    pub fn lost_exits(&self) -> u64 {
-        self.lost_exits.count()
-    }
-}
-
-/// Eviction calls of one kind since the server was found.
-#[derive(Clone, Copy, Debug)]
-pub struct EvictionTotals<'a> {
-    /// Wall time, nanoseconds.
-    pub duration: &'a HistogramTotals,
-    pub(super) results: &'a [Accumulator; 4],
-}
-
-impl EvictionTotals<'_> {
-    /// Returns how many calls ended so.
-    pub fn results(&self, kind: ResultKind) -> u64 {
-        self.results[kind as usize].count()
-    }
 }
 
 /// Advances each total by the counter of the same index.
@@ -131,7 +144,26 @@ mod tests {
     use evictscope_abi::{Histogram, bounds};
     use proptest::prelude::*;
 
-    use super::HistogramTotals;
+    use super::{Accumulator, HistogramTotals};
+
+    #[test]
+    fn a_counter_that_wraps_goes_on() {
+        let mut sum = Accumulator::default();
+        sum.advance(1 << 62);
+        sum.advance((1 << 63) + 5);
+        sum.advance(u64::MAX);
+        sum.advance(9);
+        assert_eq!(sum.total(), (1 << 64) + 9);
+    }
+
+    #[test]
+    fn a_late_reading_is_left_out() {
+        let mut sum = Accumulator::default();
+        for counter in [100, 90, 100, 110] {
+            sum.advance(counter);
+        }
+        assert_eq!(sum.total(), 110);
+    }
 
     #[test]
     fn values_above_the_last_bound_are_only_in_the_count() {
@@ -146,6 +178,28 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_total_is_the_sum_of_the_steps(steps in prop::collection::vec(0..1_u64 << 63, 0..50)) {
+            let mut sum = Accumulator::default();
+            let mut counter = 0_u64;
+            for step in &steps {
+                counter = counter.wrapping_add(*step);
+                sum.advance(counter);
+            }
+            prop_assert_eq!(sum.total(), steps.iter().map(|step| u128::from(*step)).sum::<u128>());
+        }
+
+        #[test]
+        fn the_total_never_goes_back(counters in prop::collection::vec(any::<u64>(), 0..50)) {
+            let mut sum = Accumulator::default();
+            let mut before = 0;
+            for counter in counters {
+                sum.advance(counter);
+                prop_assert!(sum.total() >= before);
+                before = sum.total();
+            }
+        }
+
         #[test]
         fn the_buckets_agree_with_the_values(values in prop::collection::vec(any::<u64>(), 0..100)) {
             const BUCKETS: usize = bounds::MEMORY.buckets();

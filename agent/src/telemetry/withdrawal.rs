@@ -1,14 +1,14 @@
 //! Whether what a server does agrees with its probe plan.
 //!
-//! The kernel tests the invariants at every evicting call, and stops counting at the first failure;
-//! here is decided whether the plan is withdrawn. Deliberately absent: comparing sampled values,
+//! The kernel tests the invariants at every evicting call, and stops counting at the first failure.
+//! This module decides whether the plan is withdrawn. Deliberately absent: comparing sampled values,
 //! since `used_memory` of a sample is the very counter that the kernel compares with at each call.
 
 use std::fmt;
 
 use evictscope_abi::{Check, Probe};
 
-use super::ServerState;
+use super::{Accumulator, ServerState};
 
 /// The end of one evicting call in this many may be missed. Calls whose end is not seen are not
 /// counted, so beyond this the counts are noticeably wrong. A call inside another call (a module
@@ -32,7 +32,7 @@ pub enum BrokenInvariant {
 }
 
 impl BrokenInvariant {
-    /// All of them, in the order in which they are shown.
+    /// All invariants, in the order in which they are shown.
     pub const ALL: [Self; 4] = [
         Self::Allocator,
         Self::Arithmetic,
@@ -40,7 +40,7 @@ impl BrokenInvariant {
         Self::LostExit,
     ];
 
-    /// What that means, for people.
+    /// Returns what that means, for people.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Allocator => "mem_reported is not what the allocator counts",
@@ -68,38 +68,36 @@ impl fmt::Display for BrokenInvariant {
 pub struct Withdrawal {
     /// What was broken.
     pub broken: BrokenInvariant,
-    /// At how many evicting calls.
+    /// The number of evicting calls at which it was broken.
     pub failed: u64,
-    /// Of how many at which it was tested.
+    /// The number of evicting calls at which it was tested.
     pub tested: u64,
 }
 
 impl Withdrawal {
-    /// Whether the plan of a server has to be withdrawn by now, and why.
+    /// Returns why the plan of a server has to be withdrawn, if it has to be.
     pub fn due(state: &ServerState) -> Option<Self> {
-        let failed_check = [
+        let checks = [
             (BrokenInvariant::Allocator, Check::Allocator),
             (BrokenInvariant::Arithmetic, Check::Arithmetic),
             (BrokenInvariant::Maxmemory, Check::Maxmemory),
-        ]
-        .into_iter()
-        .find_map(|(broken, check)| {
-            let (tested, failed) = state.checks(check);
-            (failed > 0).then_some(Self {
-                broken,
-                failed,
-                tested,
-            })
+        ];
+        let withdrawal = |broken, failed: Accumulator, tested: Accumulator| Self {
+            broken,
+            failed: failed.count(),
+            tested: tested.count(),
+        };
+        let of_checks = checks.map(|(broken, check)| {
+            let check = check as usize;
+            withdrawal(broken, state.check_failures[check], state.checks[check])
         });
-        failed_check.or_else(|| {
-            let failed = state.eviction().lost_exits();
-            let tested = state.eviction().hits(Probe::Inner);
-            (failed >= LEAST_LOST_EXITS && failed > tested / LOST_EXITS_ONE_IN).then_some(Self {
-                broken: BrokenInvariant::LostExit,
-                failed,
-                tested,
-            })
-        })
+        let calls = state.eviction();
+        let inner = calls.hits[Probe::Inner as usize];
+        let lost = withdrawal(BrokenInvariant::LostExit, calls.lost_exits, inner);
+        let is_lost =
+            lost.failed >= LEAST_LOST_EXITS && lost.failed > lost.tested / LOST_EXITS_ONE_IN;
+        let failed = of_checks.into_iter().find(|check| check.failed > 0);
+        failed.or(is_lost.then_some(lost))
     }
 }
 
@@ -131,10 +129,11 @@ mod tests {
         ] {
             let mut failures = [0; 3];
             failures[check as usize] = 1;
+            let (failed, tested) = (1, 900);
             let expected = Withdrawal {
                 broken,
-                failed: 1,
-                tested: 900,
+                failed,
+                tested,
             };
             assert_eq!(due([900; 3], failures, 0, 900), Some(expected));
         }
@@ -144,10 +143,7 @@ mod tests {
     fn a_lost_end_now_and_then_is_no_reason() {
         assert_eq!(due([0; 3], [0; 3], 9, 20), None, "too few to tell");
         assert_eq!(due([0; 3], [0; 3], 10, 1_000), None, "one in a hundred");
-        let withdrawal = due([0; 3], [0; 3], 11, 1_000);
-        assert_eq!(
-            withdrawal.map(|withdrawal| withdrawal.broken),
-            Some(BrokenInvariant::LostExit)
-        );
+        let broken = due([0; 3], [0; 3], 11, 1_000).map(|withdrawal| withdrawal.broken);
+        assert_eq!(broken, Some(BrokenInvariant::LostExit));
     }
 }

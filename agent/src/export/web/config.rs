@@ -28,7 +28,7 @@ pub(super) struct Protection {
 pub struct Web(Arc<watch::Sender<Arc<Protection>>>);
 
 impl Web {
-    /// No protection: open to everyone who can reach the address.
+    /// Returns no protection: open to everyone who can reach the address.
     pub fn open() -> Self {
         Self::new(Protection::default())
     }
@@ -45,9 +45,9 @@ impl Web {
 /// A file that says how HTTP is protected.
 pub struct WebConfig {
     path: PathBuf,
-    /// What was found at the last look.
+    /// The files at the last look.
     seen: Sources,
-    /// What was judged last.
+    /// The files that were last applied or refused.
     judged: Sources,
     web: Web,
 }
@@ -57,7 +57,7 @@ impl WebConfig {
     ///
     /// # Errors
     ///
-    /// What cannot be read or used, and why.
+    /// Says which file cannot be read or used, and why.
     pub fn load(path: &Path) -> Result<Self, WebConfigError> {
         let read = Sources::read(path);
         let protection = read.protection(path)?;
@@ -69,12 +69,12 @@ impl WebConfig {
         })
     }
 
-    /// What it says, for the HTTP server; it changes as the file does while [`Self::follow`] runs.
+    /// Returns the protection for the HTTP server, which changes with the file while [`Self::follow`] runs.
     pub fn web(&self) -> Web {
         self.web.clone()
     }
 
-    /// Whether it asks for TLS now.
+    /// Tells whether it asks for TLS now.
     pub fn has_tls(&self) -> bool {
         self.web.now().tls.is_some()
     }
@@ -87,7 +87,7 @@ impl WebConfig {
         }
     }
 
-    /// Brings what has changed, and then stayed the same, into force, if it can be used.
+    /// Applies files that have changed and then stayed the same, if they can be used.
     pub(super) fn look(&mut self) {
         let before = std::mem::replace(&mut self.seen, Sources::read(&self.path));
         if self.seen != before || self.seen == self.judged {
@@ -99,9 +99,7 @@ impl WebConfig {
                 self.web.0.send_replace(Arc::new(protection));
                 tracing::info!("{} has changed and is in force", self.path.display());
             }
-            Err(error) => {
-                tracing::error!("{error}; what was in force before stays in force");
-            }
+            Err(error) => tracing::error!("{error}; what was in force before stays in force"),
         }
     }
 }
@@ -119,55 +117,36 @@ type Content = Result<Vec<u8>, String>;
 
 impl Sources {
     fn read(path: &Path) -> Self {
-        let content =
-            |path: &Path| -> Content { std::fs::read(path).map_err(|error| error.to_string()) };
-        let config = content(path);
+        let content = |path: &Path| std::fs::read(path).map_err(|error| error.to_string());
+        let config: Content = content(path);
         let spec = config.as_ref().ok().and_then(|text| Spec::parse(text).ok());
-        let named = spec.and_then(|spec| spec.tls_server_config);
-        let named = named.into_iter().flat_map(|tls| {
-            let files: Vec<PathBuf> = tls.files().map(|file| beside(path, file)).collect();
-            files
-        });
-        Self {
-            config,
-            named: named
-                .map(|file| {
-                    let content = content(&file);
-                    (file, content)
-                })
-                .collect(),
+        let mut named = BTreeMap::new();
+        if let Some(tls) = spec.and_then(|spec| spec.tls_server_config) {
+            let files = tls.files().map(|file| beside(path, file));
+            named.extend(files.map(|file| (file.clone(), content(&file))));
         }
+        Self { config, named }
     }
 
     fn protection(&self, path: &Path) -> Result<Protection, WebConfigError> {
         let text = self.config.as_ref();
         let text = text.map_err(|why| unreadable(path, why))?;
-        let spec = Spec::parse(text).map_err(|why| WebConfigError::Syntax {
-            path: path.to_owned(),
-            why,
-        })?;
+        let spec = Spec::parse(text).map_err(|why| WebConfigError::Syntax(path.to_owned(), why))?;
         let tls = spec.tls_server_config.as_ref().map(|tls| {
-            tls::acceptor(tls, |file| self.named(&beside(path, file))).map_err(
-                |error| match error {
-                    tls::TlsError::File(error) => error,
-                    tls::TlsError::Unusable(why) => WebConfigError::Tls {
-                        path: path.to_owned(),
-                        why,
-                    },
-                },
-            )
+            let read = |file: &Path| self.named(&beside(path, file));
+            tls::acceptor(tls, read).map_err(|error| match error {
+                tls::TlsError::File(error) => error,
+                tls::TlsError::Unusable(why) => WebConfigError::Tls(path.to_owned(), why),
+            })
         });
         let users = Users::new(spec.basic_auth_users.unwrap_or_default());
         Ok(Protection {
             tls: tls.transpose()?,
-            users: users.map_err(|user| WebConfigError::Hash {
-                path: path.to_owned(),
-                user,
-            })?,
+            users: users.map_err(|user| WebConfigError::Hash(path.to_owned(), user))?,
         })
     }
 
-    /// The content of a file that the configuration names.
+    /// Returns the content of a file that the configuration names.
     fn named(&self, file: &Path) -> Result<&[u8], WebConfigError> {
         match self.named.get(file) {
             Some(Ok(content)) => Ok(content),
@@ -177,14 +156,11 @@ impl Sources {
     }
 }
 
-/// A path in a file: a relative one starts at the file's directory.
+/// Resolves a path in a file: a relative one starts at the file's directory.
 fn beside(file: &Path, named: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(named)
 }
 
 fn unreadable(path: &Path, why: &str) -> WebConfigError {
-    WebConfigError::Unreadable {
-        path: path.to_owned(),
-        why: why.to_owned(),
-    }
+    WebConfigError::Unreadable(path.to_owned(), why.to_owned())
 }

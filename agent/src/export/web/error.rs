@@ -2,42 +2,22 @@
 
 use std::path::PathBuf;
 
-/// Why a web configuration cannot be used.
+/// Why a web configuration cannot be used: the file, and what is wrong with it.
 #[derive(Debug, thiserror::Error)]
 pub enum WebConfigError {
-    /// The file, or one that it names.
-    #[error("cannot read {}: {why}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        why: String,
-    },
-    /// It is no YAML, or has a field that is not known, or a wrong value.
-    #[error("the web configuration {}: {why}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, and where.
-        why: String,
-    },
-    /// What it says of TLS cannot be done.
-    #[error("the web configuration {}, tls_server_config: {why}", path.display())]
-    Tls {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// A password is not hashed as it has to be.
+    /// The configuration, or a file that it names, cannot be read.
+    #[error("cannot read {path}: {1}", path = .0.display())]
+    Unreadable(PathBuf, String),
+    /// It is not YAML, or has an unknown field or a wrong value.
+    #[error("the web configuration {path}: {1}", path = .0.display())]
+    Syntax(PathBuf, String),
+    /// Its TLS settings cannot be used.
+    #[error("the web configuration {path}, tls_server_config: {1}", path = .0.display())]
+    Tls(PathBuf, String),
+    /// The password of this user is not hashed as it has to be.
     #[error(
-        "the web configuration {}, basic_auth_users, {user}: not a bcrypt hash; \
-         `htpasswd -nBC 10 {user}` makes one", path.display()
+        "the web configuration {path}, basic_auth_users, {1}: not a bcrypt hash; \
+         `htpasswd -nBC 10 {1}` makes one", path = .0.display()
     )]
-    Hash {
-        /// The file.
-        path: PathBuf,
-        /// Whose.
-        user: String,
-    },
+    Hash(PathBuf, String),
 }

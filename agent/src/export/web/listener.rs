@@ -15,7 +15,7 @@ use super::config::Web;
 
 /// How long a client may take to agree on TLS.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many may be at it at once; more wait in the kernel's queue.
+/// How many clients may agree on TLS at once; more wait in the kernel's queue.
 const AT_ONCE: usize = 64;
 
 type Connection = Either<TcpStream, TlsStream<TcpStream>>;
@@ -24,12 +24,12 @@ type Connection = Either<TcpStream, TlsStream<TcpStream>>;
 pub struct WebListener {
     listener: TcpListener,
     web: Web,
-    /// Clients that agree on TLS meanwhile: none waits for another.
+    /// Clients that are agreeing on TLS, so that no client waits for another.
     agreeing: JoinSet<Option<(Connection, SocketAddr)>>,
 }
 
 impl WebListener {
-    /// Connections of `listener`, protected as `web` says.
+    /// Protects the connections of `listener` as `web` says.
     pub fn new(listener: TcpListener, web: Web) -> Self {
         Self {
             listener,
@@ -70,21 +70,16 @@ impl Listener for WebListener {
     }
 }
 
-/// Agrees with a client on TLS; nothing where that fails, which is the client's business.
+/// Agrees with a client on TLS; `None` if that fails, which is the client's business.
 async fn agree(
     tls: TlsAcceptor,
     stream: TcpStream,
     address: SocketAddr,
 ) -> Option<(Connection, SocketAddr)> {
     match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => Some((Either::Right(stream), address)),
-        Ok(Err(error)) => {
-            tracing::debug!(%address, %error, "no TLS with this client");
-            None
-        }
-        Err(_) => {
-            tracing::debug!(%address, "this client did not get to TLS in time");
-            None
-        }
+        Ok(Ok(stream)) => return Some((Either::Right(stream), address)),
+        Ok(Err(error)) => tracing::debug!(%address, %error, "no TLS with this client"),
+        Err(_) => tracing::debug!(%address, "this client did not get to TLS in time"),
     }
+    None
 }

@@ -65,7 +65,7 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line; without the line itself, which may be a secret.
+    /// Says what is wrong, and in which line; without the line itself, which may be a secret.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
         let options = serde_saphyr::options! { with_snippet: false };
@@ -76,11 +76,9 @@ impl Spec {
 }
 
 impl TlsSpec {
-    /// All files that it names.
+    /// Returns all files that it names.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        [&self.cert_file, &self.key_file]
-            .into_iter()
-            .chain(&self.client_ca_file)
-            .map(PathBuf::as_path)
+        let own = [&self.cert_file, &self.key_file].into_iter();
+        own.chain(&self.client_ca_file).map(PathBuf::as_path)
     }
 }

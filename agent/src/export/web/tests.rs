@@ -33,10 +33,9 @@ const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: serv
 #[test]
 fn what_protects_is_accepted() -> anyhow::Result<()> {
     let directory = directory()?;
-    let alice = format!(
-        "basic_auth_users:\n  alice: {}\n",
-        bcrypt::hash("secret", 4)?
-    );
+    let hash = bcrypt::hash("secret", 4)?;
+    let alice = format!("basic_auth_users:\n  alice: {hash}\n");
+    let client = |kind| format!("{TLS}  client_auth_type: {kind}\n  client_ca_file: server.crt\n");
     for (text, tls, users) in [
         ("".to_owned(), false, false),
         ("# nothing\n".to_owned(), false, false),
@@ -45,27 +44,13 @@ fn what_protects_is_accepted() -> anyhow::Result<()> {
         (alice.clone(), false, true),
         (format!("{TLS}{alice}"), true, true),
         (format!("{TLS}  min_version: TLS13\n"), true, false),
-        (
-            format!(
-                "{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: server.crt\n"
-            ),
-            true,
-            false,
-        ),
-        (
-            format!(
-                "{TLS}  client_auth_type: \"VerifyClientCertIfGiven\"\n  client_ca_file: server.crt\n"
-            ),
-            true,
-            false,
-        ),
+        (client("RequireAndVerifyClientCert"), true, false),
+        (client("\"VerifyClientCertIfGiven\""), true, false),
     ] {
         let config = load(directory.path(), &text)?.map_err(anyhow::Error::msg)?;
         let now = config.web().now();
-        ensure!(
-            now.tls.is_some() == tls && now.users.is_some() == users,
-            "{text}"
-        );
+        let found = (now.tls.is_some(), now.users.is_some());
+        ensure!(found == (tls, users), "{text}");
     }
     Ok(())
 }
@@ -73,42 +58,42 @@ fn what_protects_is_accepted() -> anyhow::Result<()> {
 #[test]
 fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
     let directory = directory()?;
+    let replaced = |from, to| TLS.replace(from, to);
+    let added = |line| format!("{TLS}  {line}\n");
+    let text = str::to_owned;
     for (text, said) in [
-        ("tls_server_config: {}".to_owned(), "cert_file"),
-        ("users:\n  a: b\n".to_owned(), "users"),
-        (format!("{TLS}  cipher_suites: []\n"), "cipher_suites"),
-        (format!("{TLS}  min_version: TLS10\n"), "TLS10"),
+        (text("tls_server_config: {}"), "cert_file"),
+        (text("users:\n  a: b\n"), "users"),
+        (added("cipher_suites: []"), "cipher_suites"),
+        (added("min_version: TLS10"), "TLS10"),
+        (replaced("server.crt", "gone.crt"), "cannot read gone.crt"),
         (
-            TLS.replace("server.crt", "gone.crt"),
-            "cannot read gone.crt",
-        ),
-        (
-            TLS.replace("server.key", "other.key"),
+            replaced("server.key", "other.key"),
             "server.crt does not go with key_file",
         ),
         (
-            TLS.replace("server.crt", "nothing.pem"),
+            replaced("server.crt", "nothing.pem"),
             "nothing.pem has no certificate in PEM",
         ),
         (
-            TLS.replace("server.key", "nothing.pem"),
+            replaced("server.key", "nothing.pem"),
             "nothing.pem is no private key in PEM",
         ),
         (
-            format!("{TLS}  client_auth_type: RequireAnyClientCert\n"),
+            added("client_auth_type: RequireAnyClientCert"),
             "protect nothing",
         ),
         (
-            format!("{TLS}  client_auth_type: RequireAndVerifyClientCert\n"),
+            added("client_auth_type: RequireAndVerifyClientCert"),
             "needs client_ca_file",
         ),
-        (format!("{TLS}  client_ca_file: server.crt\n"), "no effect"),
+        (added("client_ca_file: server.crt"), "no effect"),
         (
-            "basic_auth_users:\n  alice: secret\n".to_owned(),
+            text("basic_auth_users:\n  alice: secret\n"),
             "basic_auth_users, alice: not a bcrypt hash",
         ),
-        ("basic_auth_users: [alice]\n".to_owned(), "line 1"),
-        ("a: [\n".to_owned(), "web.yml"),
+        (text("basic_auth_users: [alice]\n"), "line 1"),
+        (text("a: [\n"), "web.yml"),
     ] {
         let answer = load(directory.path(), &text)?.map(|_| ());
         let right =
@@ -124,12 +109,9 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
     let path = directory.path().join("web.yml");
     let mut config = load(directory.path(), TLS)?.map_err(anyhow::Error::msg)?;
     let tls = |config: &WebConfig| {
-        config
-            .web()
-            .now()
-            .tls
-            .as_ref()
-            .map(|tls| std::ptr::from_ref(tls.config().as_ref()))
+        let now = config.web().now();
+        let acceptor = now.tls.as_ref()?;
+        Some(std::ptr::from_ref(acceptor.config().as_ref()))
     };
     let settle = |config: &mut WebConfig| (0..2).for_each(|_| config.look());
     let first = tls(&config);

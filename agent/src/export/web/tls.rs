@@ -1,4 +1,4 @@
-//! From the web configuration to what accepts TLS connections.
+//! Makes an acceptor of TLS connections from the web configuration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,21 +14,18 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 use super::error::WebConfigError;
 use super::spec::{ClientAuth, MinVersion, TlsSpec};
 
-/// Why TLS cannot be spoken as it is asked for.
+/// Why the settings of TLS cannot be used.
+#[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
-    File(WebConfigError),
-    /// What it says, or what is in a file, does not do.
+    #[error(transparent)]
+    File(#[from] WebConfigError),
+    /// A setting, or the content of a file, is wrong.
+    #[error("{0}")]
     Unusable(String),
 }
 
-impl From<WebConfigError> for TlsError {
-    fn from(error: WebConfigError) -> Self {
-        Self::File(error)
-    }
-}
-
-/// Accepts connections as `spec` says; `read` has the content of the files that it names.
+/// Accepts connections as `spec` says; `read` returns the content of a file that it names.
 pub fn acceptor<'a>(
     spec: &TlsSpec,
     read: impl Fn(&Path) -> Result<&'a [u8], WebConfigError>,
@@ -55,7 +52,7 @@ pub fn acceptor<'a>(
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Returns what verifies the certificates of clients; `None` if they need no certificate.
+/// Returns the verifier of clients' certificates; `None` if clients need no certificate.
 fn verifier<'a>(
     spec: &TlsSpec,
     read: impl Fn(&Path) -> Result<&'a [u8], WebConfigError>,
@@ -96,18 +93,16 @@ fn verifier<'a>(
         .map_err(|error| unusable(file, "cannot be used", error))
 }
 
-/// The certificates of a file; at least one.
+/// Reads the certificates of a file; at least one.
 fn certificates(file: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
     let certificates =
         certificates.map_err(|error| unusable(file, "is no certificate in PEM", error))?;
-    match certificates.is_empty() {
-        true => Err(TlsError::Unusable(format!(
-            "{} has no certificate in PEM",
-            file.display()
-        ))),
-        false => Ok(certificates),
+    if certificates.is_empty() {
+        let why = format!("{} has no certificate in PEM", file.display());
+        return Err(TlsError::Unusable(why));
     }
+    Ok(certificates)
 }
 
 fn unusable(file: &Path, what: &str, why: impl std::fmt::Display) -> TlsError {

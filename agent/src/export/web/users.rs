@@ -15,7 +15,7 @@ const REMEMBERED: usize = 64;
 /// The users.
 pub struct Users {
     hashes: BTreeMap<String, String>,
-    /// Under which the accepted are remembered: of no use to who reads it.
+    /// Accepted passwords are remembered under this key, so that memory shows no password.
     key: hmac::Key,
     /// Those that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a
     /// scraper comes every few seconds with the same password.
@@ -25,7 +25,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Users with the hashes of their passwords; empty if no password is asked for.
+    /// Takes the hashes of the passwords by user; `None` if there are no users.
     ///
     /// # Errors
     ///
@@ -34,11 +34,8 @@ impl Users {
         if hashes.is_empty() {
             return Ok(None);
         }
-        if let Some((user, _)) = hashes
-            .iter()
-            .find(|(_, hash)| hash.parse::<HashParts>().is_err())
-        {
-            return Err(user.clone());
+        for (user, hash) in &hashes {
+            hash.parse::<HashParts>().map_err(|_| user.clone())?;
         }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Ok(Some(Self {
@@ -50,7 +47,7 @@ impl Users {
         }))
     }
 
-    /// Whether this is the password of that user.
+    /// Tells whether this is the password of that user.
     pub async fn admit(&self, user: &str, password: &str) -> bool {
         let shown = format!("{user}\0{password}");
         let shown = hmac::sign(&self.key, shown.as_bytes()).as_ref().to_vec();
@@ -94,15 +91,20 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Instant;
 
+    use anyhow::Context as _;
+
     use super::Users;
+
+    fn alice(hash: String) -> anyhow::Result<Users> {
+        let users = Users::new(BTreeMap::from([("alice".to_owned(), hash)]));
+        users.map_err(anyhow::Error::msg)?.context("no users")
+    }
 
     #[tokio::test]
     async fn only_the_right_password_of_a_user_is_accepted() -> anyhow::Result<()> {
         // As htpasswd writes it.
         let hash = bcrypt::hash_with_result("secret", 4)?.format_for_version(bcrypt::Version::TwoY);
-        let users = Users::new(BTreeMap::from([("alice".to_owned(), hash)]));
-        let users = users.map_err(anyhow::Error::msg)?;
-        let users = users.ok_or_else(|| anyhow::anyhow!("no users"))?;
+        let users = alice(hash)?;
         for _ in 0..2 {
             assert!(users.admit("alice", "secret").await);
             assert!(!users.admit("alice", "secre").await);
@@ -116,9 +118,7 @@ mod tests {
     #[tokio::test]
     async fn a_scraper_costs_one_hash_only() -> anyhow::Result<()> {
         let hash = bcrypt::hash("secret", 10)?;
-        let users = Users::new(BTreeMap::from([("alice".to_owned(), hash)]));
-        let users = users.map_err(anyhow::Error::msg)?;
-        let users = users.ok_or_else(|| anyhow::anyhow!("no users"))?;
+        let users = alice(hash)?;
         let begun = Instant::now();
         assert!(users.admit("alice", "secret").await);
         let first = begun.elapsed();
@@ -134,10 +134,8 @@ mod tests {
     fn a_password_that_is_not_hashed_is_refused() {
         for wrong in ["secret", "", "$2y$10$short", "$1$abc$def"] {
             let users = BTreeMap::from([("alice".to_owned(), wrong.to_owned())]);
-            assert!(
-                Users::new(users).is_err_and(|user| user == "alice"),
-                "{wrong}"
-            );
+            let refused = Users::new(users).is_err_and(|user| user == "alice");
+            assert!(refused, "{wrong}");
         }
         assert!(matches!(Users::new(BTreeMap::new()), Ok(None)));
     }

@@ -92,6 +92,7 @@ impl Server {
             };
             moves(&mut seen.used_memory, doing.memory);
             moves(&mut seen.client_buffers, doing.buffers);
+            let mut busy_ns = doing.busy * 1_000;
             if doing.evicting_every > 0 && step % doing.evicting_every == 0 {
                 // As the kernel does; a call takes half a millisecond.
                 let began = seen.at - Duration::from_micros(500);
@@ -104,30 +105,46 @@ impl Server {
                 seen.evicting_calls += 1;
                 add(&mut seen.evicted_keys, 20);
                 add(&mut seen.cpu_eviction_ns, 500_000);
-                add(
-                    &mut seen.cpu_other_ns,
-                    (doing.busy * 1_000).saturating_sub(500_000),
-                );
-            } else {
-                add(&mut seen.cpu_other_ns, doing.busy * 1_000);
+                busy_ns = busy_ns.saturating_sub(500_000);
             }
+            add(&mut seen.cpu_other_ns, busy_ns);
             if step % every == 0 {
                 self.bursts.extend(self.cycle.observe(&self.seen));
             }
         }
     }
 
+    fn only_burst(&self) -> &Burst {
+        assert_eq!(self.bursts.len(), 1, "{:?}", self.bursts);
+        &self.bursts[0]
+    }
+
+    /// Returns the seconds of each of two bursts.
+    fn durations(&self) -> [f64; 2] {
+        assert_eq!(self.bursts.len(), 2, "{:?}", self.bursts);
+        [0, 1].map(|index| self.bursts[index].duration.as_secs_f64())
+    }
+
     fn seconds(&self) -> [f64; 3] {
-        Phase::ALL.map(|phase| self.cycle.time(phase).as_secs_f64())
+        Phase::ALL.map(|phase| self.cycle.phases.time(phase).as_secs_f64())
     }
 
     fn entries(&self) -> [u64; 3] {
-        Phase::ALL.map(|phase| self.cycle.entries(phase))
+        Phase::ALL.map(|phase| self.cycle.phases.entries(phase))
     }
 }
 
 fn near(left: f64, right: f64) -> bool {
     (left - right).abs() <= 0.02 * right.abs()
+}
+
+fn bytes(value: Option<u64>) -> Option<f64> {
+    value.map(|bytes| bytes as f64)
+}
+
+fn assert_near(value: Option<f64>, expected: f64, burst: &Burst) {
+    let is_near = value.is_some_and(|value| near(value, expected));
+    assert!(is_near, "{value:?} is not near {expected}: {burst:?}");
 }
 
 /// The lab's bursts: the backlog is worked off at twice the usual rate while evictions still go on.
@@ -142,13 +159,10 @@ fn a_burst_that_catches_up_before_it_ends_has_amplified_itself() {
     };
     server.goes_on(catching_up, 2_000);
     server.goes_on(CALM, 5_000);
-    let [burst] = &server.bursts[..] else {
-        panic!("{:?}", server.bursts);
-    };
+    let burst = server.only_burst();
     let throughput = burst.throughput_ratio();
     assert!(throughput.is_some_and(|ratio| ratio > 0.9), "{burst:?}");
-    let slowest = burst.commands_per_second_slowest;
-    assert!(slowest.is_some_and(|rate| near(rate, 2_000.0)), "{burst:?}");
+    assert_near(burst.commands_per_second_slowest, 2_000.0, burst);
     assert_eq!(burst.kind().0, BurstKind::SelfAmplifying, "{burst:?}");
 }
 
@@ -163,16 +177,9 @@ fn memory_at_the_end_is_what_the_last_evicting_call_reported() {
     server.seen.last_reported = reported;
     server.seen.used_memory = reported.map(|bytes| bytes - 30_000_000);
     server.goes_on(CALM, 5_000);
-    let [burst] = &server.bursts[..] else {
-        panic!("{:?}", server.bursts);
-    };
+    let burst = server.only_burst();
     assert_eq!(burst.memory_end, reported);
-    assert!(
-        burst
-            .reclaimed()
-            .is_some_and(|bytes| near(bytes as f64, 30_000_000.0)),
-        "{burst:?}"
-    );
+    assert_near(bytes(burst.reclaimed()), 30_000_000.0, burst);
 }
 
 #[test]
@@ -184,9 +191,7 @@ fn memory_that_is_low_only_between_observations_is_reclaimed_too() {
     server.seen.last_reported = reported;
     server.seen.lowest_memory = reported.map(|bytes| bytes - 30_000_000);
     server.goes_on(CALM, 5_000);
-    let [burst] = &server.bursts[..] else {
-        panic!("{:?}", server.bursts);
-    };
+    let burst = server.only_burst();
     assert_eq!(burst.reclaimed(), Some(30_000_000), "{burst:?}");
 }
 
@@ -194,73 +199,40 @@ fn memory_that_is_low_only_between_observations_is_reclaimed_too() {
 fn the_cycle_of_the_article() {
     let mut server = Server::new();
     server.goes_on(CALM, 90_000);
-    assert_eq!(server.cycle.phase(), Phase::NotSaturated);
+    assert_eq!(server.cycle.phases.phase, Phase::NotSaturated);
     // Off the beat of the observations.
     server.goes_on(CALM, 37);
     server.goes_on(STARVED, 7_013);
-    assert_eq!(server.cycle.phase(), Phase::Saturated);
+    assert_eq!(server.cycle.phases.phase, Phase::Saturated);
     server.goes_on(BACKLOG, 2_050);
-    assert_eq!(server.cycle.phase(), Phase::Reclaim);
+    assert_eq!(server.cycle.phases.phase, Phase::Reclaim);
     assert!(server.bursts.is_empty());
     server.goes_on(BACKLOG, 10_000);
     server.goes_on(CALM, 30_000);
-    assert_eq!(server.cycle.phase(), Phase::NotSaturated);
+    assert_eq!(server.cycle.phases.phase, Phase::NotSaturated);
 
-    let [burst] = &server.bursts[..] else {
-        panic!("{:?}", server.bursts);
-    };
+    let burst = server.only_burst();
     let began = 1_700_000_000_000 + FOUND + 90_037;
     assert!(burst.started.abs_diff(ms(began)) <= ms(1), "{burst:?}");
     assert!(burst.duration.abs_diff(ms(7_013)) <= ms(1), "{burst:?}");
     assert!(burst.reclaim.abs_diff(ms(12_050)) <= ms(100), "{burst:?}");
-    assert_eq!(
-        (burst.evicting_calls, burst.evicted_keys),
-        (7_013, Some(140_260))
-    );
-    assert!(
-        burst
-            .commands_per_second_before
-            .is_some_and(|rate| near(rate, 10_000.0)),
-        "{burst:?}"
-    );
-    assert!(
-        burst
-            .throughput_ratio()
-            .is_some_and(|ratio| near(ratio, 0.2)),
-        "{burst:?}"
-    );
-    assert!(
-        burst
-            .client_buffer_growth()
-            .is_some_and(|bytes| near(bytes as f64, 70_130_000.0)),
-        "{burst:?}"
-    );
-    assert!(
-        burst
-            .reclaimed()
-            .is_some_and(|bytes| near(bytes as f64, 60_250_000.0)),
-        "{burst:?}"
-    );
-    assert!(
-        burst.cpu_share.is_some_and(|share| near(share, 1.0)),
-        "{burst:?}"
-    );
-    assert!(
-        burst
-            .eviction_cpu_share
-            .is_some_and(|share| near(share, 0.5)),
-        "{burst:?}"
-    );
+    assert_eq!(burst.evicting_calls, 7_013);
+    assert_eq!(burst.evicted_keys, Some(140_260));
+    assert_near(burst.commands_per_second_before, 10_000.0, burst);
+    assert_near(burst.throughput_ratio(), 0.2, burst);
+    assert_near(bytes(burst.client_buffer_growth()), 70_130_000.0, burst);
+    assert_near(bytes(burst.reclaimed()), 60_250_000.0, burst);
+    assert_near(burst.cpu_share, 1.0, burst);
+    assert_near(burst.eviction_cpu_share, 0.5, burst);
     assert_eq!(burst.kind().0, BurstKind::SelfAmplifying, "{burst:?}");
 
     let [calm, saturated, reclaim] = server.seconds();
-    assert!(
-        near(saturated, 7.013) && near(reclaim, 12.05),
-        "{saturated} {reclaim}"
-    );
+    assert_near(Some(saturated), 7.013, burst);
+    assert_near(Some(reclaim), 12.05, burst);
     assert!((calm + saturated + reclaim - 139.1).abs() < 0.001);
     assert_eq!(server.entries(), [2, 1, 1]);
-    assert_eq!(server.cycle.totals().finished(BurstKind::SelfAmplifying), 1);
+    let finished = server.cycle.totals.finished;
+    assert_eq!(finished[BurstKind::SelfAmplifying as usize], 1);
     assert_eq!(server.cycle.recent().count(), 1);
 }
 
@@ -271,21 +243,12 @@ fn how_often_it_is_observed_does_not_matter_to_the_boundaries() {
         server.goes_on_observed(CALM, 63_000, every);
         server.goes_on_observed(STARVED, 6_300, every);
         server.goes_on_observed(CALM, 9_000, every);
-        let [burst] = &server.bursts[..] else {
-            panic!("{:?}", server.bursts);
-        };
-        assert!(
-            burst.duration.abs_diff(ms(6_300)) <= ms(1),
-            "{every}: {burst:?}"
-        );
+        let burst = server.only_burst();
+        let is_exact = burst.duration.abs_diff(ms(6_300)) <= ms(1);
+        assert!(is_exact, "{every}: {burst:?}");
         assert_eq!(burst.reclaim, Duration::ZERO);
         assert_eq!(burst.evicting_calls, 6_300);
-        assert!(
-            burst
-                .throughput_ratio()
-                .is_some_and(|ratio| near(ratio, 0.2)),
-            "{every}: {burst:?}"
-        );
+        assert_near(burst.throughput_ratio(), 0.2, burst);
         assert_eq!(server.entries(), [2, 1, 0]);
     }
 }
@@ -295,16 +258,14 @@ fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
     let mut server = Server::new();
     server.goes_on(CALM, 10_000);
     for every in [3, 70, 990] {
-        server.goes_on(
-            Doing {
-                evicting_every: every,
-                memory: 0,
-                ..CALM
-            },
-            60_000,
-        );
+        let evicting = Doing {
+            evicting_every: every,
+            memory: 0,
+            ..CALM
+        };
+        server.goes_on(evicting, 60_000);
     }
-    assert_eq!(server.cycle.phase(), Phase::Saturated);
+    assert_eq!(server.cycle.phases.phase, Phase::Saturated);
     assert_eq!(server.entries(), [1, 1, 0]);
     assert!(server.bursts.is_empty());
     server.goes_on(CALM, 5_000);
@@ -316,20 +277,14 @@ fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
 fn a_cache_that_evicts_now_and_then_has_plain_bursts_only() {
     let mut server = Server::new();
     server.goes_on(CALM, 10_000);
-    server.goes_on(
-        Doing {
-            evicting_every: 2_500,
-            ..CALM
-        },
-        600_000,
-    );
+    let now_and_then = Doing {
+        evicting_every: 2_500,
+        ..CALM
+    };
+    server.goes_on(now_and_then, 600_000);
     assert!(server.bursts.len() > 200);
-    assert!(
-        server
-            .bursts
-            .iter()
-            .all(|burst| burst.kind().0 == BurstKind::Plain)
-    );
+    let mut bursts = server.bursts.iter();
+    assert!(bursts.all(|burst| burst.kind().0 == BurstKind::Plain));
     assert_eq!(server.cycle.recent().count(), KEPT);
 }
 
@@ -337,13 +292,11 @@ fn a_cache_that_evicts_now_and_then_has_plain_bursts_only() {
 fn a_stall_without_evictions_is_no_burst() {
     let mut server = Server::new();
     server.goes_on(CALM, 30_000);
-    server.goes_on(
-        Doing {
-            evicting_every: 0,
-            ..STARVED
-        },
-        8_000,
-    );
+    let stalled = Doing {
+        evicting_every: 0,
+        ..STARVED
+    };
+    server.goes_on(stalled, 8_000);
     server.goes_on(BACKLOG, 8_000);
     assert_eq!(server.entries(), [1, 0, 0]);
     assert!(server.bursts.is_empty());
@@ -358,18 +311,11 @@ fn a_new_burst_ends_the_reclaim_of_the_one_before() {
     server.goes_on(STARVED, 4_000);
     server.goes_on(BACKLOG, 5_000);
     server.goes_on(CALM, 5_000);
-    let durations: Vec<_> = server
-        .bursts
-        .iter()
-        .map(|burst| burst.duration.as_secs_f64().round())
-        .collect();
-    assert_eq!(durations, [5.0, 4.0]);
+    assert_eq!(server.durations().map(f64::round), [5.0, 4.0]);
     // The reclaim in between is not what the second one's throughput is compared with.
-    assert!(server.bursts.iter().all(|burst| {
-        burst
-            .throughput_ratio()
-            .is_some_and(|ratio| near(ratio, 0.2))
-    }));
+    for burst in &server.bursts {
+        assert_near(burst.throughput_ratio(), 0.2, burst);
+    }
     assert_eq!(server.entries(), [2, 2, 2]);
 }
 
@@ -384,15 +330,9 @@ fn two_bursts_in_one_gap_of_the_observations_are_two() {
     }
     server.goes_on(STARVED, 1_000);
     server.goes_on(CALM, 5_000);
-    let durations: Vec<_> = server
-        .bursts
-        .iter()
-        .map(|burst| burst.duration.as_secs_f64())
-        .collect();
-    assert!(
-        near(durations[0], 2.5) && near(durations[1], 2.5),
-        "{durations:?}"
-    );
+    let durations = server.durations();
+    let are_near = durations.iter().all(|seconds| near(*seconds, 2.5));
+    assert!(are_near, "{durations:?}");
     assert_eq!(server.entries(), [3, 2, 0]);
 }
 
@@ -405,11 +345,7 @@ fn the_servers_counters_may_be_reset_in_a_burst() {
     server.seen.evicted_keys = Some(0);
     server.goes_on(STARVED, 3_000);
     server.goes_on(CALM, 5_000);
-    let ratio = server
-        .bursts
-        .first()
-        .and_then(|burst| burst.throughput_ratio());
-    assert!(ratio.is_some_and(|ratio| near(ratio, 0.2)), "{ratio:?}");
+    assert_near(server.bursts[0].throughput_ratio(), 0.2, &server.bursts[0]);
 }
 
 #[test]
@@ -419,22 +355,23 @@ fn a_call_under_way_keeps_the_burst_open() {
     server.goes_on(STARVED, 100);
     // One key so large that to free it takes three seconds.
     server.seen.evictions.since = server.seen.at;
-    server.goes_on(
-        Doing {
-            busy: 1_000,
-            commands: 0,
-            ..CALM
-        },
-        3_000,
-    );
-    assert_eq!(server.cycle.phase(), Phase::Saturated);
+    let freeing = Doing {
+        busy: 1_000,
+        commands: 0,
+        ..CALM
+    };
+    server.goes_on(freeing, 3_000);
+    assert_eq!(server.cycle.phases.phase, Phase::Saturated);
     server.seen.evictions.since = Duration::ZERO;
     server.seen.evictions.last = server.seen.at;
     server.goes_on(CALM, 5_000);
-    let [burst] = &server.bursts[..] else {
-        panic!("{:?}", server.bursts);
-    };
+    let burst = server.only_burst();
     assert!(near(burst.duration.as_secs_f64(), 3.1), "{burst:?}");
+}
+
+/// Returns the time and the entries of each phase.
+fn visits(cycle: &Cycle) -> [(Duration, u64); 3] {
+    Phase::ALL.map(|phase| (cycle.phases.time(phase), cycle.phases.entries(phase)))
 }
 
 /// Times around those of the observations, and far from them.
@@ -443,21 +380,11 @@ fn any_time() -> impl Strategy<Value = Duration> {
 }
 
 fn any_observation() -> impl Strategy<Value = Observation> {
-    let value = || prop::option::of(prop_oneof![0..1_000_000_000_u64, any::<u64>()]);
+    let value = prop::option::of(prop_oneof![0..1_000_000_000_u64, any::<u64>()]);
     let times = (any_time(), any_time(), any_time(), any_time());
-    let values = (
-        value(),
-        value(),
-        value(),
-        value(),
-        value(),
-        value(),
-        value(),
-        value(),
-        value(),
-    );
+    let values = prop::array::uniform9(value);
     (any_time(), any_time(), times, any::<u64>(), values).prop_map(
-        |(at, unix_time, times, calls, values)| Observation {
+        |(at, unix_time, times, evicting_calls, values)| Observation {
             at,
             unix_time,
             evictions: EvictionTimes {
@@ -466,35 +393,30 @@ fn any_observation() -> impl Strategy<Value = Observation> {
                 burst_began: times.2,
                 burst_before_ended: times.3,
             },
-            evicting_calls: calls,
-            cpu_eviction_ns: values.0,
-            cpu_other_ns: values.1,
-            waiting_ns: values.2,
-            commands: values.3,
-            evicted_keys: values.4,
-            used_memory: values.5,
-            lowest_memory: values.8,
-            client_buffers: values.6,
-            last_reported: values.7,
+            evicting_calls,
+            cpu_eviction_ns: values[0],
+            cpu_other_ns: values[1],
+            waiting_ns: values[2],
+            commands: values[3],
+            evicted_keys: values[4],
+            used_memory: values[5],
+            lowest_memory: values[8],
+            client_buffers: values[6],
+            last_reported: values[7],
         },
     )
 }
 
 fn any_doing() -> impl Strategy<Value = Doing> {
-    (
-        0..20_u64,
-        0..1_500_u64,
-        0..1_000_u64,
-        -9_000..9_000_i64,
-        -9_000..9_000_i64,
-    )
-        .prop_map(|(commands, evicting_every, busy, memory, buffers)| Doing {
-            commands,
-            evicting_every,
-            busy,
-            memory,
-            buffers,
-        })
+    let moves = || -9_000..9_000_i64;
+    let parts = (0..20_u64, 0..1_500_u64, 0..1_000_u64, moves(), moves());
+    parts.prop_map(|(commands, evicting_every, busy, memory, buffers)| Doing {
+        commands,
+        evicting_every,
+        busy,
+        memory,
+        buffers,
+    })
 }
 
 proptest! {
@@ -504,22 +426,21 @@ proptest! {
         let mut newest = ms(FOUND);
         let mut finished = 0;
         for seen in &observations {
-            let before = Phase::ALL.map(|phase| (cycle.time(phase), cycle.entries(phase)));
+            let before = visits(&cycle);
             finished += cycle.observe(seen).len() as u64;
             newest = newest.max(seen.at);
-            let after = Phase::ALL.map(|phase| (cycle.time(phase), cycle.entries(phase)));
+            let after = visits(&cycle);
             for (before, after) in before.iter().zip(after) {
                 prop_assert!(after.0 >= before.0 && after.1 >= before.1, "a counter went back");
             }
             let sum: Duration = after.iter().map(|phase| phase.0).sum();
             prop_assert!(sum <= newest - ms(FOUND), "more seconds than there were");
-            if cycle.phase() == Phase::NotSaturated {
+            if cycle.phases.phase == Phase::NotSaturated {
                 prop_assert_eq!(sum, newest - ms(FOUND));
             }
-            let counted: u64 = BurstKind::ALL.map(|kind| cycle.totals().finished(kind)).iter().sum();
-            prop_assert_eq!(counted, finished);
-            let open = u64::from(cycle.phase() != Phase::NotSaturated);
-            prop_assert_eq!(cycle.entries(Phase::Saturated), finished + open);
+            prop_assert_eq!(cycle.totals.finished.iter().sum::<u64>(), finished);
+            let open = u64::from(cycle.phases.phase != Phase::NotSaturated);
+            prop_assert_eq!(cycle.phases.entries(Phase::Saturated), finished + open);
         }
     }
 
@@ -539,8 +460,8 @@ proptest! {
             prop_assert!((0.0 - 1e-6..=most.as_secs_f64()).contains(&missing), "{missing} s are missing");
         }
         server.goes_on(CALM, 10_000);
-        let kinds: u64 = BurstKind::ALL.map(|kind| server.cycle.totals().finished(kind)).iter().sum();
-        prop_assert_eq!(kinds, server.cycle.entries(Phase::Saturated));
+        let kinds: u64 = server.cycle.totals.finished.iter().sum();
+        prop_assert_eq!(kinds, server.cycle.phases.entries(Phase::Saturated));
         let calls: u64 = server.bursts.iter().map(|burst| burst.evicting_calls).sum();
         prop_assert!(calls.abs_diff(server.seen.evicting_calls) <= kinds, "{calls} of {}", server.seen.evicting_calls);
     }

@@ -1,6 +1,6 @@
 use evictscope_abi::{
     Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, Fault, Member, MemberValues, Probe, ResultKind,
-    Variable, bounds,
+    bounds,
 };
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn clients(read_ns: u64, total: u64) -> MemberValues {
 fn what_was_not_read_is_not_known() {
     let mut state = ServerState::new();
     state.apply(&empty_snapshot());
-    assert!(state.members().is_none());
+    assert!(state.members.is_none());
     assert!(state.client_buffers().is_none());
     assert_eq!(state.client_buffers_peak(), None);
     assert_eq!(state.cpu_ns(Activity::Other), None);
@@ -34,7 +34,7 @@ fn what_was_not_read_is_not_known() {
         ..UNREAD
     };
     state.apply(&snapshot);
-    let Some(members) = state.members() else {
+    let Some(members) = state.members else {
         panic!("read once");
     };
     assert_eq!(members.get(Member::EvictedKeys), Some(7));
@@ -62,18 +62,19 @@ fn counters_of_every_kind_are_taken_in() {
     // Once more with the same counters: nothing happened in between.
     for _ in 0..2 {
         state.apply(&snapshot);
-        assert_eq!(state.evicting().duration.count(), 1);
-        assert_eq!(state.evicting().duration.sum(), 9_000);
-        assert_eq!(state.evicting().results(ResultKind::Running), 1);
-        assert_eq!(state.noop().results(ResultKind::Ok), 2);
-        let overhead = state
-            .variable(Variable::Overhead)
-            .map(|totals| totals.count());
-        assert_eq!(overhead, Some(1));
-        assert_eq!(state.eviction().hits(Probe::Inner), 3);
-        assert_eq!(state.faults(Fault::Recipe), 10);
-        assert_eq!(state.checks(Check::Allocator), (5, 1));
-        assert_eq!(state.sample_hits(), 7);
+        assert_eq!(state.eviction().inner.count(), 1);
+        assert_eq!(state.eviction().inner.sum(), 9_000);
+        assert_eq!(
+            state.evicting_results[ResultKind::Running as usize].count(),
+            1
+        );
+        assert_eq!(state.noop_results[ResultKind::Ok as usize].count(), 2);
+        assert_eq!(state.overhead.count(), 1);
+        assert_eq!(state.eviction().hits[Probe::Inner as usize].count(), 3);
+        assert_eq!(state.faults[Fault::Recipe as usize].count(), 10);
+        assert_eq!(state.checks[Check::Allocator as usize].count(), 5);
+        assert_eq!(state.check_failures[Check::Allocator as usize].count(), 1);
+        assert_eq!(state.sample_hits.count(), 7);
         assert_eq!(state.cpu_ns(Activity::Eviction), Some(8));
         assert_eq!(state.cpu_ns(Activity::Other), Some(9));
     }
@@ -87,10 +88,7 @@ fn the_sum_of_mem_reported_outgrows_64_bits() {
         snapshot.evictions.mem_reported.record(0, 1 << 62);
         state.apply(&snapshot);
     }
-    let sum = state
-        .variable(Variable::MemReported)
-        .map(|totals| totals.sum());
-    assert_eq!(sum, Some(6 << 62));
+    assert_eq!(state.mem_reported.sum(), 6 << 62);
 }
 
 #[test]
@@ -101,8 +99,8 @@ fn the_newer_reading_of_the_members_counts() {
     snapshot.idle_members = Some(clients(30, 800));
     state.apply(&snapshot);
     let total = |state: &ServerState| {
-        let buffers = state.members().and_then(|members| members.client_buffers());
-        buffers.map(|buffers| buffers.total())
+        let buffers = state.members?.client_buffers()?;
+        Some(buffers.total())
     };
     assert_eq!(total(&state), Some(800));
 
@@ -138,15 +136,10 @@ fn an_idle_reading_is_a_sample_of_the_client_buffers() {
 
     let soon_enough = clients(1_000_000_000 + interval, 4_000);
     assert_eq!(samples_after(&mut state, soon_enough), Some(2));
-    assert_eq!(
-        samples_after(&mut state, soon_enough),
-        Some(2),
-        "the same reading again"
-    );
-    assert_eq!(
-        state.client_buffers().map(|totals| totals.sum()),
-        Some(5_000)
-    );
+    let again = samples_after(&mut state, soon_enough);
+    assert_eq!(again, Some(2), "the same reading again");
+    let sum = state.client_buffers().map(|totals| totals.sum());
+    assert_eq!(sum, Some(5_000));
 }
 
 proptest! {
@@ -167,11 +160,10 @@ proptest! {
             }
         }
         state.apply(&snapshot);
-        let kinds = [ResultKind::Ok, ResultKind::Running, ResultKind::Fail, ResultKind::Unknown];
-        let results: u64 = kinds.map(|kind| state.evicting().results(kind)).iter().sum();
+        let results: u64 = state.evicting_results.iter().map(|result| result.count()).sum();
         prop_assert_eq!(results, durations.len() as u64);
-        prop_assert_eq!(state.evicting().duration.count(), results);
+        prop_assert_eq!(state.eviction().inner.count(), results);
         let sum: u128 = durations.iter().map(|(duration, _)| u128::from(*duration)).sum();
-        prop_assert_eq!(state.evicting().duration.sum(), sum);
+        prop_assert_eq!(state.eviction().inner.sum(), sum);
     }
 }
