@@ -5,7 +5,7 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 
-use super::only::only;
+use super::certain::only;
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";

@@ -19,7 +19,7 @@ use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
 use crate::flow::value::Value;
 
-use super::error::MemberError;
+use super::certain::MemberError;
 
 /// What `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
@@ -93,7 +93,9 @@ pub fn counters_behind(
             callee: Some(callee),
             ..
         }) => counters_returned_by(image, *callee),
-        _ => Err(MemberError::NoSource),
+        _ => Err(MemberError::unknown(
+            "mem_reported is neither a global nor the result of a call",
+        )),
     }
 }
 
@@ -128,14 +130,18 @@ pub fn counters_returned_by(
     let counters = found
         .next()
         .filter(|_| found.next().is_none())
-        .ok_or(MemberError::NoCounter)?;
-    let within = counters.bytes() <= COUNTER_BYTES as u64;
-    within
-        .then_some(counters)
-        .ok_or(MemberError::TooManyCounters {
-            most: counters.most,
-            stride: counters.stride,
-        })
+        .ok_or_else(|| {
+            MemberError::unknown(
+                "zmalloc_used_memory() returns neither one counter nor the sum of one per thread",
+            )
+        })?;
+    if counters.bytes() > COUNTER_BYTES as u64 {
+        return Err(MemberError::Unknown(format!(
+            "the allocator has {} counters, {} bytes apart: more than can be read at once",
+            counters.most, counters.stride
+        )));
+    }
+    Ok(counters)
 }
 
 /// Returns the allocator's counters, by the name of the function that returns them and by what the
@@ -152,13 +158,17 @@ pub fn counters(
         .function(ALLOCATOR_FUNCTION)
         .map(|symbol| counters_returned_by(image, symbol.address));
     match (named, used) {
-        (Some(Ok(named)), Some(Ok(used))) if named != used => Err(MemberError::TwoCounters {
-            named: named.first,
-            used: used.first,
-        }),
+        (Some(Ok(named)), Some(Ok(used))) if named != used => {
+            Err(MemberError::Contradiction(format!(
+                "zmalloc_used_memory() returns the counter at {:#x}, but the eviction function uses {:#x}",
+                named.first, used.first
+            )))
+        }
         (_, Some(Ok(counters))) | (Some(Ok(counters)), _) => Ok(counters),
         (Some(Err(why)), _) | (None, Some(Err(why))) => Err(why),
-        (None, None) => Err(MemberError::NoAllocator),
+        (None, None) => Err(MemberError::unknown(
+            "no function called zmalloc_used_memory, and without the goal nothing else leads to its counter",
+        )),
     }
 }
 

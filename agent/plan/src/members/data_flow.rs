@@ -7,10 +7,10 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::item::Member;
 
+use super::certain::MemberError;
+use super::certain::only_in;
 use super::client_memory;
-use super::error::MemberError;
 use super::info;
-use super::only::only_in;
 
 /// The members that no configuration directive sets, in the order of the plan.
 pub const COUNTERS: [Member; 4] = [
@@ -44,7 +44,9 @@ pub fn by_data_flow(
         return Ok(found);
     };
     match found.insert(Member::StatEvictedkeys, counted) {
-        Some(shown) if shown != counted => Err(MemberError::EvictedKeys { counted, shown }),
+        Some(shown) if shown != counted => Err(MemberError::Contradiction(format!(
+            "the eviction loop counts at {counted:#x}, but INFO shows as evicted_keys what is at {shown:#x}"
+        ))),
         _ => Ok(found),
     }
 }

@@ -7,10 +7,10 @@ use crate::elf::image::Image;
 use crate::item::{Member, Method};
 use crate::names::Identity;
 
+use super::certain::MemberError;
 use super::config_table::ConfigTable;
 use super::counters::{Counters, counters};
 use super::data_flow::{COUNTERS, by_data_flow};
-use super::error::MemberError;
 use super::layouts::{KnownLayout, ServerFacts, known_layout};
 use super::server::{Server, server};
 
@@ -117,7 +117,7 @@ impl Members {
             config,
             flow: &flow,
         });
-        if let Err(why @ MemberError::LayoutContradicted(_)) = known {
+        if let Err(why @ MemberError::Contradiction(_)) = known {
             return Err(why);
         }
         for (index, member) in COUNTERS.into_iter().enumerate() {
@@ -140,10 +140,10 @@ impl Members {
     fn check_version(&mut self, known: &KnownLayout, identity: &mut Identity) {
         match (identity.product, &identity.version) {
             (Some(product), Some(version)) if !known.fits(product, version) => {
-                self.wrong_version = Some(MemberError::Version {
-                    named: format!("{product} {version}"),
-                    layout: known.releases.join(", "),
-                });
+                self.wrong_version = Some(MemberError::Contradiction(format!(
+                    "the executable says that it is {product} {version}, but its struct redisServer is that of {}",
+                    known.releases.join(", ")
+                )));
                 *identity = Identity::default();
             }
             (Some(product), None) => {
@@ -167,11 +167,10 @@ impl Members {
             own.offset = offset;
             return;
         }
-        let why = MemberError::Dwarf {
-            dwarf: address,
-            method: own.method,
-            found: own.address,
-        };
+        let why = MemberError::Contradiction(format!(
+            "DWARF says that it is at {address:#x}, the {} that it is at {:#x}",
+            own.method, own.address
+        ));
         self.found.remove(at);
         self.miss(member, why);
     }

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use crate::elf::address::FileAddress;
 use crate::item::Member;
 
+use super::certain::MemberError;
 use super::config_table::ConfigTable;
 use super::data_flow::{COUNTERS, DataFlow};
-use super::error::MemberError;
 
 /// `struct redisServer` (`valkeyServer`) of 71 releases: offsets of members, and `sizeof`, in bytes;
 /// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
@@ -83,8 +83,9 @@ struct Entry {
 ///
 /// Where the table is broken.
 pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
-    let entries: Vec<Entry> = serde_json::from_str(LAYOUTS)
-        .map_err(|error| MemberError::BrokenTable(error.to_string()))?;
+    let entries: Vec<Entry> = serde_json::from_str(LAYOUTS).map_err(|error| {
+        MemberError::Unknown(format!("the table of layouts is broken: {error}"))
+    })?;
     let releases = entries.into_iter().flat_map(|Entry { releases, layout }| {
         releases
             .into_iter()
@@ -98,7 +99,7 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
 ///
 /// # Errors
 ///
-/// Where there is none ([`MemberError::LayoutContradicted`]: the only one says something else than
+/// Where there is none ([`MemberError::Contradiction`]: the only one says something else than
 /// the code), or more than one.
 pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, MemberError> {
     let mut matching: Vec<KnownLayout> = Vec::new();
@@ -123,10 +124,17 @@ pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, MemberError>
         }
     }
     match matching.len() {
-        0 if contradicted.is_empty() => Err(MemberError::NoLayout),
-        0 => Err(MemberError::LayoutContradicted(contradicted.join(", "))),
+        0 if contradicted.is_empty() => Err(MemberError::unknown(
+            "no known layout of struct redisServer agrees with this executable",
+        )),
+        0 => Err(MemberError::Contradiction(format!(
+            "struct redisServer seems to be that of {}, but the code counts elsewhere in it",
+            contradicted.join(", ")
+        ))),
         1 => Ok(matching.swap_remove(0)),
-        count => Err(MemberError::SeveralLayouts(count)),
+        count => Err(MemberError::Unknown(format!(
+            "{count} known layouts of struct redisServer agree with this executable"
+        ))),
     }
 }
 

@@ -141,11 +141,9 @@ fn different(
         .into_iter()
         .find(|variable| is_there(variable) == Some(true))
         .map_or("something else", variable_name);
-    Verdict::Different(Reason::Disagreement {
-        address,
-        location: location.to_string(),
-        held,
-    })
+    Verdict::Different(Reason::Disagreement(format!(
+        "at {address:#x} DWARF says that it is {location}, but by the data flow that is {held}"
+    )))
 }
 
 /// Tells whether `location` holds `wanted`; `None` where the data flow does not know what it holds.

@@ -19,7 +19,7 @@ use crate::flow::execution::Execution;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
-use crate::reason::{FunctionError, Reason};
+use crate::reason::Reason;
 use crate::traced::analysis::Analysis;
 use crate::traced::exits::Calls;
 use crate::traced::function::Traced;
@@ -70,20 +70,19 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
 }
 
 /// Returns name and address of the function. Where DWARF has it too, both must agree.
-fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), FunctionError> {
+fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), Reason> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
-    let (name, address) = entry::eviction_call(analysis.image, analysis.texts, policy)?;
+    let (name, address) =
+        entry::eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
     analysis.read_debug_info(dwarf::Asked {
         names: &entry::NAMES,
         entry: Some(address),
     });
     match analysis.debug.eviction_function {
-        Some(other) if other.address != address => Err(FunctionError::Dwarf {
-            name,
-            address,
-            dwarf_name: other.name,
-            dwarf: other.address,
-        }),
+        Some(other) if other.address != address => Err(Reason::Function(format!(
+            "{name} is at {address:#x}, but DWARF has {} at {:#x}: debug information of another build",
+            other.name, other.address
+        ))),
         _ => Ok((name, address)),
     }
 }
