@@ -3,6 +3,7 @@
 use crate::code::decode::CodeError;
 use crate::dwarf::DwarfError;
 use crate::flow::cut::CutError;
+use crate::item::serialize_as_text;
 use crate::members::MemberError;
 
 /// Why something was not found. Its text is a sentence for people.
@@ -44,3 +45,5 @@ pub enum Reason {
     #[error("{0}")]
     Disagreement(String),
 }
+
+serialize_as_text!(Reason);

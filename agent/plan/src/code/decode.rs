@@ -158,7 +158,7 @@ impl Walk<'_, '_> {
     /// unwind table's entry covers goes on behind it.
     fn returns(&self, call: &Instruction) -> bool {
         let name = self.image.function_name(target(call));
-        let frame = self.image.frames().at(address(call));
+        let frame = self.image.frames.at(address(call));
         !not_return::FUNCTIONS
             .iter()
             .any(|(own, _)| name == Some(own))

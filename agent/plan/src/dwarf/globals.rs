@@ -2,7 +2,7 @@
 
 use gimli::{AttributeValue, Operation, constants};
 
-use super::error::DwarfError;
+use super::sections::DwarfError;
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
 
@@ -154,7 +154,7 @@ impl Globals {
         let Some(name) = asked.names.iter().find(|wanted| name == Some(**wanted)) else {
             return;
         };
-        let ranges = units.ranges(id.unit, entry);
+        let ranges = units.ranges(id.unit, entry).unwrap_or_default();
         let mut begins = ranges.iter().map(|range| FileAddress::new(range.begin));
         // Unless it is known better, the first range is the one with the entry; what was moved away
         // as unlikely comes later.

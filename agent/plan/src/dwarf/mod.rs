@@ -8,7 +8,6 @@
 //! Deliberately absent: line numbers, type units (`-fdebug-types-section`), split DWARF (`.dwo`) and
 //! supplementary files (`.gnu_debugaltlink`): what only those would tell is not known.
 
-mod error;
 mod globals;
 mod location;
 mod references;
@@ -22,26 +21,17 @@ use globals::Globals;
 use sections::Sections;
 use units::Units;
 
-pub use error::DwarfError;
-pub use globals::Asked;
+pub use globals::{Asked, Function};
 pub use location::{Base, Location, Sum};
+pub use sections::DwarfError;
 pub use server::Server;
 pub use variables::{GoalVariables, VariableLocations};
-
-/// A function, as DWARF has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamedFunction {
-    /// Its name in the source.
-    pub name: &'static str,
-    /// Virtual address.
-    pub address: FileAddress,
-}
 
 /// What DWARF says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugInfo {
     /// The eviction function; none where there are several that it could be.
-    pub eviction_function: Option<NamedFunction>,
+    pub eviction_function: Option<Function>,
     /// Its goal variables.
     pub variables: GoalVariables,
     /// The global `server`.
@@ -86,10 +76,7 @@ pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, Dwarf
         None => GoalVariables::default(),
     };
     Ok(Some(DebugInfo {
-        eviction_function: function.map(|function| NamedFunction {
-            name: function.name,
-            address: function.address,
-        }),
+        eviction_function: function,
         variables,
         server: server::server(&units, &globals),
         counter: server::counter(&units, &globals),

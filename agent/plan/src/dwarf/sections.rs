@@ -7,8 +7,6 @@ use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Endianness, Object as _, ObjectSection as _};
 
-use super::error::DwarfError;
-
 /// Most bytes that all compressed sections together may come to.
 const MAX_DECOMPRESSED: u64 = 256 << 20;
 /// The sections that are read. `.debug_line` and the like are not.
@@ -25,6 +23,20 @@ const WANTED: [SectionId; 11] = [
     SectionId::DebugStrOffsets,
     SectionId::DebugTypes,
 ];
+
+/// Why debug information cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DwarfError {
+    /// Cut off or inconsistent.
+    #[error("the debug information cannot be read")]
+    Elf(#[from] object::Error),
+    /// Neither zlib nor zstd, or damaged.
+    #[error("a section of the debug information cannot be decompressed")]
+    Compression,
+    /// More than any server has.
+    #[error("there is more debug information than any server has")]
+    TooLarge,
+}
 
 /// How gimli reads bytes here.
 pub type Reader<'a> = EndianSlice<'a, LittleEndian>;

@@ -19,8 +19,6 @@ const MAX_QUALIFIERS: usize = 8;
 pub struct Server {
     /// Its virtual address.
     pub address: FileAddress,
-    /// Its size in bytes.
-    pub size: u64,
     /// Offsets of the members that are looked for.
     pub members: BTreeMap<Member, u64>,
 }
@@ -65,7 +63,6 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
     }
     Some(Server {
         address: global.address,
-        size,
         members,
     })
 }

@@ -13,8 +13,7 @@ use gimli::{
     Dwarf, LittleEndian, Range, Section as _, Unit, UnitHeader, UnitOffset, UnitType, constants,
 };
 
-use super::error::DwarfError;
-use super::sections::Reader;
+use super::sections::{DwarfError, Reader};
 
 /// Most units of one file.
 const MAX_UNITS: usize = 100_000;
@@ -204,17 +203,22 @@ impl<'a> Units<'a> {
         Ok(())
     }
 
-    /// Returns the code that belongs to an entry.
-    pub fn ranges(&self, unit: usize, entry: &Entry<'a>) -> Vec<Range> {
-        let Some(unit) = self.units.get(unit) else {
-            return Vec::new();
+    /// Returns the code that belongs to an entry. (gimli's `die_ranges` adds address and size, which
+    /// overflows in a damaged file.)
+    pub fn ranges(&self, unit: usize, entry: &Entry<'a>) -> Option<Vec<Range>> {
+        let unit = self.units.get(unit)?;
+        if let Some(list) = entry.attr_value(constants::DW_AT_ranges) {
+            let mut ranges = self.dwarf.attr_ranges(unit, list).ok()??;
+            let ranges = std::iter::from_fn(|| ranges.next().ok().flatten());
+            return Some(ranges.take(MAX_RANGES).collect());
+        }
+        let address = |value| self.dwarf.attr_address(unit, value).ok()?;
+        let begin = address(entry.attr_value(constants::DW_AT_low_pc)?)?;
+        let end = match entry.attr_value(constants::DW_AT_high_pc)? {
+            AttributeValue::Udata(size) => begin.checked_add(size)?,
+            end => address(end)?,
         };
-        let Ok(mut ranges) = self.dwarf.die_ranges(unit, entry) else {
-            return Vec::new();
-        };
-        std::iter::from_fn(|| ranges.next().ok().flatten())
-            .take(MAX_RANGES)
-            .collect()
+        Some(vec![Range { begin, end }])
     }
 }
 

@@ -7,9 +7,9 @@
 use evictscope_abi::Variable;
 use gimli::{Range, constants};
 
-use super::error::DwarfError;
 use super::globals::number;
 use super::location::{self, LocatedAt, Location, Sum};
+use super::sections::DwarfError;
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
 
@@ -82,7 +82,7 @@ pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError>
         .attr_value(constants::DW_AT_frame_base)
         .and_then(|value| value.exprloc_value())
         .and_then(|expression| location::frame_base(expression, unit.encoding()));
-    let own_ranges = units.ranges(id.unit, &function);
+    let own_ranges = units.ranges(id.unit, &function).unwrap_or_default();
     let mut copies: Vec<Copy> = Vec::new();
     let mut scopes: Vec<Scope> = Vec::new();
     units.walk(id, MAX_NESTING, |depth, entry| {
@@ -98,7 +98,7 @@ pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError>
                         number(entry, constants::DW_AT_call_line).unwrap_or(u64::MAX),
                         number(entry, constants::DW_AT_call_column).unwrap_or(u64::MAX),
                     ),
-                    ranges: units.ranges(id.unit, entry),
+                    ranges: units.ranges(id.unit, entry).unwrap_or_default(),
                     variables: Vec::new(),
                 });
                 Scope::Copy(copies.len() - 1)

@@ -13,6 +13,7 @@ use crate::elf::address::FileAddress;
 use crate::flow::atom::Atom;
 use crate::flow::execution::Execution;
 use crate::flow::flags::Flags;
+use crate::flow::operands::{self, place};
 use crate::flow::paths;
 use crate::flow::recipe::Operand;
 use crate::flow::state::State;
@@ -75,7 +76,7 @@ impl<'a> Results<'a> {
                 plus: i64::from(place.plus),
             }),
             Holder::Slot(offset) => {
-                let top = execution.stack_offset(&state.registers[RSP])?;
+                let top = execution.atoms.stack_offset(&state.registers[RSP])?;
                 Some(Operand::Memory {
                     base: RSP_NUMBER,
                     displacement: offset.wrapping_sub(top),
@@ -200,7 +201,9 @@ fn loaded_slots(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> BT
                 states.get(index)?,
             ))
         }) {
-            slots.extend(execution.stack_operand_offset(state, load));
+            if let operands::Place::Stack(offset) = place(&mut execution.atoms, state, load) {
+                slots.insert(offset);
+            }
         }
     }
     slots

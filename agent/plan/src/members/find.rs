@@ -144,7 +144,7 @@ impl Members {
                     "the executable says that it is {product} {version}, but its struct redisServer is that of {}",
                     known.releases.join(", ")
                 )));
-                *identity = Identity::default();
+                (identity.product, identity.version) = (None, None);
             }
             (Some(product), None) => {
                 identity.version = known.series(product).map(str::to_owned);

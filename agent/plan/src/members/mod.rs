@@ -7,11 +7,9 @@
 //! compares what was found with another source, the debug information.
 
 mod certain;
-mod client_memory;
 mod config_table;
 mod counters;
 mod data_flow;
-mod evicted_keys;
 mod find;
 mod info;
 mod layouts;
@@ -20,5 +18,5 @@ mod server;
 pub use certain::MemberError;
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{Counters, counters_behind};
-pub use evicted_keys::counted_in_loops;
+pub use data_flow::counted_in_loops;
 pub use find::{Evidence, MemberPlan, Members};

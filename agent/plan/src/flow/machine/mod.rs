@@ -9,8 +9,6 @@
 //! end the run. Deliberately absent: AVX, floating point, strings, system calls.
 
 mod flags;
-mod globals;
-mod halt;
 mod run;
 mod scalar;
 mod vector;
@@ -23,11 +21,9 @@ use crate::code::instruction::{next_address, target};
 use crate::code::registers::RSP;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use halt::MAX_STEPS;
-use run::{Run, STACK};
+use run::{MAX_STEPS, Run, STACK};
 
-pub use globals::{Globals, Load};
-pub use halt::Halt;
+pub use run::{Globals, Halt, Load};
 
 /// What a run came to.
 #[derive(Debug)]

@@ -68,6 +68,7 @@ fn redis(version: &str) -> Identity {
     Identity {
         product: Some("redis"),
         version: Some(version.to_owned()),
+        ..Identity::default()
     }
 }
 

@@ -178,7 +178,7 @@ fn value_of(execution: &mut Execution<'_>, state: &State, sum: &Sum) -> Option<V
 /// Returns what the 8 bytes at an address hold, where that is a stack slot that the data flow follows.
 fn loaded(execution: &mut Execution<'_>, state: &State, address: &Sum) -> Option<Value> {
     let address = value_of(execution, state, address)?;
-    let slot = execution.stack_offset(&address)?;
+    let slot = execution.atoms.stack_offset(&address)?;
     match state.stack.get(&slot) {
         Some((value, 8)) => Some(value.clone()),
         _ => None,

@@ -78,7 +78,7 @@ fn examine(
     mut entry: State,
     maxmemory: FileAddress,
 ) -> Option<Callee> {
-    let top = caller.stack_offset(&entry.registers[RSP])?;
+    let top = caller.atoms.stack_offset(&entry.registers[RSP])?;
     let mut code = FunctionCode::decode(image, function).ok()?;
     entry.registers[RSP] = entry.registers[RSP].offset(8_u64.wrapping_neg());
     entry.stack.clear();

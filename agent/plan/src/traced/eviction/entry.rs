@@ -43,7 +43,7 @@ pub fn eviction_call(
         (Some(named), None) => Ok(named),
         // Without its bounds, or what else to know it by, only the named function itself can be asked.
         (Some((name, address)), Some(_))
-            if image.frames().at(address).is_none() || policy.is_none() =>
+            if image.frames.at(address).is_none() || policy.is_none() =>
         {
             let places = texts.places_of(TEXT);
             if mentions(image, address, |place| places.contains(&place)) {

@@ -20,9 +20,8 @@ use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
-use crate::traced::analysis::Analysis;
+use crate::traced::analysis::{Analysis, Traced};
 use crate::traced::exits::Calls;
-use crate::traced::function::Traced;
 use crate::traced::sites::{self, Global};
 use goal::GoalCopy;
 
