@@ -4,7 +4,7 @@ use crate::dwarf::DebugInfo;
 use crate::elf::error::ElfError;
 use crate::elf::image::Image;
 use crate::item::{FunctionKind, Item, Member};
-use crate::members::{self, ConfigTable, Members};
+use crate::members::{self, ConfigTable, Evidence, Members};
 use crate::names::{self, Identity, Texts};
 use crate::plan::{NotFound, ProbePlan};
 use crate::reason::Reason;
@@ -66,7 +66,15 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         Ok(config) => (config, None),
         Err(why) => (ConfigTable::new(), Some(why)),
     };
-    let mut analysis = Analysis::new(image, texts, &config, files);
+    let mut analysis = Analysis {
+        image,
+        texts,
+        config: &config,
+        files,
+        debug: DebugInfo::default(),
+        evidence: Evidence::default(),
+        not_found: Vec::new(),
+    };
     let mut functions = Vec::new();
     for (index, traced) in traced.iter().enumerate() {
         let description = traced.description;

@@ -6,7 +6,7 @@
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register};
 
 use super::sections::Reader;
-use crate::code::registers::register_name;
+use crate::code::registers::{RSP, register_name};
 
 /// Most operations of one expression.
 const MAX_OPERATIONS: usize = 64;
@@ -14,8 +14,6 @@ const MAX_OPERATIONS: usize = 64;
 const MAX_STACK: usize = 16;
 /// How deep expressions are nested.
 const MAX_DEPTH: u32 = 4;
-/// x86-64 number of the stack pointer.
-const RSP: u8 = 4;
 
 /// Something that a sum is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,7 +167,7 @@ fn evaluate(
                 );
             }
             // The stack pointer before the call, which pushed 8 bytes.
-            Operation::CallFrameCFA => stack.push(Sum::of(Base::AtEntry(RSP), 8)),
+            Operation::CallFrameCFA => stack.push(Sum::of(Base::AtEntry(RSP as u8), 8)),
             Operation::EntryValue { expression } => {
                 let inner = evaluate(Expression(expression), encoding, None, depth)?;
                 stack.push(at_entry(inner)?);

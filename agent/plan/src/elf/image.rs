@@ -26,6 +26,7 @@ const MAX_BUILD_ID: usize = 64;
 const ELF64_MAGIC: [u8; 5] = [ELFMAG[0], ELFMAG[1], ELFMAG[2], ELFMAG[3], ELFCLASS64];
 
 /// A parsed executable.
+#[derive(Default)]
 pub struct Image<'data> {
     segments: Segments<'data>,
     symbols: Symbols<'data>,
@@ -84,13 +85,9 @@ impl<'data> Image<'data> {
     pub fn of_code(code: &'data [u8], address: FileAddress) -> Self {
         Self {
             segments: Segments::of_code(code, address),
-            symbols: Symbols::default(),
-            frames: Frames::default(),
             is_fixed: true,
-            pointers: HashMap::new(),
-            build_id: None,
             entry: address,
-            budget: Budget::default(),
+            ..Self::default()
         }
     }
 

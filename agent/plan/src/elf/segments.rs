@@ -24,6 +24,7 @@ pub struct Segment {
 }
 
 /// All loadable segments of a file.
+#[derive(Default)]
 pub struct Segments<'data> {
     data: &'data [u8],
     segments: Vec<Segment>,

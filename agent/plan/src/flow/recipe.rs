@@ -153,7 +153,7 @@ impl Reach {
                     continue;
                 }
                 let operand = Operand::Memory {
-                    base: 4,
+                    base: RSP as u8,
                     displacement: offset.wrapping_sub(top),
                     width: 8,
                 };
@@ -166,15 +166,9 @@ impl Reach {
         }
     }
 
-    /// Adds a global variable that holds `value`, to be used last.
-    pub fn add_global(&mut self, address: FileAddress, name: &str, value: &Value) {
-        self.places.push(Place {
-            operand: Operand::Global {
-                address,
-                name: name.to_owned(),
-            },
-            value: value.clone(),
-        });
+    /// Adds an operand that holds `value`, to be used last.
+    pub fn add(&mut self, operand: Operand, value: Value) {
+        self.places.push(Place { operand, value });
     }
 
     /// Finds the shortest sum of up to three places that is `wanted`.

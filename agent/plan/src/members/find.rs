@@ -11,7 +11,7 @@ use super::certain::MemberError;
 use super::config_table::ConfigTable;
 use super::counters::{Counters, counters};
 use super::data_flow::{COUNTERS, by_data_flow};
-use super::layouts::{KnownLayout, ServerFacts, known_layout};
+use super::layouts::{KnownLayout, known_layout};
 use super::server::{Server, server};
 
 /// How something in the server's memory is read.
@@ -111,12 +111,7 @@ impl Members {
     ) -> Result<Option<KnownLayout>, MemberError> {
         let range = server.address..server.address.saturating_add(server.size);
         let flow = by_data_flow(image, counted, range)?;
-        let known = known_layout(&ServerFacts {
-            address: server.address,
-            size: server.size,
-            config,
-            flow: &flow,
-        });
+        let known = known_layout(server.address, server.size, config, &flow);
         if let Err(why @ MemberError::Contradiction(_)) = known {
             return Err(why);
         }

@@ -57,18 +57,6 @@ pub struct KnownLayout {
     pub releases: Vec<String>,
 }
 
-/// What is known of `server` without a layout.
-pub struct ServerFacts<'a> {
-    /// Address of `server`, where it has a name.
-    pub address: FileAddress,
-    /// Its size; 0 where the file does not say.
-    pub size: u64,
-    /// Addresses from the configuration table.
-    pub config: &'a ConfigTable,
-    /// Addresses from the data flow.
-    pub flow: &'a DataFlow,
-}
-
 /// One entry of [`LAYOUTS`].
 #[derive(Deserialize)]
 struct Entry {
@@ -94,27 +82,42 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     Ok(releases.collect())
 }
 
-/// Returns the one known layout that agrees with every fact, or one of several that do and have the
-/// counters at the same offsets.
+/// Returns the one known layout that agrees with all that is known of `server`, or one of several that
+/// do and have the counters at the same offsets. `size` is 0 where the file does not say.
 ///
 /// # Errors
 ///
 /// Where there is none ([`MemberError::Contradiction`]: the only one says something else than
 /// the code), or more than one.
-pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, MemberError> {
+pub fn known_layout(
+    address: FileAddress,
+    size: u64,
+    config: &ConfigTable,
+    flow: &DataFlow,
+) -> Result<KnownLayout, MemberError> {
+    let agrees = |found: &BTreeMap<Member, FileAddress>, members: [(Member, u64); 4]| {
+        members.into_iter().all(|(member, offset)| {
+            let found = found.get(&member);
+            found.is_none_or(|found| *found == address.wrapping_add(offset))
+        })
+    };
     let mut matching: Vec<KnownLayout> = Vec::new();
     let mut contradicted = Vec::new();
     for (release, layout) in layouts()? {
-        if !agrees(&layout, facts) {
+        if !agrees(config, layout.configured()) || (size != 0 && size != layout.sizeof) {
             continue;
         }
-        if !agrees_with_flow(&layout, facts) {
+        let counters = layout.counters();
+        if !agrees(
+            flow,
+            std::array::from_fn(|index| (COUNTERS[index], counters[index])),
+        ) {
             contradicted.push(release);
             continue;
         }
         match matching
             .iter_mut()
-            .find(|known| known.layout.counters() == layout.counters())
+            .find(|known| known.layout.counters() == counters)
         {
             Some(known) => known.releases.push(release),
             None => matching.push(KnownLayout {
@@ -158,27 +161,6 @@ impl Layout {
             (Member::MaxmemoryPolicy, self.maxmemory_policy),
         ]
     }
-}
-
-fn agrees_with_flow(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
-    COUNTERS
-        .iter()
-        .zip(layout.counters())
-        .all(|(member, offset)| {
-            facts
-                .flow
-                .get(member)
-                .is_none_or(|address| *address == facts.address.wrapping_add(offset))
-        })
-}
-
-fn agrees(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
-    let is_there = |(member, offset): (Member, u64)| {
-        let address = facts.config.get(&member);
-        address.is_none_or(|address| *address == facts.address.wrapping_add(offset))
-    };
-    layout.configured().into_iter().all(is_there)
-        && (facts.size == 0 || facts.size == layout.sizeof)
 }
 
 impl KnownLayout {

@@ -44,25 +44,7 @@ pub struct Analysis<'a, 'data> {
     pub not_found: Vec<NotFound>,
 }
 
-impl<'a, 'data> Analysis<'a, 'data> {
-    /// Begins with what the file says.
-    pub fn new(
-        image: &'a Image<'data>,
-        texts: &'a Texts,
-        config: &'a ConfigTable,
-        files: &'a [&'a [u8]],
-    ) -> Self {
-        Self {
-            image,
-            texts,
-            config,
-            files,
-            debug: DebugInfo::default(),
-            evidence: Evidence::default(),
-            not_found: Vec::new(),
-        }
-    }
-
+impl Analysis<'_, '_> {
     /// Notes that something was not found.
     pub fn miss(&mut self, item: Item, reason: impl Into<Reason>) {
         let reason = reason.into();

@@ -31,13 +31,9 @@ use crate::members::{self, Counters, MemberError};
 use crate::traced::eviction::comparison::{blocks_before_eviction, first_comparison};
 use crate::traced::eviction::goal::{Form, GoalCopy};
 
-/// A called copy, as the caller sees it.
-pub struct CalledCopy {
-    /// The calculation, in the caller's values.
-    pub goal: GoalCopy,
-    /// The allocator's counters behind `mem_reported`, or why they are not known.
-    pub counters: Result<Counters, MemberError>,
-}
+/// The calculation in the caller's values, and the allocator's counters behind `mem_reported` or why
+/// they are not known.
+pub type CalledCopy = (GoalCopy, Result<Counters, MemberError>);
 
 /// What a called copy leaves behind.
 struct Callee {
@@ -231,21 +227,19 @@ fn in_caller(
         ],
     )]));
     let (deciding_block, over_edge, over_block) = test_of_result(execution, site)?;
-    Some(CalledCopy {
-        goal: GoalCopy {
-            form: Form::Called,
-            deciding_block,
-            over_edge,
-            over_block,
-            first_over_block: None,
-            overhead: mem_reported.minus(&mem_used),
-            mem_reported,
-            mem_used,
-            mem_tofree,
-            maxmemory: limit,
-        },
-        counters: callee.counters,
-    })
+    let goal = GoalCopy {
+        form: Form::Called,
+        deciding_block,
+        over_edge,
+        over_block,
+        first_over_block: None,
+        overhead: mem_reported.minus(&mem_used),
+        mem_reported,
+        mem_used,
+        mem_tofree,
+        maxmemory: limit,
+    };
+    Some((goal, callee.counters))
 }
 
 /// Returns the branch on whether the call at `site` returned 0, and its edge where it did not.

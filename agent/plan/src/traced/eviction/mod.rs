@@ -16,13 +16,14 @@ use evictscope_abi::VARIABLES;
 use crate::dwarf;
 use crate::elf::address::FileAddress;
 use crate::flow::execution::Execution;
+use crate::flow::recipe::Operand;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::analysis::{Analysis, Traced};
 use crate::traced::exits::Calls;
-use crate::traced::sites::{self, Global};
+use crate::traced::sites;
 use goal::GoalCopy;
 
 /// The eviction call.
@@ -99,9 +100,9 @@ fn find_goal(
     }
     // A called copy comes first where there is one: what is inlined behind it in the same function
     // only looks whether enough was freed.
-    if let Some(called) = called::find(analysis.image, execution, maxmemory) {
-        analysis.evidence.counters = Some(called.counters);
-        return Ok(called.goal);
+    if let Some((goal, counters)) = called::find(analysis.image, execution, maxmemory) {
+        analysis.evidence.counters = Some(counters);
+        return Ok(goal);
     }
     let goal = inlined::find(execution, maxmemory)?;
     let counters = members::counters_behind(analysis.image, &goal.mem_reported, execution);
@@ -123,13 +124,17 @@ fn inner_site(
     goal: &GoalCopy,
 ) -> Option<InnerSite> {
     let wanted = VARIABLES.map(|variable| goal.value(variable));
-    let last_resort = Global {
+    let last_resort = Operand::Global {
         address: *analysis.config.get(&Member::Maxmemory)?,
-        name: "server.maxmemory",
-        value: &goal.maxmemory,
+        name: "server.maxmemory".to_owned(),
     };
     let candidates = goal::candidates(execution, goal);
-    let best = sites::cheapest(execution, candidates, &wanted, &last_resort);
+    let best = sites::cheapest(
+        execution,
+        candidates,
+        &wanted,
+        (&last_resort, &goal.maxmemory),
+    );
     let Some((instruction, recipes)) = best else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_SITE));
         return None;
