@@ -11,9 +11,7 @@ pub struct BlockId(u32);
 /// An instruction of a control-flow graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstructionId {
-    /// Its block.
     pub block: BlockId,
-    /// Its place there.
     pub index: usize,
 }
 

@@ -39,11 +39,7 @@ pub enum CodeError {
 }
 
 impl FunctionCode {
-    /// Decodes the function at `entry`.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there is no code, or too much.
+    /// Decodes the function at `entry`. Fails where there is no code, or too much.
     pub fn decode(image: &Image<'_>, entry: FileAddress) -> Result<Self, CodeError> {
         let mut walk = Walk {
             image,

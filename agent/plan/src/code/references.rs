@@ -23,7 +23,6 @@ const MAX_DECODED: u64 = 8 << 20;
 /// An instruction that mentions an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The address that is mentioned.
     pub target: FileAddress,
     /// The unwind table's entry that covers the instruction.
     pub frame: Frame,

@@ -16,9 +16,7 @@ const MAX_FOUND: usize = 64;
 /// A variable with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Global {
-    /// Its virtual address.
     pub address: FileAddress,
-    /// Its type.
     pub of: EntryId,
 }
 
@@ -29,16 +27,13 @@ pub struct Function {
     pub name: &'static str,
     /// Virtual address of its first instruction.
     pub address: FileAddress,
-    /// Its entry.
     pub id: EntryId,
 }
 
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Globals {
-    /// Variables called `server`.
     pub servers: Vec<Global>,
-    /// Variables called `used_memory`.
     pub counters: Vec<Global>,
     /// Functions of the names that were asked for, and their clones.
     pub functions: Vec<Function>,
@@ -54,12 +49,8 @@ pub struct Asked<'a> {
 }
 
 impl Globals {
-    /// Looks through all units. A unit that cannot be read
-    /// to its end is left where it cannot.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there are too many entries.
+    /// Looks through all units. A unit that cannot be read to its end is left where it cannot. Fails
+    /// where there are too many entries.
     pub fn find(units: &Units<'_>, asked: Asked<'_>) -> Result<Self, DwarfError> {
         let mut found = Self::default();
         for index in 0..units.units.len() {

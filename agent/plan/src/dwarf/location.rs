@@ -29,9 +29,7 @@ pub enum Base {
 /// `constant + Σ coefficient · base`, modulo 2^64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// The constant.
     pub constant: u64,
-    /// The summands.
     pub terms: Vec<(Base, u64)>,
 }
 
@@ -73,9 +71,7 @@ pub enum Location {
 /// A location, and the addresses of the instructions before which it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocatedAt {
-    /// Where in the code.
     pub range: Range,
-    /// Where the value is.
     pub location: Location,
 }
 

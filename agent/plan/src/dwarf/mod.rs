@@ -32,21 +32,15 @@ pub use variables::{GoalVariables, VariableLocations};
 pub struct DebugInfo {
     /// The eviction function; none where there are several that it could be.
     pub eviction_function: Option<Function>,
-    /// Its goal variables.
     pub variables: GoalVariables,
-    /// The global `server`.
     pub server: Option<Server>,
     /// Address of the allocator's counter, where it is one number.
     pub counter: Option<FileAddress>,
 }
 
 /// Reads the debug information in the ELF file whose whole content is `data`; `None` where it has
-/// none. `eviction` says which function is the eviction function.
-///
-/// # Errors
-///
-/// Where the sections cannot be read, or are larger than any server's. What is wrong inside them
-/// only makes less known.
+/// none. `eviction` says which function is the eviction function. Fails where the sections cannot be
+/// read, or are larger than any server's. What is wrong inside them only makes less known.
 pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, DwarfError> {
     let Some(sections) = Sections::read(data)? else {
         return Ok(None);

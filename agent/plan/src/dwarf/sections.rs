@@ -46,11 +46,8 @@ pub struct Sections<'data>(Vec<(SectionId, Cow<'data, [u8]>)>);
 
 impl<'data> Sections<'data> {
     /// Reads the sections of the ELF file whose whole content is `data`; `None` where it has no
-    /// `.debug_info`.
-    ///
-    /// # Errors
-    ///
-    /// Fails where the file is cut off or a section is compressed in a way that cannot be undone.
+    /// `.debug_info`. Fails where the file is cut off or a section is compressed in a way that cannot
+    /// be undone.
     pub fn read(data: &'data [u8]) -> Result<Option<Self>, DwarfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         if file.section_by_name(SectionId::DebugInfo.name()).is_none() {

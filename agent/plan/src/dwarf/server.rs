@@ -17,7 +17,6 @@ const MAX_QUALIFIERS: usize = 8;
 /// The global variable `server`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its virtual address.
     pub address: FileAddress,
     /// Offsets of the members that are looked for.
     pub members: BTreeMap<Member, u64>,

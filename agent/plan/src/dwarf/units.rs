@@ -34,13 +34,11 @@ pub type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
 pub struct EntryId {
     /// Index in [`Units::units`].
     pub unit: usize,
-    /// Offset in the unit.
     pub offset: UnitOffset,
 }
 
 /// All units of a file, in their order.
 pub struct Units<'a> {
-    /// The sections.
     pub dwarf: Dwarf<Reader<'a>>,
     /// The units that can be read.
     pub units: Vec<Unit<Reader<'a>>>,
@@ -48,11 +46,7 @@ pub struct Units<'a> {
 }
 
 impl<'a> Units<'a> {
-    /// Reads the headers and first entries of all units.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there are too many.
+    /// Reads the headers and first entries of all units. Fails where there are too many.
     pub fn read(dwarf: Dwarf<Reader<'a>>) -> Result<Self, DwarfError> {
         if dwarf.debug_abbrev.reader().len() > MAX_ABBREVIATIONS {
             return Err(DwarfError::TooLarge);
@@ -133,11 +127,7 @@ impl<'a> Units<'a> {
         Some(unit)
     }
 
-    /// Counts an entry with its attributes.
-    ///
-    /// # Errors
-    ///
-    /// Fails where that would be too many.
+    /// Counts an entry with its attributes. Fails where that would be too many.
     pub fn count(&self, attributes: usize) -> Result<(), DwarfError> {
         let steps = self.steps.get() + 1 + attributes as u64;
         self.steps.set(steps);
@@ -164,11 +154,8 @@ impl<'a> Units<'a> {
     }
 
     /// Shows `visit` the entry at `id` and all entries inside it, each with its depth (0 for the
-    /// entry itself), down to `deepest`. What cannot be read ends it.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there are too many entries.
+    /// entry itself), down to `deepest`. What cannot be read ends it. Fails where there are too many
+    /// entries.
     pub fn walk(
         &self,
         id: EntryId,

@@ -25,7 +25,6 @@ const MAX_LOCATIONS: usize = 4_096;
 /// Where a goal variable is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableLocations {
-    /// Which.
     pub variable: Variable,
     /// Where, and at which instructions.
     pub locations: Vec<LocatedAt>,
@@ -68,11 +67,7 @@ enum Scope {
     Other,
 }
 
-/// Finds the goal variables of the function at `id`.
-///
-/// # Errors
-///
-/// Fails where there are too many entries.
+/// Finds the goal variables of the function at `id`. Fails where there are too many entries.
 pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError> {
     let mut found = GoalVariables::default();
     let (Some(unit), Some(function)) = (units.units.get(id.unit), units.entry(id)) else {

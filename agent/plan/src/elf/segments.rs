@@ -17,9 +17,7 @@ pub struct Segment {
     file_offset: u64,
     /// Bytes in the file; the process finds zeros behind them.
     file_size: u64,
-    /// Whether it holds code.
     pub is_code: bool,
-    /// Whether the process can write to it.
     pub is_writable: bool,
 }
 

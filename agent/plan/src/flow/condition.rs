@@ -23,11 +23,8 @@ pub enum Relation {
 /// `left relation right`, over the low `bits` bits of both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
-    /// The relation.
     pub relation: Relation,
-    /// Its left side.
     pub left: Value,
-    /// Its right side.
     pub right: Value,
     /// 8, 16, 32 or 64.
     pub bits: u8,

@@ -8,20 +8,16 @@ use super::value::Value;
 /// What the flags say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flags {
-    /// Unknown.
     Unknown,
     /// They are those of `left - right` over `bits` bits.
     Comparison {
-        /// Minuend.
         left: Value,
-        /// Subtrahend.
         right: Value,
         /// 8, 16, 32 or 64.
         bits: u8,
     },
     /// Zero and sign flag are those of a result; carry and overflow are not known.
     ZeroAndSign {
-        /// The result.
         of: Value,
         /// 8, 16, 32 or 64.
         bits: u8,

@@ -22,11 +22,7 @@ const DIRECTIVES: [(&str, Member); 4] = [
 /// Addresses that the configuration table gives.
 pub type ConfigTable = BTreeMap<Member, FileAddress>;
 
-/// Finds the configuration table.
-///
-/// # Errors
-///
-/// Where it is missing or ambiguous.
+/// Finds the configuration table. Fails where it is missing or ambiguous.
 pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
     let tables: Vec<ConfigTable> = CONFIG_STRIDES
         .iter()

@@ -73,12 +73,8 @@ impl Counters {
     }
 }
 
-/// Returns the allocator's counters behind `mem_reported`: the global that it was loaded from, or what the
-/// function that returned it adds up.
-///
-/// # Errors
-///
-/// Why they are not known.
+/// Returns the allocator's counters behind `mem_reported`: the global that it was loaded from, or
+/// what the function that returned it adds up. Fails with the reason where they are not known.
 pub fn counters_behind(
     image: &Image<'_>,
     mem_reported: &Value,
@@ -99,11 +95,8 @@ pub fn counters_behind(
     }
 }
 
-/// Returns the counters that the function at `address`, `zmalloc_used_memory()`, adds up.
-///
-/// # Errors
-///
-/// Why they are not known.
+/// Returns the counters that the function at `address`, `zmalloc_used_memory()`, adds up. Fails with
+/// the reason where they are not known.
 pub fn counters_returned_by(
     image: &Image<'_>,
     address: FileAddress,
@@ -145,11 +138,8 @@ pub fn counters_returned_by(
 }
 
 /// Returns the allocator's counters, by the name of the function that returns them and by what the
-/// eviction function uses (`used`). Where both are known they must agree.
-///
-/// # Errors
-///
-/// Why they are not known.
+/// eviction function uses (`used`). Where both are known they must agree. Fails with the reason where
+/// they are not known.
 pub fn counters(
     image: &Image<'_>,
     used: Option<Result<Counters, MemberError>>,

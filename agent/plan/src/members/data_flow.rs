@@ -38,11 +38,7 @@ pub type DataFlow = BTreeMap<Member, FileAddress>;
 
 /// Returns what the code says of the members in [`COUNTERS`]: the eviction loop, which adds 1 to the
 /// addresses in `counted`, what INFO prints, and the report on memory. Only addresses in `server`
-/// count.
-///
-/// # Errors
-///
-/// What each said, where two of them differ.
+/// count. Fails where two of them differ.
 pub fn by_data_flow(
     image: &Image<'_>,
     counted: &[FileAddress],

@@ -45,7 +45,6 @@ pub struct Evidence {
 pub struct Members {
     /// What was found, in the order of the plan.
     pub found: Vec<MemberPlan>,
-    /// What was not found, and why.
     pub not_found: Vec<(Member, MemberError)>,
     /// Why the version that the executable names cannot be right, where that is so.
     pub wrong_version: Option<MemberError>,

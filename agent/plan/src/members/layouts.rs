@@ -21,37 +21,26 @@ use super::data_flow::{COUNTERS, DataFlow};
 /// change the layout.
 const LAYOUTS: &str = include_str!("server-layouts.json");
 
-/// The layout of `struct redisServer` of one or more releases.
+/// The layout of `struct redisServer` of one or more releases: offsets of members and the size of the
+/// structure, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Layout {
-    /// Offset of `port`.
     pub port: u64,
-    /// Offset of `clients`.
     pub clients: u64,
-    /// Offset of `stat_numcommands`.
     pub stat_numcommands: u64,
-    /// Offset of `stat_expiredkeys`.
     pub stat_expiredkeys: u64,
-    /// Offset of `stat_evictedkeys`.
     pub stat_evictedkeys: u64,
-    /// Offset of `stat_clients_type_memory`.
     pub stat_clients_type_memory: u64,
-    /// Offset of `aof_buf`.
     pub aof_buf: u64,
-    /// Offset of `maxclients`.
     pub maxclients: u64,
-    /// Offset of `maxmemory`.
     pub maxmemory: u64,
-    /// Offset of `maxmemory_policy`.
     pub maxmemory_policy: u64,
-    /// Size of the structure.
     pub sizeof: u64,
 }
 
 /// The layout that agrees with all that is known, and the releases that have it.
 #[derive(Debug)]
 pub struct KnownLayout {
-    /// The layout.
     pub layout: Layout,
     /// Releases that have it, such as `redis 7.0.15`.
     pub releases: Vec<String>,
@@ -65,11 +54,7 @@ struct Entry {
     layout: Layout,
 }
 
-/// Returns the known layouts, by release, such as `redis 7.0.15`.
-///
-/// # Errors
-///
-/// Where the table is broken.
+/// Returns the known layouts, by release, such as `redis 7.0.15`. Fails where the table is broken.
 pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     let entries: Vec<Entry> = serde_json::from_str(LAYOUTS).map_err(|error| {
         MemberError::Unknown(format!("the table of layouts is broken: {error}"))
@@ -82,13 +67,10 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     Ok(releases.collect())
 }
 
-/// Returns the one known layout that agrees with all that is known of `server`, or one of several that
-/// do and have the counters at the same offsets. `size` is 0 where the file does not say.
-///
-/// # Errors
-///
-/// Where there is none ([`MemberError::Contradiction`]: the only one says something else than
-/// the code), or more than one.
+/// Returns the one known layout that agrees with all that is known of `server`, or one of several
+/// that do and have the counters at the same offsets. `size` is 0 where the file does not say. Fails
+/// where there is none ([`MemberError::Contradiction`]: the only one says something else than the
+/// code), or more than one.
 pub fn known_layout(
     address: FileAddress,
     size: u64,

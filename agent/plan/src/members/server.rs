@@ -61,12 +61,8 @@ impl Candidate {
     }
 }
 
-/// Deduces it from the configuration table. `counted` has the addresses that the eviction loop adds
-/// 1 to, of which one is that of `stat_evictedkeys`.
-///
-/// # Errors
-///
-/// Why it is not certain.
+/// Deduces it from the configuration table. `counted` has the addresses that the eviction loop adds 1
+/// to, of which one is that of `stat_evictedkeys`. Fails with the reason where it is not certain.
 pub fn server(
     image: &Image<'_>,
     config: &ConfigTable,

@@ -51,11 +51,8 @@ impl Calls {
 /// An exit: the instruction that the probe sits on, and what holds the result there, if known.
 pub type FoundExit = (Instruction, Option<Operand>);
 
-/// Finds the exits of `calls`. `results` has all results that the function can have.
-///
-/// # Errors
-///
-/// Where the graph is incomplete or has no usable cut.
+/// Finds the exits of `calls`. `results` has all results that the function can have. Fails where the
+/// graph is incomplete or has no usable cut.
 pub fn find(
     execution: &mut Execution<'_>,
     calls: Calls,

@@ -17,7 +17,6 @@ use crate::plan::Site;
 pub struct Candidate {
     /// The instruction that the probe would sit on.
     pub instruction: Instruction,
-    /// What is known before it.
     pub state: State,
     /// Whether only inner calls come here.
     pub exclusive: bool,

@@ -28,7 +28,6 @@ pub use run::{Globals, Halt, Load};
 /// What a run came to.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the function returned.
     pub result: u64,
     /// The globals that it loaded, in order, with repetitions.
     pub loads: Vec<Load>,
@@ -49,11 +48,7 @@ impl<'a, 'data> Machine<'a, 'data> {
         }
     }
 
-    /// Runs the function at `entry`.
-    ///
-    /// # Errors
-    ///
-    /// Fails where it does anything that the machine does not know.
+    /// Runs the function at `entry`. Fails where it does anything that the machine does not know.
     pub fn run(&mut self, entry: FileAddress, globals: Globals) -> Result<Outcome, Halt> {
         let mut run = Run::new(self.image, globals);
         let mut at = entry;

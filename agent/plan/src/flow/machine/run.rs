@@ -86,12 +86,9 @@ pub struct Run<'a, 'data> {
     globals: Globals,
     /// By x86-64 number.
     pub registers: [u64; 16],
-    /// The SSE registers.
     pub vectors: [u128; 16],
-    /// The flags.
     pub flags: Flags,
     stack: HashMap<u64, u8>,
-    /// The globals that it loaded, in order.
     pub loads: Vec<Load>,
 }
 

@@ -27,9 +27,7 @@ use crate::traced::eviction::goal::{Form, GoalCopy, after_decision};
 enum Verdict {
     /// The same, at one instruction at least, and nothing else at any.
     Same,
-    /// Something else.
     Different(Reason),
-    /// Nothing.
     Silent,
 }
 

@@ -18,11 +18,8 @@ const SINCE_RENAMED: &str = "maxmemory-eviction-tenacity";
 const MAX_FUNCTIONS: usize = 8;
 
 /// Returns name and address of the eviction call. `policy` is the address of
-/// `server.maxmemory_policy`.
-///
-/// # Errors
-///
-/// Where it is not certain which function it is, or symbol and text contradict each other.
+/// `server.maxmemory_policy`. Fails where it is not certain which function it is, or symbol and text
+/// contradict each other.
 pub fn eviction_call(
     image: &Image<'_>,
     texts: &Texts,

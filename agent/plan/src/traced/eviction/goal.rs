@@ -21,20 +21,17 @@ const MAX_CHAIN: usize = 16;
 pub enum Form {
     /// By an inlined copy of `getMaxmemoryState()`.
     Inlined,
-    /// By a call of it.
     Called,
 }
 
 /// The calculation that sets the goal.
 #[derive(Debug)]
 pub struct GoalCopy {
-    /// Whether it is inlined.
     pub form: Form,
     /// The block whose last instruction decides whether memory is over the limit.
     pub deciding_block: BlockId,
     /// The edge that this instruction takes where it is.
     pub over_edge: EdgeKind,
-    /// The block that this edge leads to.
     pub over_block: BlockId,
     /// The block in which calls are over the limit by `mem_reported`, but perhaps not by `mem_used`.
     /// `None` in the called form, whose caller does not see it.
@@ -47,7 +44,6 @@ pub struct GoalCopy {
     pub mem_used: Value,
     /// `mem_used - maxmemory`.
     pub mem_tofree: Value,
-    /// The limit.
     pub maxmemory: Value,
 }
 
