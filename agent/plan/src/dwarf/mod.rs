@@ -47,24 +47,20 @@ pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, Dwarf
     };
     let units = Units::read(sections.dwarf())?;
     let globals = Globals::find(&units, eviction)?;
-    let candidates = |name: &str| {
-        let named = globals.functions.iter().filter(move |own| own.name == name);
-        let mut found: Vec<_> = named.copied().collect();
-        if let Some(at) = found
-            .iter()
-            .position(|own| Some(own.address) == eviction.entry)
-        {
-            found = vec![found.swap_remove(at)];
-        }
-        found
+    let named = |name: &&str| -> Vec<Function> {
+        let functions = globals.functions.iter();
+        functions.filter(|own| own.name == *name).copied().collect()
     };
-    let function = eviction
-        .names
-        .iter()
-        .map(|name| candidates(name))
+    let candidates = (eviction.names.iter().map(named))
         .find(|found| !found.is_empty())
-        .filter(|found| found.len() == 1)
-        .and_then(|found| found.into_iter().next());
+        .unwrap_or_default();
+    let at_entry = candidates
+        .iter()
+        .find(|own| Some(own.address) == eviction.entry);
+    let function = match (at_entry, candidates.as_slice()) {
+        (Some(function), _) | (None, [function]) => Some(*function),
+        _ => None,
+    };
     let variables = match function {
         Some(function) => variables::find(&units, function.id)?,
         None => GoalVariables::default(),

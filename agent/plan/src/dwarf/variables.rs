@@ -4,7 +4,7 @@
 //! That copy is the first in the source, by the line of the call; compilers write them down in any
 //! order, and put them anywhere. What is inlined further down only looks whether enough was freed.
 
-use evictscope_abi::Variable;
+use evictscope_abi::{VARIABLES, Variable};
 use gimli::{Range, constants};
 
 use super::globals::number;
@@ -12,6 +12,7 @@ use super::location::{self, LocatedAt, Location, Sum};
 use super::sections::DwarfError;
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
+use crate::item::variable_name;
 
 /// What computes the goal.
 const CALCULATION: &str = "getMaxmemoryState";
@@ -128,13 +129,10 @@ fn variable<'a>(
     scope: &[Range],
     frame: Option<&Sum>,
 ) -> Option<VariableLocations> {
-    let variable = match units.name(unit, entry)? {
-        "mem_reported" => Variable::MemReported,
-        "overhead" => Variable::Overhead,
-        "mem_used" => Variable::MemUsed,
-        "mem_tofree" => Variable::MemTofree,
-        _ => return None,
-    };
+    let name = units.name(unit, entry)?;
+    let variable = (VARIABLES.into_iter())
+        .filter(|variable| *variable != Variable::Maxmemory)
+        .find(|variable| variable_name(*variable) == name)?;
     let value = entry.attr_value(constants::DW_AT_location)?;
     let unit = units.units.get(unit)?;
     let parse = |expression| location::parse(expression, unit.encoding(), frame);
