@@ -1,8 +1,8 @@
 //! One pass over the top level of the units: global variables and functions.
 
-use gimli::{AttributeValue, Operation, constants};
+use gimli::{AttributeValue, Operation, Unit, constants};
 
-use super::sections::DwarfError;
+use super::sections::{DwarfError, Reader};
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
 
@@ -53,21 +53,19 @@ impl Globals {
     /// where there are too many entries.
     pub fn find(units: &Units<'_>, asked: Asked<'_>) -> Result<Self, DwarfError> {
         let mut found = Self::default();
-        for index in 0..units.units.len() {
-            found.look_through(units, index, asked)?;
+        for (index, unit) in units.units.iter().enumerate() {
+            found.look_through(units, index, unit, asked)?;
         }
         Ok(found)
     }
 
-    fn look_through(
+    fn look_through<'a>(
         &mut self,
-        units: &Units<'_>,
+        units: &Units<'a>,
         index: usize,
+        unit: &Unit<Reader<'a>>,
         asked: Asked<'_>,
     ) -> Result<(), DwarfError> {
-        let Some(unit) = units.units.get(index) else {
-            return Ok(());
-        };
         let Ok(mut entries) = unit.entries_raw(None) else {
             return Ok(());
         };

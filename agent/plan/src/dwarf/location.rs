@@ -118,9 +118,8 @@ pub fn parse(
 
 /// Returns the frame base that a function's `DW_AT_frame_base` gives: a register means its content.
 pub fn frame_base(expression: Expression<Reader<'_>>, encoding: Encoding) -> Option<Sum> {
-    match parse(expression, encoding, None)? {
-        Location::Value(sum) | Location::Memory(sum) => Some(sum),
-    }
+    let (Location::Value(sum) | Location::Memory(sum)) = parse(expression, encoding, None)?;
+    Some(sum)
 }
 
 fn evaluate(
@@ -214,12 +213,10 @@ fn at_entry(inner: Location) -> Option<Sum> {
     let Location::Value(sum) = inner else {
         return None;
     };
-    match sum.terms.as_slice() {
-        [(Base::Register(number), 1)] if sum.constant == 0 => {
-            Some(Sum::of(Base::AtEntry(*number), 0))
-        }
-        _ => None,
-    }
+    let [(Base::Register(number), 1)] = sum.terms[..] else {
+        return None;
+    };
+    (sum.constant == 0).then(|| Sum::of(Base::AtEntry(number), 0))
 }
 
 /// Returns the number that instructions use for a DWARF register.
