@@ -44,16 +44,15 @@ impl Default for Budget {
 impl Budget {
     /// Takes some steps, and returns whether there were enough.
     pub fn spend(&self, steps: u64) -> bool {
-        match self.left.steps.get().checked_sub(steps) {
-            Some(left) => {
-                self.left.steps.set(left);
-                !self.is_spent()
-            }
-            None => {
-                self.exhaust();
-                false
-            }
+        self.take(&self.left.steps, steps)
+    }
+
+    fn take(&self, left: &Cell<u64>, amount: u64) -> bool {
+        match left.get().checked_sub(amount) {
+            Some(rest) => left.set(rest),
+            None => self.exhaust(),
         }
+        !self.is_spent()
     }
 
     /// Takes the steps for looking through some bytes, and returns whether there were enough.
@@ -63,16 +62,7 @@ impl Budget {
 
     /// Takes memory that is kept, in bytes, and returns whether there was enough.
     pub fn keep(&self, bytes: usize) -> bool {
-        match self.left.bytes.get().checked_sub(bytes as u64) {
-            Some(left) => {
-                self.left.bytes.set(left);
-                !self.is_spent()
-            }
-            None => {
-                self.exhaust();
-                false
-            }
-        }
+        self.take(&self.left.bytes, bytes as u64)
     }
 
     /// Goes one level deeper, unless that is too deep; if it returns true, [`Self::leave`] must follow.

@@ -16,7 +16,7 @@ use crate::flow::cut;
 use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Machine};
 use crate::flow::paths;
-use crate::flow::reach::Reach;
+use crate::flow::recipe::Reach;
 
 /// Where functions are put.
 const BASE: FileAddress = FileAddress::new(0x1000);

@@ -3,7 +3,19 @@
 use std::fmt;
 
 use evictscope_abi::Variable;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+
+/// Lets JSON have values of these types as the text that they are printed as.
+macro_rules! serialize_as_text {
+    ($($type:ty),*) => {$(
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
+}
+pub(crate) use serialize_as_text;
 
 /// What a traced function is called, and what can be read of it.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,12 +54,6 @@ impl fmt::Display for FunctionKind {
     }
 }
 
-impl Serialize for FunctionKind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// Returns the name of a variable, in Redis's source, in plans and in metrics.
 pub const fn variable_name(variable: Variable) -> &'static str {
     match variable {
@@ -60,7 +66,8 @@ pub const fn variable_name(variable: Variable) -> &'static str {
 }
 
 /// Something in the server's memory: a member of `server`, or the allocator's counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Member {
     /// The allocator's counter (`used_memory` in zmalloc.c), bytes.
     UsedMemory,
@@ -111,14 +118,9 @@ impl Member {
     }
 }
 
-impl Serialize for Member {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// How something was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Method {
     /// Debug information only.
     Dwarf,
@@ -154,12 +156,6 @@ impl fmt::Display for Method {
             Self::ConfigTable => "configuration table",
             Self::KnownLayout => "known layout",
         })
-    }
-}
-
-impl Serialize for Method {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 
@@ -207,8 +203,4 @@ impl fmt::Display for Item {
     }
 }
 
-impl Serialize for Item {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(FunctionKind, Item);

@@ -49,13 +49,11 @@ pub use flow::execution::Execution;
 pub use flow::recipe::{Operand, Recipe, Term};
 pub use item::{Description, FunctionKind, Item, Member, Method, variable_name};
 pub use members::{Counters, MemberPlan};
-pub use plan::{
-    Exit, Identity, InnerSite, NotFound, ProbePlan, QuantityPlan, Site, TracedFunction,
-};
+pub use names::Identity;
+pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, Site, TracedFunction};
 pub use planner::{plan, plan_functions};
 pub use reason::Reason;
 pub use traced::TRACED;
-pub use traced::analysis::Analysis;
+pub use traced::analysis::{Analysis, Traced};
 pub use traced::eviction::EVICTION_CALL;
 pub use traced::exits::Calls;
-pub use traced::function::Traced;

@@ -7,6 +7,7 @@ use crate::elf::address::{FileAddress, FileOffset};
 use crate::flow::recipe::{Operand, Recipe};
 use crate::item::{Description, FunctionKind, Item, Member, Method, variable_name};
 use crate::members::MemberPlan;
+use crate::names::Identity;
 use crate::reason::Reason;
 
 /// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.
@@ -21,21 +22,6 @@ pub struct ProbePlan {
     pub members: Vec<MemberPlan>,
     /// What was not found, and why.
     pub not_found: Vec<NotFound>,
-}
-
-/// Which server an executable is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Identity {
-    /// GNU build id, lower-case hexadecimal.
-    pub build_id: Option<String>,
-    /// `redis`, `valkey` or `keydb`.
-    pub product: Option<&'static str>,
-    /// Version of the server, such as `7.0.15`, or its series (`7.0`) where no more is certain.
-    pub version: Option<String>,
-    /// Virtual address of the executable's first instruction (`e_entry`), which tells where a
-    /// process has it loaded.
-    #[serde(skip)]
-    pub entry_point: FileAddress,
 }
 
 impl ProbePlan {
@@ -173,10 +159,6 @@ pub struct NotFound {
     /// What.
     pub item: Item,
     /// Why.
-    #[serde(rename = "why", serialize_with = "sentence")]
+    #[serde(rename = "why")]
     pub reason: Reason,
-}
-
-fn sentence<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(reason)
 }

@@ -4,13 +4,12 @@ use crate::dwarf::DebugInfo;
 use crate::elf::error::ElfError;
 use crate::elf::image::Image;
 use crate::item::{FunctionKind, Item, Member};
-use crate::members::{self, ConfigTable, Members};
-use crate::names::{self, Texts};
-use crate::plan::{Identity, NotFound, ProbePlan};
+use crate::members::{self, ConfigTable, Evidence, Members};
+use crate::names::{self, Identity, Texts};
+use crate::plan::{NotFound, ProbePlan};
 use crate::reason::Reason;
 use crate::traced::TRACED;
-use crate::traced::analysis::Analysis;
-use crate::traced::function::Traced;
+use crate::traced::analysis::{Analysis, Traced};
 
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
 /// information in it, or else in the file whose whole content is `debug`: the one that belongs to
@@ -50,7 +49,7 @@ pub fn plan_functions(
     if image.budget.is_spent() {
         // What was found may be wrong, so nothing of it stays.
         plan = ProbePlan {
-            identity: identity(&image),
+            identity: Identity::of(&image),
             functions: Vec::new(),
             members: Vec::new(),
             not_found: vec![NotFound {
@@ -62,21 +61,20 @@ pub fn plan_functions(
     Ok(plan)
 }
 
-/// What the ELF headers say of the executable.
-fn identity(image: &Image<'_>) -> Identity {
-    Identity {
-        build_id: image.build_id().map(str::to_owned),
-        entry_point: image.entry(),
-        ..Identity::default()
-    }
-}
-
 fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Traced]) -> ProbePlan {
     let (config, no_config) = match members::config_table(image) {
         Ok(config) => (config, None),
         Err(why) => (ConfigTable::new(), Some(why)),
     };
-    let mut analysis = Analysis::new(image, texts, &config, files);
+    let mut analysis = Analysis {
+        image,
+        texts,
+        config: &config,
+        files,
+        debug: DebugInfo::default(),
+        evidence: Evidence::default(),
+        not_found: Vec::new(),
+    };
     let mut functions = Vec::new();
     for (index, traced) in traced.iter().enumerate() {
         let description = traced.description;
@@ -91,16 +89,15 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         mut not_found,
         ..
     } = analysis;
-    let mut identity = identity(image);
+    let mut identity = Identity::of(image);
     let mut members = Members::default();
     match no_config {
         _ if functions.is_empty() => {}
         Some(why) => members.not_found.push((Member::Maxmemory, why)),
         None => {
-            let mut server = names::identity(image, texts);
-            members = Members::find(image, &config, evidence, &mut server);
+            identity = names::identity(image, texts);
+            members = Members::find(image, &config, evidence, &mut identity);
             compare(&mut members, &debug);
-            (identity.product, identity.version) = (server.product, server.version);
         }
     }
     not_found.extend(members.not_found.into_iter().map(|(member, why)| NotFound {

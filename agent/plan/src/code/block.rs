@@ -1,6 +1,6 @@
 //! Names for the blocks of a graph and for its instructions.
 
-use std::ops::{Index, IndexMut};
+use std::ops::{Deref, Index, IndexMut};
 
 use petgraph::graph::NodeIndex;
 
@@ -11,9 +11,7 @@ pub struct BlockId(u32);
 /// An instruction of a control-flow graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstructionId {
-    /// Its block.
     pub block: BlockId,
-    /// Its place there.
     pub index: usize,
 }
 
@@ -61,21 +59,6 @@ impl<T> PerBlock<T> {
         Self(values)
     }
 
-    /// Returns the number of blocks.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns the value of a function's first block.
-    pub fn first(&self) -> Option<&T> {
-        self.0.first()
-    }
-
-    /// Returns the values.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter()
-    }
-
     /// Returns the blocks.
     pub fn ids(&self) -> impl Iterator<Item = BlockId> + use<T> {
         (0..self.0.len()).map(BlockId::at)
@@ -89,6 +72,14 @@ impl<T> PerBlock<T> {
     /// Makes something else for each block.
     pub fn filled<U: Clone>(&self, value: U) -> PerBlock<U> {
         PerBlock(vec![value; self.0.len()])
+    }
+}
+
+impl<T> Deref for PerBlock<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
     }
 }
 

@@ -39,11 +39,7 @@ pub enum CodeError {
 }
 
 impl FunctionCode {
-    /// Decodes the function at `entry`.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there is no code, or too much.
+    /// Decodes the function at `entry`. Fails where there is no code, or too much.
     pub fn decode(image: &Image<'_>, entry: FileAddress) -> Result<Self, CodeError> {
         let mut walk = Walk {
             image,
@@ -158,7 +154,7 @@ impl Walk<'_, '_> {
     /// unwind table's entry covers goes on behind it.
     fn returns(&self, call: &Instruction) -> bool {
         let name = self.image.function_name(target(call));
-        let frame = self.image.frames().at(address(call));
+        let frame = self.image.frames.at(address(call));
         !not_return::FUNCTIONS
             .iter()
             .any(|(own, _)| name == Some(own))

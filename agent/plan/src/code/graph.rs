@@ -28,9 +28,7 @@ pub enum EdgeKind {
 pub struct Block {
     /// Its instructions, at least one.
     pub instructions: Vec<Instruction>,
-    /// The blocks that can follow.
     pub successors: Vec<(BlockId, EdgeKind)>,
-    /// The blocks that can come before.
     pub predecessors: Vec<BlockId>,
     /// Whether the function can end here (`ret`, or a tail call).
     pub leaves: bool,

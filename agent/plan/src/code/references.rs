@@ -23,7 +23,6 @@ const MAX_DECODED: u64 = 8 << 20;
 /// An instruction that mentions an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The address that is mentioned.
     pub target: FileAddress,
     /// The unwind table's entry that covers the instruction.
     pub frame: Frame,
@@ -56,7 +55,7 @@ pub fn find(image: &Image<'_>, targets: &[Range<FileAddress>]) -> Vec<Reference>
                 .first_chunk()
                 .map_or(0, |word| u32::from_le_bytes(*word));
             let is_candidate =
-                is_target(word.wrapping_add(behind)) || (image.is_fixed() && is_target(word));
+                is_target(word.wrapping_add(behind)) || (image.is_fixed && is_target(word));
             behind = behind.wrapping_add(1);
             if !is_candidate {
                 continue;
@@ -84,7 +83,7 @@ fn verify(
     targets: &[Range<FileAddress>],
     budget: &mut u64,
 ) -> Option<Reference> {
-    let frame = image.frames().at(at)?;
+    let frame = image.frames.at(at)?;
     let distance = at.checked_sub(frame.start)?;
     if distance > MAX_FUNCTION {
         return None;

@@ -50,7 +50,7 @@ fn entries(
 ) -> Vec<FileAddress> {
     let name = image.function_name(entry);
     let named = name.and_then(|name| image.function(name));
-    let end = match (image.frames().at(entry), named.map(|symbol| symbol.size)) {
+    let end = match (image.frames.at(entry), named.map(|symbol| symbol.size)) {
         (Some(frame), _) => frame.end,
         (None, Some(size)) if size > 0 => entry.saturating_add(size),
         (None, _) => entry.saturating_add(DEFAULT_SIZE),

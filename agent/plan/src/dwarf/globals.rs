@@ -1,8 +1,8 @@
 //! One pass over the top level of the units: global variables and functions.
 
-use gimli::{AttributeValue, Operation, constants};
+use gimli::{AttributeValue, Operation, Unit, constants};
 
-use super::error::DwarfError;
+use super::sections::{DwarfError, Reader};
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
 
@@ -16,9 +16,7 @@ const MAX_FOUND: usize = 64;
 /// A variable with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Global {
-    /// Its virtual address.
     pub address: FileAddress,
-    /// Its type.
     pub of: EntryId,
 }
 
@@ -29,16 +27,13 @@ pub struct Function {
     pub name: &'static str,
     /// Virtual address of its first instruction.
     pub address: FileAddress,
-    /// Its entry.
     pub id: EntryId,
 }
 
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Globals {
-    /// Variables called `server`.
     pub servers: Vec<Global>,
-    /// Variables called `used_memory`.
     pub counters: Vec<Global>,
     /// Functions of the names that were asked for, and their clones.
     pub functions: Vec<Function>,
@@ -54,29 +49,23 @@ pub struct Asked<'a> {
 }
 
 impl Globals {
-    /// Looks through all units. A unit that cannot be read
-    /// to its end is left where it cannot.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there are too many entries.
+    /// Looks through all units. A unit that cannot be read to its end is left where it cannot. Fails
+    /// where there are too many entries.
     pub fn find(units: &Units<'_>, asked: Asked<'_>) -> Result<Self, DwarfError> {
         let mut found = Self::default();
-        for index in 0..units.units.len() {
-            found.look_through(units, index, asked)?;
+        for (index, unit) in units.units.iter().enumerate() {
+            found.look_through(units, index, unit, asked)?;
         }
         Ok(found)
     }
 
-    fn look_through(
+    fn look_through<'a>(
         &mut self,
-        units: &Units<'_>,
+        units: &Units<'a>,
         index: usize,
+        unit: &Unit<Reader<'a>>,
         asked: Asked<'_>,
     ) -> Result<(), DwarfError> {
-        let Some(unit) = units.units.get(index) else {
-            return Ok(());
-        };
         let Ok(mut entries) = unit.entries_raw(None) else {
             return Ok(());
         };
@@ -154,7 +143,7 @@ impl Globals {
         let Some(name) = asked.names.iter().find(|wanted| name == Some(**wanted)) else {
             return;
         };
-        let ranges = units.ranges(id.unit, entry);
+        let ranges = units.ranges(id.unit, entry).unwrap_or_default();
         let mut begins = ranges.iter().map(|range| FileAddress::new(range.begin));
         // Unless it is known better, the first range is the one with the entry; what was moved away
         // as unlikely comes later.

@@ -6,7 +6,7 @@
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register};
 
 use super::sections::Reader;
-use crate::code::registers::register_name;
+use crate::code::registers::{RSP, register_name};
 
 /// Most operations of one expression.
 const MAX_OPERATIONS: usize = 64;
@@ -14,8 +14,6 @@ const MAX_OPERATIONS: usize = 64;
 const MAX_STACK: usize = 16;
 /// How deep expressions are nested.
 const MAX_DEPTH: u32 = 4;
-/// x86-64 number of the stack pointer.
-const RSP: u8 = 4;
 
 /// Something that a sum is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +29,7 @@ pub enum Base {
 /// `constant + Σ coefficient · base`, modulo 2^64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// The constant.
     pub constant: u64,
-    /// The summands.
     pub terms: Vec<(Base, u64)>,
 }
 
@@ -75,9 +71,7 @@ pub enum Location {
 /// A location, and the addresses of the instructions before which it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocatedAt {
-    /// Where in the code.
     pub range: Range,
-    /// Where the value is.
     pub location: Location,
 }
 
@@ -124,9 +118,8 @@ pub fn parse(
 
 /// Returns the frame base that a function's `DW_AT_frame_base` gives: a register means its content.
 pub fn frame_base(expression: Expression<Reader<'_>>, encoding: Encoding) -> Option<Sum> {
-    match parse(expression, encoding, None)? {
-        Location::Value(sum) | Location::Memory(sum) => Some(sum),
-    }
+    let (Location::Value(sum) | Location::Memory(sum)) = parse(expression, encoding, None)?;
+    Some(sum)
 }
 
 fn evaluate(
@@ -169,7 +162,7 @@ fn evaluate(
                 );
             }
             // The stack pointer before the call, which pushed 8 bytes.
-            Operation::CallFrameCFA => stack.push(Sum::of(Base::AtEntry(RSP), 8)),
+            Operation::CallFrameCFA => stack.push(Sum::of(Base::AtEntry(RSP as u8), 8)),
             Operation::EntryValue { expression } => {
                 let inner = evaluate(Expression(expression), encoding, None, depth)?;
                 stack.push(at_entry(inner)?);
@@ -220,12 +213,10 @@ fn at_entry(inner: Location) -> Option<Sum> {
     let Location::Value(sum) = inner else {
         return None;
     };
-    match sum.terms.as_slice() {
-        [(Base::Register(number), 1)] if sum.constant == 0 => {
-            Some(Sum::of(Base::AtEntry(*number), 0))
-        }
-        _ => None,
-    }
+    let [(Base::Register(number), 1)] = sum.terms[..] else {
+        return None;
+    };
+    (sum.constant == 0).then(|| Sum::of(Base::AtEntry(number), 0))
 }
 
 /// Returns the number that instructions use for a DWARF register.

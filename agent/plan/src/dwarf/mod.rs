@@ -8,7 +8,6 @@
 //! Deliberately absent: line numbers, type units (`-fdebug-types-section`), split DWARF (`.dwo`) and
 //! supplementary files (`.gnu_debugaltlink`): what only those would tell is not known.
 
-mod error;
 mod globals;
 mod location;
 mod references;
@@ -22,74 +21,52 @@ use globals::Globals;
 use sections::Sections;
 use units::Units;
 
-pub use error::DwarfError;
-pub use globals::Asked;
+pub use globals::{Asked, Function};
 pub use location::{Base, Location, Sum};
+pub use sections::DwarfError;
 pub use server::Server;
 pub use variables::{GoalVariables, VariableLocations};
-
-/// A function, as DWARF has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamedFunction {
-    /// Its name in the source.
-    pub name: &'static str,
-    /// Virtual address.
-    pub address: FileAddress,
-}
 
 /// What DWARF says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugInfo {
     /// The eviction function; none where there are several that it could be.
-    pub eviction_function: Option<NamedFunction>,
-    /// Its goal variables.
+    pub eviction_function: Option<Function>,
     pub variables: GoalVariables,
-    /// The global `server`.
     pub server: Option<Server>,
     /// Address of the allocator's counter, where it is one number.
     pub counter: Option<FileAddress>,
 }
 
 /// Reads the debug information in the ELF file whose whole content is `data`; `None` where it has
-/// none. `eviction` says which function is the eviction function.
-///
-/// # Errors
-///
-/// Where the sections cannot be read, or are larger than any server's. What is wrong inside them
-/// only makes less known.
+/// none. `eviction` says which function is the eviction function. Fails where the sections cannot be
+/// read, or are larger than any server's. What is wrong inside them only makes less known.
 pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, DwarfError> {
     let Some(sections) = Sections::read(data)? else {
         return Ok(None);
     };
     let units = Units::read(sections.dwarf())?;
     let globals = Globals::find(&units, eviction)?;
-    let candidates = |name: &str| {
-        let named = globals.functions.iter().filter(move |own| own.name == name);
-        let mut found: Vec<_> = named.copied().collect();
-        if let Some(at) = found
-            .iter()
-            .position(|own| Some(own.address) == eviction.entry)
-        {
-            found = vec![found.swap_remove(at)];
-        }
-        found
+    let named = |name: &&str| -> Vec<Function> {
+        let functions = globals.functions.iter();
+        functions.filter(|own| own.name == *name).copied().collect()
     };
-    let function = eviction
-        .names
-        .iter()
-        .map(|name| candidates(name))
+    let candidates = (eviction.names.iter().map(named))
         .find(|found| !found.is_empty())
-        .filter(|found| found.len() == 1)
-        .and_then(|found| found.into_iter().next());
+        .unwrap_or_default();
+    let at_entry = candidates
+        .iter()
+        .find(|own| Some(own.address) == eviction.entry);
+    let function = match (at_entry, candidates.as_slice()) {
+        (Some(function), _) | (None, [function]) => Some(*function),
+        _ => None,
+    };
     let variables = match function {
         Some(function) => variables::find(&units, function.id)?,
         None => GoalVariables::default(),
     };
     Ok(Some(DebugInfo {
-        eviction_function: function.map(|function| NamedFunction {
-            name: function.name,
-            address: function.address,
-        }),
+        eviction_function: function,
         variables,
         server: server::server(&units, &globals),
         counter: server::counter(&units, &globals),

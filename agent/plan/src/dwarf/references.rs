@@ -1,7 +1,7 @@
 //! What an entry says through others: its name and type, where it is an instance of an entry that
 //! stands elsewhere, also in another unit (as link-time optimisation leaves them).
 
-use gimli::{AttributeValue, Section as _, Unit, constants};
+use gimli::{AttributeValue, DwAt, Section as _, Unit, constants};
 
 use super::sections::Reader;
 use super::units::{Entry, EntryId, Units};
@@ -31,16 +31,8 @@ impl<'a> Units<'a> {
 
     /// Returns the name of an entry, its own or that of the entry it is an instance of.
     pub fn name(&self, unit: usize, entry: &Entry<'a>) -> Option<&'a str> {
-        let (mut unit, mut entry) = (unit, entry.clone());
-        for _ in 0..MAX_ORIGINS {
-            if let Some(name) = entry.attr_value(constants::DW_AT_name) {
-                return self.text(self.units.get(unit)?, name);
-            }
-            let origin = self.origin(unit, &entry)?;
-            entry = self.entry(origin)?;
-            unit = origin.unit;
-        }
-        None
+        let (unit, name) = self.inherited(unit, entry, constants::DW_AT_name)?;
+        self.text(self.units.get(unit)?, name)
     }
 
     /// A name, without looking for its end further than any name goes.
@@ -68,22 +60,29 @@ impl<'a> Units<'a> {
 
     /// Returns the type that an entry gives, itself or through the entry it is an instance of.
     pub fn type_of(&self, unit: usize, entry: &Entry<'a>) -> Option<EntryId> {
-        let (mut unit, mut entry) = (unit, entry.clone());
+        let (unit, of) = self.inherited(unit, entry, constants::DW_AT_type)?;
+        self.reference(unit, of)
+    }
+
+    /// Returns an attribute of an entry or of the one it is an instance of, and the unit of that one.
+    fn inherited(
+        &self,
+        mut unit: usize,
+        entry: &Entry<'a>,
+        attribute: DwAt,
+    ) -> Option<(usize, AttributeValue<Reader<'a>>)> {
+        let mut entry = entry.clone();
         for _ in 0..MAX_ORIGINS {
-            if let Some(of) = entry.attr_value(constants::DW_AT_type) {
-                return self.reference(unit, of);
+            if let Some(value) = entry.attr_value(attribute) {
+                return Some((unit, value));
             }
-            let origin = self.origin(unit, &entry)?;
+            let origin = entry
+                .attr_value(constants::DW_AT_abstract_origin)
+                .or_else(|| entry.attr_value(constants::DW_AT_specification))?;
+            let origin = self.reference(unit, origin)?;
             entry = self.entry(origin)?;
             unit = origin.unit;
         }
         None
-    }
-
-    fn origin(&self, unit: usize, entry: &Entry<'a>) -> Option<EntryId> {
-        let origin = entry
-            .attr_value(constants::DW_AT_abstract_origin)
-            .or_else(|| entry.attr_value(constants::DW_AT_specification))?;
-        self.reference(unit, origin)
     }
 }

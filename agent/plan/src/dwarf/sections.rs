@@ -7,8 +7,6 @@ use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Endianness, Object as _, ObjectSection as _};
 
-use super::error::DwarfError;
-
 /// Most bytes that all compressed sections together may come to.
 const MAX_DECOMPRESSED: u64 = 256 << 20;
 /// The sections that are read. `.debug_line` and the like are not.
@@ -26,6 +24,20 @@ const WANTED: [SectionId; 11] = [
     SectionId::DebugTypes,
 ];
 
+/// Why debug information cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DwarfError {
+    /// Cut off or inconsistent.
+    #[error("the debug information cannot be read")]
+    Elf(#[from] object::Error),
+    /// Neither zlib nor zstd, or damaged.
+    #[error("a section of the debug information cannot be decompressed")]
+    Compression,
+    /// More than any server has.
+    #[error("there is more debug information than any server has")]
+    TooLarge,
+}
+
 /// How gimli reads bytes here.
 pub type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -34,11 +46,8 @@ pub struct Sections<'data>(Vec<(SectionId, Cow<'data, [u8]>)>);
 
 impl<'data> Sections<'data> {
     /// Reads the sections of the ELF file whose whole content is `data`; `None` where it has no
-    /// `.debug_info`.
-    ///
-    /// # Errors
-    ///
-    /// Fails where the file is cut off or a section is compressed in a way that cannot be undone.
+    /// `.debug_info`. Fails where the file is cut off or a section is compressed in a way that cannot
+    /// be undone.
     pub fn read(data: &'data [u8]) -> Result<Option<Self>, DwarfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         if file.section_by_name(SectionId::DebugInfo.name()).is_none() {

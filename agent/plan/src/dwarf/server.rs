@@ -17,10 +17,7 @@ const MAX_QUALIFIERS: usize = 8;
 /// The global variable `server`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its virtual address.
     pub address: FileAddress,
-    /// Its size in bytes.
-    pub size: u64,
     /// Offsets of the members that are looked for.
     pub members: BTreeMap<Member, u64>,
 }
@@ -65,7 +62,6 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
     }
     Some(Server {
         address: global.address,
-        size,
         members,
     })
 }

@@ -2,16 +2,13 @@
 //! own, in a file apart, compressed, damaged, and that of another program.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use evictscope_abi::Variable;
 use tempfile::TempDir;
 
 use super::{Asked, DebugInfo, DwarfError, read};
-use crate::{
-    DebugFileNames, EVICTION_CALL, Item, Member, Method, ProbePlan, QuantityPlan, TracedFunction,
-    plan,
-};
+use crate::tests::{compiler, eviction_call, plan_of};
+use crate::{DebugFileNames, Item, Member, Method, ProbePlan, QuantityPlan};
 
 const SOURCE: &str = include_str!("../../tests/fixtures/evict.c");
 const CALLED: &str = "__attribute__((noinline))";
@@ -33,24 +30,8 @@ impl Workshop {
         self.0.path().join(name)
     }
 
-    /// Runs a tool; `false` where it is not there.
     fn run(&self, tool: &str, arguments: &[&str]) -> bool {
-        let done = Command::new(tool)
-            .args(arguments)
-            .current_dir(self.0.path())
-            .output();
-        match done {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                println!("skipped: {tool} is not installed");
-                false
-            }
-            Err(error) => panic!("{tool}: {error}"),
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                assert!(output.status.success(), "{tool} {arguments:?}: {said}");
-                true
-            }
-        }
+        compiler::run(self.0.path(), tool, arguments)
     }
 
     /// Compiles `source` with debug information as `program`.
@@ -98,10 +79,6 @@ fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn plan_of(data: &[u8], debug: Option<&[u8]>) -> ProbePlan {
-    plan(data, debug).unwrap_or_else(|error| panic!("no plan: {error}"))
-}
-
 fn debug_info(data: &[u8]) -> DebugInfo {
     read(data, EVICTION)
         .unwrap_or_else(|error| panic!("{error}"))
@@ -112,11 +89,6 @@ fn why(plan: &ProbePlan, item: Item) -> String {
     let mut not_found = plan.not_found.iter();
     let missing = not_found.find(|missing| missing.item == item);
     missing.map_or_else(String::new, |missing| missing.reason.to_string())
-}
-
-fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
-    let function = plan.function(EVICTION_CALL.description);
-    function.unwrap_or_else(|| panic!("{:?}", plan.not_found))
 }
 
 fn quantities(plan: &ProbePlan) -> &[QuantityPlan] {

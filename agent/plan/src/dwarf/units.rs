@@ -13,8 +13,7 @@ use gimli::{
     Dwarf, LittleEndian, Range, Section as _, Unit, UnitHeader, UnitOffset, UnitType, constants,
 };
 
-use super::error::DwarfError;
-use super::sections::Reader;
+use super::sections::{DwarfError, Reader};
 
 /// Most units of one file.
 const MAX_UNITS: usize = 100_000;
@@ -35,13 +34,11 @@ pub type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
 pub struct EntryId {
     /// Index in [`Units::units`].
     pub unit: usize,
-    /// Offset in the unit.
     pub offset: UnitOffset,
 }
 
 /// All units of a file, in their order.
 pub struct Units<'a> {
-    /// The sections.
     pub dwarf: Dwarf<Reader<'a>>,
     /// The units that can be read.
     pub units: Vec<Unit<Reader<'a>>>,
@@ -49,11 +46,7 @@ pub struct Units<'a> {
 }
 
 impl<'a> Units<'a> {
-    /// Reads the headers and first entries of all units.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there are too many.
+    /// Reads the headers and first entries of all units. Fails where there are too many.
     pub fn read(dwarf: Dwarf<Reader<'a>>) -> Result<Self, DwarfError> {
         if dwarf.debug_abbrev.reader().len() > MAX_ABBREVIATIONS {
             return Err(DwarfError::TooLarge);
@@ -134,11 +127,7 @@ impl<'a> Units<'a> {
         Some(unit)
     }
 
-    /// Counts an entry with its attributes.
-    ///
-    /// # Errors
-    ///
-    /// Fails where that would be too many.
+    /// Counts an entry with its attributes. Fails where that would be too many.
     pub fn count(&self, attributes: usize) -> Result<(), DwarfError> {
         let steps = self.steps.get() + 1 + attributes as u64;
         self.steps.set(steps);
@@ -165,11 +154,8 @@ impl<'a> Units<'a> {
     }
 
     /// Shows `visit` the entry at `id` and all entries inside it, each with its depth (0 for the
-    /// entry itself), down to `deepest`. What cannot be read ends it.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there are too many entries.
+    /// entry itself), down to `deepest`. What cannot be read ends it. Fails where there are too many
+    /// entries.
     pub fn walk(
         &self,
         id: EntryId,
@@ -204,17 +190,22 @@ impl<'a> Units<'a> {
         Ok(())
     }
 
-    /// Returns the code that belongs to an entry.
-    pub fn ranges(&self, unit: usize, entry: &Entry<'a>) -> Vec<Range> {
-        let Some(unit) = self.units.get(unit) else {
-            return Vec::new();
+    /// Returns the code that belongs to an entry. (gimli's `die_ranges` adds address and size, which
+    /// overflows in a damaged file.)
+    pub fn ranges(&self, unit: usize, entry: &Entry<'a>) -> Option<Vec<Range>> {
+        let unit = self.units.get(unit)?;
+        if let Some(list) = entry.attr_value(constants::DW_AT_ranges) {
+            let mut ranges = self.dwarf.attr_ranges(unit, list).ok()??;
+            let ranges = std::iter::from_fn(|| ranges.next().ok().flatten());
+            return Some(ranges.take(MAX_RANGES).collect());
+        }
+        let address = |value| self.dwarf.attr_address(unit, value).ok()?;
+        let begin = address(entry.attr_value(constants::DW_AT_low_pc)?)?;
+        let end = match entry.attr_value(constants::DW_AT_high_pc)? {
+            AttributeValue::Udata(size) => begin.checked_add(size)?,
+            end => address(end)?,
         };
-        let Ok(mut ranges) = self.dwarf.die_ranges(unit, entry) else {
-            return Vec::new();
-        };
-        std::iter::from_fn(|| ranges.next().ok().flatten())
-            .take(MAX_RANGES)
-            .collect()
+        Some(vec![Range { begin, end }])
     }
 }
 

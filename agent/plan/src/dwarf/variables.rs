@@ -4,14 +4,15 @@
 //! That copy is the first in the source, by the line of the call; compilers write them down in any
 //! order, and put them anywhere. What is inlined further down only looks whether enough was freed.
 
-use evictscope_abi::Variable;
+use evictscope_abi::{VARIABLES, Variable};
 use gimli::{Range, constants};
 
-use super::error::DwarfError;
 use super::globals::number;
 use super::location::{self, LocatedAt, Location, Sum};
+use super::sections::DwarfError;
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
+use crate::item::variable_name;
 
 /// What computes the goal.
 const CALCULATION: &str = "getMaxmemoryState";
@@ -25,7 +26,6 @@ const MAX_LOCATIONS: usize = 4_096;
 /// Where a goal variable is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableLocations {
-    /// Which.
     pub variable: Variable,
     /// Where, and at which instructions.
     pub locations: Vec<LocatedAt>,
@@ -68,11 +68,7 @@ enum Scope {
     Other,
 }
 
-/// Finds the goal variables of the function at `id`.
-///
-/// # Errors
-///
-/// Fails where there are too many entries.
+/// Finds the goal variables of the function at `id`. Fails where there are too many entries.
 pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError> {
     let mut found = GoalVariables::default();
     let (Some(unit), Some(function)) = (units.units.get(id.unit), units.entry(id)) else {
@@ -82,7 +78,7 @@ pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError>
         .attr_value(constants::DW_AT_frame_base)
         .and_then(|value| value.exprloc_value())
         .and_then(|expression| location::frame_base(expression, unit.encoding()));
-    let own_ranges = units.ranges(id.unit, &function);
+    let own_ranges = units.ranges(id.unit, &function).unwrap_or_default();
     let mut copies: Vec<Copy> = Vec::new();
     let mut scopes: Vec<Scope> = Vec::new();
     units.walk(id, MAX_NESTING, |depth, entry| {
@@ -98,7 +94,7 @@ pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError>
                         number(entry, constants::DW_AT_call_line).unwrap_or(u64::MAX),
                         number(entry, constants::DW_AT_call_column).unwrap_or(u64::MAX),
                     ),
-                    ranges: units.ranges(id.unit, entry),
+                    ranges: units.ranges(id.unit, entry).unwrap_or_default(),
                     variables: Vec::new(),
                 });
                 Scope::Copy(copies.len() - 1)
@@ -133,13 +129,10 @@ fn variable<'a>(
     scope: &[Range],
     frame: Option<&Sum>,
 ) -> Option<VariableLocations> {
-    let variable = match units.name(unit, entry)? {
-        "mem_reported" => Variable::MemReported,
-        "overhead" => Variable::Overhead,
-        "mem_used" => Variable::MemUsed,
-        "mem_tofree" => Variable::MemTofree,
-        _ => return None,
-    };
+    let name = units.name(unit, entry)?;
+    let variable = (VARIABLES.into_iter())
+        .filter(|variable| *variable != Variable::Maxmemory)
+        .find(|variable| variable_name(*variable) == name)?;
     let value = entry.attr_value(constants::DW_AT_location)?;
     let unit = units.units.get(unit)?;
     let parse = |expression| location::parse(expression, unit.encoding(), frame);

@@ -6,32 +6,43 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// A virtual address as the ELF file has it, before the loader adds its bias.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct FileAddress(u64);
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(u64);
 
-/// A virtual address in a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct ProcessAddress(u64);
+        impl $name {
+            /// Makes one of a number that is known to be one.
+            pub const fn new(number: u64) -> Self {
+                Self(number)
+            }
 
-/// An offset in a file, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct FileOffset(u64);
+            /// Returns the number.
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl fmt::LowerHex for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::LowerHex::fmt(&self.0, f)
+            }
+        }
+    )*};
+}
+
+numbers! {
+    /// A virtual address as the ELF file has it, before the loader adds its bias.
+    FileAddress
+    /// A virtual address in a process.
+    ProcessAddress
+    /// An offset in a file, in bytes.
+    FileOffset
+}
 
 impl FileAddress {
-    /// Makes one of a number that is known to be an address of the file.
-    pub const fn new(address: u64) -> Self {
-        Self(address)
-    }
-
-    /// Returns the number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
     /// Returns where a process has it that is loaded with this bias.
     pub const fn at(self, load_bias: u64) -> ProcessAddress {
         ProcessAddress(self.0.wrapping_add(load_bias))
@@ -69,16 +80,6 @@ impl FileAddress {
 }
 
 impl ProcessAddress {
-    /// Makes one of a number that is known to be an address in a process.
-    pub const fn new(address: u64) -> Self {
-        Self(address)
-    }
-
-    /// Returns the number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
     /// Returns the bias of a process that has `file` at this address, if that is possible.
     pub const fn load_bias(self, file: FileAddress) -> Option<u64> {
         self.0.checked_sub(file.0)
@@ -89,27 +90,3 @@ impl ProcessAddress {
         FileAddress(self.0.wrapping_sub(load_bias))
     }
 }
-
-impl FileOffset {
-    /// Makes one of a number that is known to be an offset in a file.
-    pub const fn new(offset: u64) -> Self {
-        Self(offset)
-    }
-
-    /// Returns the number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-macro_rules! as_hexadecimal {
-    ($($type:ty)*) => {$(
-        impl fmt::LowerHex for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::LowerHex::fmt(&self.0, f)
-            }
-        }
-    )*};
-}
-
-as_hexadecimal!(FileAddress ProcessAddress FileOffset);

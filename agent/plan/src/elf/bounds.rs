@@ -16,11 +16,8 @@ const MAX_SECTIONS: usize = 4096;
 /// Where user space ends, on x86-64 with four levels of page tables.
 const USER_SPACE: u64 = 1 << 47;
 
-/// Checks the segments and sections that `data` declares.
-///
-/// # Errors
-///
-/// Fails where there are too many of them, or they overlap, or lie outside the file.
+/// Checks the segments and sections that `data` declares. Fails where there are too many of them, or
+/// they overlap, or lie outside the file.
 pub fn check(data: &[u8]) -> Result<(), ElfError> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;

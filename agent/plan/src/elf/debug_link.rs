@@ -4,9 +4,8 @@
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _};
 
-use super::build_id;
 use super::error::ElfError;
-use super::image::Image;
+use super::image::{Image, build_id};
 
 /// What an executable without debug information says of the file that has its debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +48,7 @@ impl DebugFileNames {
     ///
     /// Fails where `data` is not an x86-64 ELF executable.
     pub fn of(data: &[u8]) -> Result<Option<Self>, ElfError> {
-        let build_id = Image::parse(data)?.build_id().map(str::to_owned);
+        let build_id = Image::parse(data)?.build_id;
         let file = ElfFile64::<Endianness>::parse(data)?;
         if file.section_by_name(".debug_info").is_some() {
             return Ok(None);
@@ -73,7 +72,7 @@ impl DebugFileNames {
     pub fn check(&self, data: &[u8]) -> Result<(), NotItsDebugFile> {
         let file = ElfFile64::<Endianness>::parse(data).map_err(|_| NotItsDebugFile::Elf)?;
         if let Some(wanted) = &self.build_id {
-            return match build_id::of(&file).ok().flatten() {
+            return match build_id(&file).ok().flatten() {
                 Some(found) if found == *wanted => Ok(()),
                 found => Err(NotItsDebugFile::BuildId {
                     found: found.unwrap_or_else(|| "missing".to_owned()),

@@ -3,14 +3,14 @@
 //! Every accessor is bounded by the file; it returns `None` for an address that no segment covers.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
-use object::Endianness;
 use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
 use object::read::elf::{ElfFile64, FileHeader as _};
+use object::{Endianness, Object as _};
 
 use super::address::{FileAddress, FileOffset};
 use super::bounds;
-use super::build_id;
 use super::error::ElfError;
 use super::frames::Frames;
 use super::relocations;
@@ -20,17 +20,23 @@ use crate::budget::Budget;
 
 /// Most mentions of one text or address that are looked at.
 const MAX_MENTIONS: usize = 1_000;
+/// Longest build id, in bytes; linkers make 8 to 20.
+const MAX_BUILD_ID: usize = 64;
 /// What a 64-bit ELF file begins with: the magic number, and the class.
 const ELF64_MAGIC: [u8; 5] = [ELFMAG[0], ELFMAG[1], ELFMAG[2], ELFMAG[3], ELFCLASS64];
 
 /// A parsed executable.
+#[derive(Default)]
 pub struct Image<'data> {
     segments: Segments<'data>,
     symbols: Symbols<'data>,
-    frames: Frames,
-    is_fixed: bool,
+    /// What the unwind tables say.
+    pub frames: Frames,
+    /// Whether it is linked to a fixed address, so that code can hold addresses.
+    pub is_fixed: bool,
     pointers: HashMap<FileAddress, FileAddress>,
-    build_id: Option<String>,
+    /// The GNU build id in lower-case hexadecimal digits.
+    pub build_id: Option<String>,
     entry: FileAddress,
     /// What the plan for this file may take.
     pub budget: Budget,
@@ -67,7 +73,7 @@ impl<'data> Image<'data> {
             frames: Frames::read(&file),
             is_fixed: header.e_type(endian) == ET_EXEC,
             pointers: relocations::pointers(&file, |address| segments.bytes_at(address)),
-            build_id: build_id::of(&file)?,
+            build_id: build_id(&file)?,
             entry: FileAddress::new(header.e_entry(endian)),
             segments,
             symbols,
@@ -79,13 +85,9 @@ impl<'data> Image<'data> {
     pub fn of_code(code: &'data [u8], address: FileAddress) -> Self {
         Self {
             segments: Segments::of_code(code, address),
-            symbols: Symbols::default(),
-            frames: Frames::default(),
             is_fixed: true,
-            pointers: HashMap::new(),
-            build_id: None,
             entry: address,
-            budget: Budget::default(),
+            ..Self::default()
         }
     }
 
@@ -127,16 +129,6 @@ impl<'data> Image<'data> {
         }
     }
 
-    /// Returns what the unwind tables say.
-    pub fn frames(&self) -> &Frames {
-        &self.frames
-    }
-
-    /// Returns whether the executable is linked to a fixed address, so that code can hold addresses.
-    pub fn is_fixed(&self) -> bool {
-        self.is_fixed
-    }
-
     /// Returns address and content of each executable segment.
     pub fn code(&self) -> impl Iterator<Item = (FileAddress, &'data [u8])> + '_ {
         let code = self.segments.iter().filter(|(segment, _)| segment.is_code);
@@ -146,11 +138,6 @@ impl<'data> Image<'data> {
     /// Finds the global variable called `name`.
     pub fn object(&self, name: &str) -> Option<Symbol> {
         self.symbols.object(name)
-    }
-
-    /// Returns the GNU build id in lower-case hexadecimal digits.
-    pub fn build_id(&self) -> Option<&str> {
-        self.build_id.as_deref()
     }
 
     /// Returns the address of the first instruction that the process executes (`e_entry`).
@@ -246,4 +233,22 @@ impl<'data> Image<'data> {
         found.sort_unstable();
         found
     }
+}
+
+/// Returns the build id of a file as lower-case hexadecimal digits.
+///
+/// # Errors
+///
+/// Fails where the notes are damaged.
+pub fn build_id(file: &ElfFile64<'_, Endianness>) -> Result<Option<String>, object::Error> {
+    let id = file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID);
+    Ok(id.map(hexadecimal))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -2,7 +2,6 @@
 
 pub mod address;
 pub mod bounds;
-pub mod build_id;
 pub mod debug_link;
 pub mod error;
 pub mod frames;

@@ -17,13 +17,12 @@ pub struct Segment {
     file_offset: u64,
     /// Bytes in the file; the process finds zeros behind them.
     file_size: u64,
-    /// Whether it holds code.
     pub is_code: bool,
-    /// Whether the process can write to it.
     pub is_writable: bool,
 }
 
 /// All loadable segments of a file.
+#[derive(Default)]
 pub struct Segments<'data> {
     data: &'data [u8],
     segments: Vec<Segment>,

@@ -13,46 +13,36 @@ pub enum Atom {
     Opaque {
         /// Address of the instruction or block.
         address: FileAddress,
-        /// Which of its results.
         index: u32,
     },
     /// A load of a global variable.
     Global {
-        /// Its virtual address.
         address: FileAddress,
-        /// Bytes.
         width: u8,
         /// How many times memory may have changed before; loads of different generations may differ.
         generation: FileAddress,
     },
     /// What a call returned.
     Call {
-        /// Address of the call instruction.
         site: FileAddress,
-        /// Address of the function, where the call is direct.
         callee: Option<FileAddress>,
     },
     /// The low `bits` bits of a value, zero-extended.
     ZeroExtended {
         /// 8, 16 or 32.
         bits: u8,
-        /// The value.
         of: Value,
     },
     /// The low `bits` bits of a value, sign-extended.
     SignExtended {
         /// 8, 16 or 32.
         bits: u8,
-        /// The value.
         of: Value,
     },
     /// `then` where the condition holds, else `otherwise`.
     Select {
-        /// The condition.
         condition: Condition,
-        /// Where it holds.
         then: Value,
-        /// Where it does not.
         otherwise: Value,
     },
     /// 1 where the condition holds, else 0.
@@ -66,7 +56,6 @@ pub enum Atom {
     },
     /// One of a few values, by the path taken to a block.
     Merged {
-        /// Address of the block.
         address: FileAddress,
         /// What it is on each of the ways there, always in the same order.
         options: Vec<Value>,

@@ -38,11 +38,8 @@ pub enum CutError {
     NoCut,
 }
 
-/// Finds a minimum cut between the block `from` and the returns, by the weight of each point.
-///
-/// # Errors
-///
-/// Fails where the function does not return from there, or cannot be cut.
+/// Finds a minimum cut between the block `from` and the returns, by the weight of each point. Fails
+/// where the function does not return from there, or cannot be cut.
 pub fn minimum_cut(
     code: &FunctionCode,
     weights: &BTreeMap<InstructionId, u64>,

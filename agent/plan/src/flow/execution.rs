@@ -11,10 +11,9 @@ use iced_x86::{Instruction, InstructionInfoFactory};
 use petgraph::visit::DfsPostOrder;
 
 use super::atoms::Atoms;
-use super::condition::{Condition, Relation};
-use super::facts;
+use super::condition::{self, Condition, Relation};
 use super::loops::LoopEffects;
-use super::operands::{Place, Step, place};
+use super::operands::Step;
 use super::state::State;
 use super::step::CallEffects;
 use super::value::Value;
@@ -189,11 +188,11 @@ impl<'a> Execution<'a> {
         let null_check = condition.right == Value::constant(0)
             && condition.bits == 64
             && condition.left.as_constant().is_none()
-            && self.stack_offset(&condition.left).is_some();
+            && self.atoms.stack_offset(&condition.left).is_some();
         match condition.relation {
             Relation::Equal if null_check => Some(false),
             Relation::NotEqual if null_check => Some(true),
-            _ => facts::decide(facts, condition),
+            _ => condition::decide(facts, condition),
         }
     }
 
@@ -250,37 +249,6 @@ impl<'a> Execution<'a> {
             atoms: &mut self.atoms,
         };
         step.execute(&self.code.callees, &self.known_calls, &mut self.info);
-    }
-
-    /// Returns the offset of the stack slot that an instruction's memory operand names, from the stack
-    /// pointer at entry.
-    pub fn stack_operand_offset(
-        &mut self,
-        state: &State,
-        instruction: &Instruction,
-    ) -> Option<i64> {
-        match place(&mut self.atoms, state, instruction) {
-            Place::Stack(offset) => Some(offset),
-            _ => None,
-        }
-    }
-
-    /// Returns the address of an instruction's memory operand, if it is a global's.
-    pub fn global_operand(
-        &mut self,
-        state: &State,
-        instruction: &Instruction,
-    ) -> Option<FileAddress> {
-        match place(&mut self.atoms, state, instruction) {
-            Place::Global(address) => Some(address),
-            _ => None,
-        }
-    }
-
-    /// Returns the offset of an address on the stack from the stack pointer at entry, if the value is
-    /// one and the offset is known.
-    pub fn stack_offset(&mut self, value: &Value) -> Option<i64> {
-        self.atoms.stack_offset(value)
     }
 }
 

@@ -21,7 +21,6 @@ pub struct LoopEffects {
     elements: bool,
     /// Whether they push, or store to an element of an array relative to the stack pointer.
     stack: bool,
-    /// The stack slots that they store to.
     slots: Vec<LoopSlot>,
     /// The stack slots whose address they take.
     addresses_taken: Vec<LoopSlot>,

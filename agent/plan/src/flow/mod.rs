@@ -1,12 +1,8 @@
 //! The data flow: what every register and stack slot holds at every instruction.
 
-mod arithmetic;
 pub mod bits;
-mod facts;
 mod loops;
-mod operands;
 mod step;
-mod substitution;
 
 pub mod atom;
 pub mod atoms;
@@ -15,8 +11,8 @@ pub mod cut;
 pub mod execution;
 pub mod flags;
 pub mod machine;
+pub mod operands;
 pub mod paths;
-pub mod reach;
 pub mod recipe;
 pub mod resolve;
 pub mod result;

@@ -18,7 +18,6 @@ const OPERAND: u32 = 64;
 pub enum Place {
     /// A stack slot, by its offset from the stack pointer at entry.
     Stack(i64),
-    /// A fixed virtual address.
     Global(FileAddress),
     /// Somewhere on the stack.
     SomewhereOnStack,
@@ -68,7 +67,6 @@ fn effective_address(state: &State, instruction: &Instruction) -> Option<Value> 
 
 /// An instruction that is being executed.
 pub struct Step<'a> {
-    /// The instruction.
     pub instruction: &'a Instruction,
     /// What is known before it, and then behind it.
     pub state: &'a mut State,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Code, OpKind, Register};
+use iced_x86::{Code, Instruction, OpKind, Register};
 
 use crate::code::block::{BlockId, InstructionId};
 use crate::code::registers::RSP;
@@ -13,6 +13,7 @@ use crate::elf::address::FileAddress;
 use crate::flow::atom::Atom;
 use crate::flow::execution::Execution;
 use crate::flow::flags::Flags;
+use crate::flow::operands::{self, place};
 use crate::flow::paths;
 use crate::flow::recipe::Operand;
 use crate::flow::state::State;
@@ -24,8 +25,6 @@ const MAX_SPLITS: u32 = 5;
 const ORDER: [u8; 15] = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// In place of an address, for the unknown content of a stack slot.
 const SLOT_CONTENT: FileAddress = FileAddress::new(u64::MAX - 1);
-/// x86-64 number of the stack pointer, as plans write it.
-const RSP_NUMBER: u8 = 4;
 
 /// The results that a function can have, and where they can be.
 pub struct Results<'a> {
@@ -68,16 +67,16 @@ impl<'a> Results<'a> {
         let state = with_slots(execution, &state, &self.slots);
         let place = (self.places())
             .find(|place| self.is_held(execution, &state, point, *place, MAX_SPLITS))?;
-        match place.holder {
-            Holder::Register(number) => Some(Operand::Register {
+        match place {
+            Place::Register { number, plus } => Some(Operand::Register {
                 number,
                 width: 4,
-                plus: i64::from(place.plus),
+                plus: i64::from(plus),
             }),
-            Holder::Slot(offset) => {
-                let top = execution.stack_offset(&state.registers[RSP])?;
+            Place::Slot(offset) => {
+                let top = execution.atoms.stack_offset(&state.registers[RSP])?;
                 Some(Operand::Memory {
-                    base: RSP_NUMBER,
+                    base: RSP as u8,
                     displacement: offset.wrapping_sub(top),
                     width: 4,
                 })
@@ -92,17 +91,10 @@ impl<'a> Results<'a> {
 
     /// Returns where it can be, the likeliest first.
     fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        let registers = [0, 1].into_iter().flat_map(|plus| {
-            ORDER.map(|number| Place {
-                holder: Holder::Register(number),
-                plus,
-            })
-        });
-        let slots = self.slots.iter().map(|offset| Place {
-            holder: Holder::Slot(*offset),
-            plus: 0,
-        });
-        registers.chain(slots)
+        let registers = [0, 1]
+            .into_iter()
+            .flat_map(|plus| ORDER.map(|number| Place::Register { number, plus }));
+        registers.chain(self.slots.iter().copied().map(Place::Slot))
     }
 
     /// Tells whether, for each possible result, every path that is possible when the place holds it
@@ -115,15 +107,17 @@ impl<'a> Results<'a> {
         place: Place,
         splits: u32,
     ) -> bool {
-        let value = match place.holder {
-            Holder::Register(number) => state.registers.get(usize::from(number)),
-            Holder::Slot(offset) => state.stack.get(&offset).map(|(value, _)| value),
+        let (value, plus) = match place {
+            Place::Register { number, plus } => {
+                (state.registers.get(usize::from(number)), u64::from(plus))
+            }
+            Place::Slot(offset) => (state.stack.get(&offset).map(|(value, _)| value), 0),
         };
         let Some(value) = value.cloned() else {
             return false;
         };
         let low = execution.atoms.zero_extended(&value, 32);
-        let held = low.offset(u64::from(place.plus));
+        let held = low.offset(plus);
         let held = execution.atoms.zero_extended(&held, 32);
         if held.as_constant().is_some() {
             return self
@@ -135,7 +129,7 @@ impl<'a> Results<'a> {
         };
         let each_result = self.possible.iter().all(|result| {
             let by = Value::constant(*result)
-                .minus(&Value::constant(u64::from(place.plus)))
+                .minus(&Value::constant(plus))
                 .minus(&Value::constant(constant.cast_unsigned()));
             let mut assumed = state.clone();
             substitute_state(execution, &mut assumed, atom, &by);
@@ -162,18 +156,11 @@ impl<'a> Results<'a> {
 
 /// What can hold the result.
 #[derive(Clone, Copy)]
-enum Holder {
-    /// A register, by its x86-64 number.
-    Register(u8),
+enum Place {
+    /// A register, by its x86-64 number, and what to add to it.
+    Register { number: u8, plus: u8 },
     /// A stack slot, by its offset from the stack pointer at entry.
     Slot(i64),
-}
-
-/// A holder and what to add to what it holds.
-#[derive(Clone, Copy)]
-struct Place {
-    holder: Holder,
-    plus: u8,
 }
 
 /// Returns the 4-byte stack slots, by their offset from the stack pointer at entry, that `blocks` load into
@@ -182,25 +169,23 @@ fn loaded_slots(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> BT
     let code = execution.code;
     let mut slots = BTreeSet::new();
     for block in blocks {
-        let loads: Vec<usize> = (code.blocks[*block].instructions.iter().enumerate())
-            .filter(|(_, load)| {
-                load.code() == Code::Mov_r32_rm32
-                    && load.op0_register() == Register::EAX
-                    && load.op1_kind() == OpKind::Memory
-            })
-            .map(|(index, _)| index)
-            .collect();
-        if loads.is_empty() {
+        let is_load = |instruction: &&Instruction| {
+            instruction.code() == Code::Mov_r32_rm32
+                && instruction.op0_register() == Register::EAX
+                && instruction.op1_kind() == OpKind::Memory
+        };
+        let instructions = &code.blocks[*block].instructions;
+        if !instructions.iter().any(|instruction| is_load(&instruction)) {
             continue;
         }
         let states = execution.states_in(*block);
-        for (load, state) in loads.into_iter().filter_map(|index| {
-            Some((
-                code.blocks[*block].instructions.get(index)?,
-                states.get(index)?,
-            ))
-        }) {
-            slots.extend(execution.stack_operand_offset(state, load));
+        for (load, state) in instructions.iter().zip(&states) {
+            if !is_load(&load) {
+                continue;
+            }
+            if let operands::Place::Stack(offset) = place(&mut execution.atoms, state, load) {
+                slots.insert(offset);
+            }
         }
     }
     slots

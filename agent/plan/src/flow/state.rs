@@ -22,7 +22,6 @@ const MAX_SLOTS: usize = 256;
 pub struct State {
     /// By x86-64 number.
     pub registers: [Value; 16],
-    /// What the flags say.
     pub flags: Flags,
     /// Stack slots: offset from the stack pointer at entry → value and width in bytes.
     pub stack: BTreeMap<i64, (Value, u8)>,

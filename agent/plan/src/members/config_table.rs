@@ -7,8 +7,7 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::item::Member;
 
-use super::error::MemberError;
-use super::only::only;
+use super::certain::{MemberError, only};
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
 const CONFIG_STRIDES: [u64; 2] = [56, 64];
@@ -23,11 +22,7 @@ const DIRECTIVES: [(&str, Member); 4] = [
 /// Addresses that the configuration table gives.
 pub type ConfigTable = BTreeMap<Member, FileAddress>;
 
-/// Finds the configuration table.
-///
-/// # Errors
-///
-/// Where it is missing or ambiguous.
+/// Finds the configuration table. Fails where it is missing or ambiguous.
 pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
     let tables: Vec<ConfigTable> = CONFIG_STRIDES
         .iter()
@@ -42,8 +37,12 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
         .collect();
     match tables.as_slice() {
         [only] => Ok(only.clone()),
-        [] => Err(MemberError::NoConfigTable),
-        _ => Err(MemberError::SeveralConfigTables),
+        [] => Err(MemberError::unknown(
+            "no table of configuration directives with maxmemory, port, maxclients and maxmemory-policy",
+        )),
+        _ => Err(MemberError::unknown(
+            "more than one table of configuration directives",
+        )),
     }
 }
 

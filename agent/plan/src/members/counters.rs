@@ -19,7 +19,7 @@ use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
 use crate::flow::value::Value;
 
-use super::error::MemberError;
+use super::certain::MemberError;
 
 /// What `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
@@ -73,12 +73,8 @@ impl Counters {
     }
 }
 
-/// Returns the allocator's counters behind `mem_reported`: the global that it was loaded from, or what the
-/// function that returned it adds up.
-///
-/// # Errors
-///
-/// Why they are not known.
+/// Returns the allocator's counters behind `mem_reported`: the global that it was loaded from, or
+/// what the function that returned it adds up. Fails with the reason where they are not known.
 pub fn counters_behind(
     image: &Image<'_>,
     mem_reported: &Value,
@@ -93,15 +89,14 @@ pub fn counters_behind(
             callee: Some(callee),
             ..
         }) => counters_returned_by(image, *callee),
-        _ => Err(MemberError::NoSource),
+        _ => Err(MemberError::unknown(
+            "mem_reported is neither a global nor the result of a call",
+        )),
     }
 }
 
-/// Returns the counters that the function at `address`, `zmalloc_used_memory()`, adds up.
-///
-/// # Errors
-///
-/// Why they are not known.
+/// Returns the counters that the function at `address`, `zmalloc_used_memory()`, adds up. Fails with
+/// the reason where they are not known.
 pub fn counters_returned_by(
     image: &Image<'_>,
     address: FileAddress,
@@ -128,22 +123,23 @@ pub fn counters_returned_by(
     let counters = found
         .next()
         .filter(|_| found.next().is_none())
-        .ok_or(MemberError::NoCounter)?;
-    let within = counters.bytes() <= COUNTER_BYTES as u64;
-    within
-        .then_some(counters)
-        .ok_or(MemberError::TooManyCounters {
-            most: counters.most,
-            stride: counters.stride,
-        })
+        .ok_or_else(|| {
+            MemberError::unknown(
+                "zmalloc_used_memory() returns neither one counter nor the sum of one per thread",
+            )
+        })?;
+    if counters.bytes() > COUNTER_BYTES as u64 {
+        return Err(MemberError::Unknown(format!(
+            "the allocator has {} counters, {} bytes apart: more than can be read at once",
+            counters.most, counters.stride
+        )));
+    }
+    Ok(counters)
 }
 
 /// Returns the allocator's counters, by the name of the function that returns them and by what the
-/// eviction function uses (`used`). Where both are known they must agree.
-///
-/// # Errors
-///
-/// Why they are not known.
+/// eviction function uses (`used`). Where both are known they must agree. Fails with the reason where
+/// they are not known.
 pub fn counters(
     image: &Image<'_>,
     used: Option<Result<Counters, MemberError>>,
@@ -152,13 +148,17 @@ pub fn counters(
         .function(ALLOCATOR_FUNCTION)
         .map(|symbol| counters_returned_by(image, symbol.address));
     match (named, used) {
-        (Some(Ok(named)), Some(Ok(used))) if named != used => Err(MemberError::TwoCounters {
-            named: named.first,
-            used: used.first,
-        }),
+        (Some(Ok(named)), Some(Ok(used))) if named != used => {
+            Err(MemberError::Contradiction(format!(
+                "zmalloc_used_memory() returns the counter at {:#x}, but the eviction function uses {:#x}",
+                named.first, used.first
+            )))
+        }
         (_, Some(Ok(counters))) | (Some(Ok(counters)), _) => Ok(counters),
         (Some(Err(why)), _) | (None, Some(Err(why))) => Err(why),
-        (None, None) => Err(MemberError::NoAllocator),
+        (None, None) => Err(MemberError::unknown(
+            "no function called zmalloc_used_memory, and without the goal nothing else leads to its counter",
+        )),
     }
 }
 

@@ -1,17 +1,30 @@
-//! What the data flow says of the members.
+//! What the data flow says of the members: what the eviction loop counts, what INFO prints, and what
+//! `getMemoryOverheadData()` adds up.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+use crate::code::graph::FunctionCode;
+use crate::code::registers::general_register;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::operands::{Place, place};
+use crate::flow::state::State;
+use crate::flow::value::Value;
 use crate::item::Member;
 
-use super::client_memory;
-use super::error::MemberError;
+use super::certain::{MemberError, only, only_in};
 use super::info;
-use super::only::only_in;
 
+/// The function that reports what memory is used for (`MEMORY STATS`).
+const REPORTING_FUNCTION: &str = "getMemoryOverheadData";
+/// What it adds up to the memory of normal clients: the elements for normal clients, subscribers
+/// and the primary, by their distance from the first in bytes. It keeps the one for replicas apart.
+const ADDED_UP: [u64; 3] = [0, 16, 24];
 /// The members that no configuration directive sets, in the order of the plan.
 pub const COUNTERS: [Member; 4] = [
     Member::StatNumcommands,
@@ -25,18 +38,14 @@ pub type DataFlow = BTreeMap<Member, FileAddress>;
 
 /// Returns what the code says of the members in [`COUNTERS`]: the eviction loop, which adds 1 to the
 /// addresses in `counted`, what INFO prints, and the report on memory. Only addresses in `server`
-/// count.
-///
-/// # Errors
-///
-/// What each said, where two of them differ.
+/// count. Fails where two of them differ.
 pub fn by_data_flow(
     image: &Image<'_>,
     counted: &[FileAddress],
     server: Range<FileAddress>,
 ) -> Result<DataFlow, MemberError> {
     let mut found: DataFlow = info::shown_members(image).into_iter().collect();
-    if let Some(address) = client_memory::client_memory(image) {
+    if let Some(address) = client_memory(image) {
         found.insert(Member::StatClientsTypeMemory, address);
     }
     found.retain(|_, address| server.contains(address));
@@ -44,7 +53,74 @@ pub fn by_data_flow(
         return Ok(found);
     };
     match found.insert(Member::StatEvictedkeys, counted) {
-        Some(shown) if shown != counted => Err(MemberError::EvictedKeys { counted, shown }),
+        Some(shown) if shown != counted => Err(MemberError::Contradiction(format!(
+            "the eviction loop counts at {counted:#x}, but INFO shows as evicted_keys what is at {shown:#x}"
+        ))),
         _ => Ok(found),
     }
+}
+
+/// Returns the 8-byte globals that the loops of the eviction function add 1 to, by one instruction,
+/// or by a load, an addition and a store. What functions count that were inlined into a loop is
+/// among them.
+pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<FileAddress> {
+    let code = execution.code;
+    let mut found = Vec::new();
+    for block in code.loops().into_iter().flatten() {
+        let states = execution.states_in(block);
+        for (instruction, state) in code.blocks[block].instructions.iter().zip(states) {
+            found.extend(incremented(execution, &state, instruction));
+        }
+    }
+    found
+}
+
+/// Returns the 8-byte global that an instruction leaves 1 higher than it was.
+fn incremented(
+    execution: &mut Execution<'_>,
+    state: &State,
+    instruction: &Instruction,
+) -> Option<FileAddress> {
+    if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
+        return None;
+    }
+    let Place::Global(target) = place(&mut execution.atoms, state, instruction) else {
+        return None;
+    };
+    let by = |constant| instruction.try_immediate(1).is_ok_and(|by| by == constant);
+    let adds_one = match instruction.mnemonic() {
+        Mnemonic::Inc => true,
+        Mnemonic::Add => by(1),
+        Mnemonic::Sub => by(u64::MAX),
+        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
+            let source = general_register(instruction.op1_register())?;
+            let before = state.registers.get(source)?.minus(&Value::constant(1));
+            let atom = before.as_atom().and_then(|atom| execution.atoms.get(atom));
+            matches!(atom, Some(Atom::Global { address, width: 8, .. }) if *address == target)
+        }
+        _ => false,
+    };
+    adds_one.then_some(target)
+}
+
+/// Returns the address of `stat_clients_type_memory`: a register holds the sum of three 8-byte
+/// globals at the distances of [`ADDED_UP`], in one place only.
+fn client_memory(image: &Image<'_>) -> Option<FileAddress> {
+    let function = image.function(REPORTING_FUNCTION)?;
+    let code = FunctionCode::decode(image, function.address).ok()?;
+    let mut execution = Execution::run(&code);
+    let mut found = Vec::new();
+    for block in code.blocks.ids() {
+        for state in execution.states_in(block) {
+            let sums = state.registers.iter().filter_map(|value| {
+                let mut loaded = execution.atoms.as_sum_of_globals(value)?;
+                loaded.sort_unstable();
+                let first = *loaded.first()?;
+                let expected = ADDED_UP.map(|distance| first.wrapping_add(distance));
+                (loaded == expected).then_some(first)
+            });
+            found.extend(sums);
+        }
+    }
+    only(found)
 }

@@ -7,11 +7,11 @@ use crate::elf::image::Image;
 use crate::item::{Member, Method};
 use crate::names::Identity;
 
+use super::certain::MemberError;
 use super::config_table::ConfigTable;
 use super::counters::{Counters, counters};
 use super::data_flow::{COUNTERS, by_data_flow};
-use super::error::MemberError;
-use super::layouts::{KnownLayout, ServerFacts, known_layout};
+use super::layouts::{KnownLayout, known_layout};
 use super::server::{Server, server};
 
 /// How something in the server's memory is read.
@@ -45,7 +45,6 @@ pub struct Evidence {
 pub struct Members {
     /// What was found, in the order of the plan.
     pub found: Vec<MemberPlan>,
-    /// What was not found, and why.
     pub not_found: Vec<(Member, MemberError)>,
     /// Why the version that the executable names cannot be right, where that is so.
     pub wrong_version: Option<MemberError>,
@@ -111,13 +110,8 @@ impl Members {
     ) -> Result<Option<KnownLayout>, MemberError> {
         let range = server.address..server.address.saturating_add(server.size);
         let flow = by_data_flow(image, counted, range)?;
-        let known = known_layout(&ServerFacts {
-            address: server.address,
-            size: server.size,
-            config,
-            flow: &flow,
-        });
-        if let Err(why @ MemberError::LayoutContradicted(_)) = known {
+        let known = known_layout(server.address, server.size, config, &flow);
+        if let Err(why @ MemberError::Contradiction(_)) = known {
             return Err(why);
         }
         for (index, member) in COUNTERS.into_iter().enumerate() {
@@ -140,11 +134,11 @@ impl Members {
     fn check_version(&mut self, known: &KnownLayout, identity: &mut Identity) {
         match (identity.product, &identity.version) {
             (Some(product), Some(version)) if !known.fits(product, version) => {
-                self.wrong_version = Some(MemberError::Version {
-                    named: format!("{product} {version}"),
-                    layout: known.releases.join(", "),
-                });
-                *identity = Identity::default();
+                self.wrong_version = Some(MemberError::Contradiction(format!(
+                    "the executable says that it is {product} {version}, but its struct redisServer is that of {}",
+                    known.releases.join(", ")
+                )));
+                (identity.product, identity.version) = (None, None);
             }
             (Some(product), None) => {
                 identity.version = known.series(product).map(str::to_owned);
@@ -167,11 +161,10 @@ impl Members {
             own.offset = offset;
             return;
         }
-        let why = MemberError::Dwarf {
-            dwarf: address,
-            method: own.method,
-            found: own.address,
-        };
+        let why = MemberError::Contradiction(format!(
+            "DWARF says that it is at {address:#x}, the {} that it is at {:#x}",
+            own.method, own.address
+        ));
         self.found.remove(at);
         self.miss(member, why);
     }

@@ -101,7 +101,7 @@ fn arguments(
         let value = match argument {
             Argument::Register(index) => state.registers[*ARGUMENTS.get(index)?].clone(),
             Argument::Stack(index) => {
-                let top = execution.stack_offset(&state.registers[RSP])?;
+                let top = execution.atoms.stack_offset(&state.registers[RSP])?;
                 let slot = top.checked_add(8 * i64::try_from(index).ok()?)?;
                 match state.stack.get(&slot) {
                     Some((value, 8)) => value.clone(),

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use crate::elf::address::FileAddress;
 use crate::item::Member;
 
+use super::certain::MemberError;
 use super::config_table::ConfigTable;
 use super::data_flow::{COUNTERS, DataFlow};
-use super::error::MemberError;
 
 /// `struct redisServer` (`valkeyServer`) of 71 releases: offsets of members, and `sizeof`, in bytes;
 /// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
@@ -21,52 +21,29 @@ use super::error::MemberError;
 /// change the layout.
 const LAYOUTS: &str = include_str!("server-layouts.json");
 
-/// The layout of `struct redisServer` of one or more releases.
+/// The layout of `struct redisServer` of one or more releases: offsets of members and the size of the
+/// structure, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Layout {
-    /// Offset of `port`.
     pub port: u64,
-    /// Offset of `clients`.
     pub clients: u64,
-    /// Offset of `stat_numcommands`.
     pub stat_numcommands: u64,
-    /// Offset of `stat_expiredkeys`.
     pub stat_expiredkeys: u64,
-    /// Offset of `stat_evictedkeys`.
     pub stat_evictedkeys: u64,
-    /// Offset of `stat_clients_type_memory`.
     pub stat_clients_type_memory: u64,
-    /// Offset of `aof_buf`.
     pub aof_buf: u64,
-    /// Offset of `maxclients`.
     pub maxclients: u64,
-    /// Offset of `maxmemory`.
     pub maxmemory: u64,
-    /// Offset of `maxmemory_policy`.
     pub maxmemory_policy: u64,
-    /// Size of the structure.
     pub sizeof: u64,
 }
 
 /// The layout that agrees with all that is known, and the releases that have it.
 #[derive(Debug)]
 pub struct KnownLayout {
-    /// The layout.
     pub layout: Layout,
     /// Releases that have it, such as `redis 7.0.15`.
     pub releases: Vec<String>,
-}
-
-/// What is known of `server` without a layout.
-pub struct ServerFacts<'a> {
-    /// Address of `server`, where it has a name.
-    pub address: FileAddress,
-    /// Its size; 0 where the file does not say.
-    pub size: u64,
-    /// Addresses from the configuration table.
-    pub config: &'a ConfigTable,
-    /// Addresses from the data flow.
-    pub flow: &'a DataFlow,
 }
 
 /// One entry of [`LAYOUTS`].
@@ -77,14 +54,11 @@ struct Entry {
     layout: Layout,
 }
 
-/// Returns the known layouts, by release, such as `redis 7.0.15`.
-///
-/// # Errors
-///
-/// Where the table is broken.
+/// Returns the known layouts, by release, such as `redis 7.0.15`. Fails where the table is broken.
 pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
-    let entries: Vec<Entry> = serde_json::from_str(LAYOUTS)
-        .map_err(|error| MemberError::BrokenTable(error.to_string()))?;
+    let entries: Vec<Entry> = serde_json::from_str(LAYOUTS).map_err(|error| {
+        MemberError::Unknown(format!("the table of layouts is broken: {error}"))
+    })?;
     let releases = entries.into_iter().flat_map(|Entry { releases, layout }| {
         releases
             .into_iter()
@@ -93,27 +67,39 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     Ok(releases.collect())
 }
 
-/// Returns the one known layout that agrees with every fact, or one of several that do and have the
-/// counters at the same offsets.
-///
-/// # Errors
-///
-/// Where there is none ([`MemberError::LayoutContradicted`]: the only one says something else than
-/// the code), or more than one.
-pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, MemberError> {
+/// Returns the one known layout that agrees with all that is known of `server`, or one of several
+/// that do and have the counters at the same offsets. `size` is 0 where the file does not say. Fails
+/// where there is none ([`MemberError::Contradiction`]: the only one says something else than the
+/// code), or more than one.
+pub fn known_layout(
+    address: FileAddress,
+    size: u64,
+    config: &ConfigTable,
+    flow: &DataFlow,
+) -> Result<KnownLayout, MemberError> {
+    let agrees = |found: &BTreeMap<Member, FileAddress>, members: [(Member, u64); 4]| {
+        members.into_iter().all(|(member, offset)| {
+            let found = found.get(&member);
+            found.is_none_or(|found| *found == address.wrapping_add(offset))
+        })
+    };
     let mut matching: Vec<KnownLayout> = Vec::new();
     let mut contradicted = Vec::new();
     for (release, layout) in layouts()? {
-        if !agrees(&layout, facts) {
+        if !agrees(config, layout.configured()) || (size != 0 && size != layout.sizeof) {
             continue;
         }
-        if !agrees_with_flow(&layout, facts) {
+        let counters = layout.counters();
+        if !agrees(
+            flow,
+            std::array::from_fn(|index| (COUNTERS[index], counters[index])),
+        ) {
             contradicted.push(release);
             continue;
         }
         match matching
             .iter_mut()
-            .find(|known| known.layout.counters() == layout.counters())
+            .find(|known| known.layout.counters() == counters)
         {
             Some(known) => known.releases.push(release),
             None => matching.push(KnownLayout {
@@ -123,10 +109,17 @@ pub fn known_layout(facts: &ServerFacts<'_>) -> Result<KnownLayout, MemberError>
         }
     }
     match matching.len() {
-        0 if contradicted.is_empty() => Err(MemberError::NoLayout),
-        0 => Err(MemberError::LayoutContradicted(contradicted.join(", "))),
+        0 if contradicted.is_empty() => Err(MemberError::unknown(
+            "no known layout of struct redisServer agrees with this executable",
+        )),
+        0 => Err(MemberError::Contradiction(format!(
+            "struct redisServer seems to be that of {}, but the code counts elsewhere in it",
+            contradicted.join(", ")
+        ))),
         1 => Ok(matching.swap_remove(0)),
-        count => Err(MemberError::SeveralLayouts(count)),
+        count => Err(MemberError::Unknown(format!(
+            "{count} known layouts of struct redisServer agree with this executable"
+        ))),
     }
 }
 
@@ -150,27 +143,6 @@ impl Layout {
             (Member::MaxmemoryPolicy, self.maxmemory_policy),
         ]
     }
-}
-
-fn agrees_with_flow(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
-    COUNTERS
-        .iter()
-        .zip(layout.counters())
-        .all(|(member, offset)| {
-            facts
-                .flow
-                .get(member)
-                .is_none_or(|address| *address == facts.address.wrapping_add(offset))
-        })
-}
-
-fn agrees(layout: &Layout, facts: &ServerFacts<'_>) -> bool {
-    let is_there = |(member, offset): (Member, u64)| {
-        let address = facts.config.get(&member);
-        address.is_none_or(|address| *address == facts.address.wrapping_add(offset))
-    };
-    layout.configured().into_iter().all(is_there)
-        && (facts.size == 0 || facts.size == layout.sizeof)
 }
 
 impl KnownLayout {

@@ -6,20 +6,17 @@
 //! known layouts, which counts only where all else that is known agrees with it. [`Members::agree`]
 //! compares what was found with another source, the debug information.
 
-mod client_memory;
+mod certain;
 mod config_table;
 mod counters;
 mod data_flow;
-mod error;
-mod evicted_keys;
 mod find;
 mod info;
 mod layouts;
-mod only;
 mod server;
 
+pub use certain::MemberError;
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{Counters, counters_behind};
-pub use error::MemberError;
-pub use evicted_keys::counted_in_loops;
+pub use data_flow::counted_in_loops;
 pub use find::{Evidence, MemberPlan, Members};

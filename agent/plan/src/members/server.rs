@@ -9,10 +9,10 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::names::Identity;
 
+use super::certain::MemberError;
+use super::certain::only_in;
 use super::config_table::ConfigTable;
-use super::error::MemberError;
 use super::layouts::{Layout, layouts};
-use super::only::only_in;
 
 /// The global `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +61,8 @@ impl Candidate {
     }
 }
 
-/// Deduces it from the configuration table. `counted` has the addresses that the eviction loop adds
-/// 1 to, of which one is that of `stat_evictedkeys`.
-///
-/// # Errors
-///
-/// Why it is not certain.
+/// Deduces it from the configuration table. `counted` has the addresses that the eviction loop adds 1
+/// to, of which one is that of `stat_evictedkeys`. Fails with the reason where it is not certain.
 pub fn server(
     image: &Image<'_>,
     config: &ConfigTable,
@@ -90,16 +86,18 @@ pub fn server(
     }
     narrow_to_release(&mut candidates, identity);
     let Some(first) = candidates.first() else {
-        return Err(MemberError::NoServer);
+        return Err(MemberError::unknown(
+            "no global variable called server, and no known layout of struct redisServer agrees with the configuration table",
+        ));
     };
     if let Some(other) = candidates
         .iter()
         .find(|other| other.members() != first.members())
     {
-        return Err(MemberError::TwoServers(
-            first.release.clone(),
-            other.release.clone(),
-        ));
+        return Err(MemberError::Unknown(format!(
+            "no global variable called server, and the layouts of {} and {} both agree with the configuration table",
+            first.release, other.release
+        )));
     }
     Ok(Server {
         address: first.address,

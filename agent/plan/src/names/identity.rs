@@ -4,6 +4,8 @@
 //! like a version: the command table says since when each command exists, and Valkey also has the
 //! version of Redis that it is compatible with.
 
+use serde::Serialize;
+
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
@@ -44,20 +46,37 @@ pub const TEXTS: [&str; 6] = [
     PRODUCTS[1].0,
 ];
 
-/// What the executable is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Which server an executable is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Identity {
+    /// GNU build id, lower-case hexadecimal.
+    pub build_id: Option<String>,
     /// `redis`, `valkey` or `keydb`.
     pub product: Option<&'static str>,
-    /// Such as `7.0.15`.
+    /// Version of the server, such as `7.0.15`, or its series (`7.0`) where no more is certain.
     pub version: Option<String>,
+    /// Virtual address of the executable's first instruction (`e_entry`), which tells where a
+    /// process has it loaded.
+    #[serde(skip)]
+    pub entry_point: FileAddress,
+}
+
+impl Identity {
+    /// Returns what the ELF headers say.
+    pub fn of(image: &Image<'_>) -> Self {
+        Self {
+            build_id: image.build_id.clone(),
+            entry_point: image.entry(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Finds product and version, as far as they are certain.
 pub fn identity(image: &Image<'_>, texts: &Texts) -> Identity {
     let mut lines = LINES.iter().filter(|(text, _)| texts.has(text));
     let (Some((line, product)), None) = (lines.next(), lines.next()) else {
-        return Identity::default();
+        return Identity::of(image);
     };
     let mut products = PRODUCTS.iter().filter(|(text, _)| texts.has(text));
     let product = product.or_else(|| match (products.next(), products.next()) {
@@ -67,6 +86,7 @@ pub fn identity(image: &Image<'_>, texts: &Texts) -> Identity {
     Identity {
         product,
         version: version(image, texts, line),
+        ..Identity::of(image)
     }
 }
 

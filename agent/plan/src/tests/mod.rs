@@ -1,5 +1,7 @@
 //! Plans of real executables, whole and broken.
 
+#[path = "../../tests/support/compiler.rs"]
+pub mod compiler;
 mod nameless;
 
 use evictscope_abi::VARIABLES;
@@ -15,12 +17,13 @@ fn redis_server() -> Option<Vec<u8>> {
     data
 }
 
-fn plan_of(data: &[u8]) -> ProbePlan {
-    plan(data, None).unwrap_or_else(|error| panic!("no plan: {error}"))
+/// Plans for an executable.
+pub fn plan_of(data: &[u8], debug: Option<&[u8]>) -> ProbePlan {
+    plan(data, debug).unwrap_or_else(|error| panic!("no plan: {error}"))
 }
 
-/// The eviction call in a plan.
-fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
+/// Returns the eviction call in a plan.
+pub fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
     let function = plan.function(EVICTION_CALL.description);
     function.unwrap_or_else(|| panic!("{:?}", plan.not_found))
 }
@@ -28,7 +31,7 @@ fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
 #[test]
 fn everything_is_found_in_debians_stripped_server() {
     let Some(data) = redis_server() else { return };
-    let plan = plan_of(&data);
+    let plan = plan_of(&data, None);
     assert_eq!(plan.not_found, []);
     assert_eq!(plan.identity.product, Some("redis"));
     let function = eviction_call(&plan);
@@ -44,7 +47,7 @@ fn everything_is_found_in_debians_stripped_server() {
 #[test]
 fn every_probe_sits_where_the_kernel_emulates() {
     let Some(data) = redis_server() else { return };
-    let plan = plan_of(&data);
+    let plan = plan_of(&data, None);
     let function = eviction_call(&plan);
     let inner = function.inner.as_ref().map(|inner| &inner.site);
     let sites = [function.entry.as_ref(), inner].map(|site| site.map(|site| site.emulated));
@@ -59,13 +62,13 @@ fn every_probe_sits_where_the_kernel_emulates() {
 #[test]
 fn a_plan_is_the_same_every_time() {
     let Some(data) = redis_server() else { return };
-    assert_eq!(plan_of(&data), plan_of(&data));
+    assert_eq!(plan_of(&data, None), plan_of(&data, None));
 }
 
 #[test]
 fn an_executable_without_redis_has_no_eviction_call() {
     let own = std::env::current_exe().and_then(std::fs::read);
-    let plan = plan_of(&own.unwrap_or_else(|error| panic!("{error}")));
+    let plan = plan_of(&own.unwrap_or_else(|error| panic!("{error}")), None);
     assert_eq!(plan.not_found.len(), 1);
     assert!(matches!(plan.not_found[0].item, Item::Function(_)));
     assert_eq!(plan.unusable_reason(), Some(&plan.not_found[0].reason));
@@ -80,7 +83,7 @@ fn cut_and_damaged_files_do_no_harm() {
         let _ = plan(&data[..cut], None);
     }
     // Damage, but always the same: in the headers and tables at both ends, and in the function.
-    let whole = plan_of(&data);
+    let whole = plan_of(&data, None);
     let function = usize::try_from(whole.functions[0].address.get()).unwrap_or(0);
     let places = (0..512)
         .chain(data.len() - 2048..data.len())

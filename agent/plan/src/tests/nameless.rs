@@ -2,18 +2,18 @@
 //!
 //! The reference is the plan of the same code with symbols. Compilers that are not there are skipped.
 
-use std::path::Path;
-use std::process::Command;
-
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
 
+use super::compiler::compile;
+use super::{plan_of, redis_server};
 use crate::elf::image::Image;
 use crate::members;
 use crate::traced::eviction::entry;
-use crate::{EVICTION_CALL, Item, Member, ProbePlan, TracedFunction, plan};
+use crate::{EVICTION_CALL, Item, Member, ProbePlan, TracedFunction};
 
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+/// The calculation is a function of its own.
+const CALLED: &str = "-DFORM=__attribute__((noinline))";
 const PROGRAM: &str = "#include \"evict.c\"\n";
 /// The ways to link: position-independent, at a fixed address, and without any shared library.
 const LINKS: [&[&str]; 4] = [
@@ -22,40 +22,6 @@ const LINKS: [&[&str]; 4] = [
     &["-fno-pie", "-no-pie", "-static"],
     &["-fPIE", "-static-pie"],
 ];
-
-/// Compiles a program; `None` where the compiler is not there.
-fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<Vec<u8>> {
-    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    let (from, to) = (
-        directory.path().join("program.c"),
-        directory.path().join("program"),
-    );
-    std::fs::write(&from, source).unwrap_or_else(|error| panic!("{error}"));
-    let compiled = Command::new(compiler)
-        .args(["-w", "-I", FIXTURES])
-        .args(options)
-        .args([Path::new("-o"), &to, &from])
-        .output();
-    match compiled {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: {compiler} is not installed");
-            None
-        }
-        Err(error) => panic!("{error}"),
-        Ok(output) => {
-            assert!(
-                output.status.success(),
-                "{compiler} {options:?}: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            Some(std::fs::read(to).unwrap_or_else(|error| panic!("{error}")))
-        }
-    }
-}
-
-fn plan_of(data: &[u8]) -> ProbePlan {
-    plan(data, None).unwrap_or_else(|error| panic!("no plan: {error}"))
-}
 
 /// Returns why there is no eviction call.
 fn refusal(plan: &ProbePlan) -> String {
@@ -72,15 +38,12 @@ fn is_certain(plan: &ProbePlan) -> bool {
 
 #[test]
 fn a_plan_needs_no_symbols() {
-    let (called, inlined) = (
-        "-DFORM=__attribute__((noinline))",
-        "-DFORM=static inline __attribute__((always_inline))",
-    );
+    let inlined = "-DFORM=static inline __attribute__((always_inline))";
     let variants = [
-        ["-O0", called],
-        ["-O2", called],
+        ["-O0", CALLED],
+        ["-O2", CALLED],
         ["-O2", inlined],
-        ["-Os", called],
+        ["-Os", CALLED],
     ];
     let (mut compared, mut certain) = (0, 0);
     for compiler in ["gcc", "clang"] {
@@ -97,7 +60,7 @@ fn a_plan_needs_no_symbols() {
                 continue;
             };
             let case = format!("{compiler} {options:?}");
-            let (whole, stripped) = (plan_of(&whole), plan_of(&stripped));
+            let (whole, stripped) = (plan_of(&whole, None), plan_of(&stripped, None));
             assert_eq!(refusal(&whole), "", "{case}");
             assert_eq!(stripped.functions, whole.functions, "{case}");
             if compiler == "gcc" {
@@ -117,7 +80,7 @@ fn a_plan_needs_no_symbols() {
 fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
     let cold = "void latencyAddSample(const char *, long long) __attribute__((cold));\n";
     let source = format!("{cold}{PROGRAM}");
-    let options = ["-O2", "-DFORM=__attribute__((noinline))"];
+    let options = ["-O2", CALLED];
     let Some(whole) = compile("gcc", &source, &options) else {
         return;
     };
@@ -131,7 +94,7 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
         mentioned.iter().any(|frame| !frame.is_entry),
         "the compiler moved nothing: {mentioned:x?}"
     );
-    let (whole, stripped) = (plan_of(&whole), plan_of(&stripped));
+    let (whole, stripped) = (plan_of(&whole, None), plan_of(&stripped, None));
     assert!(is_certain(&whole));
     assert_eq!(stripped.functions, whole.functions);
 }
@@ -141,10 +104,10 @@ fn a_symbol_that_contradicts_the_text_is_refused() {
     let source = format!(
         "#define performEvictions reallyPerformEvictions\n{PROGRAM}#undef performEvictions\nint performEvictions(void) {{ return 0; }}\n"
     );
-    let Some(data) = compile("gcc", &source, &["-O1", "-DFORM=__attribute__((noinline))"]) else {
+    let Some(data) = compile("gcc", &source, &["-O1", CALLED]) else {
         return;
     };
-    let plan = plan_of(&data);
+    let plan = plan_of(&data, None);
     assert!(!is_certain(&plan));
     assert!(
         refusal(&plan).contains("but the function that reports its duration"),
@@ -152,12 +115,11 @@ fn a_symbol_that_contradicts_the_text_is_refused() {
         plan.not_found
     );
     // Without symbols there is no contradiction.
-    let stripped = compile(
-        "gcc",
-        &source,
-        &["-O1", "-DFORM=__attribute__((noinline))", "-s"],
+    let stripped = compile("gcc", &source, &["-O1", CALLED, "-s"]);
+    assert_eq!(
+        stripped.map(|data| is_certain(&plan_of(&data, None))),
+        Some(true)
     );
-    assert_eq!(stripped.map(|data| is_certain(&plan_of(&data))), Some(true));
 }
 
 #[test]
@@ -165,14 +127,11 @@ fn two_functions_that_could_be_it_are_refused() {
     let source = format!(
         "{PROGRAM}int inlinedElsewhere(void) {{ if (server.maxmemory_policy == 3) latencyAddSample(\"eviction-cycle\", 1); return 0; }}\n"
     );
-    for options in [
-        &["-O1", "-DFORM=__attribute__((noinline))"][..],
-        &["-O1", "-DFORM=__attribute__((noinline))", "-s"],
-    ] {
+    for options in [&["-O1", CALLED][..], &["-O1", CALLED, "-s"]] {
         let Some(data) = compile("gcc", &source, options) else {
             return;
         };
-        let plan = plan_of(&data);
+        let plan = plan_of(&data, None);
         assert!(
             refusal(&plan).contains("2 functions mention"),
             "{:?}",
@@ -185,7 +144,7 @@ fn two_functions_that_could_be_it_are_refused() {
 fn the_name_counts_where_there_are_no_unwind_tables() {
     let options = [
         "-O1",
-        "-DFORM=__attribute__((noinline))",
+        CALLED,
         "-fno-asynchronous-unwind-tables",
         "-fno-pie",
         "-no-pie",
@@ -193,18 +152,18 @@ fn the_name_counts_where_there_are_no_unwind_tables() {
     let Some(data) = compile("gcc", PROGRAM, &options) else {
         return;
     };
-    assert!(is_certain(&plan_of(&data)));
+    assert!(is_certain(&plan_of(&data, None)));
 }
 
 #[test]
 fn product_and_version_are_what_the_program_says() {
     for compiler in ["gcc", "clang"] {
         for link in LINKS {
-            let options = [link, &["-O2", "-DFORM=__attribute__((noinline))", "-s"]].concat();
+            let options = [link, &["-O2", CALLED, "-s"]].concat();
             let Some(data) = compile(compiler, PROGRAM, &options) else {
                 continue;
             };
-            let plan = plan_of(&data);
+            let plan = plan_of(&data, None);
             assert_eq!(plan.identity.product, Some("redis"), "{options:?}");
             assert_eq!(
                 plan.identity.version.as_deref(),
@@ -217,14 +176,10 @@ fn product_and_version_are_what_the_program_says() {
 
 #[test]
 fn no_known_layout_is_refused() {
-    let Some(data) = compile(
-        "gcc",
-        PROGRAM,
-        &["-O1", "-DFORM=__attribute__((noinline))", "-s"],
-    ) else {
+    let Some(data) = compile("gcc", PROGRAM, &["-O1", CALLED, "-s"]) else {
         return;
     };
-    let plan = plan_of(&data);
+    let plan = plan_of(&data, None);
     assert!(is_certain(&plan));
     for member in [Member::StatEvictedkeys, Member::StatNumcommands] {
         let mut not_found = plan.not_found.iter();
@@ -268,17 +223,14 @@ fn without_names(data: &[u8], without_headers: bool) -> Vec<u8> {
 
 #[test]
 fn debians_server_is_planned_for_without_any_name() {
-    let Ok(data) = std::fs::read("/usr/bin/redis-server") else {
-        println!("skipped: /usr/bin/redis-server is not installed");
-        return;
-    };
-    let whole = plan_of(&data);
+    let Some(data) = redis_server() else { return };
+    let whole = plan_of(&data, None);
     for without_headers in [false, true] {
         let nameless = without_names(&data, without_headers);
         let image = Image::parse(&nameless).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(image.function("performEvictions"), None);
         assert_eq!(image.object("server"), None);
-        let plan = plan_of(&nameless);
+        let plan = plan_of(&nameless, None);
         assert_eq!(plan.functions, whole.functions);
         let places = |plan: &ProbePlan| -> Vec<_> {
             let members = plan.members.iter();
@@ -303,10 +255,7 @@ fn debians_server_is_planned_for_without_any_name() {
 /// Whatever the unwind tables say, it is the right function or none.
 #[test]
 fn damaged_unwind_tables_do_no_harm() {
-    let Ok(data) = std::fs::read("/usr/bin/redis-server") else {
-        println!("skipped: /usr/bin/redis-server is not installed");
-        return;
-    };
+    let Some(data) = redis_server() else { return };
     let data = without_names(&data, false);
     let eviction_call = |data: &[u8]| {
         let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));

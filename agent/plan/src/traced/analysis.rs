@@ -1,17 +1,30 @@
-//! What is known of an executable while its traced functions are planned for.
+//! What makes a function a traced one, and what is known of an executable while its traced functions
+//! are planned for.
 
 use crate::code::graph::FunctionCode;
 use crate::dwarf::{self, DebugInfo};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
-use crate::item::{FunctionKind, Item};
+use crate::item::{Description, FunctionKind, Item};
 use crate::members::{ConfigTable, Evidence};
 use crate::names::Texts;
 use crate::plan::{Exit, NotFound, Site, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::exits::{self, Calls};
 use crate::traced::sites;
+
+/// A function that a plan probes, and how it is planned for.
+#[derive(Clone, Copy, Debug)]
+pub struct Traced {
+    /// What it is called, and what can be read of it.
+    pub description: &'static Description,
+    /// The texts that it is recognised by; [`Analysis::texts`] has their places.
+    pub texts: &'static [&'static str],
+    /// Finds the function and the places of its probes. It notes what it does not find in
+    /// [`Analysis::not_found`].
+    pub plan: fn(&mut Analysis<'_, '_>, FunctionKind) -> Option<TracedFunction>,
+}
 
 /// What is known of an executable.
 pub struct Analysis<'a, 'data> {
@@ -31,25 +44,7 @@ pub struct Analysis<'a, 'data> {
     pub not_found: Vec<NotFound>,
 }
 
-impl<'a, 'data> Analysis<'a, 'data> {
-    /// Begins with what the file says.
-    pub fn new(
-        image: &'a Image<'data>,
-        texts: &'a Texts,
-        config: &'a ConfigTable,
-        files: &'a [&'a [u8]],
-    ) -> Self {
-        Self {
-            image,
-            texts,
-            config,
-            files,
-            debug: DebugInfo::default(),
-            evidence: Evidence::default(),
-            not_found: Vec::new(),
-        }
-    }
-
+impl Analysis<'_, '_> {
     /// Notes that something was not found.
     pub fn miss(&mut self, item: Item, reason: impl Into<Reason>) {
         let reason = reason.into();

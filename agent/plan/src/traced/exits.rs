@@ -51,11 +51,8 @@ impl Calls {
 /// An exit: the instruction that the probe sits on, and what holds the result there, if known.
 pub type FoundExit = (Instruction, Option<Operand>);
 
-/// Finds the exits of `calls`. `results` has all results that the function can have.
-///
-/// # Errors
-///
-/// Where the graph is incomplete or has no usable cut.
+/// Finds the exits of `calls`. `results` has all results that the function can have. Fails where the
+/// graph is incomplete or has no usable cut.
 pub fn find(
     execution: &mut Execution<'_>,
     calls: Calls,
@@ -149,16 +146,12 @@ fn reachable(
 /// Counts the calls that can follow from a point on, itself included.
 fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
     let calls = |instructions: &[Instruction]| {
-        let calls = instructions
-            .iter()
-            .filter(|instruction| is_call(instruction));
+        let calls = instructions.iter().filter(|other| is_call(other));
         calls.count() as u64
     };
     let here = code.blocks[point.block].instructions.get(point.index..);
     let later = reachable(code, point.block, None).into_iter();
     let later = later.filter(|other| *other != point.block);
-    let later: u64 = later
-        .map(|other| calls(&code.blocks[other].instructions))
-        .sum();
-    here.map_or(0, calls) + later
+    let later = later.map(|other| calls(&code.blocks[other].instructions));
+    here.map_or(0, calls) + later.sum::<u64>()
 }

@@ -1,18 +1,17 @@
 //! The traced functions: what each one is, and where its probes go.
 //!
 //! A traced function is described in its own folder, and is one entry of [`TRACED`]. Beside the
-//! folders is what all of them use: [`function`] (what a folder has to say), [`analysis`] (what is
-//! known of the executable), [`sites`] (the entry, and the cheapest place to read quantities at) and
+//! folders is what all of them use: [`analysis`] (what a folder has to say, and what is known of
+//! the executable), [`sites`] (the entry, and the cheapest place to read quantities at) and
 //! [`exits`].
 
 pub mod analysis;
 pub mod eviction;
 pub mod exits;
-pub mod function;
 pub mod sites;
 
+use analysis::Traced;
 use eviction::EVICTION_CALL;
-use function::Traced;
 
 /// The traced functions.
 pub const TRACED: [Traced; 1] = [EVICTION_CALL];

@@ -6,11 +6,9 @@ use iced_x86::{Formatter as _, GasFormatter, Instruction};
 use crate::code::emulation;
 use crate::code::graph::FunctionCode;
 use crate::code::instruction::address;
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
-use crate::flow::reach::Reach;
-use crate::flow::recipe::Recipe;
+use crate::flow::recipe::{Operand, Reach, Recipe};
 use crate::flow::state::State;
 use crate::flow::value::Value;
 use crate::plan::Site;
@@ -19,20 +17,9 @@ use crate::plan::Site;
 pub struct Candidate {
     /// The instruction that the probe would sit on.
     pub instruction: Instruction,
-    /// What is known before it.
     pub state: State,
     /// Whether only inner calls come here.
     pub exclusive: bool,
-}
-
-/// A global variable whose value is known to be one of those that are wanted.
-pub struct Global<'a> {
-    /// Virtual address, as in the ELF file.
-    pub address: FileAddress,
-    /// Its name, such as `server.maxmemory`.
-    pub name: &'a str,
-    /// What it holds.
-    pub value: &'a Value,
 }
 
 /// Returns the site at an instruction; `None` where it is not in the file.
@@ -70,16 +57,16 @@ pub fn entry(code: &FunctionCode) -> Option<&Instruction> {
 }
 
 /// Returns the cheapest candidate of those with the most of `wanted` in reach, and how to compute each
-/// of them there.
+/// of them there. `last_resort` is an operand that is in reach everywhere, with its value.
 pub fn cheapest(
     execution: &mut Execution<'_>,
     candidates: Vec<Candidate>,
     wanted: &[&Value],
-    last_resort: &Global<'_>,
+    last_resort: (&Operand, &Value),
 ) -> Option<(Instruction, Vec<Option<Recipe>>)> {
     let with_recipes = candidates.into_iter().map(|candidate| {
         let mut reach = Reach::of(execution, &candidate.state, wanted);
-        reach.add_global(last_resort.address, last_resort.name, last_resort.value);
+        reach.add(last_resort.0.clone(), last_resort.1.clone());
         let recipes: Vec<_> = wanted.iter().map(|value| reach.recipe(value)).collect();
         (candidate, recipes)
     });

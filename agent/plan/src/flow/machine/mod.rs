@@ -9,8 +9,6 @@
 //! end the run. Deliberately absent: AVX, floating point, strings, system calls.
 
 mod flags;
-mod globals;
-mod halt;
 mod run;
 mod scalar;
 mod vector;
@@ -23,16 +21,13 @@ use crate::code::instruction::{next_address, target};
 use crate::code::registers::RSP;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use halt::MAX_STEPS;
-use run::{Run, STACK};
+use run::{MAX_STEPS, Run, STACK};
 
-pub use globals::{Globals, Load};
-pub use halt::Halt;
+pub use run::{Globals, Halt, Load};
 
 /// What a run came to.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the function returned.
     pub result: u64,
     /// The globals that it loaded, in order, with repetitions.
     pub loads: Vec<Load>,
@@ -53,11 +48,7 @@ impl<'a, 'data> Machine<'a, 'data> {
         }
     }
 
-    /// Runs the function at `entry`.
-    ///
-    /// # Errors
-    ///
-    /// Fails where it does anything that the machine does not know.
+    /// Runs the function at `entry`. Fails where it does anything that the machine does not know.
     pub fn run(&mut self, entry: FileAddress, globals: Globals) -> Result<Outcome, Halt> {
         let mut run = Run::new(self.image, globals);
         let mut at = entry;

@@ -1,12 +1,10 @@
-//! The state of one run: registers, stack and operands.
+//! The state of one run: registers, stack and operands; the globals that it finds, and why it halts.
 
 use std::collections::HashMap;
 
 use iced_x86::{Instruction, OpKind, Register};
 
 use super::flags::Flags;
-use super::globals::{Globals, Load, noise};
-use super::halt::Halt;
 use crate::code::instruction::address;
 use crate::code::registers::{RSP, general_register, is_high_byte};
 use crate::elf::address::FileAddress;
@@ -18,18 +16,79 @@ pub const STACK: u64 = 0x7ffe_0000_0000;
 /// Bytes around [`STACK`] that belong to it.
 const STACK_SIZE: u64 = 1 << 16;
 
+/// Most instructions of one run.
+pub const MAX_STEPS: usize = 1 << 14;
+
+/// Why a run ended without a result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Halt {
+    /// An instruction that the machine does not know, or knows too little about.
+    #[error("the instruction at {0:#x} is not understood")]
+    Instruction(FileAddress),
+    /// An access to memory that is not the function's to read or write.
+    #[error("the instruction at {0:#x} reads or writes memory it should not")]
+    Memory(FileAddress),
+    /// No end in sight.
+    #[error("it does not end within {MAX_STEPS} instructions")]
+    Endless,
+}
+
+impl Halt {
+    /// Reports an instruction that is not understood.
+    pub fn at(instruction: &Instruction) -> Self {
+        Self::Instruction(address(instruction))
+    }
+}
+
+/// A load of a global variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Load {
+    /// Virtual address, as in the file.
+    pub address: FileAddress,
+    /// Bytes: 1, 2, 4 or 8; a vector's halves are loads of their own.
+    pub width: u64,
+}
+
+/// The globals as one run sees them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Globals {
+    /// Chooses the noise.
+    pub seed: u64,
+    /// One global that is not noise, and its value.
+    pub chosen: Option<(Load, u64)>,
+}
+
+impl Globals {
+    /// Returns what the 8 bytes at `address` hold, which must be a multiple of 8.
+    pub fn value(&self, address: FileAddress) -> u64 {
+        let noise = noise(address.get() ^ self.seed);
+        let (load, value) = match self.chosen {
+            Some((load, value)) if load.address.get() & !7 == address.get() => (load, value),
+            _ => return noise,
+        };
+        let shift = 8 * (load.address.get() & 7) as u32;
+        let mask = low_bits(u64::MAX, 8 * load.width).wrapping_shl(shift);
+        (noise & !mask) | (value.wrapping_shl(shift) & mask)
+    }
+}
+
+/// Returns a number without a pattern (the finaliser of SplitMix64).
+pub fn noise(of: u64) -> u64 {
+    let mut mixed = of.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
 /// One run.
 pub struct Run<'a, 'data> {
     image: &'a Image<'data>,
     globals: Globals,
     /// By x86-64 number.
     pub registers: [u64; 16],
-    /// The SSE registers.
     pub vectors: [u128; 16],
-    /// The flags.
     pub flags: Flags,
     stack: HashMap<u64, u8>,
-    /// The globals that it loaded, in order.
     pub loads: Vec<Load>,
 }
 

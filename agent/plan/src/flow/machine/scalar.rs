@@ -3,8 +3,7 @@
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
 
 use super::flags::Flags;
-use super::halt::Halt;
-use super::run::Run;
+use super::run::{Halt, Run};
 use crate::code::registers::{RBP, RSP};
 use crate::flow::bits;
 

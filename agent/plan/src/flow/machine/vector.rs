@@ -2,8 +2,7 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use super::halt::Halt;
-use super::run::Run;
+use super::run::{Halt, Run};
 
 /// Returns whether an instruction has an operand of 16 bytes or more in a vector register.
 pub fn is_vector(instruction: &Instruction) -> bool {

@@ -1,15 +1,12 @@
 //! The forms of `zmalloc_used_memory()`, by every compiler that is here, at every level.
 
-use std::path::Path;
-use std::process::Command;
-
 use object::{Object as _, ObjectSymbol as _};
 
 use super::{Counters, counters_returned_by};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
+use crate::tests::compiler::compile;
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/counters.c");
 const LEVELS: [&[&str]; 7] = [
     &["-O0"],
     &["-O0", "-fstack-protector-all"],
@@ -19,25 +16,6 @@ const LEVELS: [&[&str]; 7] = [
     &["-O3"],
     &["-O3", "-no-pie", "-fno-pie", "-fcf-protection"],
 ];
-
-/// What a form should be found to be: distance, counters, and whether there is an overflow.
-struct Expected {
-    form: u8,
-    counters: Option<(u64, u64, bool)>,
-}
-
-/// Compiles a form; `None` where the compiler is not here.
-fn compiled(compiler: &str, level: &[&str], form: u8, to: &Path) -> Option<Vec<u8>> {
-    let status = Command::new(compiler)
-        .args(level)
-        .arg(format!("-DFORM={form}"))
-        .arg("-o")
-        .args([to, Path::new(SOURCE)])
-        .status()
-        .ok()?;
-    assert!(status.success(), "{compiler} {level:?} {form}");
-    Some(std::fs::read(to).unwrap_or_else(|error| panic!("{error}")))
-}
 
 fn address_of(data: &[u8], name: &str) -> Option<FileAddress> {
     let file = object::File::parse(data).unwrap_or_else(|error| panic!("{error}"));
@@ -52,6 +30,7 @@ fn address_of(data: &[u8], name: &str) -> Option<FileAddress> {
 
 #[test]
 fn every_form_is_understood_as_it_is_compiled_and_no_other() {
+    // What each form should be found to be: distance, counters, and whether there is an overflow.
     let expected = [
         (0, Some((8, 1, false))),
         (1, Some((64, 16, false))),
@@ -61,20 +40,17 @@ fn every_form_is_understood_as_it_is_compiled_and_no_other() {
         (5, None),
         (6, None),
         (7, None),
-    ]
-    .map(|(form, counters)| Expected { form, counters });
-    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    let to = directory.path().join("counters");
+    ];
     let mut tried = 0;
     for compiler in ["gcc", "clang"] {
         for level in LEVELS {
-            for Expected { form, counters } in &expected {
-                let Some(data) = compiled(compiler, level, *form, &to) else {
-                    println!("skipped: no {compiler} here");
+            for (form, counters) in expected {
+                let source = format!("#define FORM {form}\n#include \"counters.c\"\n");
+                let Some(data) = compile(compiler, &source, level) else {
                     continue;
                 };
                 tried += 1;
-                check(&data, *counters, &format!("{compiler} {level:?} {form}"));
+                check(&data, counters, &format!("{compiler} {level:?} {form}"));
             }
         }
     }

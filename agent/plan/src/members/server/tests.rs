@@ -1,7 +1,5 @@
 //! Small programs with a configuration table and no `server`.
 
-use std::process::Command;
-
 use super::server;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
@@ -9,6 +7,7 @@ use crate::item::Member;
 use crate::members::layouts::layouts;
 use crate::members::{ConfigTable, MemberError, config_table};
 use crate::names::Identity;
+use crate::tests::compiler::compile;
 
 /// Compiles a configuration table whose members lie where `layout` has them, and `server` has no
 /// name. `None` where there is no compiler.
@@ -26,23 +25,7 @@ fn with_layout(release: &str) -> Option<Vec<u8>> {
          int main(void) {{ return configs[0].fill[0] == (long)unnamed; }}",
         layout.port, layout.maxclients, layout.maxmemory, layout.maxmemory_policy
     );
-    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    let (from, to) = (directory.path().join("a.c"), directory.path().join("a"));
-    std::fs::write(&from, source).unwrap_or_else(|error| panic!("{error}"));
-    let compiled = Command::new("gcc")
-        .args(["-w", "-O1", "-o"])
-        .args([&to, &from])
-        .status();
-    match compiled {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: gcc is not installed");
-            None
-        }
-        compiled => {
-            assert!(compiled.is_ok_and(|status| status.success()), "{release}");
-            Some(std::fs::read(to).unwrap_or_else(|error| panic!("{error}")))
-        }
-    }
+    compile("gcc", &source, &["-O1"])
 }
 
 /// Returns the distance of `server` from where the layout begins, and whether it is exact.
@@ -68,6 +51,7 @@ fn redis(version: &str) -> Identity {
     Identity {
         product: Some("redis"),
         version: Some(version.to_owned()),
+        ..Identity::default()
     }
 }
 

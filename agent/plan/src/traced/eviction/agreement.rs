@@ -27,9 +27,7 @@ use crate::traced::eviction::goal::{Form, GoalCopy, after_decision};
 enum Verdict {
     /// The same, at one instruction at least, and nothing else at any.
     Same,
-    /// Something else.
     Different(Reason),
-    /// Nothing.
     Silent,
 }
 
@@ -50,10 +48,10 @@ fn of_variable(
     let mut verdict = Verdict::Silent;
     for (address, state) in points(execution, goal) {
         for location in places.iter().filter_map(|place| place.at(address)) {
-            match compare(execution, &state, location, value) {
-                Some(true) => verdict = Verdict::Same,
-                Some(false) => return different(execution, goal, &state, address, location),
-                None => {}
+            match at_point(execution, goal, &state, (address, location), value) {
+                Verdict::Same => verdict = Verdict::Same,
+                Verdict::Silent => {}
+                different => return different,
             }
         }
     }
@@ -104,48 +102,40 @@ fn before(
         let states = execution.states_in(block);
         let instructions = &code.blocks[block].instructions;
         for (instruction, state) in instructions.iter().zip(&states).rev() {
-            let located = places
-                .iter()
-                .filter(|place| !place.always)
-                .find_map(|place| place.at(instruction::address(instruction)));
-            let Some(location) = located else { continue };
-            match compare(execution, state, location, value) {
-                Some(true) => return Verdict::Same,
-                Some(false) => {
-                    return different(
-                        execution,
-                        goal,
-                        state,
-                        instruction::address(instruction),
-                        location,
-                    );
-                }
-                None => {}
+            let address = instruction::address(instruction);
+            let assigned = places.iter().filter(|place| !place.always);
+            let Some(location) = assigned.filter_map(|place| place.at(address)).next() else {
+                continue;
+            };
+            match at_point(execution, goal, state, (address, location), value) {
+                Verdict::Silent => {}
+                decided => return decided,
             }
         }
     }
     Verdict::Silent
 }
 
-/// Says what each method says.
-fn different(
+/// Compares what a location holds at one instruction with the value of a variable.
+fn at_point(
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
     state: &State,
-    address: FileAddress,
-    location: &Location,
+    (address, location): (FileAddress, &Location),
+    value: &Value,
 ) -> Verdict {
-    let mut is_there =
-        |variable: &Variable| compare(execution, state, location, goal.value(*variable));
+    match compare(execution, state, location, value) {
+        Some(true) => return Verdict::Same,
+        Some(false) => {}
+        None => return Verdict::Silent,
+    }
     let held = VARIABLES
         .into_iter()
-        .find(|variable| is_there(variable) == Some(true))
+        .find(|other| compare(execution, state, location, goal.value(*other)) == Some(true))
         .map_or("something else", variable_name);
-    Verdict::Different(Reason::Disagreement {
-        address,
-        location: location.to_string(),
-        held,
-    })
+    Verdict::Different(Reason::Disagreement(format!(
+        "at {address:#x} DWARF says that it is {location}, but by the data flow that is {held}"
+    )))
 }
 
 /// Tells whether `location` holds `wanted`; `None` where the data flow does not know what it holds.
@@ -180,7 +170,7 @@ fn value_of(execution: &mut Execution<'_>, state: &State, sum: &Sum) -> Option<V
 /// Returns what the 8 bytes at an address hold, where that is a stack slot that the data flow follows.
 fn loaded(execution: &mut Execution<'_>, state: &State, address: &Sum) -> Option<Value> {
     let address = value_of(execution, state, address)?;
-    let slot = execution.stack_offset(&address)?;
+    let slot = execution.atoms.stack_offset(&address)?;
     match state.stack.get(&slot) {
         Some((value, 8)) => Some(value.clone()),
         _ => None,

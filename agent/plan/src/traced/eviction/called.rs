@@ -31,13 +31,9 @@ use crate::members::{self, Counters, MemberError};
 use crate::traced::eviction::comparison::{blocks_before_eviction, first_comparison};
 use crate::traced::eviction::goal::{Form, GoalCopy};
 
-/// A called copy, as the caller sees it.
-pub struct CalledCopy {
-    /// The calculation, in the caller's values.
-    pub goal: GoalCopy,
-    /// The allocator's counters behind `mem_reported`, or why they are not known.
-    pub counters: Result<Counters, MemberError>,
-}
+/// The calculation in the caller's values, and the allocator's counters behind `mem_reported` or why
+/// they are not known.
+pub type CalledCopy = (GoalCopy, Result<Counters, MemberError>);
 
 /// What a called copy leaves behind.
 struct Callee {
@@ -78,13 +74,13 @@ fn examine(
     mut entry: State,
     maxmemory: FileAddress,
 ) -> Option<Callee> {
-    let top = caller.stack_offset(&entry.registers[RSP])?;
+    let top = caller.atoms.stack_offset(&entry.registers[RSP])?;
     let mut code = FunctionCode::decode(image, function).ok()?;
     entry.registers[RSP] = entry.registers[RSP].offset(8_u64.wrapping_neg());
-    entry.stack.clear();
+    let mut atoms = caller.atoms.clone();
+    entry.forget_slots(i64::MIN, &mut atoms);
     entry.flags = Flags::Unknown;
     entry.generation = function;
-    let atoms = caller.atoms.clone();
     // Most callees are told apart by this alone, before anything is asked about their callees.
     let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
     first_comparison(&mut first_look, maxmemory)?;
@@ -189,17 +185,13 @@ fn is_goal(
 
 fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
     let code = execution.code;
-    let leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
-    leaving.into_iter().all(|block| {
+    let mut leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
+    leaving.all(|block| {
         // A block that cannot be reached has no states.
-        execution
-            .states_in(block)
-            .last()
-            .cloned()
-            .is_none_or(|state| {
-                let result = execution.atoms.zero_extended(&state.registers[0], 32);
-                result == Value::constant(0)
-            })
+        execution.states_in(block).last().is_none_or(|state| {
+            let result = execution.atoms.zero_extended(&state.registers[0], 32);
+            result == Value::constant(0)
+        })
     })
 }
 
@@ -231,21 +223,19 @@ fn in_caller(
         ],
     )]));
     let (deciding_block, over_edge, over_block) = test_of_result(execution, site)?;
-    Some(CalledCopy {
-        goal: GoalCopy {
-            form: Form::Called,
-            deciding_block,
-            over_edge,
-            over_block,
-            first_over_block: None,
-            overhead: mem_reported.minus(&mem_used),
-            mem_reported,
-            mem_used,
-            mem_tofree,
-            maxmemory: limit,
-        },
-        counters: callee.counters,
-    })
+    let goal = GoalCopy {
+        form: Form::Called,
+        deciding_block,
+        over_edge,
+        over_block,
+        first_over_block: None,
+        overhead: mem_reported.minus(&mem_used),
+        mem_reported,
+        mem_used,
+        mem_tofree,
+        maxmemory: limit,
+    };
+    Some((goal, callee.counters))
 }
 
 /// Returns the branch on whether the call at `site` returned 0, and its edge where it did not.
@@ -254,36 +244,30 @@ fn test_of_result(
     site: FileAddress,
 ) -> Option<(BlockId, EdgeKind, BlockId)> {
     let code = execution.code;
-    for index in blocks_before_eviction(execution) {
-        let block = &code.blocks[index];
-        let Some(last) = block
-            .instructions
-            .last()
-            .filter(|last| last.is_jcc_short_or_near())
-        else {
-            continue;
-        };
-        let states = execution.states_in(index);
-        let condition = states
-            .last()
-            .and_then(|state| state.flags.condition(last.condition_code()));
-        let Some(condition) = condition.filter(|condition| {
-            condition.right == Value::constant(0) && is_result_of(execution, &condition.left, site)
-        }) else {
-            continue;
-        };
-        let over_edge = match condition.relation {
-            Relation::NotEqual => EdgeKind::Taken,
-            Relation::Equal => EdgeKind::FallThrough,
-            _ => continue,
-        };
-        let (over_block, _) = block
-            .successors
-            .iter()
-            .find(|(_, kind)| *kind == over_edge)?;
-        return Some((index, over_edge, *over_block));
-    }
-    None
+    blocks_before_eviction(execution)
+        .into_iter()
+        .find_map(|index| {
+            let block = &code.blocks[index];
+            let last = block.instructions.last()?;
+            if !last.is_jcc_short_or_near() {
+                return None;
+            }
+            let states = execution.states_in(index);
+            let condition = states.last()?.flags.condition(last.condition_code())?;
+            if condition.right != Value::constant(0)
+                || !is_result_of(execution, &condition.left, site)
+            {
+                return None;
+            }
+            let over_edge = match condition.relation {
+                Relation::NotEqual => EdgeKind::Taken,
+                Relation::Equal => EdgeKind::FallThrough,
+                _ => return None,
+            };
+            let mut successors = block.successors.iter();
+            let (over_block, _) = successors.find(|(_, kind)| *kind == over_edge)?;
+            Some((index, over_edge, *over_block))
+        })
 }
 
 fn is_result_of(execution: &Execution<'_>, value: &Value, site: FileAddress) -> bool {

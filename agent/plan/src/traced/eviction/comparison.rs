@@ -10,7 +10,6 @@ use crate::flow::value::Value;
 
 /// A comparison with `maxmemory`.
 pub struct Comparison {
-    /// What is compared.
     pub value: Value,
     /// The load of `maxmemory` that it is compared with.
     pub maxmemory: Value,

@@ -7,7 +7,6 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::names::Texts;
-use crate::reason::FunctionError;
 
 /// Its names, newest first.
 pub const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
@@ -19,16 +18,13 @@ const SINCE_RENAMED: &str = "maxmemory-eviction-tenacity";
 const MAX_FUNCTIONS: usize = 8;
 
 /// Returns name and address of the eviction call. `policy` is the address of
-/// `server.maxmemory_policy`.
-///
-/// # Errors
-///
-/// Where it is not certain which function it is, or symbol and text contradict each other.
+/// `server.maxmemory_policy`. Fails where it is not certain which function it is, or symbol and text
+/// contradict each other.
 pub fn eviction_call(
     image: &Image<'_>,
     texts: &Texts,
     policy: Option<FileAddress>,
-) -> Result<(&'static str, FileAddress), FunctionError> {
+) -> Result<(&'static str, FileAddress), String> {
     let named = NAMES
         .iter()
         .find_map(|name| Some((*name, image.function(name)?.address)));
@@ -37,24 +33,22 @@ pub fn eviction_call(
         false => None,
     };
     match (named, mentioned) {
-        (None, None) => Err(FunctionError::Missing {
-            names: &NAMES,
-            text: TEXT,
-        }),
+        (None, None) => Err(format!(
+            "no function called {}, nor the text \"{TEXT}\": not a Redis server",
+            NAMES.join(" or ")
+        )),
         (Some(named), None) => Ok(named),
         // Without its bounds, or what else to know it by, only the named function itself can be asked.
         (Some((name, address)), Some(_))
-            if image.frames().at(address).is_none() || policy.is_none() =>
+            if image.frames.at(address).is_none() || policy.is_none() =>
         {
             let places = texts.places_of(TEXT);
             if mentions(image, address, |place| places.contains(&place)) {
                 Ok((name, address))
             } else {
-                Err(FunctionError::WithoutText {
-                    name,
-                    address,
-                    text: TEXT,
-                })
+                Err(format!(
+                    "{name} is at {address:#x}, but does not mention the text \"{TEXT}\""
+                ))
             }
         }
         (None, Some(mentioned)) => {
@@ -63,17 +57,10 @@ pub fn eviction_call(
         }
         (Some((name, address)), Some(mentioned)) => match mentioned {
             Ok(mentioned) if mentioned == address => Ok((name, address)),
-            Ok(mentioned) => Err(FunctionError::TwoFunctions {
-                name,
-                address,
-                text: TEXT,
-                mentioned,
-            }),
-            Err(why) => Err(FunctionError::Unconfirmed {
-                name,
-                address,
-                why: Box::new(why),
-            }),
+            Ok(mentioned) => Err(format!(
+                "{name} is at {address:#x}, but the function that reports its duration as \"{TEXT}\" is at {mentioned:#x}"
+            )),
+            Err(why) => Err(format!("{name} is at {address:#x}, but {why}")),
         },
     }
 }
@@ -83,18 +70,20 @@ fn by_text(
     image: &Image<'_>,
     texts: &Texts,
     policy: Option<FileAddress>,
-) -> Result<FileAddress, FunctionError> {
-    let policy = policy.ok_or(FunctionError::NoPolicy(TEXT))?;
+) -> Result<FileAddress, String> {
+    let policy = policy.ok_or_else(|| format!("there is no table of configuration directives with maxmemory-policy, by which the function that mentions the text \"{TEXT}\" could be recognised"))?;
     let mut functions = texts.functions(image, TEXT);
     functions.truncate(MAX_FUNCTIONS);
     functions.retain(|function| reads(image, *function, policy));
     match functions.as_slice() {
         [only] => Ok(*only),
-        [] => Err(FunctionError::NoMention(TEXT)),
-        several => Err(FunctionError::SeveralMentions {
-            count: several.len(),
-            text: TEXT,
-        }),
+        [] => Err(format!(
+            "no function that the unwind tables (.eh_frame) tell of mentions the text \"{TEXT}\" and reads maxmemory-policy"
+        )),
+        several => Err(format!(
+            "{} functions mention the text \"{TEXT}\" and read maxmemory-policy",
+            several.len()
+        )),
     }
 }
 

@@ -4,12 +4,14 @@
 //! that compilers give it.
 
 use evictscope_abi::Variable;
+use iced_x86::Instruction;
 use petgraph::algo::dominators::simple_fast;
 
 use super::comparison::blocks_before_eviction;
 use crate::code::block::BlockId;
 use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::flow::execution::Execution;
+use crate::flow::state::State;
 use crate::flow::value::Value;
 use crate::traced::sites::Candidate;
 
@@ -21,20 +23,17 @@ const MAX_CHAIN: usize = 16;
 pub enum Form {
     /// By an inlined copy of `getMaxmemoryState()`.
     Inlined,
-    /// By a call of it.
     Called,
 }
 
 /// The calculation that sets the goal.
 #[derive(Debug)]
 pub struct GoalCopy {
-    /// Whether it is inlined.
     pub form: Form,
     /// The block whose last instruction decides whether memory is over the limit.
     pub deciding_block: BlockId,
     /// The edge that this instruction takes where it is.
     pub over_edge: EdgeKind,
-    /// The block that this edge leads to.
     pub over_block: BlockId,
     /// The block in which calls are over the limit by `mem_reported`, but perhaps not by `mem_used`.
     /// `None` in the called form, whose caller does not see it.
@@ -47,7 +46,6 @@ pub struct GoalCopy {
     pub mem_used: Value,
     /// `mem_used - maxmemory`.
     pub mem_tofree: Value,
-    /// The limit.
     pub maxmemory: Value,
 }
 
@@ -71,19 +69,23 @@ pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candida
     let mut found = after_decision(execution, goal);
     let outside_loops = blocks_before_eviction(execution);
     for index in before_decision(execution.code, goal) {
-        let block = &execution.code.blocks[index];
-        if !outside_loops.contains(&index) {
-            continue;
+        if outside_loops.contains(&index) {
+            found.extend(in_block(execution, index, false).into_iter().rev());
         }
-        let states = execution.states_in(index);
-        let instructions = block.instructions.iter().zip(states).rev();
-        found.extend(instructions.map(|(instruction, state)| Candidate {
-            instruction: *instruction,
-            state,
-            exclusive: false,
-        }));
     }
     found
+}
+
+/// Returns the points of a block, in order.
+fn in_block(execution: &mut Execution<'_>, block: BlockId, exclusive: bool) -> Vec<Candidate> {
+    let states = execution.states_in(block);
+    let instructions = execution.code.blocks[block].instructions.iter();
+    let candidate = |(instruction, state): (&Instruction, State)| Candidate {
+        instruction: *instruction,
+        state,
+        exclusive,
+    };
+    instructions.zip(states).map(candidate).collect()
 }
 
 /// Returns the blocks that all evicting calls pass from where they were first found to be over the
@@ -115,14 +117,7 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Can
         if block.predecessors.len() != 1 {
             break;
         }
-        let states = execution.states_in(index);
-        for (instruction, state) in block.instructions.iter().zip(states) {
-            found.push(Candidate {
-                instruction: *instruction,
-                state,
-                exclusive: true,
-            });
-        }
+        found.extend(in_block(execution, index, true));
         next = match block.successors.as_slice() {
             [(only, _)] => Some(*only),
             _ => None,

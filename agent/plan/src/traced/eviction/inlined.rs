@@ -29,11 +29,8 @@ const NO_COMPARISON: &str = "the function compares nothing with maxmemory before
 /// `mem_reported` is compared with it, and nothing derived from it.
 const NO_GOAL: &str = "memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState";
 
-/// Finds the copy that sets the goal.
-///
-/// # Errors
-///
-/// Where the function does not look like an eviction call with an inlined copy.
+/// Finds the copy that sets the goal. Fails where the function does not look like an eviction call
+/// with an inlined copy.
 pub fn find(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Result<GoalCopy, Reason> {
     let mut reported: Vec<Value> = Vec::new();
     let mut first_over_block = None;

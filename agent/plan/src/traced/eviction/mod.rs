@@ -16,14 +16,14 @@ use evictscope_abi::VARIABLES;
 use crate::dwarf;
 use crate::elf::address::FileAddress;
 use crate::flow::execution::Execution;
+use crate::flow::recipe::Operand;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
-use crate::reason::{FunctionError, Reason};
-use crate::traced::analysis::Analysis;
+use crate::reason::Reason;
+use crate::traced::analysis::{Analysis, Traced};
 use crate::traced::exits::Calls;
-use crate::traced::function::Traced;
-use crate::traced::sites::{self, Global};
+use crate::traced::sites;
 use goal::GoalCopy;
 
 /// The eviction call.
@@ -70,20 +70,19 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
 }
 
 /// Returns name and address of the function. Where DWARF has it too, both must agree.
-fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), FunctionError> {
+fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), Reason> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
-    let (name, address) = entry::eviction_call(analysis.image, analysis.texts, policy)?;
+    let (name, address) =
+        entry::eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
     analysis.read_debug_info(dwarf::Asked {
         names: &entry::NAMES,
         entry: Some(address),
     });
     match analysis.debug.eviction_function {
-        Some(other) if other.address != address => Err(FunctionError::Dwarf {
-            name,
-            address,
-            dwarf_name: other.name,
-            dwarf: other.address,
-        }),
+        Some(other) if other.address != address => Err(Reason::Function(format!(
+            "{name} is at {address:#x}, but DWARF has {} at {:#x}: debug information of another build",
+            other.name, other.address
+        ))),
         _ => Ok((name, address)),
     }
 }
@@ -101,9 +100,9 @@ fn find_goal(
     }
     // A called copy comes first where there is one: what is inlined behind it in the same function
     // only looks whether enough was freed.
-    if let Some(called) = called::find(analysis.image, execution, maxmemory) {
-        analysis.evidence.counters = Some(called.counters);
-        return Ok(called.goal);
+    if let Some((goal, counters)) = called::find(analysis.image, execution, maxmemory) {
+        analysis.evidence.counters = Some(counters);
+        return Ok(goal);
     }
     let goal = inlined::find(execution, maxmemory)?;
     let counters = members::counters_behind(analysis.image, &goal.mem_reported, execution);
@@ -125,13 +124,17 @@ fn inner_site(
     goal: &GoalCopy,
 ) -> Option<InnerSite> {
     let wanted = VARIABLES.map(|variable| goal.value(variable));
-    let last_resort = Global {
+    let last_resort = Operand::Global {
         address: *analysis.config.get(&Member::Maxmemory)?,
-        name: "server.maxmemory",
-        value: &goal.maxmemory,
+        name: "server.maxmemory".to_owned(),
     };
     let candidates = goal::candidates(execution, goal);
-    let best = sites::cheapest(execution, candidates, &wanted, &last_resort);
+    let best = sites::cheapest(
+        execution,
+        candidates,
+        &wanted,
+        (&last_resort, &goal.maxmemory),
+    );
     let Some((instruction, recipes)) = best else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_SITE));
         return None;
