@@ -1,25 +1,19 @@
 //! Attaches to servers and detaches from them.
 
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use aya::Ebpf;
-use aya::programs::uprobe::UProbeLink;
 use evictscope_abi::{BinRing, Cookie, MAX_FUNCTIONS, MAX_SERVERS, Probe};
-use evictscope_plan::{ProbePlan, Site, TracedFunction};
+use evictscope_plan::{FileOffset, ProbePlan, Site, TracedFunction};
 
 use super::config::server_config;
 use super::error::ProbeError;
 use super::log::{KernelLog, Message};
 use super::maps::Maps;
-use super::programs::Programs;
+use super::multi::Multi;
+use super::programs::{Link, NAMES, Programs};
 use super::target::{Attachment, Target};
 use crate::telemetry::{ProbeMode, Snapshot};
-
-/// How long [`Probes::finish`] waits; the agent as a whole must end within 2 s of a signal.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it looks.
-const FINISH_POLL: Duration = Duration::from_millis(10);
 
 /// The loaded programs and their maps.
 pub struct Probes {
@@ -30,8 +24,9 @@ pub struct Probes {
     detaching: Vec<Detaching>,
 }
 
-/// A slot whose probes are being taken off. The kernel takes a tenth to a quarter of a second for
-/// each, one after the other whichever thread asks (`event_mutex`, kernel/trace/trace_uprobe.c).
+/// A slot whose probes are being taken off. For each uprobe_multi link the kernel waits for some 50 ms,
+/// several at a time. A perf event takes it a tenth to a quarter of a second, one after the other
+/// whichever thread asks (`event_mutex`, kernel/trace/trace_uprobe.c).
 struct Detaching {
     slot: u32,
     thread: JoinHandle<()>,
@@ -54,10 +49,12 @@ impl Probes {
     pub fn load() -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
+        let multi = Multi::load(object, &ebpf, &NAMES);
+        let multi = multi.inspect_err(|error| tracing::debug!("no uprobe_multi links: {error}"));
         Ok(Self {
             log: KernelLog::open(&mut ebpf),
             maps: Maps::of(&mut ebpf)?,
-            programs: Programs::load(ebpf)?,
+            programs: Programs::load(ebpf, multi.ok())?,
             free: (0..MAX_SERVERS).rev().collect(),
             detaching: Vec::new(),
         })
@@ -114,12 +111,11 @@ impl Probes {
                 continue;
             };
             // What ends a call before what begins it, so that none is begun that cannot end.
-            for (index, exit) in (0..).zip(exits) {
-                let link = self.probe(place, Probe::Exit, &exit.site, index)?;
-                attachment.inner.push(link);
-            }
-            let link = self.probe(place, Probe::Inner, inner, 0)?;
-            attachment.inner.push(link);
+            let exits: Vec<&Site> = exits.iter().map(|exit| &exit.site).collect();
+            let links = self.probe(place, Probe::Exit, &exits)?;
+            attachment.inner.extend(links);
+            let links = self.probe(place, Probe::Inner, &[inner])?;
+            attachment.inner.extend(links);
         }
         self.set_mode(attachment, target, plan, mode)?;
         attachment.sampler = Some(self.programs.attach_sampler(target.pid)?);
@@ -165,7 +161,7 @@ impl Probes {
     fn attach_per_call(
         &mut self,
         place: Place<'_>,
-        links: &mut Vec<UProbeLink>,
+        links: &mut Vec<Link>,
     ) -> Result<(), ProbeError> {
         // A function without an inner site has no no-op calls.
         let has_noops = place.function.inner.is_some();
@@ -174,10 +170,10 @@ impl Probes {
         };
         // The return probe comes last and goes first: so each return that it sees is of a call whose
         // entry was seen, and no duration begins at a call long ago.
-        let enter = self.probe(place, Probe::Enter, entry, 0)?;
-        links.insert(0, enter);
-        let back = self.probe(place, Probe::Return, entry, 0)?;
-        links.insert(0, back);
+        for probe in [Probe::Enter, Probe::Return] {
+            let attached = self.probe(place, probe, &[entry])?;
+            links.splice(..0, attached);
+        }
         Ok(())
     }
 
@@ -190,27 +186,28 @@ impl Probes {
         attachment.take_off(links);
     }
 
-    /// Attaches one probe of a function at its site with this index.
+    /// Attaches a probe of a function at all its sites.
     pub(super) fn probe(
         &mut self,
         place: Place<'_>,
         probe: Probe,
-        site: &Site,
-        index: u16,
-    ) -> Result<UProbeLink, ProbeError> {
-        let kind = place.function.kind;
-        let cookie = Cookie {
-            slot: place.slot,
-            function: number(place.function)?,
-            site: index,
-        };
-        self.programs.attach(
-            kind.description,
-            probe,
-            place.target,
-            site.file_offset,
-            cookie,
-        )
+        sites: &[&Site],
+    ) -> Result<Vec<Link>, ProbeError> {
+        let function = number(place.function)?;
+        let sites: Vec<(FileOffset, Cookie)> = (0..)
+            .zip(sites)
+            .map(|(index, site)| {
+                let cookie = Cookie {
+                    slot: place.slot,
+                    function,
+                    site: index,
+                };
+                (site.file_offset, cookie)
+            })
+            .collect();
+        let description = place.function.kind.description;
+        self.programs
+            .attach(description, probe, place.target, &sites)
     }
 
     /// Detaches the probes of one server. From now on they count nothing; the kernel takes them off
@@ -227,11 +224,7 @@ impl Probes {
         } = attachment;
         self.maps.switch_off(slot, pid);
         let thread = std::thread::Builder::new().spawn(move || {
-            drop((sampler, per_call, inner));
-            for thread in leaving {
-                // It does nothing but drop.
-                let _ = thread.join();
-            }
+            drop((sampler, per_call, inner, leaving));
         });
         match thread {
             Ok(thread) => self.detaching.push(Detaching { slot, thread }),
@@ -243,22 +236,14 @@ impl Probes {
         }
     }
 
-    /// Waits until every detached probe is off, but not for long: with many servers that takes the
-    /// kernel many seconds, and it goes on when the agent ends.
+    /// Waits until every detached probe is off. A process that ends while one of its threads takes a
+    /// probe off leaves a breakpoint in the server: the kernel then gives up half-way (`failed to
+    /// unregister, leaking uprobe`).
     pub fn finish(&mut self) {
-        let begun = Instant::now();
-        loop {
-            self.reclaim_slots();
-            if self.detaching.is_empty() || begun.elapsed() >= PATIENCE {
-                break;
-            }
-            std::thread::sleep(FINISH_POLL);
-        }
-        if !self.detaching.is_empty() {
-            tracing::debug!(
-                servers = self.detaching.len(),
-                "the kernel still takes probes off"
-            );
+        for Detaching { slot, thread } in self.detaching.drain(..) {
+            // It does nothing but drop.
+            let _ = thread.join();
+            self.free.push(slot);
         }
     }
 
@@ -299,6 +284,13 @@ impl Probes {
             .as_mut()
             .map(KernelLog::messages)
             .unwrap_or_default()
+    }
+}
+
+/// However the agent ends, no probe is being taken off then.
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 

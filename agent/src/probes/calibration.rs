@@ -146,10 +146,9 @@ impl Probes {
         self.maps.fill(attachment.slot, config)?;
         for (probe, file_offset) in probes {
             let function = EVICTION_CALL.description;
-            let link = self
-                .programs
-                .attach(function, *probe, target, *file_offset, cookie)?;
-            attachment.inner.push(link);
+            let sites = [(*file_offset, cookie)];
+            let links = self.programs.attach(function, *probe, target, &sites)?;
+            attachment.inner.extend(links);
         }
         Ok(())
     }

@@ -87,14 +87,18 @@ impl ProbeError {
     }
 
     /// From attaching one program.
-    pub(super) fn attach(program: &'static str, pid: u32, error: ProgramError) -> Self {
-        if is_permission(&error) {
-            return Self::NotPermitted(chain(&error));
+    pub(super) fn attach(
+        program: &'static str,
+        pid: u32,
+        error: &(dyn std::error::Error + 'static),
+    ) -> Self {
+        if is_permission(error) {
+            return Self::NotPermitted(chain(error));
         }
-        if is_too_many_files(&error) {
+        if is_too_many_files(error) {
             return Self::TooManyFiles(format!("attaching to process {pid}"));
         }
-        if io_error(&error).is_some_and(|error| {
+        if io_error(error).is_some_and(|error| {
             error.kind() == ErrorKind::NotFound
                 || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
         }) {
@@ -103,7 +107,7 @@ impl ProbeError {
         Self::Attach {
             program,
             pid,
-            reason: chain(&error),
+            reason: chain(error),
         }
     }
 }

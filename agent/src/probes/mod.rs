@@ -15,6 +15,7 @@ mod error;
 mod kernel;
 mod log;
 mod maps;
+mod multi;
 mod programs;
 mod target;
 

@@ -12,6 +12,7 @@ use evictscope_abi::{Cookie, Probe, SAMPLE_PERIOD_NS};
 use evictscope_plan::{Description, EVICTION_CALL, FileOffset};
 
 use super::error::ProbeError;
+use super::multi::Multi;
 use super::target::Target;
 
 /// The program on the main thread's CPU clock.
@@ -26,6 +27,17 @@ const EVICTION: [&str; Probe::ALL.len()] = [
     "eviction_done",
 ];
 
+/// All of them.
+pub const NAMES: [&str; 7] = [
+    "call_enter",
+    "call_return",
+    "call_inner",
+    "call_exit",
+    "eviction_return",
+    "eviction_goal",
+    "eviction_done",
+];
+
 /// Returns the name of the program for a probe of a traced function.
 fn program(function: &Description, probe: Probe) -> &'static str {
     let programs = match function == EVICTION_CALL.description {
@@ -35,8 +47,35 @@ fn program(function: &Description, probe: Probe) -> &'static str {
     programs[probe as usize]
 }
 
+/// One or several attached sites of a program. Dropping it takes them off.
+pub struct Link {
+    sites: usize,
+    _attached: Box<dyn Send>,
+}
+
+impl Link {
+    fn new(sites: usize, attached: impl Send + 'static) -> Self {
+        Self {
+            sites,
+            _attached: Box::new(attached),
+        }
+    }
+
+    /// Returns how many sites are attached.
+    pub fn sites(&self) -> usize {
+        self.sites
+    }
+}
+
 /// The loaded programs.
-pub struct Programs(Ebpf);
+pub struct Programs {
+    ebpf: Ebpf,
+    /// The programs for uprobe_multi links; `None` where the kernel has only perf events, one for each
+    /// site.
+    multi: Option<Multi>,
+    /// Whether a uprobe_multi link was ever made.
+    is_tried: bool,
+}
 
 impl Programs {
     /// Loads the programs of an object into the kernel.
@@ -44,18 +83,31 @@ impl Programs {
     /// # Errors
     ///
     /// Where the kernel refuses one.
-    pub fn load(mut ebpf: Ebpf) -> Result<Self, ProbeError> {
-        // The entry program is the same for both.
-        for name in ANY.into_iter().chain(EVICTION.into_iter().skip(1)) {
-            uprobe(&mut ebpf, name)?
+    pub fn load(ebpf: Ebpf, multi: Option<Multi>) -> Result<Self, ProbeError> {
+        let mut programs = Self {
+            ebpf,
+            multi,
+            is_tried: false,
+        };
+        if programs.multi.is_none() {
+            programs.load_for_perf()?;
+        }
+        sampler(&mut programs.ebpf)?
+            .load()
+            .map_err(ProbeError::program)?;
+        Ok(programs)
+    }
+
+    fn load_for_perf(&mut self) -> Result<(), ProbeError> {
+        for name in NAMES {
+            uprobe(&mut self.ebpf, name)?
                 .load()
                 .map_err(ProbeError::program)?;
         }
-        sampler(&mut ebpf)?.load().map_err(ProbeError::program)?;
-        Ok(Self(ebpf))
+        Ok(())
     }
 
-    /// Attaches a probe of a traced function at a file offset.
+    /// Attaches a probe of a traced function at its sites.
     ///
     /// # Errors
     ///
@@ -64,6 +116,35 @@ impl Programs {
         &mut self,
         function: &Description,
         probe: Probe,
+        target: Target<'_>,
+        sites: &[(FileOffset, Cookie)],
+    ) -> Result<Vec<Link>, ProbeError> {
+        let name = program(function, probe);
+        if let Some(multi) = &self.multi {
+            let is_return = probe == Probe::Return;
+            match multi.attach(name, is_return, target, sites) {
+                Ok(link) => {
+                    self.is_tried = true;
+                    return Ok(vec![Link::new(sites.len(), link)]);
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && !self.is_tried => {
+                    tracing::debug!("this kernel has no uprobe_multi links (Linux 6.6)");
+                    self.multi = None;
+                    self.load_for_perf()?;
+                }
+                Err(error) => return Err(ProbeError::attach(name, target.pid, &error)),
+            }
+        }
+        let attach = |(offset, cookie): &(FileOffset, Cookie)| {
+            let link = self.attach_perf(name, target, *offset, *cookie)?;
+            Ok(Link::new(1, link))
+        };
+        sites.iter().map(attach).collect()
+    }
+
+    fn attach_perf(
+        &mut self,
+        name: &'static str,
         target: Target<'_>,
         file_offset: FileOffset,
         cookie: Cookie,
@@ -74,11 +155,10 @@ impl Programs {
             location: UProbeAttachLocation::AbsoluteOffset(file_offset.get()),
             cookie: Some(cookie.encode()),
         };
-        let name = program(function, probe);
-        let program = uprobe(&mut self.0, name)?;
+        let program = uprobe(&mut self.ebpf, name)?;
         let id = program
             .attach(point, target.exe, UProbeScope::OneProcess(scope))
-            .map_err(|source| ProbeError::attach(name, pid, source))?;
+            .map_err(|source| ProbeError::attach(name, pid, &source))?;
         program.take_link(id).map_err(ProbeError::program)
     }
 
@@ -88,7 +168,7 @@ impl Programs {
     ///
     /// As above.
     pub fn attach_sampler(&mut self, pid: u32) -> Result<PerfEventLink, ProbeError> {
-        let sampler = sampler(&mut self.0)?;
+        let sampler = sampler(&mut self.ebpf)?;
         let id = sampler
             .attach(
                 PerfEventConfig::Software(SoftwareEvent::CpuClock),
@@ -96,7 +176,7 @@ impl Programs {
                 SamplePolicy::Period(SAMPLE_PERIOD_NS),
                 false,
             )
-            .map_err(|source| ProbeError::attach(SAMPLER, pid, source))?;
+            .map_err(|source| ProbeError::attach(SAMPLER, pid, &source))?;
         sampler.take_link(id).map_err(ProbeError::program)
     }
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use aya::programs::perf_event::PerfEventLink;
-use aya::programs::uprobe::UProbeLink;
+
+use super::programs::Link;
 
 /// A running process to attach to.
 #[derive(Clone, Copy, Debug)]
@@ -25,12 +26,25 @@ pub struct Attachment {
     /// How many traced functions are counted.
     pub(super) functions: u16,
     /// The return and entry probes, in the order in which they have to come off.
-    pub(super) per_call: Vec<UProbeLink>,
+    pub(super) per_call: Vec<Link>,
     /// The probes at inner sites and exits, in the order in which they were attached.
-    pub(super) inner: Vec<UProbeLink>,
+    pub(super) inner: Vec<Link>,
     pub(super) sampler: Option<PerfEventLink>,
     /// Probes that are being taken off while the others stay.
-    pub(super) leaving: Vec<JoinHandle<()>>,
+    pub(super) leaving: Leaving,
+}
+
+/// Threads that take probes off. Dropping it waits for them: see `Probes::finish`.
+#[derive(Default)]
+pub(super) struct Leaving(Vec<JoinHandle<()>>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        for thread in self.0.drain(..) {
+            // It does nothing but drop.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Attachment {
@@ -43,23 +57,24 @@ impl Attachment {
             per_call: Vec::new(),
             inner: Vec::new(),
             sampler: None,
-            leaving: Vec::new(),
+            leaving: Leaving::default(),
         }
     }
 
     /// Returns how many probes are in the server's code.
     pub fn probes(&self) -> usize {
-        self.per_call.len() + self.inner.len()
+        let links = self.per_call.iter().chain(&self.inner);
+        links.map(Link::sites).sum()
     }
 
     /// Takes probes off in the background.
-    pub(super) fn take_off(&mut self, links: Vec<UProbeLink>) {
-        self.leaving.retain(|thread| !thread.is_finished());
+    pub(super) fn take_off(&mut self, links: Vec<Link>) {
+        self.leaving.0.retain(|thread| !thread.is_finished());
         if links.is_empty() {
             return;
         }
         // Where the thread cannot be started, they have been dropped, and so taken off, here.
         let thread = std::thread::Builder::new().spawn(move || drop(links));
-        self.leaving.extend(thread.ok());
+        self.leaving.0.extend(thread.ok());
     }
 }
