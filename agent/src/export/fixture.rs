@@ -75,7 +75,7 @@ fn plan() -> ProbePlan {
     }
 }
 
-/// A server that was attached just now, in evicting-only mode.
+/// Returns a server that was attached just now, in evicting-only mode.
 pub fn new_server() -> ExportedServer {
     ExportedServer {
         label: "6379".to_owned(),
@@ -91,7 +91,7 @@ pub fn new_server() -> ExportedServer {
     }
 }
 
-/// A server in every-call mode of which everything is known.
+/// Returns a server in every-call mode with all values known.
 pub fn busy_server() -> ExportedServer {
     let mut snapshot = empty_snapshot();
     let (calls, evictions) = (&mut snapshot.calls[0], &mut snapshot.evictions);
@@ -134,7 +134,7 @@ pub fn busy_server() -> ExportedServer {
     server
 }
 
-/// A server whose plan misses most things, with a name that needs escaping.
+/// Returns a server whose plan lacks most items, with a name that needs escaping.
 pub fn partial_server() -> ExportedServer {
     let mut plan = plan();
     plan.identity.build_id = None;
@@ -184,7 +184,7 @@ pub fn timeline() -> Timeline {
     timeline
 }
 
-/// A server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.
+/// Returns the cycle of a server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.
 fn after_a_burst() -> Cycle {
     let mut cycle = Cycle::new(Duration::from_secs(1));
     for second in 2..=45_u64 {

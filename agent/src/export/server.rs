@@ -66,7 +66,7 @@ impl Shared {
 
     /// Waits for the first call of [`Self::publish`].
     pub async fn ready(&self) {
-        // There is a sender for as long as there is this.
+        // Cannot fail: the sender lives as long as `self`.
         let _ = self.0.subscribe().wait_for(Option::is_some).await;
     }
 

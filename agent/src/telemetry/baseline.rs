@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// The time over which the mean is taken: the minute before a burst.
 const WINDOW: Duration = Duration::from_secs(60);
-/// With less than this seen, there is no mean: a server that was just found, or has just started to
-/// work, does not have a usual throughput yet.
+/// The shortest time that gives a mean: a server that was just found, or has just started to work,
+/// does not have a usual throughput yet.
 const LEAST: Duration = Duration::from_secs(5);
 /// The grain of the window.
 const GRAIN: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! One finished burst, and of which kind it was.
+//! One finished burst, and its kind.
 //!
-//! A burst feeds on itself where all of this comes together (the article's finding): memory is
-//! saturated, which is what an evicting call says; the CPU of the main thread is saturated; and so
-//! fewer commands are answered than arrive, whose buffers fill the memory that is being freed.
+//! A burst feeds on itself when three things come together (the article's finding). Memory is
+//! saturated, so calls evict. The CPU of the main thread is saturated. So fewer commands are answered
+//! than arrive, and their buffers fill the memory that is being freed.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// From this share of its time on, the main thread has no CPU time left to give. The article's was
 /// at 100 %; a burst's first and last moments are less busy. To be confirmed by the lab.
 const SATURATED_CPU: f64 = 0.9;
-/// Throughput has fallen when in some second of the burst it is at most this part of what it was. In
+/// Throughput has fallen if in some second of the burst it is at most this part of the usual one. In
 /// the article it fell to 0.2, in the lab to 0.1; ordinary traffic moves by some percent from one
 /// second to the next. The mean of a burst does not tell: one whose backlog is worked off while the last
 /// evictions are made has had twice the usual throughput by its end (lab: 0.1 to 0.8 in five bursts).
@@ -20,11 +20,11 @@ const FALLEN_THROUGHPUT: f64 = 0.7;
 const GROWN_BUFFERS: f64 = 0.1;
 /// … and by at least as many bytes: a few clients' buffers are no backlog.
 const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
-/// What is shorter cannot have fed on itself: the backlog of the article's bursts took seconds to
+/// A shorter burst cannot have fed on itself: the backlog of the article's bursts took seconds to
 /// build up, and the server counts its client buffers about once a second.
 const LEAST_DURATION: Duration = Duration::from_millis(500);
 
-/// Of which kind a burst was.
+/// The kind of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstKind {
     /// The main thread's CPU was saturated, throughput fell, and client buffers grew.
@@ -34,7 +34,7 @@ pub enum BurstKind {
 }
 
 impl BurstKind {
-    /// Both, in the order in which they are shown.
+    /// Both kinds, in the order in which they are shown.
     pub const ALL: [Self; 2] = [Self::SelfAmplifying, Self::Plain];
 }
 
@@ -171,7 +171,7 @@ pub(super) mod tests {
 
     use super::{Burst, BurstKind};
 
-    /// A burst as the article describes them.
+    /// Returns a burst as the article describes them.
     pub fn of_the_article() -> Burst {
         Burst {
             started: Duration::from_millis(1_700_000_000_250),

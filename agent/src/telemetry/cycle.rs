@@ -2,9 +2,9 @@
 //!
 //! `saturated` begins with the first evicting call after a quiet time, at the moment at which the
 //! kernel timed it, and ends with the last one, which is known to have been the last when a quiet
-//! time has passed. Where memory has fallen by then, `reclaim` follows, until memory reaches no new
-//! low any more. So the boundaries are exact, however rarely a server is observed; only what is
-//! between two observations (memory, client buffers) is as coarse as they are.
+//! time has passed. If memory has fallen by then, `reclaim` follows, until memory stops falling. So the
+//! boundaries are exact, however rarely a server is observed. Memory and client buffers between two
+//! observations are estimates.
 //!
 //! A cache that evicts steadily is in `saturated` for as long as it does so, and its burst never
 //! finishes. One that does so slower than a call in each quiet time has many short, plain bursts.
@@ -22,10 +22,10 @@ use super::{Burst, BurstTotals, Observation, Phase, Phases};
 
 /// Evicting calls that are further apart belong to two bursts.
 const QUIET: Duration = Duration::from_nanos(QUIET_NS);
-/// A call that has not ended after so long is not believed to be under way, but to have ended
-/// unseen: the greatest duration that is told apart from longer ones.
+/// A call that has not ended after this time is taken to have ended unseen. This is the last bound of
+/// the histogram of durations.
 const LONGEST_CALL: Duration = Duration::from_secs(120);
-/// How many finished bursts are kept.
+/// The number of finished bursts that are kept.
 const KEPT: usize = 100;
 
 /// Phases and bursts of one server.
@@ -36,7 +36,7 @@ pub struct Cycle {
     reader: CounterReader,
     last: Option<Counters>,
     baseline: Baseline,
-    /// The burst that is not over, or whose reclaim is not; none in `not_saturated`.
+    /// The burst that is not over, or whose reclaim is not; `None` in `not_saturated`.
     open: Option<OpenBurst>,
     /// The newest evicting call that was taken in, by the kernel's times.
     taken_in: Duration,

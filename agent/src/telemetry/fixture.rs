@@ -13,7 +13,7 @@ pub const UNREAD: MemberValues = MemberValues {
     used_memory_known: 0,
 };
 
-/// A snapshot of a server that was just attached.
+/// Returns a snapshot of a server that was just attached.
 pub fn empty_snapshot() -> Snapshot {
     Snapshot {
         calls: vec![CallStats {

@@ -6,15 +6,15 @@ use std::time::Duration;
 use super::counters::Counters;
 use super::{Burst, Observation};
 
-/// Memory falls when it reaches a new low by at least so much within [`RECLAIM_PATIENCE`]: less than
-/// that are a few clients' buffers (16 KiB for one reply), which come and go at any time. The
+/// Memory falls when it reaches a new low by at least this much within [`RECLAIM_PATIENCE`]. A smaller
+/// fall may be a few clients' buffers (16 KiB for one reply), which come and go at any time. The
 /// article's reclaim frees several MB a second. To be confirmed by the lab.
 const RECLAIM_STEP: f64 = (64 << 10) as f64;
 /// How long memory may fail to reach a new low before the reclaim is over: longer than a slow
 /// command, much shorter than the article's reclaims of 30 to 60 s. To be confirmed by the lab.
 pub(super) const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Over how much of a burst the throughput is that is its slowest.
+/// The span over which the slowest throughput is measured.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How memory falls after the last evicting call.
@@ -120,7 +120,7 @@ impl OpenBurst {
     pub fn saw(&mut self, now: &Counters, evicting: Duration) {
         if evicting > self.end.at {
             self.end = self.last.interpolate(now, evicting);
-            // It falls by many megabytes in the moment after that call, so the line to there is wrong.
+            // Memory falls by many megabytes right after that call, so interpolation is wrong.
             self.end.used_memory = now.at_last_call.or(self.end.used_memory);
             if self.last.at > self.first_inside.at {
                 self.last_inside = self.last;
@@ -155,10 +155,9 @@ impl OpenBurst {
         self.falling.low_at = self.falling.since.max(at);
     }
 
-    /// Returns the counters at the two moments between which rates and shares are measured: as
-    /// much of the burst as lies between observations in it. What is before and after that, where
-    /// the counters are known only by interpolation to outside of the burst, is used where that is
-    /// the better part of it.
+    /// Returns the counters at the two moments between which rates and shares are measured: the
+    /// first and the last observation in the burst, or its interpolated ends if more than half of the
+    /// burst lies outside of these observations.
     fn measured(&self) -> (Counters, Counters) {
         let inside = self.last_inside.at.saturating_sub(self.first_inside.at);
         match inside * 2 >= self.end.at.saturating_sub(self.began) {
@@ -219,6 +218,6 @@ fn higher(left: Option<f64>, right: Option<f64>) -> Option<f64> {
 
 /// Rounds an interpolated count or number of bytes.
 fn whole(value: f64) -> u64 {
-    // Saturates; what is not a number becomes 0, but none is made here.
+    // Saturates, and maps NaN to 0, but no value here is NaN.
     value.round() as u64
 }

@@ -61,8 +61,8 @@ impl ProbedSites {
 }
 
 impl HitCosts {
-    /// Upper ends of what was measured on a 2-core virtual machine with Linux 6.18 (docs/INSPECT.md):
-    /// for predictions where nothing can be measured.
+    /// The highest costs measured on a 2-core virtual machine with Linux 6.18 (docs/INSPECT.md), for
+    /// predictions where nothing can be measured.
     pub const DOCUMENTED: Self = Self {
         enter_ns: 870.0,
         return_ns: 460.0,
@@ -86,8 +86,8 @@ impl HitCosts {
         }
     }
 
-    /// Returns what the probes of a mode add to one call of a function; `inner` says whether it is an
-    /// inner call.
+    /// Returns the time that the probes of a mode add to a call; `inner` tells whether it is an inner
+    /// call.
     pub fn call_ns(&self, sites: ProbedSites, mode: ProbeMode, inner: bool) -> f64 {
         let is_hit = |probe: &Probe| match probe {
             Probe::Enter | Probe::Return => mode == ProbeMode::EveryCall,
@@ -147,8 +147,8 @@ impl Overhead {
         }
     }
 
-    /// Takes in what was counted until `at` (monotonic time). Returns the cost of the interval, if one
-    /// has ended.
+    /// Takes in the counts until `at` (monotonic time). Returns the cost of the interval, if one has
+    /// ended.
     pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<IntervalCost> {
         if let Some(begun) = &self.begun
             && at < begun.at + INTERVAL

@@ -1,4 +1,4 @@
-//! What is known of one server since it was found.
+//! Accumulates the snapshots of one server.
 
 use evictscope_abi::{Activity, CLIENT_BUFFERS_INTERVAL_NS, EVICTION, Fault, bounds};
 
@@ -65,7 +65,7 @@ impl ServerState {
         }
     }
 
-    /// Takes in what was read at one moment. Ignores each counter that is behind its last value.
+    /// Takes in a snapshot. Ignores each counter that is behind its last value.
     pub fn apply(&mut self, snapshot: &Snapshot) {
         let functions = self.calls.len().max(snapshot.calls.len());
         self.calls.resize_with(functions, CallTotals::new);

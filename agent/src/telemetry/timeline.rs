@@ -166,7 +166,7 @@ mod tests {
         cpu[0].add(101 * BIN_NS, 7);
         cpu[1].add(102 * BIN_NS, 2 * BIN_NS);
         timeline.take_in(bin(103), UNIX + bin(103), &evicting, &cpu);
-        // The same again, and what has come since.
+        // The same again, and more.
         evicting.spread(102 * BIN_NS + 5, 102 * BIN_NS + 9);
         timeline.take_in(bin(104), UNIX + bin(104), &evicting, &cpu);
         let full = BIN_NS as u32;

@@ -16,7 +16,7 @@ impl Accumulator {
     /// Takes in the counter's present value; counters begin at 0 when a server is attached. Ignores
     /// a value before the last one (a late reading), so that the total never goes back.
     pub fn advance(&mut self, counter: u64) {
-        // A step of 2^63 or more is a step back: nothing grows by so much between two readings.
+        // A step of 2^63 or more is a step back: no counter grows that fast between two readings.
         let step = counter.wrapping_sub(self.last);
         if step < 1 << 63 {
             self.total += u128::from(step);

@@ -1,13 +1,13 @@
 //! How HTTP is protected: TLS and passwords, in the format of Prometheus' exporter-toolkit.
 //!
-//! The file, and the certificates and keys that it names, are read again and again: a change takes
-//! effect with the next connection (TLS) or request (passwords) once two looks have found the same. A
-//! file that is just being written may be a valid one that asks for less. What cannot be used is
-//! refused with the reason, and what was in force stays in force.
+//! The file, and the certificates and keys that it names, are read every two seconds. A change takes
+//! effect with the next connection (TLS) or request (passwords), once two reads have found the same: a
+//! half-written file may be a valid one that asks for less. Files that cannot be used are refused with
+//! the reason, and the last usable ones stay in force.
 //!
-//! Deliberately absent: of that format, what protects nothing (client certificates that nobody
-//! verifies) and what is not about access (HTTP/2, headers, rate limits, cipher suites). It is
-//! refused, not passed over.
+//! Deliberately absent: settings of that format that protect nothing (client certificates that nobody
+//! verifies) or are not about access (HTTP/2, headers, rate limits, cipher suites). They are refused,
+//! not ignored.
 
 mod access;
 mod config;

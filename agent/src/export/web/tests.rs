@@ -1,4 +1,4 @@
-//! What a web configuration may say, and what becomes of it when the files change.
+//! Tests which web configurations are accepted, and that changes of the files take effect.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::WebConfig;
 
-/// A directory with a certificate and its key, another key, and an authority.
+/// Makes a directory with a certificate and its key, another key, and an authority.
 fn directory() -> anyhow::Result<TempDir> {
     let directory = tempfile::tempdir()?;
     let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);

@@ -8,8 +8,8 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::sync::Semaphore;
 
-/// How many accepted passwords are remembered: bcrypt looks at 72 bytes only, so a user has
-/// many that are right.
+/// How many accepted passwords are remembered: bcrypt reads only 72 bytes, so many passwords of a user
+/// are right.
 const REMEMBERED: usize = 64;
 
 /// The users.
@@ -40,7 +40,7 @@ impl Users {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Ok(Some(Self {
             hashes,
-            // Only where the kernel has no random numbers, and then there is no TLS either.
+            // Fails only if the kernel has no random numbers, and then TLS fails too.
             key: key.map_err(|_| "(the kernel gives no random numbers)".to_owned())?,
             accepted: Mutex::default(),
             turn: Semaphore::new(1),
@@ -61,8 +61,7 @@ impl Users {
         if self.accepted().contains(&shown) {
             return true;
         }
-        // An unknown user takes as long as one with a wrong password, so that nobody learns
-        // who there is.
+        // An unknown user takes as long as a wrong password, so that nobody learns the users' names.
         let known = self.hashes.get(user);
         let Some(hash) = known.or(self.hashes.values().next()).cloned() else {
             return false;

@@ -166,8 +166,8 @@ fn a_burst_that_catches_up_before_it_ends_has_amplified_itself() {
     assert_eq!(burst.kind().0, BurstKind::SelfAmplifying, "{burst:?}");
 }
 
-/// The line between two observations would put half of what is freed right after the last evicting
-/// call before it.
+/// On the line between two observations, half of the memory that is freed right after the last evicting
+/// call would be freed before it.
 #[test]
 fn memory_at_the_end_is_what_the_last_evicting_call_reported() {
     let mut server = Server::new();
@@ -237,7 +237,7 @@ fn the_cycle_of_the_article() {
 }
 
 #[test]
-fn how_often_it_is_observed_does_not_matter_to_the_boundaries() {
+fn the_boundaries_do_not_depend_on_the_interval_of_observation() {
     for every in [10, 100, 500, 900] {
         let mut server = Server::new();
         server.goes_on_observed(CALM, 63_000, every);
@@ -312,7 +312,7 @@ fn a_new_burst_ends_the_reclaim_of_the_one_before() {
     server.goes_on(BACKLOG, 5_000);
     server.goes_on(CALM, 5_000);
     assert_eq!(server.durations().map(f64::round), [5.0, 4.0]);
-    // The reclaim in between is not what the second one's throughput is compared with.
+    // The second one's throughput is not compared with the reclaim in between.
     for burst in &server.bursts {
         assert_near(burst.throughput_ratio(), 0.2, burst);
     }
@@ -421,7 +421,7 @@ fn any_doing() -> impl Strategy<Value = Doing> {
 
 proptest! {
     #[test]
-    fn whatever_is_observed_the_seconds_are_conserved(observations in prop::collection::vec(any_observation(), 0..60)) {
+    fn seconds_are_conserved_for_any_observations(observations in prop::collection::vec(any_observation(), 0..60)) {
         let mut cycle = Cycle::new(ms(FOUND));
         let mut newest = ms(FOUND);
         let mut finished = 0;
@@ -445,7 +445,7 @@ proptest! {
     }
 
     #[test]
-    fn of_a_real_server_no_second_is_missing_for_long(
+    fn no_second_is_missing_for_long(
         lives in prop::collection::vec((any_doing(), 1..6_000_u64, 1..1_500_u64), 1..12),
     ) {
         let mut server = Server::new();
@@ -455,7 +455,7 @@ proptest! {
             lived += milliseconds;
             let sum: f64 = server.seconds().iter().sum();
             let missing = lived as f64 / 1e3 - sum;
-            // What is not certain yet, and what was not observed yet.
+            // Time that is not certain yet, or was not observed yet.
             let most = QUIET.max(RECLAIM_PATIENCE) + ms(every.max(1_500)) + ms(milliseconds.min(every));
             prop_assert!((0.0 - 1e-6..=most.as_secs_f64()).contains(&missing), "{missing} s are missing");
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::ServerState;
 use crate::telemetry::fixture::{UNREAD, empty_snapshot};
 
-/// A reading of the four types of client buffers, each a quarter of `total`.
+/// Returns a reading of the four types of client buffers, each a quarter of `total`.
 fn clients(read_ns: u64, total: u64) -> MemberValues {
     MemberValues {
         read_ns,
