@@ -1,4 +1,4 @@
-//! Prints a probe plan for people.
+//! Writes a probe plan as text for people.
 
 use std::path::Path;
 use std::time::Duration;
