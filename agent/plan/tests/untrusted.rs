@@ -206,7 +206,7 @@ fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
             for (form, attribute) in FORMS.iter().enumerate() {
                 let program = compile(&hostile, "-O2", attribute)?;
                 let name = format!("{name} {place} {form}");
-                planned(&file(directory.path(), &name, &program)?)?;
+                let _ = planned(&file(directory.path(), &name, &program)?)?;
             }
         }
     }
@@ -238,7 +238,7 @@ fn hostile_tables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     for (name, table) in TABLES {
         let program = compile(&format!("{PROGRAM}\n{table}\n"), "-O2", FORMS[0])?;
-        planned(&file(directory.path(), name, &program)?)?;
+        let _ = planned(&file(directory.path(), name, &program)?)?;
     }
     Ok(())
 }
