@@ -11,6 +11,12 @@ pub struct Histogram<const BUCKETS: usize> {
     pub sum: u64,
 }
 
+impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
+
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
     /// An empty histogram.
     pub const ZERO: Self = Self {

@@ -131,7 +131,7 @@ impl<T> Updated<T> {
 /// The calls of one traced function. An inner call passes the inner site: of eviction calls these are the
 /// evicting ones, and the others are no-op calls. Where a function has no inner site, its entry is it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallStats {
     /// Monotonic time at which the current call entered, nanoseconds; 0 outside, and in a call that
     /// is not to be counted.
@@ -153,7 +153,7 @@ pub struct CallStats {
 
 /// What is counted of eviction calls apart from their [`CallStats`], under the same update number.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvictionStats {
     /// Evicting calls, by [`ResultKind`].
     pub evicting_results: [u64; 4],
@@ -194,7 +194,7 @@ pub struct EvictionStats {
 
 /// The members as they were read together.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberValues {
     /// Monotonic time of reading, nanoseconds; 0 where they were never read.
     pub read_ns: u64,
@@ -210,7 +210,7 @@ pub struct MemberValues {
 
 /// Counted by `main_thread_sample`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleStats {
     /// CPU time of the main thread by [`Activity`], nanoseconds.
     pub cpu_ns: [u64; 2],

@@ -9,7 +9,7 @@ use evictscope_abi::{
 };
 
 use super::server::ExportedServer;
-use crate::telemetry::fixture::{UNREAD, empty_snapshot};
+use crate::telemetry::fixture::empty_snapshot;
 use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
 use evictscope_plan::{
     EVICTION_CALL, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite, Item, Member,
@@ -154,7 +154,7 @@ pub fn partial_server() -> ExportedServer {
     snapshot.samples.members = MemberValues {
         read_ns: 1,
         known: 1,
-        ..UNREAD
+        ..MemberValues::default()
     };
     let mut server = ExportedServer {
         label: "/run/\"<b>\".sock".to_owned(),

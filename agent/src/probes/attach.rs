@@ -11,8 +11,8 @@ use super::error::ProbeError;
 use super::log::{KernelLog, Message};
 use super::maps::Maps;
 use super::multi::Multi;
-use super::programs::{Link, NAMES, Programs};
-use super::target::{Attachment, Target};
+use super::programs::{NAMES, Programs};
+use super::target::{Attachment, Link, Target};
 use crate::telemetry::{ProbeMode, Snapshot};
 
 /// The loaded programs and their maps.

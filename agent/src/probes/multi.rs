@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
+use anyhow::Context as _;
 use aya::Ebpf;
 use aya::maps::Map;
 use aya_obj::generated::bpf_attach_type::BPF_TRACE_UPROBE_MULTI;
@@ -23,30 +24,13 @@ use super::target::Target;
 /// Programs that were loaded for uprobe_multi links, by name.
 pub struct Multi(HashMap<&'static str, OwnedFd>);
 
-/// Why programs were not loaded for uprobe_multi links.
-#[derive(Debug, thiserror::Error)]
-pub enum MultiError {
-    /// The object cannot be parsed.
-    #[error(transparent)]
-    Parse(#[from] aya_obj::ParseError),
-    /// A program refers to what the object does not have.
-    #[error(transparent)]
-    Relocation(#[from] aya_obj::relocation::EbpfRelocationError),
-    /// The object lacks a program.
-    #[error("there is no program {0}")]
-    Missing(&'static str),
-    /// The kernel refused.
-    #[error(transparent)]
-    Kernel(#[from] io::Error),
-}
-
 impl Multi {
     /// Loads the programs of these names, which use the maps that aya has created.
     ///
     /// # Errors
     ///
     /// Where the object is not sound, or the kernel refuses a program.
-    pub fn load(object: &[u8], ebpf: &Ebpf, names: &[&'static str]) -> Result<Self, MultiError> {
+    pub fn load(object: &[u8], ebpf: &Ebpf, names: &[&'static str]) -> anyhow::Result<Self> {
         let mut object = aya_obj::Object::parse(object)?;
         let fds: HashMap<&str, BorrowedFd<'_>> = ebpf
             .maps()
@@ -60,7 +44,7 @@ impl Multi {
         let sections: HashSet<usize> = object.functions.keys().map(|(index, _)| *index).collect();
         object.relocate_maps(maps, &sections)?;
         object.relocate_calls(&sections)?;
-        let load = |name: &&'static str| Ok((*name, load(&object, name)?));
+        let load = |name: &&'static str| anyhow::Ok((*name, load(&object, name)?));
         names.iter().map(load).collect::<Result<_, _>>().map(Self)
     }
 
@@ -109,11 +93,11 @@ fn fd(map: &Map) -> Option<BorrowedFd<'_>> {
     }
 }
 
-fn load(object: &aya_obj::Object, name: &'static str) -> Result<OwnedFd, MultiError> {
+fn load(object: &aya_obj::Object, name: &'static str) -> anyhow::Result<OwnedFd> {
     let program = object.programs.get(name);
-    let program = program.ok_or(MultiError::Missing(name))?;
+    let program = program.context(name)?;
     let function = object.functions.get(&program.function_key());
-    let instructions = &function.ok_or(MultiError::Missing(name))?.instructions;
+    let instructions = &function.context(name)?.instructions;
     let mut attr = zeroed();
     // SAFETY: all of it is zero, which is a value of every member of the union.
     let load = unsafe { &mut attr.__bindgen_anon_3 };

@@ -13,7 +13,7 @@ use evictscope_plan::{Description, EVICTION_CALL, FileOffset};
 
 use super::error::ProbeError;
 use super::multi::Multi;
-use super::target::Target;
+use super::target::{Link, Target};
 
 /// The program on the main thread's CPU clock.
 const SAMPLER: &str = "main_thread_sample";
@@ -45,26 +45,6 @@ fn program(function: &Description, probe: Probe) -> &'static str {
         false => ANY,
     };
     programs[probe as usize]
-}
-
-/// One or several attached sites of a program. Dropping it takes them off.
-pub struct Link {
-    sites: usize,
-    _attached: Box<dyn Send>,
-}
-
-impl Link {
-    fn new(sites: usize, attached: impl Send + 'static) -> Self {
-        Self {
-            sites,
-            _attached: Box::new(attached),
-        }
-    }
-
-    /// Returns how many sites are attached.
-    pub fn sites(&self) -> usize {
-        self.sites
-    }
 }
 
 /// The loaded programs.

@@ -5,8 +5,6 @@ use std::thread::JoinHandle;
 
 use aya::programs::perf_event::PerfEventLink;
 
-use super::programs::Link;
-
 /// A running process to attach to.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
@@ -16,6 +14,27 @@ pub struct Target<'a> {
     pub exe: &'a Path,
     /// What the loader added to the addresses of the ELF file.
     pub load_bias: u64,
+}
+
+/// One or several attached sites of a program. Dropping it takes them off.
+pub struct Link {
+    sites: usize,
+    _attached: Box<dyn Send>,
+}
+
+impl Link {
+    /// Returns these sites, attached by what takes them off when it is dropped.
+    pub(super) fn new(sites: usize, attached: impl Send + 'static) -> Self {
+        Self {
+            sites,
+            _attached: Box::new(attached),
+        }
+    }
+
+    /// Returns how many sites are attached.
+    pub fn sites(&self) -> usize {
+        self.sites
+    }
 }
 
 /// The probes on one server; `Probes::detach` takes them off.

@@ -247,7 +247,7 @@ mod tests {
             let mut members = MemberValues {
                 read_ns: second * 1_000_000_000,
                 known: 1 << Member::CommandsProcessed as usize,
-                ..fixture::UNREAD
+                ..MemberValues::default()
             };
             members.values[Member::CommandsProcessed as usize] = commands;
             snapshot.samples.members = members;

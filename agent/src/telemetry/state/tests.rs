@@ -5,7 +5,7 @@ use evictscope_abi::{
 use proptest::prelude::*;
 
 use super::ServerState;
-use crate::telemetry::fixture::{UNREAD, empty_snapshot};
+use crate::telemetry::fixture::empty_snapshot;
 
 /// Returns a reading of the four types of client buffers, each a quarter of `total`.
 fn clients(read_ns: u64, total: u64) -> MemberValues {
@@ -13,7 +13,7 @@ fn clients(read_ns: u64, total: u64) -> MemberValues {
         read_ns,
         known: 0b1111_0000,
         values: [0, 0, 0, 0, total / 4, total / 4, total / 4, total / 4],
-        ..UNREAD
+        ..MemberValues::default()
     }
 }
 
@@ -31,7 +31,7 @@ fn what_was_not_read_is_not_known() {
         read_ns: 1,
         known: 1 << Member::EvictedKeys as usize | 1 << Member::ClientsNormal as usize,
         values: [7; 8],
-        ..UNREAD
+        ..MemberValues::default()
     };
     state.apply(&snapshot);
     let Some(members) = state.members else {
