@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::{Agent, evictscope},
+    process,
     redis::{self, Redis, copy_to},
     scrape::Scrape,
     wait::within,
@@ -102,20 +103,31 @@ fn a_server_that_starts_later_is_seen_within_two_seconds() -> anyhow::Result<()>
     Ok(())
 }
 
+/// Returns how many probes the kernel says that it could not take off.
+fn leaked_probes() -> anyhow::Result<usize> {
+    let log = process::answer_of(&mut Command::new("dmesg"))?;
+    Ok(log.matches("leaking uprobe").count())
+}
+
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
     // No other agent on this host looks for this name. The probes of such an agent would stay.
     let directory = tempfile::tempdir()?;
     let name = format!("probed-{}", std::process::id());
-    let redis = Redis::start_program(copy_to(directory.path(), &name)?, &[])?;
+    copy_to(directory.path(), &name)?;
+    let start = |_| Redis::start_program(Command::new(directory.path().join(&name)), &[]);
+    let servers = (0..4).map(start).collect::<anyhow::Result<Vec<Redis>>>()?;
     let only = format!("^{name}$");
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        let leaked = leaked_probes()?;
         let agent = Agent::start(&["--probe-mode", "every-call", "--process-match", &only])?;
-        agent.wait_for(&redis.name(), Duration::from_secs(3))?;
-        let (attached, original) = code_at_sites(&redis)?;
-        let all = attached.iter().all(|byte| *byte == 0xcc);
-        ensure!(all, "no breakpoints at the sites: {attached:x?}");
+        for redis in &servers {
+            agent.wait_for(&redis.name(), Duration::from_secs(3))?;
+            let (attached, _) = code_at_sites(redis)?;
+            let all = attached.iter().all(|byte| *byte == 0xcc);
+            ensure!(all, "no breakpoints at the sites: {attached:x?}");
+        }
         let asked = Instant::now();
         let status = agent.end(signal)?;
         let took = asked.elapsed();
@@ -124,9 +136,13 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
             ensure!(status.success(), "{signal:?}: {status}");
         }
         ensure!(took < Duration::from_secs(2), "{signal:?}: {took:?}");
-        let (left, _) = code_at_sites(&redis)?;
-        ensure!(left == original, "{signal:?}: {left:x?}, {original:x?}");
-        redis.write_keys(1_000)?;
+        for redis in &servers {
+            let (left, original) = code_at_sites(redis)?;
+            ensure!(left == original, "{signal:?}: {left:x?}, {original:x?}");
+            redis.write_keys(1_000)?;
+        }
+        let leaked_now = leaked_probes()?;
+        ensure!(leaked_now <= leaked, "{signal:?}: the kernel lost probes");
     }
     Ok(())
 }
