@@ -1,6 +1,6 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `dashboards`, `package`, `test`), and one
+//! One file per task (`setup`, `build`, `demo`, `bench`, `fuzz`, `dashboards`, `package`, `matrix`, `test`), and one
 //! per topic that tasks share.
 //! Everything the tasks need on the machine is named in `compiler`, `linker`, `debian` and `servers`.
 
@@ -16,6 +16,7 @@ mod histogram;
 mod installed;
 mod lab;
 mod linker;
+mod matrix;
 mod owned;
 mod package;
 mod process;
@@ -62,6 +63,8 @@ enum Task {
     Dashboards(dashboards::Arguments),
     /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
     Package(package::Arguments),
+    /// Set up, build, pack, and try the package on Debian's kernels, in virtual machines
+    Matrix(matrix::Arguments),
     /// Set up, then run every check and every test
     Test,
     /// What becomes of this program between the unit's restrictions and the installed agent
@@ -93,6 +96,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Lab(arguments) => lab::run(arguments)?,
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Package(arguments) => package::run(arguments)?,
+        Task::Matrix(arguments) => matrix::run(arguments)?,
         Task::UnderUnit { command } => evictscope_sandbox::enter(command)?,
         Task::Test => return test::run(),
     }

@@ -42,21 +42,27 @@ pub struct Arguments {
 
 /// Builds the agent and packs it, and tries it out.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let deb = deb(arguments.packed)?;
+    if arguments.try_out {
+        sequence::run(&deb)?;
+    }
+    Ok(())
+}
+
+/// Builds the agent, packs it, and returns the .deb; or returns what was `packed` before.
+pub fn deb(packed: bool) -> Result<PathBuf> {
     let directory = workspace::target_directory()?.join("package");
-    if !arguments.packed {
+    if !packed {
         build::run()?;
         pack(&directory)?;
     }
-    if arguments.try_out {
-        process::answer_of(
-            Command::new("sha256sum")
-                .current_dir(&directory)
-                .args(["--check", "--strict", SUMS]),
-        )
-        .context("the packages are not those that were made; pack again without --packed")?;
-        sequence::run(&deb_in(&directory)?)?;
-    }
-    Ok(())
+    process::answer_of(
+        Command::new("sha256sum")
+            .current_dir(&directory)
+            .args(["--check", "--strict", SUMS]),
+    )
+    .context("the packages are not those that were made; pack again without --packed")?;
+    deb_in(&directory)
 }
 
 fn pack(directory: &Path) -> Result<()> {
@@ -71,7 +77,7 @@ fn pack(directory: &Path) -> Result<()> {
             .arg(&generated),
     )?;
 
-    let deb = deb(directory)?;
+    let deb = make_deb(directory)?;
     let tarball = tarball(directory, &deb)?;
     let sbom = sbom(directory)?;
     let mut products = vec![deb.clone(), tarball.clone()];
@@ -93,7 +99,7 @@ fn pack(directory: &Path) -> Result<()> {
 }
 
 /// The .deb.
-fn deb(directory: &Path) -> Result<PathBuf> {
+fn make_deb(directory: &Path) -> Result<PathBuf> {
     let made = process::answer_of(
         reproducibly(tools::path(tools::DEB)?)
             // Named by cargo, which calls its subcommands so.

@@ -1,0 +1,83 @@
+//! A virtual machine: QEMU without KVM, whose serial console is all that comes out of it.
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::answers::Answers;
+use crate::owned::Owned;
+
+/// How many lines of a console tell why a machine failed.
+const LAST_LINES: usize = 15;
+
+/// A machine that ends by itself.
+pub struct Machine<'a> {
+    /// The kernel's image.
+    pub kernel: &'a Path,
+    /// The initial file system.
+    pub initramfs: &'a Path,
+    /// What is added to the kernel's command line.
+    pub command_line: &'a str,
+    /// Its memory, in MiB.
+    pub memory: u32,
+    /// How long it may run.
+    pub limit: Duration,
+}
+
+impl Machine<'_> {
+    /// Runs the machine to its end, and returns what it has answered. `console` keeps all that it wrote.
+    ///
+    /// # Errors
+    ///
+    /// QEMU fails, the machine does not end in time, or it waited for something in vain.
+    pub fn run(&self, console: &Path) -> Result<Answers> {
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args(["-nodefaults", "-no-user-config", "-display", "none"])
+            .args(["-accel", "tcg", "-cpu", "max", "-no-reboot"])
+            .args(["-m", &self.memory.to_string(), "-kernel"])
+            .arg(self.kernel)
+            .arg("-initrd")
+            .arg(self.initramfs)
+            .arg("-append")
+            .arg(format!(
+                "console=ttyS0 quiet panic=-1 {}",
+                self.command_line
+            ))
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()));
+        let mut qemu = Owned::start(&mut command)?;
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = qemu.ended() {
+                break Some(status);
+            }
+            if started.elapsed() >= self.limit {
+                break None;
+            }
+            thread::sleep(Duration::from_millis(100));
+        };
+        drop(qemu);
+        let text = fs::read(console).context("QEMU has left no console")?;
+        let text = String::from_utf8_lossy(&text);
+        ensure!(
+            status.is_some_and(|status| status.success()),
+            "the machine did not end well within {} s; the last lines of {}:\n{}",
+            self.limit.as_secs(),
+            console.display(),
+            last_lines(&text)
+        );
+        Answers::read(&text).with_context(|| format!("see {}", console.display()))
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}

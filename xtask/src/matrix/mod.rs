@@ -1,0 +1,171 @@
+//! `cargo xtask matrix --kernels`: the packaged agent on Debian's kernels, in virtual machines.
+//!
+//! Each machine runs a script that asks the agent and the server; what they answer comes out of its
+//! serial console, and is compared here. QEMU emulates the processor, so that no machine needs
+//! another one's permission to make machines: times measured in one mean nothing.
+
+mod answers;
+mod compare;
+mod files;
+mod initramfs;
+mod kernels;
+mod machine;
+mod systemd;
+mod table;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use self::{
+    files::{directory, make_empty},
+    initramfs::Initramfs,
+    kernels::{KERNELS, Kernel},
+    machine::Machine,
+    table::Row,
+};
+use crate::{debian, package, process, workspace};
+
+/// Programs, and Debian's packages that bring them.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("cpio", "cpio"),
+    ("setpriv", "util-linux"),
+];
+
+/// The programs of this machine that a machine with nothing but a kernel gets.
+const GUEST_PROGRAMS: [&str; 4] = ["redis-server", "redis-cli", "redis-benchmark", "setpriv"];
+
+/// Where users read the tables.
+const PAGE: &str = "docs/COMPATIBILITY.md";
+
+/// The name of the machine with a systemd.
+const SYSTEMD: &str = "systemd";
+
+/// What to try.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Boot Debian's kernels, and a Debian with systemd, with the packaged agent and a redis-server
+    #[arg(long, required = true)]
+    kernels: bool,
+    /// Only one of them: bookworm, trixie, unstable or systemd; the documentation stays as it is
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Pack nothing: take what was packed before
+    #[arg(long)]
+    packed: bool,
+}
+
+/// Boots all machines, prints what was found, and writes it into the documentation.
+///
+/// # Errors
+///
+/// A machine fails, or something was found that must not be.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    debian::provide(&PROGRAMS, "the matrix")?;
+    if let Some(reason) = debian::missing(&PROGRAMS) {
+        anyhow::bail!(reason);
+    }
+    let deb = package::deb(arguments.packed)?;
+    fs::create_dir_all(directory()?)?;
+    let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
+
+    let unpacked = unpack(&deb)?;
+    let mut kernels = Vec::new();
+    for kernel in KERNELS.iter().filter(|kernel| wanted(kernel.suite)) {
+        kernels.push(told(kernel.suite, || boot(kernel, &unpacked))?);
+    }
+    let mut service = Vec::new();
+    if wanted(SYSTEMD) {
+        service.push(told(SYSTEMD, || systemd::run(&deb))?);
+    }
+    let text = format!(
+        "{}\n{}",
+        table::markdown(&kernels),
+        table::markdown(&service)
+    );
+    println!("\n{text}");
+    ensure!(!text.trim().is_empty(), "there is no machine of that name");
+    if arguments.only.is_none() {
+        table::write_section(
+            &workspace::root().join(PAGE),
+            "## Kernels",
+            &explained(&text),
+        )?;
+    }
+    let faults: Vec<_> = kernels
+        .iter()
+        .chain(&service)
+        .flat_map(|row| &row.faults)
+        .collect();
+    ensure!(faults.is_empty(), "not as it must be: {faults:?}");
+    Ok(())
+}
+
+/// The tables as the documentation has them.
+fn explained(tables: &str) -> String {
+    format!(
+        "`cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines \
+         with the\npackaged agent and Debian's redis-server, makes the server evict, and compares what the agent \
+         exports with `INFO`.\nThe last machine runs the package under systemd, from installing it to purging it.\n\n\
+         {tables}"
+    )
+}
+
+/// Runs one machine, and says how long that took.
+fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
+    println!("{name} ...");
+    let begun = Instant::now();
+    let row = machine().with_context(|| format!("the machine {name}"))?;
+    let ended = row
+        .took
+        .map(|took| format!("; the agent ended within {took:.2} s"));
+    println!(
+        "{name}: {}{}",
+        process::seconds(begun.elapsed()),
+        ended.unwrap_or_default()
+    );
+    Ok(row)
+}
+
+/// Runs the agent on a kernel, with nothing around it but a server.
+fn boot(kernel: &Kernel, unpacked: &Path) -> Result<Row> {
+    let packages = kernels::provide(kernel.suite)?;
+    let busybox = packages.join("busybox");
+    let directory = directory()?.join("kernel");
+    let console = directory.with_file_name(format!("{}.console", kernel.suite));
+    let initramfs = Initramfs::begin(directory, &busybox, include_str!("kernel.sh"))?;
+    for name in GUEST_PROGRAMS {
+        let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
+        initramfs.add_program(&program, name)?;
+    }
+    initramfs.add_program(&unpacked.join("usr/bin/evictscope"), "evictscope")?;
+    let initramfs = initramfs.pack()?;
+    let machine = Machine {
+        kernel: &packages.join("kernel"),
+        initramfs: &initramfs,
+        // The kernel hands what it does not know to the first process, in its environment.
+        command_line: &format!("CAPABILITIES={}", kernel.capabilities.join(",")),
+        memory: 1024,
+        limit: Duration::from_secs(120),
+    };
+    compare::judge(&machine.run(&console)?)
+}
+
+/// Unpacks the package, and returns the directory with its files.
+fn unpack(deb: &Path) -> Result<PathBuf> {
+    let unpacked = directory()?.join("package");
+    make_empty(&unpacked)?;
+    process::answer_of(
+        Command::new("dpkg-deb")
+            .arg("--extract")
+            .args([deb, &unpacked]),
+    )?;
+    Ok(unpacked)
+}
