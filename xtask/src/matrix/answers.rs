@@ -19,10 +19,6 @@ pub struct Answer {
 
 impl Answers {
     /// Reads a console. Lines between two answers are the kernel's or the boot loader's.
-    ///
-    /// # Errors
-    ///
-    /// The script waited for something in vain.
     pub fn read(console: &str) -> Result<Self> {
         let mut answers = BTreeMap::new();
         let mut open: Option<(&str, String)> = None;
@@ -52,29 +48,17 @@ impl Answers {
     }
 
     /// Returns an answer.
-    ///
-    /// # Errors
-    ///
-    /// The script did not get there.
     pub fn get(&self, name: &str) -> Result<&Answer> {
         let answer = self.0.get(name);
         answer.with_context(|| format!("the machine did not answer `{name}`"))
     }
 
     /// Returns the text of an answer, without white space around it.
-    ///
-    /// # Errors
-    ///
-    /// The script did not get there.
     pub fn text(&self, name: &str) -> Result<&str> {
         Ok(self.get(name)?.text.trim())
     }
 
     /// Returns an answer that is one word, such as a number.
-    ///
-    /// # Errors
-    ///
-    /// The script did not get there, or answered something else.
     pub fn word<T: FromStr>(&self, name: &str) -> Result<T> {
         let text = self.text(name)?;
         let word = text.parse().ok();
@@ -82,10 +66,6 @@ impl Answers {
     }
 
     /// Returns what a line `KEY=VALUE`, `KEY:VALUE` or `KEY:\tVALUE` of an answer says.
-    ///
-    /// # Errors
-    ///
-    /// There is no such line.
     pub fn value(&self, name: &str, key: &str) -> Result<&str> {
         let mut lines = self.text(name)?.lines();
         let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(['=', ':']));

@@ -15,10 +15,6 @@ const PORT: u16 = 6379;
 const LEAK: &str = "failed to unregister, leaking uprobe";
 
 /// Judges what a machine has answered. A row of the table says what was found.
-///
-/// # Errors
-///
-/// An answer is missing or cannot be understood.
 pub fn judge(answers: &Answers) -> Result<Row> {
     let mut row = Row::new(answers.text("kernel")?);
     row.check("check", answers.get("check")?.success, "ok");
@@ -45,10 +41,6 @@ pub fn judge(answers: &Answers) -> Result<Row> {
 }
 
 /// Compares the agent's numbers with the server's: they must be equal, and the server must have evicted.
-///
-/// # Errors
-///
-/// A number is missing.
 pub fn same_numbers(answers: &Answers, row: &mut Row) -> Result<()> {
     let page = Reading::parse(answers.text("metrics")?, PORT, answers.word("server")?)?;
     for (what, metric, field) in [
@@ -82,10 +74,6 @@ pub fn same_numbers(answers: &Answers, row: &mut Row) -> Result<()> {
 }
 
 /// Counts the probes that the kernel says it could not take off.
-///
-/// # Errors
-///
-/// The machine's log is missing.
 pub fn leaks(answers: &Answers) -> Result<usize> {
     let log = answers.text("kernel_log")?;
     Ok(log.lines().filter(|line| line.contains(LEAK)).count())

@@ -10,19 +10,11 @@ use anyhow::{Context as _, Result};
 use crate::workspace;
 
 /// Returns the directory for all of it.
-///
-/// # Errors
-///
-/// cargo does not tell its target directory.
 pub fn directory() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join("matrix"))
 }
 
 /// Makes a directory, without what was in it.
-///
-/// # Errors
-///
-/// The old one cannot be removed, or the new one cannot be made.
 pub fn make_empty(directory: &Path) -> Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory)

@@ -24,10 +24,6 @@ pub struct Initramfs(PathBuf);
 
 impl Initramfs {
     /// Begins one in a directory, with a busybox, the first process (a script), and `answers.sh`.
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be written.
     pub fn begin(directory: PathBuf, busybox: &Path, init: &str) -> Result<Self> {
         files::make_empty(&directory)?;
         let begun = Self(directory);
@@ -39,19 +35,11 @@ impl Initramfs {
     }
 
     /// Writes a file.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
     pub fn write(&self, to: &str, text: &str) -> Result<()> {
         fs::write(self.0.join(to), text).with_context(|| format!("cannot write {to}"))
     }
 
     /// Adds a file.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be copied.
     pub fn add(&self, file: &Path, to: &str) -> Result<()> {
         let to = self.0.join(to);
         fs::create_dir_all(to.parent().unwrap_or(&to))?;
@@ -60,10 +48,6 @@ impl Initramfs {
     }
 
     /// Adds a program to `usr/bin`, and the libraries that it is linked with to where they are.
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be copied.
     pub fn add_program(&self, program: &Path, name: &str) -> Result<()> {
         self.add(program, &format!("usr/bin/{name}"))?;
         let libraries = process::answer_of(Command::new("ldd").arg(program))?;
@@ -77,10 +61,6 @@ impl Initramfs {
     }
 
     /// Packs all of it into an archive that a kernel unpacks.
-    ///
-    /// # Errors
-    ///
-    /// cpio fails.
     pub fn pack(self) -> Result<PathBuf> {
         let archive = self.0.with_extension("cpio");
         process::answer_of(

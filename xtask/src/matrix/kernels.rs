@@ -53,10 +53,6 @@ rm -r *.deb unpacked
 
 /// Returns the directory with the `kernel` and the `busybox` of a suite. They are downloaded where
 /// they are not there yet; removing the directory asks for the suite's newest kernel.
-///
-/// # Errors
-///
-/// The packages cannot be had.
 pub fn provide(suite: &str) -> Result<PathBuf> {
     let directory = files::directory()?.join(suite);
     if directory.exists() {

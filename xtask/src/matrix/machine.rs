@@ -1,17 +1,11 @@
 //! A virtual machine: QEMU without KVM, whose serial console is all that comes out of it.
 
-use std::{
-    fs,
-    path::Path,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::Command, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::answers::Answers;
-use crate::owned::Owned;
+use crate::process;
 
 /// How many lines of a console tell why a machine failed.
 const LAST_LINES: usize = 15;
@@ -32,13 +26,13 @@ pub struct Machine<'a> {
 
 impl Machine<'_> {
     /// Runs the machine to its end, and returns what it has answered. `console` keeps all that it wrote.
-    ///
-    /// # Errors
-    ///
-    /// QEMU fails, the machine does not end in time, or it waited for something in vain.
     pub fn run(&self, console: &Path) -> Result<Answers> {
-        let mut command = Command::new("qemu-system-x86_64");
+        // QEMU's end does not hang on this program's: `timeout` is beside it.
+        let mut command = Command::new("timeout");
         command
+            .args(["--foreground", "--kill-after=5"])
+            .arg(self.limit.as_secs().to_string())
+            .arg("qemu-system-x86_64")
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-accel", "tcg", "-cpu", "max", "-no-reboot"])
             .args(["-m", &self.memory.to_string(), "-kernel"])
@@ -52,27 +46,10 @@ impl Machine<'_> {
             ))
             .arg("-serial")
             .arg(format!("file:{}", console.display()));
-        let mut qemu = Owned::start(&mut command)?;
-        let started = Instant::now();
-        let status = loop {
-            if let Some(status) = qemu.ended() {
-                break Some(status);
-            }
-            if started.elapsed() >= self.limit {
-                break None;
-            }
-            thread::sleep(Duration::from_millis(100));
-        };
-        drop(qemu);
+        let ended = process::answer_of(&mut command);
         let text = fs::read(console).context("QEMU has left no console")?;
         let text = String::from_utf8_lossy(&text);
-        ensure!(
-            status.is_some_and(|status| status.success()),
-            "the machine did not end well within {} s; the last lines of {}:\n{}",
-            self.limit.as_secs(),
-            console.display(),
-            last_lines(&text)
-        );
+        ended.with_context(|| format!("the last it wrote:\n{}", last_lines(&text)))?;
         Answers::read(&text).with_context(|| format!("see {}", console.display()))
     }
 }

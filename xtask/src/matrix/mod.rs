@@ -63,10 +63,6 @@ pub struct Arguments {
 }
 
 /// Boots all machines, prints what was found, and writes it into the documentation.
-///
-/// # Errors
-///
-/// A machine fails, or something was found that must not be.
 pub fn run(arguments: &Arguments) -> Result<()> {
     debian::provide(&PROGRAMS, "the matrix")?;
     if let Some(reason) = debian::missing(&PROGRAMS) {

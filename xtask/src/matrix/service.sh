@@ -27,6 +27,7 @@ answer kernel uname -r
 answer systemd sh -c "systemctl --version | head -n 1"
 files >/tmp/before
 systemctl start redis-server
+redis-cli config set save ''
 redis-cli config set maxmemory 4mb
 redis-cli config set maxmemory-policy allkeys-lru
 answer server systemctl show --property MainPID --value redis-server
@@ -38,7 +39,8 @@ answer ready ask /-/ready
 answer unit systemctl show evictscope
 answer status cat /proc/$(process)/status
 answer oom_score_adj cat /proc/$(process)/oom_score_adj
-answer home nsenter --target $(process) --mount ls -d /root/answers.sh
+answer sandbox nsenter --target $(process) --mount sh -c \
+    '! ls /root/answers.sh && ! touch /etc/written && ls /etc/passwd'
 load_and_ask
 
 # Four signs of life in 4 s, then none: systemd must end the agent, and start it again.

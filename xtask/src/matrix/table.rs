@@ -61,10 +61,6 @@ pub fn markdown(rows: &[Row]) -> String {
 
 /// Puts the text below a heading of a page in the place of what is there. A page or heading that is
 /// missing is made.
-///
-/// # Errors
-///
-/// The page cannot be read or written.
 pub fn write_section(page: &Path, heading: &str, text: &str) -> Result<()> {
     let old = if page.exists() {
         fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?
