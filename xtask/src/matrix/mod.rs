@@ -1,15 +1,16 @@
 //! `cargo xtask matrix --kernels`: the packaged agent on Debian's kernels, in virtual machines.
 //!
 //! Each machine runs a script that asks the agent and the server; what they answer comes out of its
-//! serial console, and is compared here. QEMU emulates the processor, so that no machine needs
-//! another one's permission to make machines: times measured in one mean nothing.
+//! serial console, and is compared here. QEMU emulates the processor, as a machine that is virtual
+//! itself may have no KVM, so times measured in these machines mean nothing.
 
 mod answers;
-mod compare;
+mod bare;
 mod files;
 mod initramfs;
 mod kernels;
 mod machine;
+mod numbers;
 mod systemd;
 mod table;
 
@@ -17,18 +18,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use self::{
-    files::{directory, make_empty},
-    initramfs::Initramfs,
-    kernels::{KERNELS, Kernel},
-    machine::Machine,
-    table::Row,
-};
+use self::{kernels::KERNELS, table::Row};
 use crate::{debian, package, process, workspace};
 
 /// Programs, and Debian's packages that bring them.
@@ -38,9 +33,6 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("cpio", "cpio"),
     ("setpriv", "util-linux"),
 ];
-
-/// The programs of this machine that a machine with nothing but a kernel gets.
-const GUEST_PROGRAMS: [&str; 4] = ["redis-server", "redis-cli", "redis-benchmark", "setpriv"];
 
 /// Where users read the tables.
 const PAGE: &str = "docs/COMPATIBILITY.md";
@@ -66,16 +58,16 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     debian::provide(&PROGRAMS, "the matrix")?;
     if let Some(reason) = debian::missing(&PROGRAMS) {
-        anyhow::bail!(reason);
+        bail!(reason);
     }
     let deb = package::deb(arguments.packed)?;
-    fs::create_dir_all(directory()?)?;
+    fs::create_dir_all(files::directory()?)?;
     let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
 
     let unpacked = unpack(&deb)?;
     let mut kernels = Vec::new();
     for kernel in KERNELS.iter().filter(|kernel| wanted(kernel.suite)) {
-        kernels.push(told(kernel.suite, || boot(kernel, &unpacked))?);
+        kernels.push(told(kernel.suite, || bare::run(kernel, &unpacked))?);
     }
     let mut service = Vec::new();
     if wanted(SYSTEMD) {
@@ -95,11 +87,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             &explained(&text),
         )?;
     }
-    let faults: Vec<_> = kernels
-        .iter()
-        .chain(&service)
-        .flat_map(|row| &row.faults)
-        .collect();
+    let rows = kernels.iter().chain(&service);
+    let faults: Vec<_> = rows.flat_map(|row| &row.faults).collect();
     ensure!(faults.is_empty(), "not as it must be: {faults:?}");
     Ok(())
 }
@@ -130,34 +119,10 @@ fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
     Ok(row)
 }
 
-/// Runs the agent on a kernel, with nothing around it but a server.
-fn boot(kernel: &Kernel, unpacked: &Path) -> Result<Row> {
-    let packages = kernels::provide(kernel.suite)?;
-    let busybox = packages.join("busybox");
-    let directory = directory()?.join("kernel");
-    let console = directory.with_file_name(format!("{}.console", kernel.suite));
-    let initramfs = Initramfs::begin(directory, &busybox, include_str!("kernel.sh"))?;
-    for name in GUEST_PROGRAMS {
-        let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
-        initramfs.add_program(&program, name)?;
-    }
-    initramfs.add_program(&unpacked.join("usr/bin/evictscope"), "evictscope")?;
-    let initramfs = initramfs.pack()?;
-    let machine = Machine {
-        kernel: &packages.join("kernel"),
-        initramfs: &initramfs,
-        // The kernel hands what it does not know to the first process, in its environment.
-        command_line: &format!("CAPABILITIES={}", kernel.capabilities.join(",")),
-        memory: 1024,
-        limit: Duration::from_secs(120),
-    };
-    compare::judge(&machine.run(&console)?)
-}
-
 /// Unpacks the package, and returns the directory with its files.
 fn unpack(deb: &Path) -> Result<PathBuf> {
-    let unpacked = directory()?.join("package");
-    make_empty(&unpacked)?;
+    let unpacked = files::directory()?.join("package");
+    files::make_empty(&unpacked)?;
     process::answer_of(
         Command::new("dpkg-deb")
             .arg("--extract")

@@ -11,13 +11,7 @@ use anyhow::{Context as _, Result};
 use rustix::thread::CapabilitySet;
 
 use super::{
-    answers::Answers,
-    compare::{leaks, same_numbers},
-    files,
-    initramfs::Initramfs,
-    kernels,
-    machine::Machine,
-    table::Row,
+    answers::Answers, files, initramfs::Initramfs, kernels, machine::Machine, numbers, table::Row,
 };
 use crate::process;
 
@@ -81,17 +75,8 @@ fn judge(answers: &Answers) -> Result<Row> {
     row.fact("systemd", systemd.trim_start_matches("systemd "));
     succeeded(answers, &mut row, "installed", &["install", "enabled"])?;
     succeeded(answers, &mut row, "ready", &["active", "ready"])?;
-    let restrictions = restrictions(answers)?;
-    row.check(
-        "restricted",
-        restrictions.is_empty(),
-        &if restrictions.is_empty() {
-            "as the unit says".to_owned()
-        } else {
-            restrictions.join("; ")
-        },
-    );
-    same_numbers(answers, &mut row)?;
+    row.no_faults("restricted", &restrictions(answers)?, "as the unit says");
+    numbers::compare(answers, &mut row)?;
     succeeded(
         answers,
         &mut row,
@@ -102,7 +87,7 @@ fn judge(answers: &Answers) -> Result<Row> {
         answers.value("stopped", "Result")?,
         answers.value("stopped", "ExecMainStatus")?,
     );
-    let leaks = leaks(answers)?;
+    let leaks = numbers::leaks(answers)?;
     row.check(
         "stopped",
         (result, code, leaks) == ("success", "0", 0),
@@ -126,11 +111,7 @@ fn succeeded(answers: &Answers, row: &mut Row, column: &'static str, names: &[&s
             failed.push(format!("{name}: {}", answer.text.trim()));
         }
     }
-    if failed.is_empty() {
-        row.fact(column, "yes");
-    } else {
-        row.check(column, false, &failed.join("; "));
-    }
+    row.no_faults(column, &failed, "yes");
     Ok(())
 }
 

@@ -37,6 +37,13 @@ impl Row {
             self.faults.push(format!("{column}: {found}"));
         }
     }
+
+    /// Adds what is `right` where nothing was found that must not be.
+    pub fn no_faults(&mut self, column: &'static str, found: &[String], right: &str) {
+        let all = found.join("; ");
+        let told = if all.is_empty() { right } else { &all };
+        self.check(column, found.is_empty(), told);
+    }
 }
 
 /// Formats rows with the same columns as a table of Markdown.

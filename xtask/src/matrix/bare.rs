@@ -1,25 +1,54 @@
-//! What a machine with nothing but a kernel must have answered.
+//! The machine with nothing but a kernel, the agent and a server.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::{answers::Answers, table::Row};
-use crate::scrape::Reading;
+use super::{
+    answers::Answers,
+    files,
+    initramfs::Initramfs,
+    kernels::{self, Kernel},
+    machine::Machine,
+    numbers,
+    table::Row,
+};
 
-/// The port of the server in every machine.
-const PORT: u16 = 6379;
+/// The programs of this machine that a machine with nothing but a kernel gets.
+const GUEST_PROGRAMS: [&str; 4] = ["redis-server", "redis-cli", "redis-benchmark", "setpriv"];
 
-/// What the kernel logs when a thread dies while it takes a probe off.
-const LEAK: &str = "failed to unregister, leaking uprobe";
+/// Runs the agent on a kernel, with nothing around it but a server.
+pub fn run(kernel: &Kernel, unpacked: &Path) -> Result<Row> {
+    let packages = kernels::provide(kernel.suite)?;
+    let busybox = packages.join("busybox");
+    let directory = files::directory()?.join("kernel");
+    let console = directory.with_file_name(format!("{}.console", kernel.suite));
+    let initramfs = Initramfs::begin(directory, &busybox, include_str!("kernel.sh"))?;
+    for name in GUEST_PROGRAMS {
+        let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
+        initramfs.add_program(&program, name)?;
+    }
+    initramfs.add_program(&unpacked.join("usr/bin/evictscope"), "evictscope")?;
+    let initramfs = initramfs.pack()?;
+    let machine = Machine {
+        kernel: &packages.join("kernel"),
+        initramfs: &initramfs,
+        // The kernel hands what it does not know to the first process, in its environment.
+        command_line: &format!("CAPABILITIES={}", kernel.capabilities.join(",")),
+        memory: 1024,
+        limit: Duration::from_secs(120),
+    };
+    judge(kernel, &machine.run(&console)?)
+}
 
 /// Judges what a machine has answered. A row of the table says what was found.
-pub fn judge(answers: &Answers) -> Result<Row> {
+fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
     let mut row = Row::new(answers.text("kernel")?);
+    row.fact("capabilities", &kernel.capabilities.join(", "));
     row.check("check", answers.get("check")?.success, "ok");
     row.fact("attached by", &links(answers.text("links")?));
-    same_numbers(answers, &mut row)?;
+    numbers::compare(answers, &mut row)?;
 
     let sites = sites(&serde_json::from_str(answers.text("plan")?).context("in the plan")?);
     let during = changed_code(answers, "code_during")?;
@@ -30,7 +59,7 @@ pub fn judge(answers: &Answers) -> Result<Row> {
     );
     let after = changed_code(answers, "code_after")?;
     row.check("after", after.is_empty(), &after.len().to_string());
-    let leaks = leaks(answers)?;
+    let leaks = numbers::leaks(answers)?;
     row.check("leaks logged", leaks == 0, &leaks.to_string());
 
     let code = answers.text("exit_code")?;
@@ -38,45 +67,6 @@ pub fn judge(answers: &Answers) -> Result<Row> {
     row.check("exit code", code == "0" && lives, code);
     row.took = seconds_between(answers.text("stopped_after")?);
     Ok(row)
-}
-
-/// Compares the agent's numbers with the server's: they must be equal, and the server must have evicted.
-pub fn same_numbers(answers: &Answers, row: &mut Row) -> Result<()> {
-    let page = Reading::parse(answers.text("metrics")?, PORT, answers.word("server")?)?;
-    for (what, metric, field) in [
-        (
-            "evicted keys",
-            "evictscope_evicted_keys_total",
-            "evicted_keys",
-        ),
-        (
-            "commands",
-            "evictscope_commands_processed_total",
-            "total_commands_processed",
-        ),
-    ] {
-        let told = page.sum(metric, &[]).context(metric)?;
-        let own: f64 = answers.value("info", field)?.parse().context(field)?;
-        row.check(what, told == own && own > 0.0, &format!("{told} = {own}"));
-    }
-    let calls = "evictscope_eviction_calls_total";
-    let calls = page.sum(calls, &[("kind", "evicting")]).context(calls)?;
-    let hits = "evictscope_probe_hits_total";
-    let hits = page
-        .sum(hits, &[("probe", "eviction_goal")])
-        .context(hits)?;
-    row.check(
-        "evicting calls",
-        calls == hits && calls > 0.0,
-        &format!("{calls} = {hits}"),
-    );
-    Ok(())
-}
-
-/// Counts the probes that the kernel says it could not take off.
-pub fn leaks(answers: &Answers) -> Result<usize> {
-    let log = answers.text("kernel_log")?;
-    Ok(log.lines().filter(|line| line.contains(LEAK)).count())
 }
 
 /// The file offsets of all probe sites of a plan, wherever in it they are.
