@@ -51,14 +51,21 @@ fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
     numbers::compare(answers, &mut row)?;
 
     let sites = sites(&serde_json::from_str(answers.text("plan")?).context("in the plan")?);
-    let during = changed_code(answers, "code_during")?;
-    row.check(
-        "breakpoints while it runs",
-        !sites.is_empty() && during == sites,
-        &format!("{} of {} sites", during.len(), sites.len()),
-    );
-    let after = changed_code(answers, "code_after")?;
-    row.check("after", after.is_empty(), &after.len().to_string());
+    for (column, answer) in [
+        ("breakpoints", "code_watched"),
+        ("when started again", "code_watched_again"),
+    ] {
+        let set = changed_code(answers, answer)?;
+        let found = format!("{} of {} sites", set.len(), sites.len());
+        row.check(column, !sites.is_empty() && set == sites, &found);
+    }
+    for (column, answer) in [
+        ("left by SIGTERM", "code_after_term"),
+        ("left by SIGKILL", "code_after_kill"),
+    ] {
+        let left = changed_code(answers, answer)?;
+        row.check(column, left.is_empty(), &left.len().to_string());
+    }
     let leaks = numbers::leaks(answers)?;
     row.check("leaks logged", leaks == 0, &leaks.to_string());
 

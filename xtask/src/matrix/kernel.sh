@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # The first process of a virtual machine that has nothing but what `initramfs` packs. Asks the agent
-# and the server everything that `compare` wants to know, and ends the machine.
+# and the server everything that `bare.rs` compares, and ends the machine.
 
 /bin/busybox --install -s /bin
 export PATH=/usr/bin:/bin
@@ -17,9 +17,17 @@ list=$(echo "$CAPABILITIES" | sed 's/[^,]*/+&/g')
 agent="/usr/bin/setpriv --reuid 101 --regid 101 --clear-groups --no-new-privs --bounding-set=-all,$list
     --inh-caps=-all,$list --ambient-caps=-all,$list evictscope"
 
-# Keeps the server's code as it is in memory now.
-keep_code() {
+# Copies the server's code as it is in memory now, and answers in which bytes it is not what it was first.
+code() {
     dd if=/proc/$server/mem of=/tmp/$1 bs=4096 skip=$((first / 4096)) count=$(((last - first) / 4096))
+    answer $1 cmp -l /tmp/code_at_first /tmp/$1
+}
+
+# Every probe is on: with a return probe, and on calls that do not evict.
+start_agent() {
+    $agent run --probe-mode every-call >>/tmp/agent.log 2>&1 &
+    watcher=$!
+    until_true ask /-/ready
 }
 
 answer kernel uname -r
@@ -28,32 +36,35 @@ answer kernel uname -r
 server=$!
 until_true redis-cli ping
 
-code=$(grep ' r-xp .*/redis-server$' /proc/$server/maps)
-first=$((0x${code%%-*}))
-last=${code#*-}
+mapping=$(grep ' r-xp .*/redis-server$' /proc/$server/maps)
+first=$((0x${mapping%%-*}))
+last=${mapping#*-}
 last=$((0x${last%% *}))
 answer server echo $server
-answer code_begins_at_offset echo $((0x$(echo "$code" | cut -d ' ' -f 3)))
-keep_code before
+answer code_begins_at_offset echo $((0x$(echo "$mapping" | cut -d ' ' -f 3)))
+code code_at_first
 
 answer check $agent check
 answer plan $agent inspect --json $server
-$agent run --probe-mode every-call >/tmp/agent.log 2>&1 &
-watcher=$!
-until_true ask /-/ready
+start_agent
 answer links sh -c "sort /proc/$watcher/fdinfo/* | grep link_type | uniq -c"
 load_and_ask
-keep_code during
-answer code_during cmp -l /tmp/before /tmp/during
+code code_watched
 
 asked=$(cut -d ' ' -f 1 /proc/uptime)
 kill -TERM $watcher
 wait $watcher
 answer exit_code echo $?
 answer stopped_after echo "$(cut -d ' ' -f 1 /proc/uptime) $asked"
-keep_code after
-answer code_after cmp -l /tmp/before /tmp/after
+code code_after_term
+
+start_agent
+code code_watched_again
+kill -KILL $watcher
+wait $watcher
+sleep 1
+code code_after_kill
 answer agent_log cat /tmp/agent.log
 answer server_lives redis-cli ping
-answer kernel_log dmesg
+answer kernel_log kernel_log
 reboot -f

@@ -1,6 +1,6 @@
 //! What every machine must have answered: the agent's numbers are the server's, and no probe was left.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::{answers::Answers, table::Row};
 use crate::scrape::Reading;
@@ -47,5 +47,9 @@ pub fn compare(answers: &Answers, row: &mut Row) -> Result<()> {
 /// Counts the probes that the kernel says it could not take off.
 pub fn leaks(answers: &Answers) -> Result<usize> {
     let log = answers.text("kernel_log")?;
+    ensure!(
+        log.contains("Linux version"),
+        "the kernel's log has no beginning"
+    );
     Ok(log.lines().filter(|line| line.contains(LEAK)).count())
 }

@@ -36,9 +36,12 @@ answer install dpkg --install /root/evictscope.deb
 answer enabled systemctl is-enabled evictscope
 answer active systemctl is-active evictscope
 answer ready ask /-/ready
-answer unit systemctl show evictscope
+answer unit systemctl show evictscope --property \
+    CapabilityBoundingSet,AmbientCapabilities,OOMScoreAdjust,UMask,MemoryMax,TasksMax
 answer status cat /proc/$(process)/status
 answer oom_score_adj cat /proc/$(process)/oom_score_adj
+answer memory_max cat /sys/fs/cgroup/system.slice/evictscope.service/memory.max
+answer tasks_max cat /sys/fs/cgroup/system.slice/evictscope.service/pids.max
 answer sandbox nsenter --target $(process) --mount sh -c \
     '! ls /root/answers.sh && ! touch /etc/written && ls /etc/passwd'
 load_and_ask
@@ -56,10 +59,10 @@ until_true restarted_and_ready
 answer watchdog sh -c "journalctl --unit evictscope | grep -c 'Watchdog timeout'"
 
 answer stop systemctl stop evictscope
-answer stopped systemctl show evictscope
+answer stopped systemctl show evictscope --property Result,ExecMainStatus
 answer purge dpkg --purge evictscope
 rm -r /run/systemd/system/evictscope.service.d
 files >/tmp/after
 answer left diff /tmp/before /tmp/after
 answer server_lives redis-cli ping
-answer kernel_log dmesg
+answer kernel_log kernel_log

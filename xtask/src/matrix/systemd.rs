@@ -126,18 +126,25 @@ fn restrictions(answers: &Answers) -> Result<Vec<String>> {
         expected.push((key, mask(answers.value("unit", property)?)?));
     }
     expected.extend(STATUS.map(|(key, value)| (key, value.to_owned())));
+    expected.push(("Umask", answers.value("unit", "UMask")?.to_owned()));
     let mut wrong = Vec::new();
-    for (key, expected) in expected {
-        let found = answers.value("status", key)?;
+    let mut compare = |what: &str, found: &str, expected: &str| {
         if found != expected {
-            wrong.push(format!("{key} {found} instead of {expected}"));
+            wrong.push(format!("{what} is {found} instead of {expected}"));
         }
+    };
+    for (key, expected) in expected {
+        compare(key, answers.value("status", key)?, &expected);
+    }
+    for (file, property) in [
+        ("oom_score_adj", "OOMScoreAdjust"),
+        ("memory_max", "MemoryMax"),
+        ("tasks_max", "TasksMax"),
+    ] {
+        compare(file, answers.text(file)?, answers.value("unit", property)?);
     }
     if answers.value("status", "Uid")?.starts_with('0') {
         wrong.push("it runs as root".to_owned());
-    }
-    if answers.text("oom_score_adj")? != answers.value("unit", "OOMScoreAdjust")? {
-        wrong.push("OOMScoreAdjust".to_owned());
     }
     if !answers.get("sandbox")?.success {
         wrong.push("it sees /root, or can write to /etc".to_owned());
