@@ -25,7 +25,7 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Runs the machine to its end, and returns what it has answered. `console` keeps all that it wrote.
+    /// Runs the machine to its end, removes its file system, and returns what it has answered. `console` keeps all that it wrote.
     pub fn run(&self, console: &Path) -> Result<Answers> {
         // QEMU's end does not hang on this program's: `timeout` is beside it.
         let mut command = Command::new("timeout");
@@ -47,6 +47,7 @@ impl Machine<'_> {
             .arg("-serial")
             .arg(format!("file:{}", console.display()));
         let ended = process::answer_of(&mut command);
+        fs::remove_file(self.initramfs).context("cannot remove the initial file system")?;
         let text = fs::read(console).context("QEMU has left no console")?;
         let text = String::from_utf8_lossy(&text);
         ended.with_context(|| format!("the last it wrote:\n{}", last_lines(&text)))?;
