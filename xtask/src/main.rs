@@ -1,7 +1,7 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`, `drawing`, and
-//! `testkit`, which starts and reads everything.
+//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`, `drawing`,
+//! `matrix`, and `testkit`, which starts and reads everything.
 //! `setup` and the testkit's `debian` name everything that the tasks need on the machine.
 
 mod bench;
@@ -10,6 +10,7 @@ mod dashboards;
 mod demo;
 mod fuzz;
 mod lab;
+mod matrix;
 mod package;
 mod servers;
 mod setup;
@@ -47,6 +48,8 @@ enum Task {
     Dashboards(dashboards::Arguments),
     /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
     Package(package::Arguments),
+    /// Set up, build, pack, and try the package on Debian's kernels, in virtual machines
+    Matrix(evictscope_matrix::Arguments),
     /// Set up, then run every check and every test
     Test,
 }
@@ -71,6 +74,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Lab(arguments) => lab::run(arguments)?,
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Package(arguments) => package::run(arguments)?,
+        Task::Matrix(arguments) => matrix::run(arguments)?,
         Task::Test => return test::run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -39,25 +39,31 @@ pub struct Arguments {
 
 /// Builds, packs and tries out the agent, as far as the arguments say so.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let directory = workspace::target_directory()?.join("package");
-    if !arguments.packed {
-        build::run()?;
-        pack(&directory)?;
-    }
+    let deb = deb(arguments.packed)?;
     if arguments.try_out {
-        process::answer_of(
-            Command::new("sha256sum")
-                .current_dir(&directory)
-                .args(["--check", "--strict", SUMS]),
-        )
-        .context("the packages are not the ones that were made: pack again without --packed")?;
         debian::provide(&debian::PACKAGE)?;
         if let Some(reason) = missing() {
             bail!(reason);
         }
-        sequence::run(&deb_in(&directory)?)?;
+        sequence::run(&deb)?;
     }
     Ok(())
+}
+
+/// Builds the agent, packs it, and returns the .deb; or returns what was `packed` before.
+pub fn deb(packed: bool) -> Result<PathBuf> {
+    let directory = workspace::target_directory()?.join("package");
+    if !packed {
+        build::run()?;
+        pack(&directory)?;
+    }
+    process::answer_of(
+        Command::new("sha256sum")
+            .current_dir(&directory)
+            .args(["--check", "--strict", SUMS]),
+    )
+    .context("the packages are not those that were made; pack again without --packed")?;
+    deb_in(&directory)
 }
 
 /// Returns why the package cannot be tried out on this machine.
@@ -77,7 +83,7 @@ fn pack(directory: &Path) -> Result<()> {
             .arg(&generated),
     )?;
 
-    let deb = deb(directory)?;
+    let deb = make_deb(directory)?;
     let tarball = tarball(directory, &deb)?;
     let sbom = sbom(directory)?;
     let mut products = vec![deb.clone(), tarball.clone()];
@@ -99,7 +105,7 @@ fn pack(directory: &Path) -> Result<()> {
 }
 
 /// Makes the .deb.
-fn deb(directory: &Path) -> Result<PathBuf> {
+fn make_deb(directory: &Path) -> Result<PathBuf> {
     let made = process::answer_of(
         reproducibly(tools::path(tools::DEB)?)
             // Cargo passes a subcommand its own name.

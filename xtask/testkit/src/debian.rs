@@ -47,6 +47,17 @@ pub const PACKAGE: Needed = Needed {
     ],
 };
 
+/// What trying the package on other kernels needs.
+pub const MATRIX: Needed = Needed {
+    by: "trying the package on other kernels",
+    programs: &[
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("mmdebstrap", "mmdebstrap"),
+        ("cpio", "cpio"),
+        ("setpriv", "util-linux"),
+    ],
+};
+
 /// Packages that start a service of the same name unless they are told not to.
 const SERVICES: [&str; 3] = ["redis-server", "prometheus", "prometheus-redis-exporter"];
 

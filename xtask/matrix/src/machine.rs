@@ -1,0 +1,61 @@
+//! A virtual machine: QEMU without KVM, whose serial console is all that comes out of it.
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use anyhow::{Context as _, Result};
+
+use crate::answers::Answers;
+use evictscope_testkit::process;
+
+/// How many lines of a console tell why a machine failed.
+const LAST_LINES: usize = 15;
+
+/// A machine that ends by itself.
+pub struct Machine<'a> {
+    /// The kernel's image.
+    pub kernel: &'a Path,
+    /// The initial file system.
+    pub initramfs: &'a Path,
+    /// What is added to the kernel's command line.
+    pub command_line: &'a str,
+    /// Its memory, in MiB.
+    pub memory: u32,
+    /// How long it may run.
+    pub limit: Duration,
+}
+
+impl Machine<'_> {
+    /// Runs the machine to its end, removes its file system, and returns what it has answered. `console` keeps all that it wrote.
+    pub fn run(&self, console: &Path) -> Result<Answers> {
+        // QEMU's end does not hang on this program's: `timeout` is beside it.
+        let mut command = Command::new("timeout");
+        command
+            .args(["--foreground", "--kill-after=5"])
+            .arg(self.limit.as_secs().to_string())
+            .arg("qemu-system-x86_64")
+            .args(["-nodefaults", "-no-user-config", "-display", "none"])
+            .args(["-accel", "tcg", "-cpu", "max", "-no-reboot"])
+            .args(["-m", &self.memory.to_string(), "-kernel"])
+            .arg(self.kernel)
+            .arg("-initrd")
+            .arg(self.initramfs)
+            .arg("-append")
+            .arg(format!(
+                "console=ttyS0 quiet panic=-1 {}",
+                self.command_line
+            ))
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()));
+        let ended = process::answer_of(&mut command);
+        fs::remove_file(self.initramfs).context("cannot remove the initial file system")?;
+        let text = fs::read(console).context("QEMU has left no console")?;
+        let text = String::from_utf8_lossy(&text);
+        ended.with_context(|| format!("the last it wrote:\n{}", last_lines(&text)))?;
+        Answers::read(&text).with_context(|| format!("see {}", console.display()))
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}

@@ -1,0 +1,177 @@
+//! The machine with a real systemd: the package's way from installing to purging.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use rustix::thread::CapabilitySet;
+
+use crate::{
+    answers::Answers, files, initramfs::Initramfs, kernels, machine::Machine, numbers, table::Row,
+};
+use evictscope_testkit::process;
+
+/// The Debian in which the package is installed, and the suite whose kernel runs it.
+const SUITE: &str = "bookworm";
+
+/// What it is made of beside Debian's essential packages.
+const PACKAGES: &str = "--include=adduser,systemd-sysv,redis-server,busybox-static";
+
+/// What the kernel and systemd are told.
+const COMMAND_LINE: &str = "systemd.show_status=0 systemd.log_target=journal \
+    systemd.run_success_action=poweroff-force systemd.run_failure_action=poweroff-force \
+    systemd.run=\"/bin/sh /root/service.sh\"";
+
+/// What must be so in `/proc/PID/status` of the running agent. Capabilities are compared with what
+/// systemd says of the unit.
+const STATUS: [(&str, &str); 2] = [("NoNewPrivs", "1"), ("Seccomp", "2")];
+
+/// Runs the machine, and judges what it has answered.
+pub fn run(deb: &Path) -> Result<Row> {
+    let packages = kernels::provide(SUITE)?;
+    let directory = files::directory()?;
+    let busybox = packages.join("busybox");
+    let init = include_str!("systemd.sh");
+    let initramfs = Initramfs::begin(directory.join("systemd"), &busybox, init)?;
+    initramfs.write("service.sh", include_str!("service.sh"))?;
+    initramfs.add(&debian()?, "root.tar")?;
+    initramfs.add(deb, "evictscope.deb")?;
+    let initramfs = initramfs.pack()?;
+    let machine = Machine {
+        kernel: &packages.join("kernel"),
+        initramfs: &initramfs,
+        command_line: COMMAND_LINE,
+        memory: 2048,
+        limit: Duration::from_secs(200),
+    };
+    let answers = machine.run(&directory.join("systemd.console"))?;
+    judge(&answers)
+}
+
+/// Returns an archive with a Debian, which is made first where there is none.
+fn debian() -> Result<PathBuf> {
+    let archive = files::directory()?.join("debian.tar");
+    if !archive.exists() {
+        let part = archive.with_extension("part.tar");
+        process::succeed(
+            Command::new("mmdebstrap")
+                .args(["--quiet", "--variant=essential", PACKAGES])
+                .arg("--dpkgopt=path-exclude=/usr/share/locale/*")
+                .arg(SUITE)
+                .arg(&part),
+        )?;
+        fs::rename(part, &archive).context("cannot keep the Debian")?;
+    }
+    Ok(archive)
+}
+
+fn judge(answers: &Answers) -> Result<Row> {
+    let mut row = Row::new(answers.text("kernel")?);
+    let systemd = answers.text("systemd")?;
+    row.fact("systemd", systemd.trim_start_matches("systemd "));
+    succeeded(answers, &mut row, "installed", &["install", "enabled"])?;
+    succeeded(answers, &mut row, "ready", &["active", "ready"])?;
+    row.no_faults("restricted", &restrictions(answers)?, "as the unit says");
+    numbers::compare(answers, &mut row)?;
+    succeeded(
+        answers,
+        &mut row,
+        "watchdog",
+        &["restart", "signs_of_life", "watchdog"],
+    )?;
+    let (result, code) = (
+        answers.value("stopped", "Result")?,
+        answers.value("stopped", "ExecMainStatus")?,
+    );
+    let leaks = numbers::leaks(answers)?;
+    row.check(
+        "stopped",
+        (result, code, leaks) == ("success", "0", 0),
+        &format!("{result}, exit code {code}, {leaks} leaks"),
+    );
+    succeeded(
+        answers,
+        &mut row,
+        "purged",
+        &["purge", "left", "server_lives"],
+    )?;
+    Ok(row)
+}
+
+/// Checks that all of these commands have succeeded.
+fn succeeded(answers: &Answers, row: &mut Row, column: &'static str, names: &[&str]) -> Result<()> {
+    let mut failed = Vec::new();
+    for name in names {
+        let answer = answers.get(name)?;
+        if !answer.success {
+            failed.push(format!("{name}: {}", answer.text.trim()));
+        }
+    }
+    row.no_faults(column, &failed, "yes");
+    Ok(())
+}
+
+/// Returns in what the running agent is not restricted as systemd says that it restricts the unit.
+fn restrictions(answers: &Answers) -> Result<Vec<String>> {
+    let mut expected: Vec<(&str, String)> = Vec::new();
+    for (key, property) in [
+        ("CapBnd", "CapabilityBoundingSet"),
+        ("CapPrm", "AmbientCapabilities"),
+        ("CapEff", "AmbientCapabilities"),
+    ] {
+        expected.push((key, mask(answers.value("unit", property)?)?));
+    }
+    expected.extend(STATUS.map(|(key, value)| (key, value.to_owned())));
+    expected.push(("Umask", answers.value("unit", "UMask")?.to_owned()));
+    let mut wrong = Vec::new();
+    let mut compare = |what: &str, found: &str, expected: &str| {
+        if found != expected {
+            wrong.push(format!("{what} is {found} instead of {expected}"));
+        }
+    };
+    for (key, expected) in expected {
+        compare(key, answers.value("status", key)?, &expected);
+    }
+    for (file, property) in [
+        ("oom_score_adj", "OOMScoreAdjust"),
+        ("memory_max", "MemoryMax"),
+        ("tasks_max", "TasksMax"),
+    ] {
+        compare(file, answers.text(file)?, answers.value("unit", property)?);
+    }
+    if answers.value("status", "Uid")?.starts_with('0') {
+        wrong.push("it runs as root".to_owned());
+    }
+    if !answers.get("sandbox")?.success {
+        wrong.push("it sees /root, or can write to /etc".to_owned());
+    }
+    Ok(wrong)
+}
+
+/// The capabilities of a list of names, as `/proc/PID/status` writes them.
+fn mask(names: &str) -> Result<String> {
+    let mut set = CapabilitySet::empty();
+    for name in names.split_whitespace() {
+        let upper = name.to_uppercase();
+        let known = CapabilitySet::from_name(upper.trim_start_matches("CAP_"));
+        set |= known.with_context(|| format!("no capability is named {name}"))?;
+    }
+    Ok(format!("{:016x}", set.bits()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_written_as_the_kernel_writes_them() -> Result<()> {
+        let names = "cap_dac_read_search cap_sys_ptrace cap_sys_admin";
+        assert_eq!(mask(names)?, "0000000000280004");
+        assert!(mask("cap_everything").is_err());
+        Ok(())
+    }
+}
