@@ -131,7 +131,7 @@ fn power_bucket(value: u64, first: u32, step: u32, last: u32) -> usize {
 pub mod bounds {
     use super::Bounds;
 
-    /// Duration of eviction calls, nanoseconds: the 1-2-5 series from 1 µs to 5 s, 30 s, 120 s.
+    /// Duration of calls, nanoseconds: the 1-2-5 series from 1 µs to 5 s, 30 s, 120 s.
     pub const DURATION_NS: Bounds = Bounds::List(&DURATIONS);
     const DURATIONS: [u64; 23] = [
         1_000,

@@ -130,6 +130,7 @@ impl<T> Updated<T> {
 
 /// The calls of one traced function. An inner call passes the inner site: of eviction calls these are the
 /// evicting ones, and the others are no-op calls. Where a function has no inner site, its entry is it.
+/// Calls of one function of one server do not overlap, so they need no atomics.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallStats {

@@ -11,7 +11,7 @@ mod compiler;
 mod made_up;
 
 use anyhow::{Context as _, ensure};
-use evictscope_plan::{EVICTION_CALL, Item, plan, plan_functions};
+use evictscope_plan::{EVICTION_CALL, Item, plan_functions};
 use made_up::MADE_UP;
 use object::{Object as _, ObjectSymbol as _};
 
@@ -76,7 +76,7 @@ fn a_longer_list_changes_nothing_about_the_first() -> anyhow::Result<()> {
     let Some(data) = compile("evict.c", "-O2") else {
         return Ok(());
     };
-    let mut alone = plan(&data, None)?;
+    let mut alone = plan_functions(&data, None, &[EVICTION_CALL])?;
     let both = plan_functions(&data, None, &[EVICTION_CALL, MADE_UP])?;
     let added = both
         .not_found

@@ -101,7 +101,7 @@ impl HistogramTotals {
 /// The calls of one traced function since the server was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallTotals {
-    /// Wall time of inner calls, nanoseconds.
+    /// Wall time of inner calls, nanoseconds; of all calls, where the function has no inner site.
     pub inner: HistogramTotals,
     /// Wall time of no-op calls, nanoseconds; counted only while the entry and return probes are
     /// attached.

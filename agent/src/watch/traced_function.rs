@@ -1,5 +1,5 @@
 //! Tests the whole way from the list of traced functions to the series: a function that only tests
-//! trace is planned, attached to, counted and exported, though no other code knows of it.
+//! trace is planned, attached to and counted, and its hits are exported, though no other code knows of it.
 
 #[path = "../../plan/tests/made_up/mod.rs"]
 mod made_up;

@@ -13,5 +13,9 @@ pub mod sites;
 use analysis::Traced;
 use eviction::EVICTION_CALL;
 
-/// The traced functions.
+/// The traced functions, by number. The eviction call is first: the programs know it by that number
+/// (`evictscope_abi::EVICTION`).
 pub const TRACED: [Traced; 1] = [EVICTION_CALL];
+
+// The maps have no entries for more.
+const _: () = assert!(TRACED.len() <= evictscope_abi::MAX_FUNCTIONS as usize);
