@@ -50,9 +50,6 @@ pub fn run() -> Result<ExitCode> {
     report.step("tests", || {
         cargo(&["test", "--workspace", "--exclude", EBPF])
     });
-    report.step("tests, BPF programs", || {
-        cargo(&["test", "--package", EBPF, "--lib"])
-    });
     // These take one core for a minute. No step beside them is judged by its time, but for the 5 s of a plan, of which
     // the plans for 38 real builds took 0.12 s at most.
     let fuzzing = report.begin("fuzzing for a minute", || {
