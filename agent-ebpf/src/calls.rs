@@ -2,9 +2,9 @@
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evictscope_abi::{CallStats, Probe, bounds};
+use evictscope_abi::{CallStats, Longest, Probe, bounds};
 
-use crate::maps::{Error, hit};
+use crate::maps::{Error, Hit, hit};
 
 /// A call begins.
 #[inline(always)]
@@ -12,7 +12,7 @@ pub fn try_enter(ctx: &ProbeContext) -> Result<(), Error> {
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Enter) }?;
     lose_unfinished(&mut hit.calls);
-    hit.calls.entered_ns = now();
+    hit.calls.entered_ns = if hit.is_observed() { now() } else { 0 };
     Ok(())
 }
 
@@ -37,18 +37,21 @@ pub fn try_inner(ctx: &ProbeContext) -> Result<(), Error> {
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Inner) }?;
     lose_unfinished(&mut hit.calls);
+    if !hit.is_observed() {
+        return Ok(());
+    }
     // Last, so that what this program costs is not part of the duration.
     hit.calls.inner_since_ns = now();
     Ok(())
 }
 
-/// An inner call is about to return.
+/// An inner call passes an exit.
 #[inline(always)]
 pub fn try_exit(ctx: &ProbeContext) -> Result<(), Error> {
     let ended = now();
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Exit) }?;
-    if hit.calls.inner_since_ns != 0 {
+    if hit.calls.inner_since_ns != 0 && ends(ctx, &hit) {
         end_inner(&mut hit.calls, ended);
         // The return program has nothing left to count.
         hit.calls.entered_ns = 0;
@@ -56,21 +59,43 @@ pub fn try_exit(ctx: &ProbeContext) -> Result<(), Error> {
     Ok(())
 }
 
+/// Tells whether the call that passes an exit ends there.
+#[inline(always)]
+pub fn ends(ctx: &ProbeContext, hit: &Hit) -> bool {
+    // SAFETY: the kernel passes the registers of the probed thread.
+    hit.when.holds(unsafe { (*ctx.regs).eflags })
+}
+
 /// Counts the inner call that ended at `ended`.
 #[inline(always)]
 pub fn end_inner(calls: &mut CallStats, ended: u64) {
     let duration = ended.saturating_sub(calls.inner_since_ns);
-    let bucket = bounds::DURATION_NS.bucket(duration);
+    let bucket = bounds::INNER_NS.bucket(duration);
     calls.inner.record(bucket, duration);
+    keep_longest(calls, ended, duration);
     calls.inner_since_ns = 0;
     calls.last_inner_ns = ended;
+}
+
+/// Keeps the duration of an inner call that ended at `ended`, where it is the longest of its window.
+#[inline(always)]
+fn keep_longest(calls: &mut CallStats, ended: u64, duration_ns: u64) {
+    let window = Longest::window(ended);
+    if let Some(longest) = calls.longest.get_mut(Longest::place(window))
+        && (longest.window != window || longest.duration_ns < duration_ns)
+    {
+        *longest = Longest {
+            window,
+            duration_ns,
+        };
+    }
 }
 
 /// Counts the other call that ended at `ended`.
 #[inline(always)]
 pub fn end_noop(calls: &mut CallStats, ended: u64) {
     let duration = ended.saturating_sub(calls.entered_ns);
-    let bucket = bounds::DURATION_NS.bucket(duration);
+    let bucket = bounds::NOOP_NS.bucket(duration);
     calls.noop.record(bucket, duration);
 }
 

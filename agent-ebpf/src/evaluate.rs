@@ -1,13 +1,16 @@
 //! Recipes, evaluated on the registers at a probe site.
 
 use aya_ebpf::bindings::pt_regs;
-use aya_ebpf::helpers::bpf_probe_read_user;
-use evictscope_abi::{Recipe, Term, TermKind};
+use aya_ebpf::helpers::{bpf_probe_read_user, generated};
+use evictscope_abi::{MAX_READS, REGISTERS, Recipe, Term, TermKind, WORDS};
+
+/// The registers at a probe site, and what was read of the server's memory.
+pub type Words = [u64; WORDS];
 
 /// Copies the registers to where they can be chosen at run time: the verifier allows no variable
 /// offset into the context itself.
 #[inline(always)]
-pub fn copy_registers(to: &mut [u64; 16], regs: &pt_regs) {
+pub fn copy_registers(to: &mut Words, regs: &pt_regs) {
     to[0] = regs.rax;
     to[1] = regs.rcx;
     to[2] = regs.rdx;
@@ -44,48 +47,90 @@ impl Known {
     };
 }
 
-/// The value of one term; not known where its memory cannot be read.
+/// Reads what the recipes need of the server's memory, and returns whether all of it could be read.
 #[inline(always)]
-pub fn term(term: &Term, registers: &[u64; 16]) -> Known {
-    let on_register = term.kind == TermKind::Register as u8 || term.kind == TermKind::Memory as u8;
-    let in_memory = term.kind == TermKind::Memory as u8 || term.kind == TermKind::Absolute as u8;
-    let base = if on_register {
-        registers[usize::from(term.register & 15)]
-    } else {
-        0
-    };
-    let mut value = base.wrapping_add(term.displacement as u64);
-    if in_memory {
-        match read_user(value) {
+pub fn read_words(reads: &[Term; MAX_READS], words: &mut Words) -> bool {
+    let mut faults = 0;
+    for (index, read) in reads.iter().enumerate() {
+        let bytes = u32::from(read.width);
+        if read.kind == TermKind::Absent as u8 || bytes > 16 {
+            break;
+        }
+        let first = REGISTERS + 2 * index;
+        let address = address(read, words);
+        // Of 4 bytes the upper half is to be 0.
+        words[first] = 0;
+        // SAFETY: there are two words, 16 bytes; the helper checks the address and fails where it cannot be
+        // read.
+        faults |= unsafe {
+            generated::bpf_probe_read_user(
+                (&raw mut words[first]).cast(),
+                bytes,
+                address as *const core::ffi::c_void,
+            )
+        };
+    }
+    faults == 0
+}
+
+/// The value of a recipe, once what it needs of the server's memory was read.
+#[inline(always)]
+pub fn recipe(recipe: &Recipe, words: &Words) -> u64 {
+    let mut sum = 0_u64;
+    for term in &recipe.terms {
+        if term.kind == TermKind::Absent as u8 {
+            break;
+        }
+        let mut value = term.displacement as u64;
+        if term.kind == TermKind::Register as u8 {
+            value = value.wrapping_add(words[usize::from(term.register) % WORDS]);
+        }
+        value = narrowed(term, value);
+        if term.negative != 0 {
+            value = value.wrapping_neg();
+        }
+        sum = sum.wrapping_add(value);
+    }
+    sum
+}
+
+/// The value at the place of a call's result; not known where its memory cannot be read.
+#[inline(always)]
+pub fn place(place: &Term, words: &Words) -> Known {
+    let mut value = place.displacement as u64;
+    if place.kind == TermKind::Register as u8 {
+        value = value.wrapping_add(words[usize::from(place.register) % REGISTERS]);
+    } else if place.kind != TermKind::Constant as u8 {
+        match read_user(address(place, words)) {
             Some(read) => value = read,
             None => return Known::NOT,
         }
     }
-    if term.width == 4 {
-        value = value as u32 as u64;
-    }
-    if term.negative != 0 {
-        value = value.wrapping_neg();
-    }
     Known {
-        value,
+        value: narrowed(place, value),
         is_known: true,
     }
 }
 
-/// The value of a recipe; not known where memory that it needs cannot be read.
+/// The address of a place in memory.
 #[inline(always)]
-pub fn recipe(recipe: &Recipe, registers: &[u64; 16]) -> Known {
-    let mut sum = Known {
-        value: 0,
-        is_known: true,
+fn address(place: &Term, words: &Words) -> u64 {
+    let base = if place.kind == TermKind::Memory as u8 {
+        words[usize::from(place.register) % REGISTERS]
+    } else {
+        0
     };
-    for each in &recipe.terms {
-        let Known { value, is_known } = term(each, registers);
-        sum.value = sum.value.wrapping_add(value);
-        sum.is_known &= is_known;
+    base.wrapping_add(place.displacement as u64)
+}
+
+/// Drops the upper half where a term has only 4 bytes.
+#[inline(always)]
+fn narrowed(term: &Term, value: u64) -> u64 {
+    if term.width == 4 {
+        value as u32 as u64
+    } else {
+        value
     }
-    sum
 }
 
 /// The 8 bytes at an address of the traced process.

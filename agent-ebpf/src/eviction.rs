@@ -5,18 +5,22 @@
 //! that at any moment as many durations, results and goals are counted as calls.
 //!
 //! The first call that fails a check is the last that is looked at: it is not counted, nor is any
-//! after it, so that no wrong number leaves the kernel before the agent has withdrawn the plan.
+//! after it. The checks that read the server's memory are made at the first calls of a burst and then at one
+//! in [`CHECKED_ONE_IN`]. So a recipe that is wrong from the beginning never gives a number. Of one that
+//! becomes wrong in the midst of a burst, fewer than that many wrong numbers are counted before it is
+//! noticed. The goal variables are held against each other at every call, but that says nothing where the
+//! plan computes some of them from the others.
 
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_abi::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, EvictionStats, Fault, Member, Probe, QUIET_NS,
-    ResultKind, TermKind, Variable, bounds,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, Check, EvictionStats, Fault,
+    Noted, Probe, QUIET_NS, ResultKind, TermKind, Variable, bounds,
 };
 
-use crate::calls::{end_inner, end_noop, lose_unfinished, now};
+use crate::calls::{end_inner, end_noop, ends, lose_unfinished, now};
 use crate::counters::{self, Sum};
-use crate::evaluate::{Known, copy_registers, read_user, recipe, term};
-use crate::maps::{self, Error, Hit, count_fault, counters_of_hit, eviction_bins, hit};
+use crate::evaluate::{Known, copy_registers, place, read_user, read_words, recipe};
+use crate::maps::{self, Error, Hit, count_fault, hit};
 use crate::report;
 
 /// With more counters of the allocator in use than this, `mem_reported` is not tested against them:
@@ -31,9 +35,9 @@ pub fn try_return(ctx: &RetProbeContext) -> Result<(), Error> {
     let mut hit = unsafe { hit(ctx, Probe::Return) }?;
     // SAFETY: an update is under way.
     let stats = unsafe { &mut *maps::eviction(hit.slot)? };
-    let result = result_kind(ctx.ret::<u64>() as u32);
+    let result = ResultKind::of(ctx.ret::<u64>() as u32);
     if hit.calls.inner_since_ns != 0 {
-        end_evicting(&mut hit, stats, ended, result)?;
+        end_evicting(&mut hit, stats, ended, result);
     } else if hit.calls.entered_ns != 0 && !has_failed(stats) {
         end_noop(&mut hit.calls, ended);
         stats.noop_results[result as usize] += 1;
@@ -53,55 +57,60 @@ pub fn try_goal(ctx: &ProbeContext) -> Result<(), Error> {
         return Ok(());
     }
     // SAFETY: the kernel passes the registers of the probed thread.
-    copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
+    copy_registers(&mut stats.words, unsafe { &*ctx.regs });
     lose_unfinished(&mut hit.calls);
+    if !hit.is_observed() {
+        return Ok(());
+    }
     match evaluate_goal(&hit, stats)? {
-        Goal::Over => {
+        Kind::Over => {
             // Last, so that what this program costs is not part of the duration.
             let begun = now();
             if begun.saturating_sub(hit.calls.last_inner_ns) >= QUIET_NS {
                 stats.burst_before_ended_ns = hit.calls.last_inner_ns;
                 stats.burst_began_ns = begun;
+                stats.first_left = CHECKED_FIRST;
             }
             hit.calls.inner_since_ns = begun;
         }
-        Goal::Within => {}
+        Kind::Within => {}
         // The return program is not to take it for a no-op call.
-        Goal::TurnedAway => hit.calls.entered_ns = 0,
+        Kind::TurnedAway => hit.calls.entered_ns = 0,
     }
     Ok(())
 }
 
-/// An evicting call is about to return.
+/// An evicting call passes a done site.
 #[inline(always)]
 pub fn try_done(ctx: &ProbeContext) -> Result<(), Error> {
     let ended = now();
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Exit) }?;
-    if hit.calls.inner_since_ns == 0 {
+    if hit.calls.inner_since_ns == 0 || !ends(ctx, &hit) {
         return Ok(());
     }
     // SAFETY: an update is under way.
     let stats = unsafe { &mut *maps::eviction(hit.slot)? };
     // SAFETY: the kernel passes the registers of the probed thread.
-    copy_registers(&mut stats.registers, unsafe { &*ctx.regs });
+    copy_registers(&mut stats.words, unsafe { &*ctx.regs });
     let mut result = ResultKind::Unknown;
-    if let Some(place) = hit.config.results.get(hit.site as usize)
-        && place.kind != TermKind::Absent as u8
+    if let Some(of) = hit.config.results.get(hit.site as usize)
+        && of.kind != TermKind::Absent as u8
     {
-        let Known { value, is_known } = term(place, &stats.registers);
+        let Known { value, is_known } = place(of, &stats.words);
         if is_known {
-            result = result_kind(value as u32);
+            result = ResultKind::of(value as u32);
         }
     }
     // The return program has nothing left to count.
     hit.calls.entered_ns = 0;
-    end_evicting(&mut hit, stats, ended, result)
+    end_evicting(&mut hit, stats, ended, result);
+    Ok(())
 }
 
 /// What the recipes say of a call.
 #[derive(Clone, Copy)]
-enum Goal {
+enum Kind {
     /// It is over the limit; its values are in `pending`.
     Over,
     /// It turns out to be within the limit: a no-op call.
@@ -112,20 +121,25 @@ enum Goal {
 
 /// Evaluates the recipes into `pending`.
 #[inline(always)]
-fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Goal, Error> {
-    let reported = known(hit, stats, Variable::MemReported);
-    let overhead = known(hit, stats, Variable::Overhead);
-    let used = known(hit, stats, Variable::MemUsed);
-    let tofree = known(hit, stats, Variable::MemTofree);
-    let maxmemory = known(hit, stats, Variable::Maxmemory);
+fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Kind, Error> {
+    let is_read = read_words(&hit.config.reads, &mut stats.words);
+    if !is_read {
+        count_fault(hit.slot, Fault::Recipe);
+    }
+    let reported = known(hit, stats, is_read, Variable::MemReported);
+    let overhead = known(hit, stats, is_read, Variable::Overhead);
+    let used = known(hit, stats, is_read, Variable::MemUsed);
+    let tofree = known(hit, stats, is_read, Variable::MemTofree);
+    let maxmemory = known(hit, stats, is_read, Variable::Maxmemory);
     if used.is_known && maxmemory.is_known && used.value <= maxmemory.value {
-        return Ok(Goal::Within);
+        return Ok(Kind::Within);
     }
     // `mem_used` is 0 then, whatever the difference comes to.
     if reported.is_known && overhead.is_known && overhead.value > reported.value {
-        return Ok(Goal::Within);
+        return Ok(Kind::Within);
     }
-    let is_near = check_allocator(hit, stats, reported)?;
+    let is_compared = is_compared(stats);
+    let is_near = !is_compared || check_allocator(hit, stats, reported)?;
     if reported.is_known
         && overhead.is_known
         && used.is_known
@@ -139,8 +153,8 @@ fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Goal, Error> {
             report::arithmetic(hit.config.tgid, &variables);
         }
     }
-    let member = hit.config.members[Member::Maxmemory as usize];
-    if maxmemory.is_known && member != 0 {
+    let member = hit.config.maxmemory;
+    if is_compared && maxmemory.is_known && member != 0 {
         match read_user(member) {
             Some(member) => {
                 if !check(stats, Check::Maxmemory, member == maxmemory.value) {
@@ -151,13 +165,24 @@ fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Goal, Error> {
         }
     }
     if !is_near || has_failed(stats) {
-        return Ok(Goal::TurnedAway);
+        return Ok(Kind::TurnedAway);
     }
-    keep(stats, Variable::MemReported, reported);
-    keep(stats, Variable::Overhead, overhead);
-    keep(stats, Variable::MemUsed, used);
-    keep(stats, Variable::MemTofree, tofree);
-    Ok(Goal::Over)
+    note(&mut stats.pending.reported, reported);
+    note(&mut stats.pending.overhead, overhead);
+    note(&mut stats.pending.tofree, tofree);
+    Ok(Kind::Over)
+}
+
+/// Returns whether this call is compared with the server's own memory, and counts down to the next that is.
+#[inline(always)]
+fn is_compared(stats: &mut EvictionStats) -> bool {
+    if stats.first_left == 0 && stats.allocator_far == 0 && stats.skipped_left != 0 {
+        stats.skipped_left -= 1;
+        return false;
+    }
+    stats.first_left = stats.first_left.saturating_sub(1);
+    stats.skipped_left = CHECKED_ONE_IN - 1;
+    true
 }
 
 /// Compares with the allocator's counter; `false` where that says that the call must not be counted.
@@ -167,7 +192,7 @@ fn check_allocator(hit: &Hit, stats: &mut EvictionStats, reported: Known) -> Res
         return Ok(true);
     }
     // SAFETY: an update is under way.
-    let copy = unsafe { &mut *counters_of_hit(hit.slot)? };
+    let copy = unsafe { &mut *maps::counters(hit.slot)? };
     let Sum { known, is_fault } = counters::sum::<CHECKED_COUNTERS>(&hit.config.used_memory, copy);
     if is_fault {
         count_fault(hit.slot, Fault::Allocator);
@@ -175,9 +200,7 @@ fn check_allocator(hit: &Hit, stats: &mut EvictionStats, reported: Known) -> Res
     if !known.is_known {
         return Ok(true);
     }
-    let moved = known.value.abs_diff(reported.value);
-    stats.allocator_moved += (moved != 0) as u64;
-    let is_near = moved <= ALLOCATOR_SLACK;
+    let is_near = known.value.abs_diff(reported.value) <= ALLOCATOR_SLACK;
     stats.allocator_far = if is_near { 0 } else { stats.allocator_far + 1 };
     let right = stats.allocator_far < ALLOCATOR_STREAK;
     if !check(stats, Check::Allocator, right) {
@@ -205,67 +228,32 @@ fn has_failed(stats: &EvictionStats) -> bool {
 }
 
 #[inline(always)]
-fn known(hit: &Hit, stats: &EvictionStats, variable: Variable) -> Known {
+fn known(hit: &Hit, stats: &EvictionStats, is_read: bool, variable: Variable) -> Known {
     let how = &hit.config.recipes[variable as usize];
-    if !how.is_known() {
+    if !is_read || !how.is_known() {
         return Known::NOT;
     }
-    let known = recipe(how, &stats.registers);
-    if !known.is_known {
-        count_fault(hit.slot, Fault::Recipe);
+    Known {
+        value: recipe(how, &stats.words),
+        is_known: true,
     }
-    known
 }
 
 #[inline(always)]
-fn keep(stats: &mut EvictionStats, variable: Variable, known: Known) {
-    stats.pending[variable as usize] = known.value;
-    stats.pending_known[variable as usize] = known.is_known as u64;
+fn note(to: &mut Noted, known: Known) {
+    to.value = known.value;
+    to.is_known = known.is_known as u64;
 }
 
 #[inline(always)]
-fn end_evicting(
-    hit: &mut Hit,
-    stats: &mut EvictionStats,
-    ended: u64,
-    result: ResultKind,
-) -> Result<(), Error> {
-    let begun = hit.calls.inner_since_ns;
+fn end_evicting(hit: &mut Hit, stats: &mut EvictionStats, ended: u64, result: ResultKind) {
     end_inner(&mut hit.calls, ended);
     stats.evicting_results[result as usize] += 1;
-    let [reported, overhead, used, tofree] = stats.pending;
-    stats.last_reported = 0;
-    if stats.pending_known[Variable::MemReported as usize] != 0 {
-        stats
-            .mem_reported
-            .record(bounds::MEMORY.bucket(reported), reported);
-        stats.last_reported = reported;
-    }
-    if stats.pending_known[Variable::Overhead as usize] != 0 {
-        stats
-            .overhead
-            .record(bounds::OVERHEAD.bucket(overhead), overhead);
-    }
-    if stats.pending_known[Variable::MemUsed as usize] != 0 {
-        stats.mem_used.record(bounds::MEMORY.bucket(used), used);
-    }
-    if stats.pending_known[Variable::MemTofree as usize] != 0 {
+    stats.last = stats.pending;
+    let Noted { value, is_known } = stats.pending.tofree;
+    if is_known != 0 {
         stats
             .mem_tofree
-            .record(bounds::MEM_TOFREE.bucket(tofree), tofree);
-    }
-    let bins = eviction_bins(hit.slot)?;
-    // SAFETY: an update is under way.
-    unsafe { (*bins).spread(begun, ended) };
-    Ok(())
-}
-
-#[inline(always)]
-fn result_kind(result: u32) -> ResultKind {
-    match result {
-        0 => ResultKind::Ok,
-        1 => ResultKind::Running,
-        2 => ResultKind::Fail,
-        _ => ResultKind::Unknown,
+            .record(bounds::MEM_TOFREE.bucket(value), value);
     }
 }

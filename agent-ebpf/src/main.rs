@@ -15,10 +15,10 @@ mod evaluate;
 mod eviction;
 mod maps;
 mod report;
-mod sample;
+mod stack;
 
-use aya_ebpf::macros::{perf_event, uprobe, uretprobe};
-use aya_ebpf::programs::{PerfEventContext, ProbeContext, RetProbeContext};
+use aya_ebpf::macros::{uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use maps::Error;
 
 /// At the entry of a traced function.
@@ -54,19 +54,17 @@ pub fn eviction_return(ctx: RetProbeContext) -> u32 {
 /// At the goal site: the eviction call is over the limit.
 #[uprobe]
 pub fn eviction_goal(ctx: ProbeContext) -> u32 {
-    ended(eviction::try_goal(&ctx))
+    let result = eviction::try_goal(&ctx);
+    if result.is_err() {
+        stack::stay(&ctx);
+    }
+    ended(result)
 }
 
 /// At a done site: an evicting call ends.
 #[uprobe]
 pub fn eviction_done(ctx: ProbeContext) -> u32 {
     ended(eviction::try_done(&ctx))
-}
-
-/// Every [`evictscope_abi::SAMPLE_PERIOD_NS`] of CPU time of a server's main thread.
-#[perf_event]
-pub fn main_thread_sample(ctx: PerfEventContext) -> u32 {
-    ended(sample::try_sample(&ctx))
 }
 
 /// Counts what went wrong.

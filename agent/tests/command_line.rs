@@ -54,12 +54,16 @@ fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
 }
 
 #[test]
-fn without_root_run_and_check_say_what_is_missing() -> anyhow::Result<()> {
-    for arguments in [&["run", "--listen", "127.0.0.1:0"][..], &["check"]] {
+fn without_root_each_command_that_attaches_says_what_is_missing() -> anyhow::Result<()> {
+    for arguments in [
+        &["run", "--listen", "127.0.0.1:0"][..],
+        &["check"],
+        &["selftest"],
+    ] {
         let mut command = evictscope_without_privileges();
         let (said, errors) = exits(command.args(arguments), 1)?;
         let all = said + &errors;
-        for part in ["CAP_SYS_ADMIN", "root"] {
+        for part in ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "root"] {
             ensure!(all.contains(part), "{arguments:?}: {all}");
         }
     }

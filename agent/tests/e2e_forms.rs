@@ -180,43 +180,40 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
 /// differs is an error.
 fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<String>> {
     let server = [("server", name)];
-    let [calls, reported, overhead, tofree, ok, running, fail, _] = numbers[..] else {
+    let [calls, overhead, tofree, ok, running, fail, _] = numbers[..] else {
         anyhow::bail!("the program says {numbers:?}");
     };
-    let mut missing = Vec::new();
-    for (variable, sum) in [
-        ("mem_reported", reported),
-        ("overhead", overhead),
-        ("mem_tofree", tofree),
-    ] {
-        let histogram = format!(
-            "evictscope_{}_bytes",
-            variable.replace("overhead", "mem_overhead")
-        );
-        let refused = [("server", name), ("variable", variable), ("method", "none")];
-        if scrape.sum("evictscope_probe_plan_info", &refused).is_ok() {
-            ensure!(
-                scrape.count(&histogram, &server).is_err(),
-                "{variable} is refused and exported"
-            );
-            missing.push(variable.to_owned());
-            continue;
-        }
-        let counted = scrape.count(&histogram, &server)?;
-        let summed = scrape.sum(&format!("{histogram}_sum"), &server)?;
-        ensure!(
-            (counted, summed) == (calls, sum),
-            "{histogram}: {counted} values, sum {summed}; the program: {calls}, {sum}"
-        );
-    }
     let exported = |result| {
         let labels = [("server", name), ("kind", "evicting"), ("result", result)];
         scrape.sum("evictscope_eviction_calls_total", &labels)
     };
-    let Ok(unknown) = exported("unknown") else {
+    let is_counted = exported("ok").is_ok();
+    let mut missing = Vec::new();
+    for (variable, metric, own) in [
+        ("overhead", "evictscope_not_counted_memory_bytes", overhead),
+        ("mem_tofree", "evictscope_mem_tofree_bytes_sum", tofree),
+    ] {
+        let refused = [("server", name), ("variable", variable), ("method", "none")];
+        let seen = scrape.sum(metric, &server);
+        if !is_counted || scrape.sum("evictscope_probe_plan_info", &refused).is_ok() {
+            ensure!(
+                seen.is_err(),
+                "{variable} or the end of calls is refused, and it is exported"
+            );
+            missing.push(variable.to_owned());
+            continue;
+        }
+        let seen = seen?;
+        ensure!(seen == own, "{metric}: {seen}; the program: {own}");
+    }
+    if !is_counted {
         missing.push("eviction calls".to_owned());
         return Ok(missing);
-    };
+    }
+    let goals = scrape.count("evictscope_mem_tofree_bytes", &server);
+    ensure!(goals.is_err() || goals? == calls, "not {calls} goals");
+    // Without a series, there was none.
+    let unknown = exported("unknown").unwrap_or(0.0);
     for (result, own) in [("ok", ok), ("running", running), ("fail", fail)] {
         let exported = exported(result)?;
         ensure!(

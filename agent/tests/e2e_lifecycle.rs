@@ -121,7 +121,7 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
     let only = format!("^{name}$");
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         let leaked = leaked_probes()?;
-        let agent = Agent::start(&["--probe-mode", "every-call", "--process-match", &only])?;
+        let agent = Agent::start(&["--probe-mode", "evicting-only", "--process-match", &only])?;
         for redis in &servers {
             agent.wait_for(&redis.name(), Duration::from_secs(3))?;
             let (attached, _) = code_at_sites(redis)?;

@@ -6,44 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, clock::unix_time, process, redis::Redis, wait::within};
+use evictscope_testkit::{agent::Agent, evictions::Evictions, process, redis::Redis, wait::within};
 
 /// A burst is over this many seconds after its last evicting call (DESIGN section 7).
 const QUIET: f64 = 1.0;
-
-/// The evictions in some time, as the test sees them: when `evicted_keys` first and last grew, each as the two readings
-/// between which it did.
-struct Evictions {
-    first: Option<(f64, f64)>,
-    last: Option<(f64, f64)>,
-    /// The times between two evictions, in seconds: at least, and at most.
-    pauses: Vec<(f64, f64)>,
-}
-
-fn watch(redis: &Redis, time: Duration) -> anyhow::Result<Evictions> {
-    let begun = Instant::now();
-    let mut seen = Evictions {
-        first: None,
-        last: None,
-        pauses: Vec::new(),
-    };
-    let mut before = (unix_time()?, redis.info("evicted_keys")?);
-    while begun.elapsed() < time {
-        let asked = unix_time()?;
-        let keys = redis.info("evicted_keys")?;
-        let answered = unix_time()?;
-        if keys > before.1 {
-            seen.first.get_or_insert((before.0, answered));
-            if let Some((from, to)) = seen.last {
-                seen.pauses.push((before.0 - to, answered - from));
-            }
-            seen.last = Some((before.0, answered));
-        }
-        before = (asked, keys);
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(seen)
-}
 
 /// Starts a server and fills it to just below its limit. Its number of keys is well between two powers of 2: near one,
 /// the hash table grows, makes the server evict a lot, and is freed, and then nothing is evicted for a while.
@@ -84,12 +50,12 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     let evicted = redis.info("evicted_keys")?;
     let options = "-t set -d 500 -r 10000000 -c 8 -n 100000000";
     let load = redis.load(&options.split(' ').collect::<Vec<_>>())?;
-    let first = watch(&redis, Duration::from_secs(4))?
+    let first = Evictions::watch(&redis, Duration::from_secs(4))?
         .first
         .context("no evictions")?;
     ensure!(phase("saturated")? == 1.0, "not in saturated");
     let watching = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| watch(&redis, Duration::from_secs(3)));
+        let watching = scope.spawn(|| Evictions::watch(&redis, Duration::from_secs(3)));
         std::thread::sleep(Duration::from_millis(500));
         drop(load);
         watching.join()
@@ -121,8 +87,8 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     let lasted = burst.duration_seconds;
     let is_right = (spent - lasted).abs() < 0.001;
     ensure!(is_right, "{spent} s saturated, a burst of {lasted} s");
-    let entries = scrape.sum("evictscope_phase_entries_total", &saturated)?;
-    ensure!(entries == 1.0, "{entries} entries");
+    let open = scrape.sum("evictscope_burst_open", &[])?;
+    ensure!(open == 0.0, "the burst is still open");
     check_phase_seconds(&agent, &redis, found)
 }
 
@@ -149,7 +115,8 @@ fn entries_once_saturated(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
     let labels = [("phase", "saturated")];
     let (entries, _) = within(Duration::from_secs(3), "saturated", || {
         let scrape = agent.reading(redis)?;
-        let entries = scrape.sum("evictscope_phase_entries_total", &labels)?;
+        let entries = scrape.sum("evictscope_bursts_total", &[])?
+            + scrape.sum("evictscope_burst_open", &[])?;
         Ok((scrape.sum("evictscope_phase", &labels)? == 1.0).then_some(entries))
     })?;
     Ok(entries)
@@ -167,7 +134,7 @@ fn a_calm_cache_that_always_evicts_is_no_incident() -> anyhow::Result<()> {
     let stop = AtomicBool::new(false);
     let (seen, entries) = std::thread::scope(|scope| {
         let load = scope.spawn(|| calm_load(&redis, &stop));
-        let seen = watch(&redis, Duration::from_secs(8));
+        let seen = Evictions::watch(&redis, Duration::from_secs(8));
         let entries = entries_once_saturated(&agent, &redis);
         stop.store(true, Ordering::Relaxed);
         let load = load.join();

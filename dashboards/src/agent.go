@@ -2,146 +2,169 @@ package main
 
 import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
-// modes are the probe modes, as their query numbers them.
-var modes = []state{
-	{"0", "switched off", red},
-	{"1", "evicting-only", blue},
-	{"2", "every-call", green},
-}
-
-// agent is about evictscope itself: what it costs, and how reliable it is.
+// agent is about evictscope itself: what it costs, which servers it covers, and what it has not found.
 func agent() *dashboard.DashboardBuilder {
 	made := newDashboard("evictscope / Agent", agentUID,
-		"evictscope itself: what it costs the servers and the host, its probe modes, what it has not found, and what went wrong.").
+		"evictscope itself: what it costs the servers and the host, which servers it watches and which not, and what it has not found.").
 		Time("now-6h", "now").
-		WithVariable(allInstances())
+		WithVariable(anyOf(instances()))
 
-	made.WithPanel(lines("Overhead",
-		"What the probes cost each server, as a share of its main thread: the number of hits, times the cost of a hit on that machine. Threshold: 1 %, the default of --overhead-budget. The budget governs the probes on every call. Those on evicting calls stay.",
+	numbers := number("All agents",
+		"agents, and agents down: those that Prometheus can scrape, and those that it cannot. watched, and not watched: servers that run beside these agents. something not found: servers of which something is not known; the tables below say what. cost: the highest of any server now, as a share of its budget (--overhead-budget).",
+		"none", thresholds(grey),
+		query("A", allAgents, "count(up{LABELS} == 1) or vector(0)", "agents"),
+		query("B", allAgents, "count(up{LABELS} == 0) or vector(0)", "agents down"),
+		query("C", allServers, "count(evictscope_server_info{LABELS})", "watched"),
+		query("D", allServers, "sum(evictscope_servers_unwatched{LABELS})", "not watched"),
+		query("E", allServers, "count(count by (SERVER) (evictscope_not_found{LABELS} or evictscope_plan_withdrawn{LABELS} > 0)) or vector(0)", "something not found"),
+		query("F", allServers, "max("+costOfBudget+")", "cost, of the budget")).
+		GridPos(at(0, 0, fullWidth, numbersHeight))
+	forEach(numbers, []string{"agents down", "not watched", "something not found", "cost, of the budget"}, steps(green, step{1, orange}))
+	made.WithPanel(numbers.OverrideByName("cost, of the budget", []dashboard.DynamicConfigValue{property("unit", "percentunit")}))
+
+	cost(made, 3)
+	coverage(made, 17)
+	for i, row := range []*dashboard.RowBuilder{probes(), process()} {
+		made.WithRow(row.Collapsed(true).GridPos(at(0, screenHeight+uint32(i), fullWidth, 1)))
+	}
+	return made
+}
+
+const costOfBudget = "evictscope_overhead_ratio{LABELS} / (evictscope_overhead_budget_ratio{LABELS} > 0)"
+
+// cost is what evictscope takes from the servers and the host.
+func cost(made *dashboard.DashboardBuilder, y uint32) {
+	made.WithPanel(lines("Cost to the servers, of the budget",
+		"What the probes cost the server that pays most on each host, as a share of its budget (--overhead-budget, 1 % of the main thread by default): mean of 10 s. Threshold: the budget. In probe mode auto no server stays above it.",
 		"percentunit",
-		query("A", allServers, "evictscope_overhead_ratio{LABELS}", "{{instance}} {{server}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{0.01, orange})).
+		query("A", allServers, "max by (AGENT) ("+costOfBudget+")", "{{instance}}")).
+		Thresholds(thresholds(green, step{1, orange})).
 		ThresholdsStyle(dashed()).
-		AxisSoftMax(0.012))
-
-	made.WithPanel(lines("Probe hits",
-		"How often each probe was hit, on all servers together. eviction_enter and eviction_return are hit in probe mode every-call. No threshold, because only the overhead matters.",
-		"cps",
-		query("A", allServers, "sum by (probe) (rate(evictscope_probe_hits_total{LABELS}[$__rate_interval]))", "{{probe}}")).
-		Span(halfWidth))
-
-	made.WithPanel(timeline("Probe mode",
-		"every-call (green): every eviction call is counted and timed. evicting-only (blue): only evicting calls are. switched off (red): a check of what the probes measured failed, and nothing is probed.",
-		modes,
-		query("A", allServers, `max by (job, instance, server) (2 * evictscope_probe_mode{LABELS,mode="every-call"} or evictscope_probe_mode{LABELS,mode="evicting-only"})`, "{{instance}} {{server}}")).
-		Height(7))
-
-	made.WithPanel(rows("Where variables were found",
-		"Where each variable of the eviction goal was found: dataflow (the machine code), dwarf (the debug information), or both, which agree. none (red): not found or switched off, and so not exported.",
-		[]column{
-			{"server", "Server", []dashboard.DynamicConfigValue{link()}},
-			{"instance", "Instance", nil},
-			{"job", "Job", nil},
-			{"variable", "Variable", nil},
-			{"method", "Method", []dashboard.DynamicConfigValue{
-				property("mappings", mapping([]state{{"none", "none", red}, {"both", "both", green}, {"dataflow", "dataflow", green}, {"dwarf", "dwarf", green}})),
-				property("custom.cellOptions", map[string]any{"type": "color-text"}),
-			}},
-		},
-		[]string{"Time", "Value", "Value #A"},
-		now("A", "max by (job, instance, server, variable, method) (evictscope_probe_plan_info{LABELS})")).
-		Span(halfWidth))
-
-	made.WithPanel(rows("Not found, or switched off",
-		"What was not found in a server's executable (`evictscope inspect PID` says why), and servers whose probes are switched off because a check failed. Empty is good. Threshold: switched off is red.",
-		[]column{
-			{"server", "Server", []dashboard.DynamicConfigValue{link()}},
-			{"instance", "Instance", nil},
-			{"job", "Job", nil},
-			{"item", "Not found", nil},
-			{"reason", "Failed check", nil},
-			{"Value #B", "Switched off", append(coloured(grey, step{1, red}), property("decimals", 0))},
-		},
-		[]string{"Time", "Value #A"},
-		now("A", "max by (job, instance, server, item) (evictscope_not_found{LABELS})"),
-		now("B", "max by (job, instance, server, reason) (evictscope_plan_withdrawn{LABELS}) > 0")).
-		Span(halfWidth))
-
-	made.WithPanel(lines("Read faults",
-		"Failed reads of a server's memory (recipe, member, allocator), and evicting calls whose end was not seen (lost_exit). A few lost_exit are normal, for example when a server is stopped in a call. Any other is not. Threshold: any.",
-		"cps",
-		query("A", allServers, "sum by (instance, server, reason) (rate(evictscope_read_faults_total{LABELS}[$__rate_interval])) > 0 or sum by (reason) (rate(evictscope_read_faults_total{LABELS}[$__rate_interval]))", "{{instance}} {{server}} {{reason}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{0.001, orange})))
-
-	made.WithPanel(lines("Checks of the goal variables",
-		"Checks at evicting calls, and those that failed. The first failure switches the probes of that server off. allocator moves: calls during which other threads changed the allocator's counter, which is harmless. Threshold: any failure.",
-		"cps",
-		query("A", allServers, "sum by (check) (rate(evictscope_goal_checks_total{LABELS}[$__rate_interval]))", "{{check}}"),
-		query("B", allServers, "sum by (check) (rate(evictscope_goal_check_failures_total{LABELS}[$__rate_interval]))", "{{check}} failed"),
-		query("C", allServers, "sum(rate(evictscope_goal_allocator_moves_total{LABELS}[$__rate_interval]))", "allocator moves")).
-		Span(halfWidth).
-		OverrideByRegexp(".* failed", []dashboard.DynamicConfigValue{fixedColour(red)}))
-
-	made.WithPanel(lines("Scrape time",
-		"How long Prometheus took to scrape each agent. Threshold: 1 s. 64 servers should take a hundredth of it.",
-		"s",
-		query("A", allAgents, "scrape_duration_seconds{LABELS}", "{{instance}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{1, orange})))
-
-	made.WithPanel(lines("Scrape size",
-		"Samples in a scrape: 267 for each server that has had a burst, and 30 more in probe mode every-call. Threshold: 50,000, which is more than 150 servers.",
-		"short",
-		query("A", allAgents, "scrape_samples_scraped{LABELS}", "{{instance}}"),
-		query("B", allServers, "count by (instance) (evictscope_server_info{LABELS})", "{{instance}} servers")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{50000, orange})))
-
+		GridPos(at(0, y, halfWidth, 7)))
 	made.WithPanel(lines("CPU of the agent",
-		"Share of one CPU. The agent counts whole seconds, so this is a mean of at least 5 minutes. Threshold: 2 %, the limit for 16 servers in a burst.",
+		"Share of one CPU. Threshold: 2 %, the limit for 16 servers in a burst. The agent counts whole seconds, so this is a mean of at least 5 minutes.",
 		"percentunit",
 		query("A", allAgents, "rate(process_cpu_seconds_total{LABELS}[$__rate_interval])", "{{instance}}")).
 		Interval("5m").
-		Span(halfWidth).
 		Thresholds(thresholds(green, step{0.02, orange})).
 		ThresholdsStyle(dashed()).
-		AxisSoftMax(0.025))
-
+		AxisSoftMax(0.025).
+		GridPos(at(halfWidth, y, halfWidth, 7)))
 	made.WithPanel(lines("Memory of the agent",
 		"Resident memory. Threshold: 256 MiB, the most that the analysis of a new executable may take.",
 		"bytes",
 		query("A", allAgents, "process_resident_memory_bytes{LABELS}", "{{instance}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{256 << 20, orange})))
+		Thresholds(thresholds(green, step{256 << 20, orange})).
+		GridPos(at(0, y+7, halfWidth, 7)))
+	made.WithPanel(lines("Series of a server",
+		"Samples in a scrape, divided by the servers. At most 160, and 190 with the expire cycle; those of the agent itself are added where there are few servers.",
+		"short",
+		query("A", allAgents, "scrape_samples_scraped{LABELS} / on (AGENT) count by (AGENT) (evictscope_server_info{LABELS})", "{{instance}}")).
+		GridPos(at(halfWidth, y+7, 6, 7)))
+	made.WithPanel(lines("Scrape time",
+		"How long Prometheus took to scrape each agent. Threshold: 1 s.",
+		"s",
+		query("A", allAgents, "scrape_duration_seconds{LABELS}", "{{instance}}")).
+		Thresholds(thresholds(green, step{1, orange})).
+		GridPos(at(18, y+7, 6, 7)))
+}
 
-	made.WithPanel(lines("File descriptors",
-		"Open descriptors as a share of the limit. Each probe of each server takes one. Thresholds: 80 % orange, 95 % red.",
-		"percentunit",
-		query("A", allAgents, "process_open_fds{LABELS} / process_max_fds{LABELS}", "{{instance}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{0.8, orange}, step{0.95, red})))
-
-	made.WithPanel(lines("Threads",
-		"Threads of each agent. When probes are removed, there is one for each server. Threshold: 1,024, the limit of the unit.",
-		"none",
-		query("A", allAgents, "process_threads{LABELS}", "{{instance}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{1024, red})))
-
-	made.WithPanel(rows("Agents",
-		"Agents that are up, with their version and start. No threshold, because versions may differ during a roll-out.",
+// coverage is which servers are not watched, and what is not known of those that are.
+func coverage(made *dashboard.DashboardBuilder, y uint32) {
+	made.WithPanel(rows("Not watched",
+		"Servers that run beside an agent and cannot be watched, by reason. `evictscope check` on that host names them. Empty is good.",
 		[]column{
 			{"instance", "Instance", nil},
 			{"job", "Job", nil},
-			{"version", "Version", nil},
-			{"Value #B", "Started", []dashboard.DynamicConfigValue{property("unit", "dateTimeAsIso")}},
-			{"Value #C", "Virtual memory", []dashboard.DynamicConfigValue{property("unit", "bytes")}},
+			{"reason", "Reason", nil},
+			{"Value", "Servers", coloured(grey, step{1, orange})},
+		},
+		[]string{"Time"},
+		now("A", "sum by (AGENT, reason) (evictscope_servers_unwatched{LABELS}) > 0")).
+		GridPos(at(0, y, 8, 9)))
+	made.WithPanel(rows("Not found, or switched off",
+		"What was not found in a server's executable (`evictscope inspect PID` says why), and servers whose probes are switched off because a check of what they measured failed. Empty is good.",
+		[]column{
+			{"server", "Server", []dashboard.DynamicConfigValue{link("Eviction cycle of this server", cycleUID, "Job", "Instance", "Server")}},
+			{"instance", "Instance", nil},
+			{"job", "Job", nil},
+			{"item", "Not found", nil},
+			{"reason", "Failed check", nil},
+			{"Value #B", "Switched off", append(coloured(grey, step{1, orange}), property("decimals", 0))},
 		},
 		[]string{"Time", "Value #A"},
-		now("A", "max by (job, instance, version) (evictscope_build_info{LABELS})"),
-		tableQuery("B", allAgents, "max by (job, instance) (process_start_time_seconds{LABELS}) * 1000").Instant(),
-		tableQuery("C", allAgents, "max by (job, instance) (process_virtual_memory_bytes{LABELS})").Instant()))
-	return made
+		now("A", "max by (SERVER, item) (evictscope_not_found{LABELS})"),
+		now("B", "max by (SERVER, reason) (evictscope_plan_withdrawn{LABELS}) > 0")).
+		GridPos(at(8, y, 10, 9)))
+	made.WithPanel(lines("Evicting calls observed",
+		"The server of each agent whose evicting calls are observed for the least share of the time: nearly 100 %, and less in probe mode sampled. Panels and rules divide every rate of evicting calls by it, so the rates are right at any share; the lower it is, the rougher they are.",
+		"percentunit",
+		query("A", allServers, `min by (AGENT) (rate(evictscope_observed_seconds_total{LABELS,kind="evicting"}[$__rate_interval]))`, "{{instance}}")).
+		AxisSoftMax(1).
+		GridPos(at(18, y, 6, 9)))
+}
+
+// probes is a row about the probes.
+func probes() *dashboard.RowBuilder {
+	return dashboard.NewRowBuilder("Probes").
+		WithPanel(lines("Servers by probe mode",
+			"every-call: every eviction call is counted and timed. evicting-only: only evicting calls are. sampled: only evicting calls are, and for a part of the time, because all of them would cost more than the budget. A server whose probes are switched off is in none.",
+			"none",
+			query("A", allServers, "sum by (mode) (evictscope_probe_mode{LABELS})", "{{mode}}")).
+			FillOpacity(40).
+			Stacking(stacked()).
+			Span(halfWidth)).
+		WithPanel(lines("Probe hits",
+			"How often each probe was hit, on all servers together. eviction_enter and eviction_return are hit in probe mode every-call.",
+			"cps",
+			query("A", allServers, "sum by (probe) (rate(evictscope_probe_hits_total{LABELS}[$__rate_interval]))", "{{probe}}")).
+			Span(halfWidth)).
+		WithPanel(lines("Read faults",
+			"Failed reads of a server's memory (recipe, member, allocator), and evicting calls whose end was not seen (lost_exit). A few lost_exit are normal, for example when a server is stopped in a call. Any other is not.",
+			"cps",
+			query("A", allServers, `sum by (reason) (rate(evictscope_read_faults_total{LABELS}[$__rate_interval])) or label_replace(vector(0), "reason", "none", "", "")`, "{{reason}}")).
+			Span(halfWidth)).
+		WithPanel(rows("Where variables were found",
+			"Servers by where each variable of the eviction goal was found: dataflow (the machine code), dwarf (the debug information), or both, which agree. none: not found or switched off, and so not exported.",
+			[]column{
+				{"variable", "Variable", nil},
+				{"method", "Method", []dashboard.DynamicConfigValue{property("mappings", mapping([]state{{"none", "none", orange}})), colouredText()}},
+				{"Value", "Servers", nil},
+			},
+			[]string{"Time"},
+			now("A", "sum by (variable, method) (evictscope_probe_plan_info{LABELS})")).
+			Height(7).Span(halfWidth))
+}
+
+// process is a row about the agents as processes.
+func process() *dashboard.RowBuilder {
+	return dashboard.NewRowBuilder("Processes").
+		WithPanel(rows("Agents",
+			"Agents that are up, with their version and start, and how long before the last scrape the loop that finds servers had turned. Threshold: 10 s, from which on /-/healthy fails. Versions may differ during a roll-out.",
+			[]column{
+				{"instance", "Instance", nil},
+				{"job", "Job", nil},
+				{"version", "Version", nil},
+				{"Value #B", "Started", []dashboard.DynamicConfigValue{property("unit", "dateTimeAsIso")}},
+				{"Value #C", "Virtual memory", []dashboard.DynamicConfigValue{property("unit", "bytes")}},
+				{"Value #D", "Loop last turned before the scrape", append(coloured(grey, step{10, orange}), property("unit", "s"))},
+			},
+			[]string{"Time", "Value #A"},
+			now("A", "max by (AGENT, version) (evictscope_build_info{LABELS})"),
+			tableQuery("B", allAgents, "max by (AGENT) (process_start_time_seconds{LABELS}) * 1000").Instant(),
+			tableQuery("C", allAgents, "max by (AGENT) (process_virtual_memory_bytes{LABELS})").Instant(),
+			now("D", "clamp_min(max by (AGENT) (timestamp(evictscope_loop_last_turn_timestamp_seconds{LABELS}) - evictscope_loop_last_turn_timestamp_seconds{LABELS}), 0)")).
+			Height(7)).
+		WithPanel(lines("File descriptors",
+			"Open descriptors as a share of the limit. Each probe of each server takes one. Threshold: 80 %.",
+			"percentunit",
+			query("A", allAgents, "process_open_fds{LABELS} / process_max_fds{LABELS}", "{{instance}}")).
+			Thresholds(thresholds(green, step{0.8, orange})).
+			Span(halfWidth)).
+		WithPanel(lines("Threads",
+			"Threads of each agent: one for each server, and more for a moment when probes are taken off. Threshold: 1,024, the limit of the unit.",
+			"none",
+			query("A", allAgents, "process_threads{LABELS}", "{{instance}}")).
+			Thresholds(thresholds(green, step{1024, orange})).
+			Span(halfWidth))
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
@@ -18,23 +16,17 @@ const (
 	agentUID = "evictscope-agent"
 )
 
-// The labels that each query selects by: one server, or all servers of the chosen hosts.
-const (
-	oneServer  = `job=~"$job",instance=~"$instance",server=~"$server"`
-	allServers = `job=~"$job",instance=~"$instance"`
-	// For series that every target has: with the variables at All, those of other jobs would match too.
-	// The alert EvictscopeAgentDown selects the same name.
-	allAgents = allServers + `,job=~"evictscope.*"`
-)
-
 // Grafana's names of colours. Each theme, dark or light, has its own shades.
 const (
-	green  = "green"
-	blue   = "blue"
-	orange = "orange"
-	red    = "red"
-	purple = "purple"
-	grey   = "text"
+	green    = "green"
+	blue     = "blue"
+	yellow   = "yellow"
+	orange   = "orange"
+	red      = "red"
+	darkRed  = "dark-red"
+	noColour = "panel-bg"
+	purple   = "purple"
+	grey     = "text"
 )
 
 func pointer[T any](value T) *T { return &value }
@@ -44,13 +36,12 @@ func dataSource() common.DataSourceRef {
 }
 
 func newDashboard(title, uid, description string) *dashboard.DashboardBuilder {
-	return dashboard.NewDashboardBuilder(title).
+	made := dashboard.NewDashboardBuilder(title).
 		Uid(uid).
 		Description(description).
 		Tags([]string{"evictscope", "redis"}).
 		Readonly().
-		// As in the agent's log and API.
-		Timezone("utc").
+		Timezone("browser").
 		Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		Refresh("1m").
 		Link(dashboard.NewDashboardLinkBuilder("evictscope").
@@ -62,9 +53,13 @@ func newDashboard(title, uid, description string) *dashboard.DashboardBuilder {
 			IncludeVars(true)).
 		WithVariable(dashboard.NewDatasourceVariableBuilder("datasource").
 			Label("Data source").
-			Type("prometheus")).
-		WithVariable(labelVariable("job", "Job", "label_values(evictscope_build_info, job)").
-			Multi(true).IncludeAll(true).AllValue(".+").Current(all()))
+			Type("prometheus"))
+	jobs := "label_values(evictscope_build_info, job)"
+	if cluster != "" {
+		made.WithVariable(anyOf(labelVariable("cluster", "Cluster", "label_values(evictscope_build_info, "+cluster+")")))
+		jobs = `label_values(evictscope_build_info{` + cluster + `=~"$cluster"}, job)`
+	}
+	return made.WithVariable(anyOf(labelVariable("job", "Job", jobs)))
 }
 
 // labelVariable is a choice of the values of a label, updated when the time range changes.
@@ -78,40 +73,42 @@ func labelVariable(name, label, query string) *dashboard.QueryVariableBuilder {
 		Sort(dashboard.VariableSortNaturalAsc)
 }
 
-func all() dashboard.VariableOption {
-	return dashboard.VariableOption{
+// anyOf lets a choice have several values, and begin with all of them.
+func anyOf(choice *dashboard.QueryVariableBuilder) *dashboard.QueryVariableBuilder {
+	return choice.Multi(true).IncludeAll(true).AllValue(".+").Current(dashboard.VariableOption{
 		Selected: pointer(true),
 		Text:     dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
 		Value:    dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}},
+	})
+}
+
+func instances() *dashboard.QueryVariableBuilder {
+	chosen := `job=~"$job"`
+	if cluster != "" {
+		chosen = cluster + `=~"$cluster",` + chosen
 	}
+	return labelVariable("instance", "Instance", "label_values(evictscope_build_info{"+chosen+"}, instance)")
 }
 
-const instanceQuery = `label_values(evictscope_build_info{job=~"$job"}, instance)`
-
-func allInstances() *dashboard.QueryVariableBuilder {
-	return labelVariable("instance", "Instance", instanceQuery).
-		Multi(true).IncludeAll(true).AllValue(".+").Current(all())
-}
-
-// query is a range query. LABELS in the expression becomes the labels to select by, and the legend has
-// Grafana's form, {{label}}.
-func query(refID, labels, expression, legend string) *prometheus.DataqueryBuilder {
+// query is a range query. Its expression has the placeholders of promQL, and its legend Grafana's form,
+// {{label}}.
+func query(refID string, of selection, expression, legend string) *prometheus.DataqueryBuilder {
 	return prometheus.NewDataqueryBuilder().
 		Datasource(dataSource()).
 		RefId(refID).
-		Expr(strings.ReplaceAll(expression, "LABELS", labels)).
+		Expr(promQL(of, expression)).
 		LegendFormat(legend).
 		Range()
 }
 
 // heatmapQuery returns buckets.
-func heatmapQuery(labels, expression string) *prometheus.DataqueryBuilder {
-	return query("A", labels, expression, "{{le}}").Format(prometheus.PromQueryFormatHeatmap)
+func heatmapQuery(of selection, expression string) *prometheus.DataqueryBuilder {
+	return query("A", of, expression, "{{le}}").Format(prometheus.PromQueryFormatHeatmap)
 }
 
 // tableQuery returns rows: those of each step, or of an instant query the present ones.
-func tableQuery(refID, labels, expression string) *prometheus.DataqueryBuilder {
-	return query(refID, labels, expression, "").Format(prometheus.PromQueryFormatTable)
+func tableQuery(refID string, of selection, expression string) *prometheus.DataqueryBuilder {
+	return query(refID, of, expression, "").Format(prometheus.PromQueryFormatTable)
 }
 
 // step is a threshold: the value at which a colour begins.
@@ -140,15 +137,21 @@ func fixedColour(colour string) dashboard.DynamicConfigValue {
 	return property("color", map[string]any{"mode": "fixed", "fixedColor": colour})
 }
 
-// coloured gives the text of a column the colour of its threshold.
-func coloured(base string, steps ...step) []dashboard.DynamicConfigValue {
+// steps are the thresholds of one field.
+func steps(base string, steps ...step) dashboard.DynamicConfigValue {
 	config, err := thresholds(base, steps...).Build()
 	if err != nil {
 		// The steps are constants of this program.
 		panic(err)
 	}
-	return []dashboard.DynamicConfigValue{
-		property("thresholds", config),
-		property("custom.cellOptions", map[string]any{"type": "color-text"}),
-	}
+	return property("thresholds", config)
+}
+
+// coloured gives the text of a column the colour of its threshold.
+func coloured(base string, from ...step) []dashboard.DynamicConfigValue {
+	return []dashboard.DynamicConfigValue{steps(base, from...), colouredText()}
+}
+
+func colouredText() dashboard.DynamicConfigValue {
+	return property("custom.cellOptions", map[string]any{"type": "color-text"})
 }

@@ -1,149 +1,113 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/grafana/grafana-foundation-sdk/go/table"
 )
 
-// toServer is the link of a row: the eviction cycle of its server, in the same time range.
-const toServer = "/d/" + cycleUID + "?${__url_time_range}&${datasource:queryparam}" +
-	"&var-job=${__data.fields.Job:percentencode}" +
-	"&var-instance=${__data.fields.Instance:percentencode}" +
-	"&var-server=${__data.fields.Server:percentencode}"
+// stalledServers keeps the servers that stalled for a second or more in the time range, or failed to evict. It is
+// decided at the end of the range, so that no line comes and goes.
+const stalledServers = `
+and on (SERVER)
+(
+  sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range] @ end())) >= 1
+  or
+  sum by (SERVER) (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[$__range] @ end())) > 0
+)`
 
-func link() dashboard.DynamicConfigValue {
-	return property("links", []map[string]any{{
-		"title": "Eviction cycle of this server", "url": toServer, "targetBlank": false,
-	}})
+// link leads from a cell to a dashboard, in the same time range, with these columns as its variables.
+func link(title, uid string, columns ...string) dashboard.DynamicConfigValue {
+	url := "/d/" + uid + "?${__url_time_range}&${datasource:queryparam}"
+	if cluster != "" {
+		columns = append(columns, "Cluster")
+	}
+	for _, column := range columns {
+		url += "&var-" + strings.ToLower(column) + "=${__data.fields." + column + ":percentencode}"
+	}
+	return property("links", []map[string]any{{"title": title, "url": url, "targetBlank": false}})
 }
 
 func now(refID, expression string) *prometheus.DataqueryBuilder {
 	return tableQuery(refID, allServers, expression).Instant()
 }
 
-// fleet is about all servers of all hosts, and which of them need attention.
+// fleet is about all servers of all hosts: which of them hurt, how much, and where to look next.
 func fleet() *dashboard.DashboardBuilder {
 	made := newDashboard("evictscope / Fleet", fleetUID,
-		"All Redis servers of all hosts: which of them burst, how often and how badly, and which are close to maxmemory. It needs the recording rules (recording.yaml).").
-		Time("now-24h", "now").
-		WithVariable(allInstances())
+		"All Redis servers of all hosts: which of them are hurt by evictions, how much, and where to look next.").
+		Time("now-6h", "now").
+		WithVariable(anyOf(instances()))
 
-	made.WithPanel(number("Servers watched", "Redis servers that an agent watches now.", "none", thresholds(blue),
-		query("A", allServers, "count(evictscope_server_info{LABELS})", "")))
-	made.WithPanel(number("Servers with bursts", "Servers with a self-amplifying burst in the time range. Any is too many.", "none",
-		thresholds(green, step{1, red}),
-		query("A", allServers, `count(sum by (job, instance, server) (increase(evictscope_bursts_total{LABELS,kind="self_amplifying"}[$__range])) > 0) or vector(0)`, "")))
-	made.WithPanel(number("Self-amplifying bursts", "Self-amplifying bursts in the time range, on all servers.", "short",
-		thresholds(green, step{1, red}),
-		query("A", allServers, `round(sum(increase(evictscope_bursts_total{LABELS,kind="self_amplifying"}[$__range])))`, "")).
-		Decimals(0))
-	made.WithPanel(number("In saturated now", "Servers that evict now. This alone is no problem: calm caches evict all the time.", "none",
-		thresholds(blue),
-		query("A", allServers, `sum(evictscope_phase{LABELS,phase="saturated"})`, "")))
-	made.WithPanel(number("Within 5 % of maxmemory", "Servers at 95 % of their limit or above. This is normal for a cache, but not for a store.", "none",
-		thresholds(green, step{1, orange}),
-		query("A", allServers, "count(server:evictscope_memory_saturation:ratio{LABELS} >= 0.95) or vector(0)", "")))
-	made.WithPanel(number("Agents down", "Agents that Prometheus cannot scrape. The bursts of their servers are not seen.", "none",
-		thresholds(green, step{1, red}),
-		query("A", allAgents, "count(up{LABELS} == 0) or vector(0)", "")))
+	numbers := number("All servers",
+		"watched: servers that an agent watches now. Red: servers that stalled for a second or more in the time range, the time that all of them stalled, and servers on which evictions failed. not watched: servers that run beside an agent and cannot be watched (the dashboard Agent says why). agents down: Prometheus cannot scrape them.",
+		"none", thresholds(grey),
+		query("A", allServers, "count(evictscope_server_info{LABELS})", "watched"),
+		query("B", allServers, `count(sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range])) >= 1) or vector(0)`, "stalled"),
+		query("C", allServers, `sum(increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range]))`, "time stalled"),
+		query("D", allServers, `count(sum by (SERVER) (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[$__range])) > 0) or vector(0)`, "failed to evict"),
+		query("E", allServers, "sum(evictscope_servers_unwatched{LABELS})", "not watched"),
+		query("F", allAgents, "count(up{LABELS} == 0) or vector(0)", "agents down")).
+		GridPos(at(0, 0, fullWidth, numbersHeight))
+	forEach(numbers, []string{"stalled", "failed to evict", "time stalled"}, steps(green, step{1, red}))
+	forEach(numbers, []string{"not watched", "agents down"}, steps(green, step{1, orange}))
+	made.WithPanel(numbers.OverrideByName("time stalled", []dashboard.DynamicConfigValue{property("unit", "s")}))
 
-	seconds, share := property("unit", "s"), property("unit", "percentunit")
-	made.WithPanel(rows("Servers",
-		"One row for each server. A click on its name leads to its eviction cycle. Bursts are counted in the time range, and their means are over the last hour. At maxmemory in: when memory reaches the limit if it keeps growing as in the last 30 minutes; empty if it does not grow. Thresholds: any self-amplifying burst is red; throughput in bursts is orange below 90 % and red below 50 %; memory is orange from 80 % and red from 95 %; at the limit within an hour is orange, within 10 minutes red; overhead is orange from 1 %.",
-		[]column{
-			{"server", "Server", []dashboard.DynamicConfigValue{link()}},
-			{"instance", "Instance", nil},
-			{"job", "Job", nil},
-			{"version", "Version", nil},
-			{"Value #B", "Self-amplifying bursts", append(coloured(grey, step{0.5, red}), property("decimals", 0))},
-			{"Value #C", "Plain bursts", []dashboard.DynamicConfigValue{property("decimals", 0)}},
-			{"Value #D", "Burst lasts", []dashboard.DynamicConfigValue{seconds}},
-			{"Value #E", "Throughput in burst", append(coloured(red, step{0.5, orange}, step{0.9, grey}), share)},
-			{"Value #F", "Client buffers grow by", []dashboard.DynamicConfigValue{property("unit", "bytes")}},
-			{"Value #G", "Memory of limit", append(coloured(grey, step{0.8, orange}, step{0.95, red}), share)},
-			{"Value #H", "At maxmemory in", append(coloured(red, step{600, orange}, step{3600, grey}), seconds)},
-			{"Value #I", "Time in not_saturated", []dashboard.DynamicConfigValue{share}},
-			{"Value #J", "Time in saturated", []dashboard.DynamicConfigValue{share}},
-			{"Value #K", "Time in reclaim", []dashboard.DynamicConfigValue{share}},
-			{"Value #L", "Commands", []dashboard.DynamicConfigValue{property("unit", "ops")}},
-			{"Value #M", "Overhead", append(coloured(grey, step{0.01, orange}), share)},
-		},
-		[]string{"Time", "Value #A"},
-		now("A", "max by (job, instance, server, version) (evictscope_server_info{LABELS})"),
-		now("B", `sum by (job, instance, server) (increase(evictscope_bursts_total{LABELS,kind="self_amplifying"}[$__range]))`),
-		now("C", `sum by (job, instance, server) (increase(evictscope_bursts_total{LABELS,kind="plain"}[$__range]))`),
-		now("D", "max by (job, instance, server) (server:evictscope_burst_duration_seconds:mean1h{LABELS})"),
-		now("E", "max by (job, instance, server) (server:evictscope_burst_throughput:mean1h{LABELS})"),
-		now("F", "max by (job, instance, server) (server:evictscope_burst_client_buffer_growth_bytes:mean1h{LABELS})"),
-		now("G", "max by (job, instance, server) (server:evictscope_memory_saturation:ratio{LABELS})"),
-		now("H", "max by (job, instance, server) (server:evictscope_maxmemory_reached:seconds{LABELS})"),
-		now("I", `max by (job, instance, server) (server:evictscope_phase:share1h{LABELS,phase="not_saturated"})`),
-		now("J", `max by (job, instance, server) (server:evictscope_phase:share1h{LABELS,phase="saturated"})`),
-		now("K", `max by (job, instance, server) (server:evictscope_phase:share1h{LABELS,phase="reclaim"})`),
-		now("L", "max by (job, instance, server) (server:evictscope_commands_processed:rate1m{LABELS})"),
-		now("M", "max by (job, instance, server) (evictscope_overhead_ratio{LABELS})")).
-		Height(14).
-		SortBy(sortedBy("Self-amplifying bursts")))
+	made.WithPanel(tableOfServers().GridPos(at(0, 3, fullWidth, 12)))
 
-	made.WithPanel(timeline("Phases of the servers that burst",
-		"Servers with a self-amplifying burst in the time range: not_saturated (green), reclaim (blue), saturated (red). Each step shows the worst phase in it.",
-		phases,
-		query("A", allServers, phaseQuery+`
-and on (job, instance, server)
-(sum by (job, instance, server) (increase(evictscope_bursts_total{LABELS,kind="self_amplifying"}[$__range] @ end())) > 0)`,
-			"{{instance}} {{server}}")).
-		Height(9))
-
-	made.WithPanel(lines("Self-amplifying bursts an hour, highest 20",
-		"How often servers burst. The cycle in GitLab's article has 4 to 8 bursts an hour. Threshold: 2 an hour, which is a cycle.",
-		"none",
-		query("A", allServers, `topk(20, server:evictscope_bursts:increase1h{LABELS,kind="self_amplifying"})`, "{{instance}} {{server}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{2, red})).
-		ThresholdsStyle(dashed()))
-
-	made.WithPanel(lines("Throughput in bursts, lowest 20",
-		"How bad the bursts are: commands a second in the bursts of an hour, as a share of those before. GitLab's article has 20 %. Threshold: below 50 %.",
+	made.WithPanel(lines("Stalled, by server",
+		"Share of the time that each server stalled, of those that stalled for a second or more in the time range, or failed to evict. A server at 100 % answers little else.",
 		"percentunit",
-		query("A", allServers, "bottomk(20, server:evictscope_burst_throughput:mean1h{LABELS})", "{{instance}} {{server}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(red, step{0.5, orange}, step{0.9, green})).
-		ThresholdsStyle(dashed()))
+		query("A", allServers, `sum by (SERVER) (rate(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__rate_interval]))`+stalledServers, "{{instance}} {{server}}")).
+		GridPos(at(0, 15, halfWidth, 10)))
 
-	made.WithPanel(lines("Memory of limit, highest 20",
-		"used_memory as a share of maxmemory. Thresholds: 80 %, where the alert begins to look ahead, and 100 %.",
-		"percentunit",
-		query("A", allServers, "topk(20, server:evictscope_memory_saturation:ratio{LABELS})", "{{instance}} {{server}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{0.8, orange}, step{1, red})).
-		ThresholdsStyle(dashed()))
-
-	made.WithPanel(lines("At maxmemory in, shortest 20",
-		"When memory reaches the limit if it keeps growing as in the last 30 minutes. Servers that are at the limit, or do not grow, are not shown. Threshold: an hour.",
-		"s",
-		query("A", allServers, "bottomk(20, server:evictscope_maxmemory_reached:seconds{LABELS} and on (job, instance, server) server:evictscope_memory_saturation:ratio{LABELS} < 1)", "{{instance}} {{server}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(red, step{3600, green})).
-		ThresholdsStyle(dashed()))
-
-	made.WithPanel(lines("Time in each phase",
-		"Share of the last hour in each phase, as a mean of all servers. No threshold, because calm caches are always in saturated.",
-		"percentunit",
-		query("A", allServers, "avg by (phase) (server:evictscope_phase:share1h{LABELS})", "{{phase}}")).
-		Span(halfWidth).
-		Max(1).
-		FillOpacity(30).
-		Stacking(stacked()).
-		OverrideByName("not_saturated", []dashboard.DynamicConfigValue{fixedColour(green)}).
-		OverrideByName("saturated", []dashboard.DynamicConfigValue{fixedColour(red)}).
-		OverrideByName("reclaim", []dashboard.DynamicConfigValue{fixedColour(blue)}))
-
-	made.WithPanel(lines("Main thread CPU in evicting calls, highest 20",
-		"Share of one CPU that evictions take on each server. Threshold: 50 %, where evictions take more than is left for commands.",
-		"percentunit",
-		query("A", allServers, `topk(20, server:evictscope_main_thread_cpu:rate1m{LABELS,activity="eviction"})`, "{{instance}} {{server}}")).
-		Span(halfWidth).
-		Thresholds(thresholds(green, step{0.5, orange})).
-		ThresholdsStyle(dashed()))
+	made.WithPanel(timeline("Impact and phases of these servers",
+		"The servers on the left. Red: stalled, dark red: evictions failed. Else the phase of the cycle: not_saturated (green), saturated (purple), reclaim (blue). Each step shows the worst in it.",
+		append(phases, impacts...),
+		query("A", allServers, "("+impactInStep+" > 0\nor\n"+phaseInStep+")"+stalledServers, "{{instance}} {{server}}")).
+		GridPos(at(halfWidth, 15, halfWidth, 10)))
 	return made
+}
+
+// tableOfServers has one row for each server.
+func tableOfServers() *table.PanelBuilder {
+	seconds, share := property("unit", "s"), property("unit", "percentunit")
+	columns := []column{
+		{"server", "Server", []dashboard.DynamicConfigValue{link("Eviction cycle of this server", cycleUID, "Job", "Instance", "Server")}},
+		{"instance", "Instance", nil},
+		{"job", "Job", nil},
+		{"Value #C", "Evictions failed for", append(coloured(grey, step{1, red}), seconds)},
+		{"Value #B", "Stalled", append(coloured(grey, step{1, red}), seconds)},
+		{"Value #D", "Now", []dashboard.DynamicConfigValue{property("mappings", mapping(append(phases, impacts...))), colouredText()}},
+		{"Value #E", "Self-amplifying bursts", coloured(grey, step{1, orange})},
+		{"Value #F", "Unknown bursts", nil},
+		{"Value #G", "Plain bursts", nil},
+		{"Value #H", "Longest call", append(coloured(grey, step{10e-3, orange}, step{100e-3, red}), seconds)},
+		{"Value #I", "Memory of limit", []dashboard.DynamicConfigValue{share}},
+		{"Value #J", "Cost", append(coloured(grey, step{0.01, orange}), share)},
+		{"Value #K", "Not found", append(coloured(grey, step{1, orange}), link("What was not found", agentUID, "Job", "Instance"))},
+		{"version", "Version", nil},
+	}
+	if cluster != "" {
+		columns = append(columns, column{cluster, "Cluster", nil})
+	}
+	return rows("Servers",
+		"One row for each server; a click on a heading sorts by it, a click on a server leads to its eviction cycle. Stalled, failed, bursts and the longest call are those of the time range. Now: the phase, or the impact in the last minute. Cost: of the probes, as a share of the server's main thread. Not found: how many items, which leads to what they are. A cell is empty where nothing is known. Thresholds: stalled or failed for a second is red, a call of 10 ms orange and of 100 ms red, a self-amplifying burst, a cost of 1 % and anything not found orange.",
+		columns,
+		[]string{"Time", "Value #A"},
+		now("A", "max by (SERVER, version) (evictscope_server_info{LABELS})"),
+		now("B", `sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range]))`),
+		// A minute in which a call failed. The number of calls would be too low where they are sampled.
+		now("C", `60 * sum by (SERVER) (sum_over_time((increase(evictscope_eviction_calls_total{LABELS,result="fail"}[1m]) > bool 0)[$__range:1m])) or 0 * sum by (SERVER) (evictscope_eviction_calls_total{LABELS,result="fail"})`),
+		now("D", phaseNow),
+		now("E", finished("self_amplifying")),
+		now("F", finished("unknown")),
+		now("G", finished("plain")),
+		now("H", "max by (SERVER) (max_over_time(evictscope_eviction_call_longest_seconds{LABELS}[$__range])) > 0"),
+		now("I", "max by (SERVER) ("+saturation+")"),
+		now("J", "max by (SERVER) (evictscope_overhead_ratio{LABELS})"),
+		now("K", "count by (SERVER) (evictscope_not_found{LABELS} or evictscope_plan_withdrawn{LABELS} > 0)")).
+		SortBy(sortedBy("Evictions failed for", "Stalled"))
 }

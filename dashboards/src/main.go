@@ -1,10 +1,12 @@
-// Command dashboards generates evictscope's Grafana dashboards, and validates them against Grafana's
-// schema.
+// Command dashboards generates evictscope's Grafana dashboards and Prometheus rules, and validates the dashboards
+// against Grafana's schema.
 //
-//	go run . generate DIRECTORY    writes the dashboards there
-//	go run . validate FILE…        refuses what is not in Grafana's schema
+//	go run . generate DIRECTORY              writes the dashboards there, and the rules into rules below it
+//	go run . dashboards [FLAGS] DIRECTORY    writes dashboards for your labels there: -help
+//	go run . rules [FLAGS] DIRECTORY         writes rules for your labels and addresses there: -help
+//	go run . validate FILE…                  refuses what is not in Grafana's schema
 //
-// `cargo xtask dashboards` runs both. `cargo xtask test` fails if the dashboards are stale.
+// `cargo xtask dashboards` runs the first and the last. `cargo xtask test` fails if dashboards or rules are stale.
 package main
 
 import (
@@ -39,11 +41,18 @@ func main() {
 func run(arguments []string) error {
 	switch {
 	case len(arguments) == 2 && arguments[0] == "generate":
-		return generate(arguments[1])
+		if err := generate(arguments[1]); err != nil {
+			return err
+		}
+		return generateRules(filepath.Join(arguments[1], "rules"))
+	case len(arguments) >= 1 && arguments[0] == "dashboards":
+		return dashboardsFor(arguments[1:])
+	case len(arguments) >= 1 && arguments[0] == "rules":
+		return rulesFor(arguments[1:])
 	case len(arguments) >= 2 && arguments[0] == "validate":
 		return validate(arguments[1:])
 	}
-	return errors.New("usage: dashboards generate DIRECTORY | dashboards validate FILE…")
+	return errors.New("usage: dashboards generate DIRECTORY | dashboards dashboards|rules [FLAGS] DIRECTORY | dashboards validate FILE…")
 }
 
 func generate(directory string) error {
@@ -80,9 +89,20 @@ func finish(made *dashboard.Dashboard) {
 		made.Annotations.List[i].Placement = nil
 	}
 	// Links to a panel, and the linter, need a number for each panel.
-	for i := range made.Panels {
-		number := uint32(i + 1)
-		made.Panels[i].Panel.Id = &number
+	count := uint32(0)
+	number := func() *uint32 {
+		count++
+		return pointer(count)
+	}
+	for _, made := range made.Panels {
+		if row := made.RowPanel; row != nil {
+			row.Id = *number()
+			for i := range row.Panels {
+				row.Panels[i].Id = number()
+			}
+		} else {
+			made.Panel.Id = number()
+		}
 	}
 }
 

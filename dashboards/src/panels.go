@@ -33,8 +33,18 @@ func allOfThem() *common.VizTooltipOptionsBuilder {
 		Sort(common.SortOrderDescending)
 }
 
+// at is a place in the grid, in columns and rows.
+func at(x, y, width, height uint32) dashboard.GridPos {
+	return dashboard.GridPos{X: x, Y: y, W: width, H: height}
+}
+
 // lines is a time series panel. Its axis of values begins at zero.
 func lines(title, description, unit string, queries ...*prometheus.DataqueryBuilder) *timeseries.PanelBuilder {
+	return curves(title, description, unit, queries...).Min(0)
+}
+
+// curves is a time series panel whose axis of values has only the values that there are.
+func curves(title, description, unit string, queries ...*prometheus.DataqueryBuilder) *timeseries.PanelBuilder {
 	panel := timeseries.NewPanelBuilder().
 		Title(title).
 		Description(description).
@@ -42,7 +52,6 @@ func lines(title, description, unit string, queries ...*prometheus.DataqueryBuil
 		Height(7).Span(fullWidth).
 		Interval(scrapeInterval).
 		Unit(unit).
-		Min(0).
 		AxisWidth(axisWidth).
 		LineWidth(1).
 		FillOpacity(8).
@@ -54,6 +63,17 @@ func lines(title, description, unit string, queries ...*prometheus.DataqueryBuil
 		panel.WithTarget(query)
 	}
 	return panel
+}
+
+// guide is for a line that others are compared with: dashed, and in one colour.
+func guide(colour string) []dashboard.DynamicConfigValue {
+	return []dashboard.DynamicConfigValue{
+		fixedColour(colour),
+		property("custom.lineStyle", map[string]any{"fill": "dash", "dash": []int{10, 10}}),
+		property("custom.lineWidth", 1),
+		property("custom.fillOpacity", 0),
+		property("custom.stacking", map[string]any{"mode": "none", "group": "A"}),
+	}
 }
 
 // dashed draws the thresholds of a time series panel into it.
@@ -142,19 +162,30 @@ func timeline(title, description string, states []state, queries ...*prometheus.
 	return panel
 }
 
-// number is a single value, from an instant query.
-func number(title, description, unit string, steps *dashboard.ThresholdsConfigBuilder, query *prometheus.DataqueryBuilder) *stat.PanelBuilder {
-	return stat.NewPanelBuilder().
+// number is a single value, from an instant query. With more queries, it is one for each, with their names.
+func number(title, description, unit string, steps *dashboard.ThresholdsConfigBuilder, queries ...*prometheus.DataqueryBuilder) *stat.PanelBuilder {
+	panel := stat.NewPanelBuilder().
 		Title(title).
 		Description(description).
 		Datasource(dataSource()).
-		Height(4).Span(4).
 		Unit(unit).
 		Thresholds(steps).
 		ColorMode(common.BigValueColorModeValue).
 		GraphMode(common.BigValueGraphModeNone).
-		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"})).
-		WithTarget(query.Instant())
+		TextMode(common.BigValueTextModeAuto).
+		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}))
+	for _, query := range queries {
+		panel.WithTarget(query.Instant())
+	}
+	return panel
+}
+
+// forEach gives each of these values the properties.
+func forEach(panel *stat.PanelBuilder, names []string, properties ...dashboard.DynamicConfigValue) *stat.PanelBuilder {
+	for _, name := range names {
+		panel.OverrideByName(name, properties)
+	}
+	return panel
 }
 
 // column is a column of a table that merges several queries.
@@ -202,8 +233,11 @@ func rows(title, description string, columns []column, hidden []string, queries 
 	return panel
 }
 
-func sortedBy(name string) []cog.Builder[common.TableSortByFieldState] {
-	return []cog.Builder[common.TableSortByFieldState]{
-		common.NewTableSortByFieldStateBuilder().DisplayName(name).Desc(true),
+// sortedBy sorts by the first of these columns, then by the next; the highest comes first.
+func sortedBy(names ...string) []cog.Builder[common.TableSortByFieldState] {
+	var all []cog.Builder[common.TableSortByFieldState]
+	for _, name := range names {
+		all = append(all, common.NewTableSortByFieldStateBuilder().DisplayName(name).Desc(true))
 	}
+	return all
 }

@@ -48,7 +48,7 @@ enum Task {
     Dashboards(dashboards::Arguments),
     /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
     Package(package::Arguments),
-    /// Set up, build, pack, and try the package on Debian's kernels, in virtual machines
+    /// Set up, build, and try the agent on the builds of servers that people run, or on Debian's kernels (needs root)
     Matrix(evictscope_matrix::Arguments),
     /// Set up, then run every check and every test
     Test,

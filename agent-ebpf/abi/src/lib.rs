@@ -6,32 +6,25 @@
 //! Deliberately absent: anything that only one side needs.
 #![no_std]
 
-mod bins;
 mod histogram;
 mod recipe;
 mod stats;
+mod when;
 
-pub use bins::{BIN_NS, BINS, Bin, BinRing};
 pub use histogram::{Bounds, Histogram, bounds};
 pub use recipe::{
-    AllocatorCounters, COUNTER_BYTES, MAX_DONE_SITES, MAX_TERMS, MEMBERS, Member, Recipe,
-    ServerConfig, Term, TermKind, VARIABLES, Variable,
+    AllocatorCounters, COUNTER_BYTES, MAX_DONE_SITES, MAX_READS, MAX_TERMS, REGISTERS, Recipe,
+    ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,
 };
 pub use stats::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, Activity, CallStats, Check, EvictionStats, Fault,
-    FaultCounts, MemberValues, Probe, ResultKind, SampleStats, Updated,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check,
+    EvictionStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS, Longest, Noted, Probe, ResultKind,
+    Updated,
 };
+pub use when::When;
 
 /// How many servers one agent can watch at the same time: the number of slots in every map.
 pub const MAX_SERVERS: u32 = 256;
-
-/// Sampling period of `main_thread_sample`: nanoseconds of CPU time of the main thread (250 samples a
-/// second of a thread that never sleeps). A sample costs it some 15 µs on a virtual machine, most of it for
-/// the timer: at 1 ms, 1.5 % of a saturated server.
-pub const SAMPLE_PERIOD_NS: u64 = 4_004_004;
-
-/// Least time between two entries in the client-buffer histogram, in nanoseconds.
-pub const CLIENT_BUFFERS_INTERVAL_NS: u64 = 100_000_000;
 
 /// The quiet time, in nanoseconds: an evicting call that comes after so long without one begins a
 /// burst. A call that stops at its time limit (500 µs by default) goes on from a timer at once, and a
@@ -47,7 +40,7 @@ pub const MAX_FUNCTIONS: u32 = 4;
 pub const EVICTION: u16 = 0;
 
 /// The cookie of an attached probe: which slot of the maps the server has, which traced function was
-/// hit, and at which of its sites of that kind (0 where there is only one).
+/// hit, at which of its sites of that kind (0 where there is only one), and which calls end there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie {
     /// The server's index into the maps.
@@ -55,13 +48,18 @@ pub struct Cookie {
     /// The function's number, below [`MAX_FUNCTIONS`].
     pub function: u16,
     /// Index into [`ServerConfig::results`] for an exit of the eviction call.
-    pub site: u16,
+    pub site: u8,
+    /// At an exit, which calls end there.
+    pub when: When,
 }
 
 impl Cookie {
     /// Returns the cookie as the kernel carries it.
     pub const fn encode(self) -> u64 {
-        ((self.slot as u64) << 32) | ((self.function as u64) << 16) | self.site as u64
+        ((self.slot as u64) << 32)
+            | ((self.function as u64) << 16)
+            | ((self.site as u64) << 8)
+            | self.when.encode() as u64
     }
 
     /// Returns the cookie that [`Cookie::encode`] made `raw` of.
@@ -69,7 +67,8 @@ impl Cookie {
         Self {
             slot: (raw >> 32) as u32,
             function: (raw >> 16) as u16,
-            site: raw as u16,
+            site: (raw >> 8) as u8,
+            when: When::decode(raw as u8),
         }
     }
 

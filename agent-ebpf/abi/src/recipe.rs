@@ -1,10 +1,16 @@
-//! What a program needs to know of one server: how to compute the variables at a site, and
-//! where the `server` members are in the process's memory.
+//! What a program needs to know of one server: how to compute the variables at a site, and where the
+//! values are that they are checked against.
 
 /// Most done sites that one plan may have.
 pub const MAX_DONE_SITES: usize = 16;
 /// Most terms of one recipe.
 pub const MAX_TERMS: usize = 3;
+/// Most places in the server's memory that the recipes of one plan need, neighbouring words counted as one.
+pub const MAX_READS: usize = 8;
+/// How many registers there are, by their x86-64 number.
+pub const REGISTERS: usize = 16;
+/// What recipes are evaluated on: the registers, and then two words for each of the reads.
+pub const WORDS: usize = REGISTERS + 2 * MAX_READS;
 
 /// The goal variables, and `maxmemory` beside them; the value is the index in
 /// [`ServerConfig::recipes`].
@@ -38,25 +44,26 @@ pub const VARIABLES: [Variable; 5] = [
 pub enum TermKind {
     /// Nothing: the term is not used.
     Absent = 0,
-    /// Register + displacement.
+    /// Register + displacement; in a recipe, word + displacement.
     Register = 1,
-    /// User memory at register + displacement.
+    /// User memory at register + displacement; not in a recipe.
     Memory = 2,
-    /// User memory at the absolute address in displacement.
+    /// User memory at the absolute address in displacement; not in a recipe.
     Absolute = 3,
     /// The displacement itself.
     Constant = 4,
 }
 
-/// One summand of a recipe.
+/// One summand of a recipe, a read for recipes, or the place of a call's result.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
     /// A [`TermKind`].
     pub kind: u8,
-    /// Number of the register, as x86-64 encodes it (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …).
+    /// Number of the register, as x86-64 encodes it (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …). In a recipe also the
+    /// number of a word that was read: `REGISTERS + 2 * i` is the first one of [`ServerConfig::reads`]`[i]`.
     pub register: u8,
-    /// Bytes read: 4 (zero-extended) or 8.
+    /// Bytes: 4 (zero-extended) or 8; for a read also 16, which are two words.
     pub width: u8,
     /// 1 where the term is subtracted, 0 where it is added.
     pub negative: u8,
@@ -98,32 +105,6 @@ impl Recipe {
         self.terms[0].kind != TermKind::Absent as u8
     }
 }
-
-/// The quantities that `main_thread_sample` reads from the server's memory; the value is the
-/// index in [`ServerConfig::members`] and in `MemberValues::values`.
-#[repr(usize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Member {
-    /// `server.maxmemory`, bytes.
-    Maxmemory = 0,
-    /// `server.stat_numcommands`.
-    CommandsProcessed = 1,
-    /// `server.stat_evictedkeys`.
-    EvictedKeys = 2,
-    /// `server.stat_expiredkeys`.
-    ExpiredKeys = 3,
-    /// `server.stat_clients_type_memory[CLIENT_TYPE_NORMAL]`, bytes.
-    ClientsNormal = 4,
-    /// `server.stat_clients_type_memory[CLIENT_TYPE_SLAVE]`, bytes.
-    ClientsReplica = 5,
-    /// `server.stat_clients_type_memory[CLIENT_TYPE_PUBSUB]`, bytes.
-    ClientsPubsub = 6,
-    /// `server.stat_clients_type_memory[CLIENT_TYPE_MASTER]`, bytes.
-    ClientsPrimary = 7,
-}
-
-/// How many [`Member`]s there are.
-pub const MEMBERS: usize = 8;
 
 /// Most bytes from the beginning of an allocator's first counter to the end of its last.
 pub const COUNTER_BYTES: usize = 2_176;
@@ -176,14 +157,18 @@ impl AllocatorCounters {
 pub struct ServerConfig {
     /// Process id in the initial pid namespace; 0 switches the slot off.
     pub tgid: u32,
-    /// Keeps what follows aligned.
-    pub reserved: u32,
+    /// Whether calls that begin now are to be counted: 1 while the probes of a call's beginning and of its
+    /// end are both attached.
+    pub is_observed: u32,
+    /// What the recipes need of the server's memory. Each place is read once, whatever the number of
+    /// recipes that need it, because reading costs more than all arithmetic. Those that are used come first.
+    pub reads: [Term; MAX_READS],
     /// Recipes at the goal site, by [`Variable`].
     pub recipes: [Recipe; VARIABLES.len()],
     /// The call's result at each done site; absent where the plan does not know it.
     pub results: [Term; MAX_DONE_SITES],
-    /// Run-time address of each [`Member`], each 8 bytes wide; 0 where it is not known.
-    pub members: [u64; MEMBERS],
+    /// Run-time address of `server.maxmemory`, 8 bytes wide; 0 where it is not known.
+    pub maxmemory: u64,
     /// The allocator's counters.
     pub used_memory: AllocatorCounters,
 }
@@ -192,10 +177,11 @@ impl ServerConfig {
     /// A slot that nobody uses.
     pub const OFF: Self = Self {
         tgid: 0,
-        reserved: 0,
+        is_observed: 0,
+        reads: [Term::ABSENT; MAX_READS],
         recipes: [Recipe::UNKNOWN; VARIABLES.len()],
         results: [Term::ABSENT; MAX_DONE_SITES],
-        members: [0; MEMBERS],
+        maxmemory: 0,
         used_memory: AllocatorCounters::UNKNOWN,
     };
 }

@@ -1,13 +1,13 @@
-//! What the programs count, one structure per server and per writer.
+//! What the programs count of each server.
 //!
-//! The uprobe programs of one server never run at the same time (eviction calls are made under one
-//! lock, or by the main thread alone), so they need no atomics; `main_thread_sample` can interrupt
-//! them, so it writes to a structure of its own.
+//! The programs of one server never run at the same time (eviction calls are made under one lock, or by
+//! the main thread alone), so they need no atomics.
 
 use crate::histogram::{Histogram, bounds};
-use crate::recipe::MEMBERS;
+use crate::recipe::WORDS;
 
-/// How an eviction call ended: `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` of evict.c.
+/// How an eviction call ended: `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` of evict.c, or before 6.2 `C_OK`,
+/// `C_ERR`.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
@@ -21,32 +21,46 @@ pub enum ResultKind {
     Unknown = 3,
 }
 
+impl ResultKind {
+    /// What `freeMemoryIfNeeded()` returns where it fails, before 6.2 (server.h). No other version returns
+    /// it from an eviction call.
+    const C_ERR: u32 = u32::MAX;
+
+    /// Returns how a call ended that returned this number.
+    #[inline(always)]
+    pub const fn of(returned: u32) -> Self {
+        match returned {
+            0 => Self::Ok,
+            1 => Self::Running,
+            2 | Self::C_ERR => Self::Fail,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// What a program could not read or count; the value is the index in the server's fault counters.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A recipe's memory operand could not be read; the call is counted, its variables are not.
+    /// A memory operand of the recipes could not be read; the call is counted, its variables are not.
     Recipe = 0,
-    /// A `server` member could not be read.
+    /// `server.maxmemory` could not be read.
     Member = 1,
     /// The allocator's counter could not be read.
     Allocator = 2,
     /// A probe was hit by a process that it was not meant for.
     OtherProcess = 3,
-    /// The CPU time of the main thread could not be read.
-    CpuTime = 4,
     /// A map has no entry for the server: a defect of the programs.
-    Map = 5,
+    Map = 4,
 }
 
 impl Fault {
     /// All of them, in the order of their indices.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Recipe,
         Self::Member,
         Self::Allocator,
         Self::OtherProcess,
-        Self::CpuTime,
         Self::Map,
     ];
 }
@@ -54,8 +68,10 @@ impl Fault {
 /// How often each [`Fault`] of a server happened.
 pub type FaultCounts = [u64; Fault::ALL.len()];
 
-/// Invariants that are tested at each evicting call, before its values are counted. After the first
-/// failure of any of them nothing more is counted: the plan does not fit this server.
+/// Invariants that are tested at evicting calls, before their values are counted. After the first
+/// failure of any of them nothing more is counted: the plan does not fit this server. [`Check::Arithmetic`]
+/// is tested at each call, the others at [`CHECKED_FIRST`] calls of a burst and then at one in
+/// [`CHECKED_ONE_IN`].
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
@@ -78,6 +94,16 @@ pub const ALLOCATOR_SLACK: u64 = 1 << 20;
 /// is off at each.
 pub const ALLOCATOR_STREAK: u64 = 4;
 
+/// How many evicting calls at the beginning of a burst are compared with the server's own memory. Reading
+/// that takes the server some 120 ns each time, twice as long as all else that the program does. A recipe
+/// that is wrong is wrong at each call, unless the server's code takes several ways to the goal site: what
+/// decides between them can change with each burst, so each begins with these calls.
+pub const CHECKED_FIRST: u64 = 64;
+/// Of the other calls of a burst, one in this many is compared: a saturated server makes hundreds a second
+/// and more. A prime, because clients send commands in batches of even sizes, and each call of a batch
+/// has to have its turn.
+pub const CHECKED_ONE_IN: u64 = 17;
+
 /// The probes of a traced function, as indices into the hit counters.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,21 +123,11 @@ impl Probe {
     pub const ALL: [Self; 4] = [Self::Enter, Self::Return, Self::Inner, Self::Exit];
 }
 
-/// What the main thread was doing when it was sampled.
-#[repr(usize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
-    /// Inside an evicting call.
-    Eviction = 0,
-    /// Anything else.
-    Other = 1,
-}
-
-/// A structure that one writer updates while others copy it: torn where `finished` and `begun`
-/// differ. `finished` comes first and `begun` last, because the kernel copies upwards: a writer that
-/// begins after `finished` was copied shows in `begun`.
+/// A structure that one writer updates while others copy it, under a sequence lock. The writer raises
+/// `begun`, writes, and then sets `finished` to `begun`. A copy is whole where `begun`, read after it, is
+/// what `finished` was before it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Updated<T> {
     /// Updates finished.
     pub finished: u64,
@@ -121,10 +137,36 @@ pub struct Updated<T> {
     pub begun: u64,
 }
 
-impl<T> Updated<T> {
-    /// Returns whether no update was under way when this copy was made.
-    pub const fn is_whole(&self) -> bool {
-        self.finished == self.begun
+/// In how many windows of time the longest inner call is kept. The agent reads them ten times a second; by then it has
+/// taken each of them in, unless it was held up for as many windows.
+pub const LONGEST_WINDOWS: usize = 8;
+
+/// The longest inner call that ended in a window of time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Longest {
+    /// The window's number.
+    pub window: u64,
+    /// How long the call took, nanoseconds.
+    pub duration_ns: u64,
+}
+
+impl Longest {
+    /// The exponent of a window's length in nanoseconds: 2^30, a little more than a second.
+    const WINDOW: u32 = 30;
+    /// A window's length, nanoseconds.
+    pub const WINDOW_NS: u64 = 1 << Self::WINDOW;
+
+    /// Returns the number of the window in which a monotonic time is, nanoseconds.
+    #[inline(always)]
+    pub const fn window(at_ns: u64) -> u64 {
+        at_ns >> Self::WINDOW
+    }
+
+    /// Returns the place in [`CallStats::longest`] of the window with this number.
+    #[inline(always)]
+    pub const fn place(window: u64) -> usize {
+        window as usize % LONGEST_WINDOWS
     }
 }
 
@@ -142,14 +184,48 @@ pub struct CallStats {
     /// Monotonic time at which the last inner call ended, nanoseconds.
     pub last_inner_ns: u64,
     /// Wall time of inner calls from the inner site on, nanoseconds.
-    pub inner: Histogram<{ bounds::DURATION_NS.buckets() }>,
+    pub inner: Histogram<{ bounds::INNER_NS.buckets() }>,
+    /// The longest inner calls of late, each at [`Longest::place`] of its window.
+    pub longest: [Longest; LONGEST_WINDOWS],
     /// Wall time of the other calls, nanoseconds; only counted while the entry and return probes are
     /// attached.
-    pub noop: Histogram<{ bounds::DURATION_NS.buckets() }>,
+    pub noop: Histogram<{ bounds::NOOP_NS.buckets() }>,
     /// Inner calls that were not seen to end before the next began.
     pub lost_exits: u64,
     /// Hits, by [`Probe`].
     pub hits: [u64; Probe::ALL.len()],
+}
+
+/// A value that may not be known.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// The value; 0 where it is not known.
+    pub value: u64,
+    /// 1 where it is known, 0 where it is not.
+    pub is_known: u64,
+}
+
+impl Noted {
+    /// Returns the value, where it is known.
+    pub const fn get(self) -> Option<u64> {
+        match self.is_known {
+            0 => None,
+            _ => Some(self.value),
+        }
+    }
+}
+
+/// What is kept of an evicting call's variables, bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Goal {
+    /// [`Variable::MemReported`](crate::Variable::MemReported).
+    pub reported: Noted,
+    /// [`Variable::Overhead`](crate::Variable::Overhead).
+    pub overhead: Noted,
+    /// [`Variable::MemTofree`](crate::Variable::MemTofree).
+    pub tofree: Noted,
 }
 
 /// What is counted of eviction calls apart from their [`CallStats`], under the same update number.
@@ -166,70 +242,39 @@ pub struct EvictionStats {
     /// When the last evicting call before that one had ended: the end of the burst before; 0 where
     /// there was none.
     pub burst_before_ended_ns: u64,
-    /// `mem_reported` of the last evicting call that ended, bytes; 0 where it was not known.
-    pub last_reported: u64,
     /// The variables of the current evicting call, valid inside of it.
-    pub pending: [u64; 4],
-    /// Whether `pending` holds each variable.
-    pub pending_known: [u64; 4],
+    pub pending: Goal,
+    /// The variables of the last evicting call that ended.
+    pub last: Goal,
     /// At each evicting call, bytes.
     pub mem_tofree: Histogram<{ bounds::MEM_TOFREE.buckets() }>,
-    /// At each evicting call, bytes.
-    pub mem_reported: Histogram<{ bounds::MEMORY.buckets() }>,
-    /// At each evicting call, bytes.
-    pub mem_used: Histogram<{ bounds::MEMORY.buckets() }>,
-    /// At each evicting call, bytes.
-    pub overhead: Histogram<{ bounds::OVERHEAD.buckets() }>,
     /// Tests made, by [`Check`].
     pub checks: [u64; 3],
     /// Tests that failed, by [`Check`]; where one is not 0, no call is counted any more.
     pub check_failures: [u64; 3],
-    /// Evicting calls at which the allocator's counter was not exactly `mem_reported` any more. Those
-    /// at which it was further off than [`ALLOCATOR_SLACK`] are counted nowhere else.
-    pub allocator_moved: u64,
-    /// Of the last evicting calls, how many in a row were further off than [`ALLOCATOR_SLACK`].
+    /// Of the last evicting calls that were compared, how many in a row were further off than
+    /// [`ALLOCATOR_SLACK`]; where this is not 0, the next call is compared too.
     pub allocator_far: u64,
-    /// The registers at the goal site, by their x86-64 number: scratch space of the program.
-    pub registers: [u64; 16],
+    /// How many calls of this burst are still to be compared with the server's memory one by one.
+    pub first_left: u64,
+    /// How many calls are not compared before the next one that is.
+    pub skipped_left: u64,
+    /// The registers at the probe site, and what was read for the recipes: scratch space of the program.
+    pub words: [u64; WORDS],
 }
 
-/// The members as they were read together.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemberValues {
-    /// Monotonic time of reading, nanoseconds; 0 where they were never read.
-    pub read_ns: u64,
-    /// Bit i is set where `values[i]` was read.
-    pub known: u64,
-    /// By `Member`.
-    pub values: [u64; MEMBERS],
-    /// The allocator's counter, bytes.
-    pub used_memory: u64,
-    /// 1 where `used_memory` was read.
-    pub used_memory_known: u64,
-}
+#[cfg(test)]
+mod tests {
+    use super::ResultKind;
 
-/// Counted by `main_thread_sample`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SampleStats {
-    /// CPU time of the main thread by [`Activity`], nanoseconds.
-    pub cpu_ns: [u64; 2],
-    /// The event's counter (nanoseconds on CPU) at the last sample.
-    pub counter_ns: u64,
-    /// Samples taken.
-    pub hits: u64,
-    /// Last reading.
-    pub members: MemberValues,
-    /// Total client buffers at each sample, 10 a second at most, bytes.
-    pub client_buffers: Histogram<{ bounds::CLIENT_BUFFERS.buckets() }>,
-    /// Monotonic time of the last entry in `client_buffers`, nanoseconds.
-    pub client_buffers_ns: u64,
-    /// Highest total of client buffers, bytes.
-    pub client_buffers_peak: u64,
-    /// The lowest that the allocator's counter was at a sample since an evicting call, bytes. Between two
-    /// rounds of the server's event loop memory is low for moments only, which snapshots miss.
-    pub lowest_memory: u64,
-    /// When that call ended; 0 where `lowest_memory` is not known.
-    pub lowest_since_ns: u64,
+    #[test]
+    fn both_kinds_of_results_are_known() {
+        let of = |returned: i32| ResultKind::of(returned.cast_unsigned());
+        assert_eq!(
+            [0, 1, 2].map(of),
+            [ResultKind::Ok, ResultKind::Running, ResultKind::Fail]
+        );
+        assert_eq!(of(-1), ResultKind::Fail);
+        assert_eq!([3, -2].map(of), [ResultKind::Unknown; 2]);
+    }
 }

@@ -12,7 +12,7 @@ use crate::elf::address::FileAddress;
 use crate::elf::debug_link::DebugFileNames;
 use crate::elf::frames::Frames;
 use crate::elf::image::Image;
-use crate::flow::cut;
+use crate::flow::cut::{self, Point};
 use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Machine};
 use crate::flow::paths;
@@ -92,7 +92,10 @@ pub fn flow(function: &[u8]) {
     }
     let points = code.blocks.entries().flat_map(|(id, block)| {
         let indices = 0..block.instructions.len();
-        indices.map(move |index| (id.instruction(index), 1))
+        let ways = block.successors.iter();
+        let ways = ways.map(move |(_, kind)| (Point::Way(id, *kind), 2));
+        let instructions = indices.map(move |index| (Point::Instruction(id.instruction(index)), 1));
+        instructions.chain(ways)
     });
     let _ = cut::minimum_cut(&code, &points.collect(), BlockId::ENTRY);
 }

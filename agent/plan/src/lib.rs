@@ -50,7 +50,7 @@ pub use flow::recipe::{Operand, Recipe, Term};
 pub use item::{Description, FunctionKind, Item, Member, Method, variable_name};
 pub use members::{Counters, MemberPlan};
 pub use names::Identity;
-pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, Site, TracedFunction};
+pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, Site, TracedFunction, Way};
 pub use planner::{plan, plan_functions};
 pub use reason::Reason;
 pub use traced::TRACED;

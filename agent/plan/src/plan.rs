@@ -36,10 +36,23 @@ impl ProbePlan {
         self.members.iter().find(|plan| plan.member == member)
     }
 
+    /// Returns the plan of an executable of which nothing is to be learnt.
+    pub(crate) fn nothing(identity: Identity, reason: Reason) -> Self {
+        let item = Item::Plan;
+        Self {
+            identity,
+            functions: Vec::new(),
+            members: Vec::new(),
+            not_found: vec![NotFound { item, reason }],
+        }
+    }
+
     /// Returns why nothing at all can be learnt from a process with this plan, where that is so.
     pub fn unusable_reason(&self) -> Option<&Reason> {
-        let first = self.not_found.first()?;
-        self.functions.is_empty().then_some(&first.reason)
+        let is_probed = |function: &TracedFunction| function.timed_span().is_some();
+        let sees_any = !self.members.is_empty() || self.functions.iter().any(is_probed);
+        let first = self.not_found.first().filter(|_| !sees_any)?;
+        Some(&first.reason)
     }
 
     /// Tells whether the server's counter of commands can be read.
@@ -61,33 +74,35 @@ pub struct TracedFunction {
     pub entry: Option<Site>,
     /// Passed once by each call that goes past the early returns.
     pub inner: Option<InnerSite>,
-    /// Each call that passed the inner site passes exactly one of these on its way out; each call,
-    /// where the function has no inner site.
+    /// Each call that passed the inner site ends at exactly one of these, and no other call comes to any;
+    /// each call, where the function has no inner site.
     pub exits: Vec<Exit>,
 }
 
 impl TracedFunction {
-    /// Returns the inner site and the exits, between which inner calls are timed: the one is of no
-    /// use without the others.
-    pub fn inner_span(&self) -> Option<(&InnerSite, &[Exit])> {
-        let inner = self.inner.as_ref()?;
-        (!self.exits.is_empty()).then_some((inner, &self.exits))
-    }
-
-    /// Returns the two ends between which calls are timed: the inner site, or the entry of a function
-    /// without one, and the exits.
-    pub fn timed_span(&self) -> Option<(&Site, &[Exit])> {
-        let begin = match self.kind.description.inner {
+    /// Returns where the time of a call begins: the inner site, or the entry of a function without one.
+    pub fn begin(&self) -> Option<&Site> {
+        match self.kind.description.inner {
             Some(_) => self.inner.as_ref().map(|inner| &inner.site),
             None => self.entry.as_ref(),
-        };
-        (!self.exits.is_empty()).then_some((begin?, &self.exits))
+        }
     }
 
-    /// Returns the entry, where every call can be probed. Where a function has inner calls, the
-    /// others are counted only if those can be told from them.
+    /// Returns the two ends between which calls are timed where not every call is probed. The one is of no use
+    /// without the others.
+    pub fn timed_span(&self) -> Option<(&Site, &[Exit])> {
+        (!self.exits.is_empty()).then_some((self.begin()?, &self.exits))
+    }
+
+    /// Tells whether inner calls can be timed: to the exits, or, while every call is probed, to the return.
+    pub fn times_inner_calls(&self) -> bool {
+        self.inner.is_some() && (!self.exits.is_empty() || self.entry.is_some())
+    }
+
+    /// Returns the entry, where every call can be probed: the return probe ends them. Where a function has
+    /// inner calls, the others are counted only if those can be told from them.
     pub fn every_call(&self) -> Option<&Site> {
-        let is_told = self.kind.description.inner.is_none() || self.inner_span().is_some();
+        let is_told = self.kind.description.inner.is_none() || self.inner.is_some();
         self.entry.as_ref().filter(|_| is_told)
     }
 
@@ -149,8 +164,20 @@ pub struct Exit {
     /// Where.
     #[serde(flatten)]
     pub site: Site,
+    /// The way out of a conditional jump, where only the calls that take it end here.
+    pub way: Option<Way>,
     /// Where the call's result is, if that is known.
     pub result: Option<Operand>,
+}
+
+/// One of the two ways out of a conditional jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Way {
+    /// Whether the jump is taken.
+    pub taken: bool,
+    /// The condition of the flags under which control goes that way, by its number in x86-64 instructions.
+    #[serde(skip)]
+    pub condition: u8,
 }
 
 /// Something that was not found.

@@ -48,20 +48,16 @@ pub fn plan_functions(
     let mut plan = plan_image(&image, &texts, &files, traced);
     if image.budget.is_spent() {
         // What was found may be wrong, so nothing of it stays.
-        plan = ProbePlan {
-            identity: Identity::of(&image),
-            functions: Vec::new(),
-            members: Vec::new(),
-            not_found: vec![NotFound {
-                item: Item::Plan,
-                reason: Reason::Budget,
-            }],
-        };
+        plan = ProbePlan::nothing(Identity::of(&image), Reason::Budget);
     }
     Ok(plan)
 }
 
 fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Traced]) -> ProbePlan {
+    let mut identity = names::identity(image, texts);
+    if let Some(why) = identity.unsupported() {
+        return ProbePlan::nothing(identity, Reason::Unsupported(why));
+    }
     let (config, no_config) = match members::config_table(image) {
         Ok(config) => (config, None),
         Err(why) => (ConfigTable::new(), Some(why)),
@@ -89,13 +85,11 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         mut not_found,
         ..
     } = analysis;
-    let mut identity = Identity::of(image);
     let mut members = Members::default();
     match no_config {
         _ if functions.is_empty() => {}
         Some(why) => members.not_found.push((Member::Maxmemory, why)),
         None => {
-            identity = names::identity(image, texts);
             members = Members::find(image, &config, evidence, &mut identity);
             compare(&mut members, &debug);
         }

@@ -14,6 +14,9 @@ pub enum Reason {
         "it would take longer, or more memory, than for any server: made to do harm, or no server"
     )]
     Budget,
+    /// The server is one that is not looked into.
+    #[error("{0}")]
+    Unsupported(String),
     /// It is not certain which function it is.
     #[error("{0}")]
     Function(String),

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
 
+use super::report::Report;
 use crate::host::{
     DEFAULT_PATTERN, Executable, Matcher, Scanner, ServerProcess, find_debug_file, root_of,
 };
-use crate::probes::Probes;
+use crate::probes::{OLDER_KERNELS, Probes};
+use crate::watch::privileges::{LINKS, OTHERS, to_attach};
 
 /// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
@@ -24,51 +26,30 @@ pub struct Arguments {
     process_match: Matcher,
 }
 
-/// The lines of the report.
-struct Report {
-    failures: usize,
-}
-
-impl Report {
-    fn ok(&self, what: &str, detail: &str) {
-        println!("ok    {what}: {detail}");
-    }
-
-    fn note(&self, what: &str, detail: &str) {
-        println!("note  {what}: {detail}");
-    }
-
-    fn fail(&mut self, what: &str, detail: &str) {
-        self.failures += 1;
-        println!("FAIL  {what}: {detail}");
-    }
-}
-
 /// Makes every check, and prints a line for each.
 ///
 /// # Errors
 ///
 /// Never fails: a failed check is a line of the report.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let mut report = Report { failures: 0 };
-    architecture(&mut report);
-    kernel(&mut report);
-    if capability(&mut report) {
+    let mut report = Report::default();
+    if host(&mut report) {
         programs(&mut report);
     } else {
         report.note("BPF", "not tried without that capability");
     }
     servers(&mut report, Scanner::new(arguments.process_match));
-    Ok(match report.failures {
-        0 => {
-            println!("\n`evictscope run` will work here.");
-            ExitCode::SUCCESS
-        }
-        count => {
-            println!("\n`evictscope run` will not work here: {count} failed, see above.");
-            ExitCode::FAILURE
-        }
-    })
+    Ok(report.end(
+        "`evictscope run` will work here.",
+        "`evictscope run` will not work here",
+    ))
+}
+
+/// Checks the host without trying anything. Returns whether it is worth trying to attach probes.
+pub fn host(report: &mut Report) -> bool {
+    architecture(report);
+    kernel(report);
+    capability(report)
 }
 
 fn architecture(report: &mut Report) {
@@ -101,12 +82,6 @@ fn kernel(report: &mut Report) {
     }
 }
 
-/// The capabilities that looking into the processes of other users takes.
-const OTHERS: [(CapabilitySet, &str); 2] = [
-    (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE"),
-    (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
-];
-
 /// Checks the capabilities. Returns whether it is worth trying to attach probes.
 fn capability(report: &mut Report) -> bool {
     let held = match capabilities(None) {
@@ -116,42 +91,60 @@ fn capability(report: &mut Report) -> bool {
             return true;
         }
     };
-    let probes = CapabilitySet::BPF | CapabilitySet::PERFMON;
-    let what = match held {
-        held if held.contains(CapabilitySet::SYS_ADMIN) => "CAP_SYS_ADMIN",
-        // Enough on some kernels; attaching will show.
-        held if held.contains(probes) => "CAP_BPF and CAP_PERFMON",
-        _ => {
-            report.fail(
-                "capabilities",
-                "CAP_SYS_ADMIN is missing, without which the kernel attaches no uprobes; run as root: sudo evictscope check",
-            );
-            return false;
-        }
-    };
-    report.ok("capabilities", what);
-    let missing = OTHERS.iter().filter(|(one, _)| !held.contains(*one));
-    let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+    // It includes them.
+    if !held.contains(LINKS) && !held.contains(CapabilitySet::SYS_ADMIN) {
+        let (missing, others) = (names(LINKS - held), names(OTHERS));
+        let detail = format!(
+            "without {missing}, the kernel loads no programs; others' servers also take {others}, and \
+             kernels before Linux 6.6 CAP_SYS_ADMIN; run this as root, with sudo"
+        );
+        report.fail("capabilities", &detail);
+        return false;
+    }
+    let relevant = held & (LINKS | OTHERS | CapabilitySet::SYS_ADMIN);
+    report.ok("capabilities", &names(relevant));
+    let missing = OTHERS - held;
     if !missing.is_empty() {
-        let missing = missing.join(" and ");
+        let missing = names(missing);
         let what = format!("{missing} missing: servers of other users cannot be watched");
         report.note("capabilities", &what);
     }
     true
 }
 
+/// Returns the names of capabilities, as the kernel's `capability.h` and systemd have them.
+fn names(set: CapabilitySet) -> String {
+    let names = set.iter_names().map(|(name, _)| format!("CAP_{name}"));
+    names.collect::<Vec<_>>().join(", ")
+}
+
 fn programs(report: &mut Report) {
-    match Probes::load_and_calibrate() {
-        Ok((_, costs)) => report.ok(
-            "BPF",
-            &format!(
-                "the kernel accepts the programs and attaches probes; one hit of the entry probe \
-                 costs {:.0} ns, of the return probe {:.0} ns more, an evicting call {:.0} ns, and \
-                 each hit {:.0} ns more where the kernel has to single-step the instruction",
-                costs.enter_ns, costs.return_ns, costs.goal_and_done_ns, costs.single_step_ns
-            ),
+    let (probes, costs) = match Probes::load_and_calibrate() {
+        Ok(loaded) => loaded,
+        Err(error) => return report.fail("BPF", &format!("{error:#}")),
+    };
+    report.ok(
+        "BPF",
+        &format!(
+            "the kernel accepts the programs and attaches probes; one hit of the entry probe \
+             costs {:.0} ns, of the return probe {:.0} ns more, an evicting call {:.0} ns, and \
+             each hit {:.0} ns more where the kernel has to single-step the instruction",
+            costs.enter_ns, costs.return_ns, costs.goal_and_done_ns, costs.single_step_ns
         ),
-        Err(error) => report.fail("BPF", &format!("{error:#}")),
+    );
+    let needed = names(to_attach(&probes) | OTHERS);
+    match probes.has_multi_links() {
+        true => {
+            let detail = format!("{needed}, as it has uprobe_multi links");
+            report.ok("needed on this kernel", &detail);
+        }
+        false => {
+            let detail = format!(
+                "{needed}, as it attaches by perf events (uprobe_multi links came with Linux 6.6). \
+                 {OLDER_KERNELS}"
+            );
+            report.note("needed on this kernel", &detail);
+        }
     }
 }
 

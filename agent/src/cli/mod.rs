@@ -5,7 +5,10 @@ mod check;
 mod cost;
 mod generate;
 mod inspect;
+mod report;
 mod run;
+mod selftest;
+mod tied;
 mod watch;
 
 use std::process::ExitCode;
@@ -30,8 +33,11 @@ enum Command {
     Inspect(inspect::Arguments),
     Check(check::Arguments),
     Watch(watch::Arguments),
+    Selftest(selftest::Arguments),
     #[command(hide = true)]
     Generate(generate::Arguments),
+    #[command(hide = true)]
+    Tied(tied::Arguments),
 }
 
 /// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
@@ -45,6 +51,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
+        Command::Selftest(arguments) => selftest::run(&arguments),
+        Command::Tied(arguments) => tied::run(arguments),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
     }
 }

@@ -6,8 +6,13 @@ use crate::live::{self, Access};
 
 /// Watch the servers of a running agent, live in the terminal
 ///
-/// One row for each server; enter opens one, with its histograms and bursts. Needs no privilege, and
-/// the agent may run on another host.
+/// One row for each server, every second: its phase; STALLED, for how long evictions have stalled it since the agent found
+/// it; commands/s; memory of its limit; LONGEST, its longest evicting call of the last 5 minutes; BUFFERS, the memory of client
+/// buffers; EVICTING, the share of time in evicting calls. A narrow terminal shows the first of these. In red: stalls
+/// and failing evictions, as they happen. Enter opens a server, with its last minutes, histograms and bursts. Below
+/// the table is why a server is not watched.
+///
+/// Needs no privilege, and the agent may run on another host. NO_COLOR=1 turns colours off.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]

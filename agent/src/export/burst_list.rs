@@ -48,10 +48,15 @@ impl Serialize for Entry<'_> {
         map.serialize_entry("duration_seconds", &burst.duration.as_secs_f64())?;
         map.serialize_entry("reclaim_seconds", &burst.reclaim.as_secs_f64())?;
         map.serialize_entry("evicting_calls", &burst.evicting_calls)?;
+        map.serialize_entry("observed_seconds", &burst.observed.as_secs_f64())?;
         map.serialize_entry("evicted_keys", &burst.evicted_keys)?;
         map.serialize_entry(
             "commands_per_second_before",
             &burst.commands_per_second_before,
+        )?;
+        map.serialize_entry(
+            "commands_per_second_since_start",
+            &burst.commands_per_second_since_start,
         )?;
         map.serialize_entry(
             "commands_per_second_during",
@@ -62,6 +67,7 @@ impl Serialize for Entry<'_> {
             &burst.commands_per_second_slowest,
         )?;
         map.serialize_entry("throughput_ratio", &burst.throughput_ratio())?;
+        map.serialize_entry("commands_lost", &burst.commands_lost())?;
         map.serialize_entry("client_buffers_before_bytes", &burst.client_buffers_before)?;
         map.serialize_entry("client_buffers_peak_bytes", &burst.client_buffers_peak)?;
         map.serialize_entry("memory_start_bytes", &burst.memory_start)?;

@@ -2,12 +2,15 @@
 //!
 //! `docs/METRICS.md` describes them to users, and `documentation.rs` tests that it does.
 
-use evictscope_abi::{Member, Variable};
-use prometheus::proto::{Gauge, Metric, MetricFamily, MetricType};
+use std::time::Duration;
 
-use super::proto::{Series, Unit, label, single};
+use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
+
+use super::proto::{Series, Unit, histogram, label, single};
 use super::series::{self, number};
 use super::server::ExportedServer;
+use super::unwatched::{Reason, Unwatched};
+use crate::telemetry::BurstTotals;
 
 /// One metric family. Its type follows from its name and its series.
 pub(super) struct Family {
@@ -17,7 +20,7 @@ pub(super) struct Family {
     series: fn(&ExportedServer) -> Vec<Series<'_>>,
 }
 
-pub(super) const FAMILIES: [Family; 36] = [
+pub(super) const FAMILIES: [Family; 37] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         help: "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
@@ -31,31 +34,30 @@ pub(super) const FAMILIES: [Family; 36] = [
         series: series::calls,
     },
     Family {
+        name: "evictscope_eviction_call_longest_seconds",
+        help: "The longest evicting call of the last 5 minutes, with the one under way; 0 where there was none.",
+        series: series::longest_call,
+    },
+    Family {
+        name: "evictscope_observed_seconds_total",
+        help: "Time in which calls of that kind were observed. Divide by it for rates: in the probe mode \
+               sampled, only what was observed is counted.",
+        series: series::observed,
+    },
+    Family {
         name: "evictscope_mem_tofree_bytes",
         help: "Eviction goal of each evicting call: mem_used - maxmemory.",
-        series: |server| series::variable(server, Variable::MemTofree, &server.state.mem_tofree),
+        series: series::mem_tofree,
     },
     Family {
-        name: "evictscope_mem_reported_bytes",
-        help: "Memory tracked by the allocator, at each evicting call.",
-        series: |server| {
-            series::variable(server, Variable::MemReported, &server.state.mem_reported)
-        },
-    },
-    Family {
-        name: "evictscope_mem_used_bytes",
-        help: "Memory that counts against maxmemory (mem_reported - overhead), at each evicting call.",
-        series: |server| series::variable(server, Variable::MemUsed, &server.state.mem_used),
-    },
-    Family {
-        name: "evictscope_mem_overhead_bytes",
-        help: "Memory that does not count against maxmemory (replication output buffers and AOF \
-               buffer), at each evicting call.",
-        series: |server| series::variable(server, Variable::Overhead, &server.state.overhead),
+        name: "evictscope_not_counted_memory_bytes",
+        help: "Memory that does not count against maxmemory (replication output buffers and AOF buffer), at \
+               the last evicting call.",
+        series: series::not_counted_memory,
     },
     Family {
         name: "evictscope_client_buffers_sample_bytes",
-        help: "Total client buffers, at each sample of the main thread, 10 a second at most.",
+        help: "Total client buffers, 10 times a second at most.",
         series: series::client_buffer_samples,
     },
     Family {
@@ -77,28 +79,39 @@ pub(super) const FAMILIES: [Family; 36] = [
     Family {
         name: "evictscope_maxmemory_bytes",
         help: "Configured memory limit, at the last sample. 0: no limit.",
-        series: |server| series::member(server, Member::Maxmemory),
+        series: |server| series::member(server, |members| members.maxmemory),
+    },
+    Family {
+        name: "evictscope_maxmemory_policy_info",
+        help: "1 for the maxmemory-policy that is configured, at the last sample.",
+        series: series::policy_info,
     },
     Family {
         name: "evictscope_commands_processed_total",
         help: "The server's own counter: total_commands_processed of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::member(server, Member::CommandsProcessed),
+        series: |server| series::member(server, |members| members.commands),
     },
     Family {
         name: "evictscope_evicted_keys_total",
         help: "The server's own counter: evicted_keys of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::member(server, Member::EvictedKeys),
+        series: |server| series::member(server, |members| members.evicted_keys),
     },
     Family {
         name: "evictscope_expired_keys_total",
         help: "The server's own counter: expired_keys of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::member(server, Member::ExpiredKeys),
+        series: |server| series::member(server, |members| members.expired_keys),
     },
     Family {
         name: "evictscope_main_thread_cpu_seconds_total",
-        help: "CPU time of the main thread since the process was found, inside evicting calls and \
-               elsewhere; sampled 250 times per second of it.",
+        help: "CPU time of the main thread since the process was found: inside evicting calls and \
+               elsewhere. While evicting calls are not observed, in the probe mode sampled, their share of it \
+               is taken to be that of the last seconds in which they were.",
         series: series::main_thread_cpu,
+    },
+    Family {
+        name: "evictscope_main_thread_waiting_seconds_total",
+        help: "Time since the process was found in which the main thread was ready to run and had no CPU.",
+        series: series::main_thread_waiting,
     },
     Family {
         name: "evictscope_phase",
@@ -110,7 +123,7 @@ pub(super) const FAMILIES: [Family; 36] = [
     Family {
         name: "evictscope_phase_seconds_total",
         help: "Time spent in each phase since the process was found. Time of which it is not certain \
-               yet to which phase it belongs is missing for up to 2 s.",
+               yet to which phase it belongs is missing until it is.",
         series: |server| {
             series::by_phase(server, |cycle, phase| {
                 cycle.phases.time(phase).as_secs_f64()
@@ -118,50 +131,62 @@ pub(super) const FAMILIES: [Family; 36] = [
         },
     },
     Family {
-        name: "evictscope_phase_entries_total",
-        help: "How often each phase was entered; finding the process is the first entry to \
-               not_saturated.",
-        series: |server| {
-            series::by_phase(server, |cycle, phase| cycle.phases.entries(phase) as f64)
-        },
+        name: "evictscope_stall_seconds_total",
+        help: "Time in which evicting calls took a fifth or more of a main thread that had none to spare, \
+               by tenths of a second. Counted as it happens.",
+        series: series::stalls,
     },
     Family {
         name: "evictscope_bursts_total",
         help: "Finished bursts: one visit to saturated, and the reclaim that follows it. \
                self_amplifying: the main thread's CPU was saturated, throughput fell and client \
-               buffers grew.",
+               buffers grew. plain: one of these was not so. unknown: one is not known.",
         series: series::bursts,
     },
     Family {
+        name: "evictscope_burst_open",
+        help: "1 while a burst is under way, up to the end of its reclaim.",
+        series: |server| single(server.cycle().map(|cycle| number(cycle.has_open_burst()))),
+    },
+    Family {
         name: "evictscope_burst_duration_seconds",
-        help: "From the first to the last evicting call of each finished burst.",
-        series: |server| series::burst_histogram(server, |totals| &totals.duration, Unit::Seconds),
-    },
-    Family {
-        name: "evictscope_reclaim_duration_seconds",
-        help: "For how long memory kept falling after the last evicting call, of each burst after \
-               which it did.",
-        series: |server| series::burst_histogram(server, |totals| &totals.reclaim, Unit::Seconds),
-    },
-    Family {
-        name: "evictscope_burst_client_buffer_growth_bytes",
-        help: "From the client buffers at the start of each finished burst to the highest until the \
-               end of its reclaim.",
+        help: "From the first to the last evicting call of each finished burst of 0.5 s or more.",
         series: |server| {
-            series::burst_histogram(server, |totals| &totals.client_buffer_growth, Unit::Bytes)
+            let totals = server.cycle().map(|cycle| &cycle.totals.duration);
+            histogram(totals, Unit::Seconds)
         },
     },
     Family {
-        name: "evictscope_burst_reclaimed_bytes",
-        help: "By how much memory fell after the last evicting call of each finished burst.",
-        series: |server| series::burst_histogram(server, |totals| &totals.reclaimed, Unit::Bytes),
+        name: "evictscope_reclaim_duration_seconds",
+        help: "From the last evicting call of each burst of 0.5 s or more until memory had fallen, but \
+               for a fifth of its whole fall, to stay there.",
+        series: series::reclaims,
     },
     Family {
-        name: "evictscope_burst_throughput_ratio",
-        help: "Commands a second in each finished burst by those in the last minute without burst or \
-               reclaim.",
+        name: "evictscope_burst_client_buffer_growth_bytes_total",
+        help: "From the client buffers at the start of each finished burst of 0.5 s or more to the highest \
+               until the end of its reclaim, added up.",
         series: |server| {
-            series::burst_histogram(server, |totals| &totals.throughput_ratio, Unit::Ratio)
+            let grown = |totals: &BurstTotals| totals.client_buffer_growth;
+            series::of_bursts(server, grown, |members| members.client_buffers.is_some())
+        },
+    },
+    Family {
+        name: "evictscope_burst_reclaimed_bytes_total",
+        help: "By how much memory fell after the last evicting call of each finished burst of 0.5 s or \
+               more, added up.",
+        series: |server| {
+            let reclaimed = |totals: &BurstTotals| totals.reclaimed;
+            series::of_bursts(server, reclaimed, |members| members.used_memory.is_some())
+        },
+    },
+    Family {
+        name: "evictscope_burst_commands_lost_total",
+        help: "Commands that were not executed in finished bursts of 0.5 s or more, against the rate in the \
+               last minute without burst or reclaim.",
+        series: |server| {
+            let lost = |totals: &BurstTotals| totals.commands_lost;
+            series::of_bursts(server, lost, |members| members.commands.is_some())
         },
     },
     Family {
@@ -171,7 +196,7 @@ pub(super) const FAMILIES: [Family; 36] = [
     },
     Family {
         name: "evictscope_server_info",
-        help: "1 for each server that is watched.",
+        help: "1 for each server that is watched; exe is the name that it was started by, file what it runs.",
         series: series::server_info,
     },
     Family {
@@ -193,15 +218,22 @@ pub(super) const FAMILIES: [Family; 36] = [
     },
     Family {
         name: "evictscope_overhead_ratio",
-        help: "What the probes cost the server, as a share of its main thread, in the last second: \
-               hits by what a hit costs on this machine, measured when the agent started.",
+        help: "What evictscope costs the server, as a share of its main thread, in the last 10 s: hits of \
+               probes, and placing them, by what each costs on this machine, measured when the agent \
+               started.",
         series: |server| single(server.overhead_ratio),
+    },
+    Family {
+        name: "evictscope_overhead_budget_ratio",
+        help: "The most that evictscope_overhead_ratio may be in probe mode auto: --overhead-budget.",
+        series: |server| single(Some(server.overhead_budget_ratio)),
     },
     Family {
         name: "evictscope_read_faults_total",
         help: "What could not be read from the server's memory (recipe, member, allocator) or from \
-               the kernel (cpu_time, map), hits by a process that is not the server (other_process), \
-               and evicting calls whose end was not seen (lost_exit).",
+               the kernel (map), hits by a process that is not the server (other_process), \
+               and evicting calls whose end was not seen (lost_exit). A reason has a series once there was \
+               one.",
         series: series::faults,
     },
     Family {
@@ -213,29 +245,8 @@ pub(super) const FAMILIES: [Family; 36] = [
     Family {
         name: "evictscope_plan_withdrawn",
         help: "1 for the reason for which the probe plan was found wrong at run time and withdrawn \
-               for the life of the process, 0 for the others. What rests on the plan is no longer \
-               exported.",
+               for the life of the process. What rests on the plan is no longer exported.",
         series: series::withdrawn,
-    },
-    Family {
-        name: "evictscope_goal_checks_total",
-        help: "Invariants tested at evicting calls: mem_reported is the allocator's counter \
-               (allocator), the goal variables add up (arithmetic), maxmemory is the configured one \
-               (maxmemory).",
-        series: |server| series::checks(server, &server.state.checks),
-    },
-    Family {
-        name: "evictscope_goal_check_failures_total",
-        help: "Tests of evictscope_goal_checks_total that failed. At the first one counting stops, and \
-               the plan is withdrawn.",
-        series: |server| series::checks(server, &server.state.check_failures),
-    },
-    Family {
-        name: "evictscope_goal_allocator_moves_total",
-        help: "Evicting calls at which the allocator's counter was not exactly mem_reported: other \
-               threads of the server allocate and free meanwhile. Where it was off by more than \
-               1 MiB, the call is not counted.",
-        series: series::allocator_moves,
     },
 ];
 
@@ -260,17 +271,44 @@ pub fn families(servers: &[ExportedServer]) -> Vec<MetricFamily> {
 }
 
 fn build_info() -> MetricFamily {
-    let mut one = Gauge::default();
-    one.set_value(1.0);
-    let mut metric = Metric::from_gauge(one);
-    metric.set_label(vec![label("version", env!("CARGO_PKG_VERSION"))]);
+    let version = vec![label("version", env!("CARGO_PKG_VERSION"))];
     let help = "1, with the version of this agent.";
-    metric_family(
-        "evictscope_build_info",
-        MetricType::GAUGE,
-        help,
-        vec![metric],
-    )
+    of_the_agent("evictscope_build_info", help, 1.0, version)
+}
+
+/// Returns the family that says how many servers run that cannot be watched, by reason.
+pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
+    let name = "evictscope_servers_unwatched";
+    let help = "How many servers run on this host that cannot be watched, by reason: /api/v1/unwatched says more of each.";
+    let gauges = Reason::ALL.into_iter().map(|reason| {
+        let count = servers
+            .iter()
+            .filter(|server| server.reason == reason)
+            .count();
+        gauge(count as f64, vec![label("reason", reason.name())])
+    });
+    metric_family(name, MetricType::GAUGE, help, gauges.collect())
+}
+
+/// Returns the family that says when the run loop last turned, since 1970.
+pub fn loop_last_turn(unix_time: Duration) -> MetricFamily {
+    let name = "evictscope_loop_last_turn_timestamp_seconds";
+    let help = "When the loop that watches the servers last turned: seconds since 1970. It turns several \
+                times a second; /-/healthy says whether it does.";
+    of_the_agent(name, help, unix_time.as_secs_f64(), Vec::new())
+}
+
+/// Returns a gauge about the agent itself.
+fn of_the_agent(name: &str, help: &str, value: f64, labels: Vec<LabelPair>) -> MetricFamily {
+    metric_family(name, MetricType::GAUGE, help, vec![gauge(value, labels)])
+}
+
+fn gauge(value: f64, labels: Vec<LabelPair>) -> Metric {
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    let mut metric = Metric::from_gauge(gauge);
+    metric.set_label(labels);
+    metric
 }
 
 fn metric_family(name: &str, kind: MetricType, help: &str, metrics: Vec<Metric>) -> MetricFamily {
@@ -315,7 +353,7 @@ mod tests {
             "eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"fail\"} 0",
             "eviction_call_duration_seconds_count{server=\"6379\",kind=\"evicting\"} 0",
             "mem_tofree_bytes_sum{server=\"6379\"} 0",
-            "goal_check_failures_total{server=\"6379\",check=\"allocator\"} 0",
+            "eviction_call_longest_seconds{server=\"6379\"} 0",
         ] {
             let line = format!("\nevictscope_{series}\n");
             assert!(text.contains(&line), "{series}");
@@ -333,15 +371,23 @@ mod tests {
     }
 
     #[test]
+    fn a_server_with_everything_has_160_series_at_most() -> prometheus::Result<()> {
+        let mut server = busy_server();
+        server.overhead_ratio = Some(0.001);
+        let text = TextEncoder::new().encode_to_string(&families(&[server]))?;
+        let series = text
+            .lines()
+            .filter(|line| line.contains("server=\""))
+            .count();
+        assert!((140..=160).contains(&series), "{series} series");
+        Ok(())
+    }
+
+    #[test]
     fn nothing_that_rests_on_a_withdrawn_plan_is_exported() -> prometheus::Result<()> {
-        const CALLS: [&str; 4] = [
-            "eviction_call",
-            "mem_",
-            "main_thread_cpu",
-            "allocator_moves",
-        ];
-        const CYCLE: [&str; 4] = ["phase", "bursts", "burst_", "last_burst"];
-        const MEMBERS: [&str; 2] = ["maxmemory_bytes", "client_buffers"];
+        const CALLS: [&str; 4] = ["eviction_call", "mem_", "not_counted", "main_thread_cpu"];
+        const CYCLE: [&str; 5] = ["phase", "stall", "bursts", "burst_", "last_burst"];
+        const MEMBERS: [&str; 2] = ["maxmemory_", "client_buffers"];
         const COUNTERS: [&str; 3] = ["commands_processed", "evicted_keys", "expired_keys"];
         for (broken, gone) in [
             (BrokenInvariant::Allocator, vec!["used_memory_bytes"]),
@@ -358,8 +404,7 @@ mod tests {
                 ..busy_server()
             })?;
             for name in CALLS.iter().chain(&CYCLE).chain(&gone) {
-                let series =
-                    format!("\nevictscope_{name}").replace("_allocator", "_goal_allocator");
+                let series = format!("\nevictscope_{name}");
                 assert!(before.contains(&series), "{name}: the test tests nothing");
                 assert!(!after.contains(&series), "{broken}: {name}");
             }
@@ -368,17 +413,12 @@ mod tests {
                 "probe_plan_info{server=\"6379\",variable=\"mem_used\",method=\"none\"} 1"
                     .to_owned(),
                 "probe_mode{server=\"6379\",mode=\"every-call\"} 0".to_owned(),
-                "goal_checks_total{server=\"6379\",check=\"maxmemory\"} 2".to_owned(),
             ] {
                 let line = format!("\nevictscope_{series}\n");
                 assert!(after.contains(&line), "{broken}: {series}");
             }
         }
-        let sound = text_of(busy_server())?;
-        let reasons = sound
-            .lines()
-            .filter(|line| line.starts_with("evictscope_plan_withdrawn{"));
-        assert_eq!(reasons.filter(|line| line.ends_with(" 0")).count(), 4);
+        assert!(!text_of(busy_server())?.contains("plan_withdrawn"));
         Ok(())
     }
 

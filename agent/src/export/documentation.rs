@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 
-use super::catalogue::{FAMILIES, families};
+use super::catalogue::{FAMILIES, families, loop_last_turn, servers_unwatched};
 use super::fixture::{busy_server, partial_server};
 use super::server::ExportedServer;
+use crate::telemetry::BrokenInvariant;
 use evictscope_plan::Method;
 
 /// A family as it is documented, or as it is exported.
@@ -34,11 +36,29 @@ fn servers() -> Vec<ExportedServer> {
         quantity.method = method;
     }
     busy.plan = Arc::new(plan);
-    vec![busy, partial_server()]
+    let results = busy.state.evicting_results.iter_mut();
+    for counted in results.chain(&mut busy.state.faults) {
+        counted.add(1);
+    }
+    let reasons = [
+        BrokenInvariant::Allocator,
+        BrokenInvariant::Arithmetic,
+        BrokenInvariant::Maxmemory,
+        BrokenInvariant::LostExit,
+    ];
+    let withdrawn = reasons.map(|reason| ExportedServer {
+        withdrawn: Some(reason),
+        ..busy_server()
+    });
+    let mut servers = vec![busy, partial_server()];
+    servers.extend(withdrawn);
+    servers
 }
 
 fn exported() -> Vec<MetricFamily> {
     let mut all = families(&servers());
+    all.push(servers_unwatched(&[]));
+    all.push(loop_last_turn(Duration::from_secs(1_700_000_000)));
     all.extend(ProcessCollector::for_self().collect());
     all
 }
@@ -49,23 +69,46 @@ fn truth(family: &MetricFamily) -> Description {
         let values = labels.entry(pair.name().to_owned()).or_default();
         values.insert(pair.value().to_owned());
     }
-    let histogram = family.get_metric().first().map(|one| one.get_histogram());
-    let bounds: Vec<f64> = histogram.map_or(Vec::new(), |histogram| {
-        let bounds = histogram.get_bucket().iter().map(|one| one.upper_bound());
-        bounds.filter(|bound| bound.is_finite()).collect()
-    });
+    let mut bounds: Vec<String> = Vec::new();
+    for metric in family.get_metric() {
+        let buckets = metric.get_histogram().get_bucket().iter();
+        let finite: Vec<f64> = buckets
+            .map(|one| one.upper_bound())
+            .filter(|bound| bound.is_finite())
+            .collect();
+        if !finite.is_empty() {
+            bounds.push(in_words(&finite));
+        }
+    }
+    bounds.sort();
+    bounds.dedup();
     Description {
         kind: format!("{:?}", family.get_field_type()).to_lowercase(),
         labels,
-        bounds: (!bounds.is_empty()).then(|| in_words(&bounds)),
+        bounds: (!bounds.is_empty()).then(|| bounds.join(" or ")),
     }
 }
 
 /// Returns bounds as the documentation writes them: `powers of 4, 64 KiB … 64 GiB`, or
-/// `1-2-5, 0.1 … 20, 30, 60`.
+/// `1-2-5, 0.1 … 20, 30, 60`, or `0.05, 0.1 … 0.2 in steps of a tenth at most, 1`.
 fn in_words(bounds: &[f64]) -> String {
+    let is_fine = |pair: &[f64]| pair[1] / pair[0] < 1.1001;
+    let fine = || bounds.windows(2).map(is_fine);
+    if let (Some(first), Some(last)) = (fine().position(|fine| fine), fine().rposition(|fine| fine))
+    {
+        let list = |bounds: &[f64]| {
+            bounds
+                .iter()
+                .map(f64::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let (from, to) = (list(&bounds[..=first]), list(&bounds[last + 1..]));
+        let (end, rest) = to.split_once(", ").unwrap_or((&to, ""));
+        assert!(fine().skip(first).take(last - first + 1).all(|fine| fine));
+        return format!("{from} … {end} in steps of a tenth at most, {rest}");
+    }
     match bounds {
-        [0.0, rest @ ..] => return format!("0, then {}", in_words(rest)),
         [first, second, ..] if *first >= 64.0 => {
             let power = second / first;
             let last = bounds.last().copied().unwrap_or_default();
@@ -81,7 +124,10 @@ fn in_words(bounds: &[f64]) -> String {
         step(pair) == if digit.round() == 5.0 { 2.5 } else { 2.0 }
     });
     let last = regular.count();
-    let mut words = format!("1-2-5, {} … {}", bounds[0], bounds[last]);
+    let mut words = match last {
+        0 => bounds[0].to_string(),
+        last => format!("1-2-5, {} … {}", bounds[0], bounds[last]),
+    };
     for bound in &bounds[last + 1..] {
         words += &format!(", {bound}");
     }

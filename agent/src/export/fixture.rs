@@ -2,19 +2,30 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use evictscope_abi::{
-    BIN_NS, BinRing, Check, Histogram, MemberValues, ResultKind, VARIABLES, Variable, bounds,
-};
+use evictscope_abi::{Check, Histogram, Longest, Noted, ResultKind, VARIABLES, Variable, bounds};
 
 use super::server::ExportedServer;
-use crate::telemetry::fixture::empty_snapshot;
-use crate::telemetry::{Cycle, EvictionTimes, Observation, ProbeMode, ServerState, Timeline};
+use super::unwatched::{Reason as WhyUnwatched, Unwatched};
+use crate::telemetry::{
+    BIN_NS, ClientBuffers, Cycle, EvictionTimes, Members, Observation, Observed, ProbeMode,
+    ServerState, Snapshot, ThreadTimes, Timeline,
+};
 use evictscope_plan::{
     EVICTION_CALL, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite, Item, Member,
     Method, NotFound, Operand, ProbePlan, QuantityPlan, Reason, Recipe, Site, Term, TracedFunction,
 };
+
+/// A server that is too old.
+pub fn unwatched() -> Unwatched {
+    Unwatched {
+        server: "6380".to_owned(),
+        pid: 43,
+        reason: WhyUnwatched::Executable,
+        why: "Redis <5> is too old".to_owned(),
+    }
+}
 
 fn site(address: u64) -> Site {
     Site {
@@ -52,6 +63,7 @@ fn plan() -> ProbePlan {
     };
     let exit = Exit {
         site: site(0x2080),
+        way: None,
         result: None,
     };
     let function = TracedFunction {
@@ -80,55 +92,82 @@ pub fn new_server() -> ExportedServer {
     ExportedServer {
         label: "6379".to_owned(),
         pid: 100,
+        command: "redis-server".to_owned(),
         exe: PathBuf::from("/usr/bin/redis-check-rdb"),
         plan: Arc::new(plan()),
         mode: ProbeMode::EvictingOnly,
         withdrawn: None,
         overhead_ratio: None,
+        overhead_budget_ratio: 0.01,
         state: ServerState::new(),
-        cycle: Some(Cycle::new(Duration::from_secs(1))),
+        cycle: Some(Cycle::new(Duration::from_secs(1), Duration::ZERO)),
         timeline: None,
+        read: Instant::now(),
     }
 }
 
 /// Returns a server in every-call mode with all values known.
 pub fn busy_server() -> ExportedServer {
-    let mut snapshot = empty_snapshot();
-    let (calls, evictions) = (&mut snapshot.calls[0], &mut snapshot.evictions);
+    let mut snapshot = Snapshot::default();
+    let counted = &mut snapshot.counted;
+    let (calls, evictions) = (&mut counted.calls[0], &mut counted.evictions);
     for (duration, result) in [(900, ResultKind::Ok), (501_000, ResultKind::Running)] {
-        let bucket = bounds::DURATION_NS.bucket(duration);
+        let bucket = bounds::INNER_NS.bucket(duration);
         calls.inner.record(bucket, duration);
+        calls.longest[0] = Longest {
+            window: 0,
+            duration_ns: duration,
+        };
         evictions.evicting_results[result as usize] += 1;
     }
     calls.noop.record(0, 250);
     evictions.noop_results[ResultKind::Ok as usize] = 1;
     let mebi = 1 << 20;
     record(&mut evictions.mem_tofree, bounds::MEM_TOFREE, &[64, 4_000]);
-    let (reported, used) = ([64 * mebi, 64 * mebi + 1], [64 * mebi; 2]);
-    record(&mut evictions.mem_reported, bounds::MEMORY, &reported);
-    record(&mut evictions.mem_used, bounds::MEMORY, &used);
-    record(&mut evictions.overhead, bounds::OVERHEAD, &[0, 1]);
+    evictions.last.overhead = Noted {
+        value: 1,
+        is_known: 1,
+    };
     calls.hits = [3, 3, 2, 2];
     calls.lost_exits = 1;
     evictions.checks = [2; 3];
     evictions.check_failures[Check::Allocator as usize] = 1;
-    let samples = &mut snapshot.samples;
-    samples.cpu_ns = [250_000_000, 1_500_000_000];
-    samples.hits = 1_748;
-    samples.members = MemberValues {
-        read_ns: 1,
-        known: 0xff,
-        values: [64 * mebi, 1_000, 20, 3, 400_000, 0, 0, 0],
-        used_memory: 64 * mebi,
-        used_memory_known: 1,
+    let times = |cpu_ns| {
+        Some(ThreadTimes {
+            cpu_ns,
+            waiting_ns: cpu_ns / 10,
+        })
     };
-    let buffers = &mut samples.client_buffers;
-    record(buffers, bounds::CLIENT_BUFFERS, &[400_000]);
-    samples.client_buffers_ns = 1;
-    samples.client_buffers_peak = 400_000;
+    snapshot.members = Some(Members {
+        maxmemory: Some(64 * mebi),
+        maxmemory_policy: Some(4 << 8 | 5),
+        commands: Some(1_000),
+        evicted_keys: Some(20),
+        expired_keys: Some(3),
+        client_buffers: Some(ClientBuffers {
+            normal: 400_000,
+            replica: 0,
+            pubsub: 0,
+            primary: 0,
+        }),
+        used_memory: Some(64 * mebi),
+    });
+    let before = Snapshot {
+        times: times(0),
+        ..Snapshot::default()
+    };
+    snapshot.times = times(1_750_000_000);
+    snapshot.at = Duration::from_secs(2);
+    snapshot.observed = Observed {
+        evicting: Duration::from_millis(1_500),
+        noop: Duration::from_secs(1),
+    };
+    let observed = snapshot.observed;
     let mut server = new_server();
     server.mode = ProbeMode::EveryCall;
+    server.state.apply(&before);
     server.state.apply(&snapshot);
+    server.state.observe(observed, 0.0);
     server.cycle = Some(after_a_burst());
     server.timeline = Some(Arc::new(Mutex::new(timeline())));
     server
@@ -150,11 +189,12 @@ pub fn partial_server() -> ExportedServer {
         reason: Reason::Unrecognised("no place where <all> of it is in reach"),
     })
     .into();
-    let mut snapshot = empty_snapshot();
-    snapshot.samples.members = MemberValues {
-        read_ns: 1,
-        known: 1,
-        ..MemberValues::default()
+    let snapshot = Snapshot {
+        members: Some(Members {
+            maxmemory: Some(0),
+            ..Members::default()
+        }),
+        ..Snapshot::default()
     };
     let mut server = ExportedServer {
         label: "/run/\"<b>\".sock".to_owned(),
@@ -173,20 +213,40 @@ pub fn partial_server() -> ExportedServer {
 pub fn timeline() -> Timeline {
     let at = |bin: u64| Duration::from_nanos((50 + bin) * BIN_NS);
     let mut timeline = Timeline::new(at(0));
-    let mut evicting = BinRing::ZERO;
-    evicting.spread(51 * BIN_NS, 53 * BIN_NS + 1_000_000);
-    let mut cpu = [BinRing::ZERO; 2];
-    cpu[0].add(51 * BIN_NS, 19_000_000);
-    cpu[1].add(54 * BIN_NS, 10_000_000);
-    let unix_time = Duration::from_secs(1_700_000_000) + at(6);
-    timeline.take_in(at(6), unix_time, &evicting, &cpu);
-    timeline.sample(at(5), Some(64 << 20), Some(1 << 20));
+    let mut seen = |bin, evicting_ns, cpu_eviction_ns, cpu_other_ns, memory| {
+        let seen = Observation {
+            at: at(bin),
+            unix_time: Duration::from_secs(1_700_000_000) + at(bin),
+            observed: at(bin),
+            cpu_eviction_ns: Some(cpu_eviction_ns),
+            cpu_other_ns: Some(cpu_other_ns),
+            used_memory: memory,
+            client_buffers: memory.map(|_| 1 << 20),
+            commands: memory.map(|_| 5_000),
+            stalled: memory.map(|_| Duration::from_millis(100)),
+            ..Observation::default()
+        };
+        timeline.take_in(&seen, evicting_ns);
+    };
+    seen(0, 0, 0, 0, None);
+    seen(1, 0, 0, 0, None);
+    seen(2, BIN_NS, 19_000_000, 0, None);
+    seen(3, 2 * BIN_NS, 19_000_000, 0, None);
+    seen(4, 2 * BIN_NS + 1_000_000, 19_000_000, 0, None);
+    seen(
+        5,
+        2 * BIN_NS + 1_000_000,
+        19_000_000,
+        10_000_000,
+        Some(64 << 20),
+    );
+    seen(6, 2 * BIN_NS + 1_000_000, 19_000_000, 10_000_000, None);
     timeline
 }
 
 /// Returns the cycle of a server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.
 fn after_a_burst() -> Cycle {
-    let mut cycle = Cycle::new(Duration::from_secs(1));
+    let mut cycle = Cycle::new(Duration::from_secs(1), Duration::ZERO);
     for second in 2..=45_u64 {
         let evicting = second.clamp(31, 35);
         let burst = if second < 31 { 0 } else { evicting };
@@ -206,9 +266,11 @@ fn after_a_burst() -> Cycle {
             commands: Some(1_000 * second - 750 * (evicting - 31)),
             evicted_keys: Some(400 * (evicting - 31)),
             used_memory: Some((64 << 20) - (falling << 20)),
-            lowest_memory: None,
+            observed: Duration::from_secs(second),
+            cpu_unobserved_ns: 0,
             last_reported: Some(64 << 20),
             client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
+            stalled: None,
         });
     }
     cycle

@@ -6,12 +6,11 @@
 
 use std::time::Duration;
 
-use evictscope_abi::BIN_NS;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::burst_list::rfc3339;
-use crate::telemetry::{TimeBin, Timeline};
+use crate::telemetry::{BIN_NS, TimeBin, Timeline};
 
 const SIZE: (u32, u32) = (1_300, 700);
 /// Rows of a second.

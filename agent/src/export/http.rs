@@ -16,19 +16,25 @@ use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{TEXT_FORMAT, TextEncoder};
 use serde::Deserialize;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::burst_list::BurstList;
-use super::catalogue::families;
+use super::catalogue::{families, loop_last_turn, servers_unwatched};
+use super::connections::{Connections, Limits};
+use super::gzip::compress;
 use super::server::{ExportedServer, Shared};
 use super::timeline::TimelineAnswer;
-use super::web::{Web, WebListener, guard};
+use super::unwatched::UnwatchedList;
+use super::web::{Web, guard};
 use super::{heatmap, landing};
 
-/// How long requests under way may take to finish after the server was told to stop; the agent as
-/// a whole is to end within 2 s.
-const GRACE: Duration = Duration::from_secs(1);
+/// Clients that may wait in the kernel until they are accepted. One that comes when the queue is full
+/// tries again after a second, so it is to hold a crowd that comes at once.
+const QUEUE: u32 = 1024;
+
+/// A loop that has not turned for so long hangs. It turns ten times a second, and no turn takes
+/// seconds.
+const HANGS: Duration = Duration::from_secs(10);
 
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -54,10 +60,9 @@ pub enum BindError {
     },
 }
 
-/// Listens on an address, for [`serve`].
+/// Listens on an address, for [`serve`]. Async because a socket needs the runtime.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    let listener = TcpListener::bind(address).await;
-    listener.map_err(|source| match source.kind() {
+    listen(address).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse(address),
         io::ErrorKind::PermissionDenied => BindError::Denied(address),
         io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
@@ -65,36 +70,28 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // The address can be taken again while connections of an agent before are being closed.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(QUEUE)
+}
+
 /// Serves metrics and pages to those whom `web` admits until `shutdown` is done, and returns 1 s after
 /// that at the latest.
-///
-/// # Errors
-///
-/// Fails only if the listener itself does; a broken connection is no error.
 pub async fn serve(
     listener: TcpListener,
     shared: Shared,
     web: Web,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let (stop, stopped) = oneshot::channel();
-    let signal = async move {
-        shutdown.await;
-        // Nobody waits for it any more where the listener has failed.
-        _ = stop.send(());
-    };
-    let out_of_patience = async move {
-        // An error means that the server has ended and dropped the sender.
-        _ = stopped.await;
-        tokio::time::sleep(GRACE).await;
-    };
-    let router = router(shared).layer(middleware::from_fn_with_state(web.clone(), guard));
-    let listener = WebListener::new(listener, web);
-    let server = axum::serve(listener, router).with_graceful_shutdown(signal);
-    tokio::select! {
-        served = async { server.await } => served,
-        () = out_of_patience => Ok(()),
-    }
+    shutdown: impl Future<Output = ()>,
+) {
+    let router = router(shared, web.clone());
+    let connections = Connections::new(web, router, Limits::default());
+    connections.serve(listener, shutdown).await;
 }
 
 #[derive(Clone)]
@@ -104,19 +101,25 @@ struct App {
     process: Arc<ProcessCollector>,
 }
 
-fn router(shared: Shared) -> Router {
-    Router::new()
+fn router(shared: Shared, web: Web) -> Router {
+    let guarded = Router::new()
         .route("/", get(landing_page))
         .route("/metrics", get(metrics))
         .route("/api/v1/bursts", get(bursts))
         .route("/api/v1/timeline", get(timeline))
+        .route("/api/v1/unwatched", get(unwatched))
         .route("/heatmap.svg", get(heat_map))
-        .route("/-/healthy", get("healthy\n"))
-        .route("/-/ready", get(ready))
         .fallback((
             StatusCode::NOT_FOUND,
             "not found; metrics are at /metrics\n",
         ))
+        .layer(middleware::from_fn_with_state(web, guard))
+        .layer(middleware::from_fn(compress));
+    // Those who ask these (a load balancer, a service manager) have no password, and learn nothing
+    // about any server.
+    guarded
+        .route("/-/healthy", get(healthy))
+        .route("/-/ready", get(ready))
         .with_state(App {
             shared,
             process: Arc::new(ProcessCollector::for_self()),
@@ -124,11 +127,18 @@ fn router(shared: Shared) -> Router {
 }
 
 async fn landing_page(State(app): State<App>) -> Html<String> {
-    Html(landing::page(app.shared.servers().as_deref()))
+    let (servers, unwatched) = (app.shared.servers(), app.shared.unwatched());
+    Html(landing::page(
+        servers.as_deref(),
+        &unwatched.unwrap_or_default(),
+    ))
 }
 
 async fn metrics(State(app): State<App>) -> Response {
     let mut all = families(app.shared.servers().as_deref().unwrap_or_default());
+    let unwatched = app.shared.unwatched();
+    all.extend(unwatched.as_deref().map(servers_unwatched));
+    all.extend(app.shared.last_turn().map(loop_last_turn));
     all.extend(app.process.collect());
     match TextEncoder::new().encode_to_string(&all) {
         Ok(text) => {
@@ -165,6 +175,11 @@ async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Respons
         let timeline = server.timeline()?;
         Some(Json(TimelineAnswer::of(&server.label, &timeline)).into_response())
     })
+}
+
+async fn unwatched(State(app): State<App>) -> Json<UnwatchedList> {
+    let unwatched = app.shared.unwatched().unwrap_or_default();
+    Json(UnwatchedList { unwatched })
 }
 
 async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
@@ -208,6 +223,23 @@ fn no_such_server(label: &str) -> Response {
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
+async fn healthy(State(app): State<App>) -> (StatusCode, String) {
+    health(app.shared.since_last_turn())
+}
+
+/// Returns the answer of an agent whose loop last turned that long ago.
+fn health(silent: Duration) -> (StatusCode, String) {
+    if silent < HANGS {
+        return (StatusCode::OK, "healthy\n".to_owned());
+    }
+    let text = format!(
+        "not healthy: the loop that watches the servers has not turned for {} s; \
+         restart the agent, and please report this with its log\n",
+        silent.as_secs()
+    );
+    (StatusCode::SERVICE_UNAVAILABLE, text)
+}
+
 async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
     match app.shared.servers() {
         Some(_) => (StatusCode::OK, "ready\n"),
@@ -222,23 +254,30 @@ async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
+    use anyhow::Context as _;
+    use axum::http::StatusCode;
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
 
-    use super::{BindError, GRACE, bind, serve};
+    use super::super::connections::GRACE;
+    use super::{BindError, HANGS, bind, health, serve};
     use crate::export::fixture::{busy_server, partial_server};
-    use crate::export::{Shared, Web};
+    use crate::export::{Shared, Web, WebConfig};
 
     struct Server {
         address: SocketAddr,
         shared: Shared,
         stop: oneshot::Sender<()>,
-        task: JoinHandle<std::io::Result<()>>,
+        task: JoinHandle<()>,
     }
 
     async fn start() -> anyhow::Result<Server> {
+        start_with(Web::open()).await
+    }
+
+    async fn start_with(web: Web) -> anyhow::Result<Server> {
         let listener = bind("127.0.0.1:0".parse()?).await?;
         let address = listener.local_addr()?;
         let shared = Shared::default();
@@ -246,7 +285,7 @@ mod tests {
         let shutdown = async {
             _ = stopped.await;
         };
-        let task = tokio::spawn(serve(listener, shared.clone(), Web::open(), shutdown));
+        let task = tokio::spawn(serve(listener, shared.clone(), web, shutdown));
         Ok(Server {
             address,
             shared,
@@ -282,7 +321,8 @@ mod tests {
             assert!(answer.contains(text), "{path}: {answer}");
         }
 
-        server.shared.publish(vec![busy_server()]);
+        server.shared.publish(busy_server());
+        server.shared.set_ready();
         for (path, status, text) in [
             ("/-/ready", 200, "ready\n"),
             (
@@ -310,7 +350,7 @@ mod tests {
                 "{path}: {answer}"
             );
         }
-        server.shared.publish(vec![busy_server(), partial_server()]);
+        server.shared.publish(partial_server());
         for (query, status) in [
             ("", 400),
             ("?server=7", 404),
@@ -325,10 +365,44 @@ mod tests {
         assert!(metrics.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));
         assert!(metrics.contains("\nprocess_resident_memory_bytes "));
 
+        assert!(!metrics.contains("last_turn"), "it has not turned yet");
+        server
+            .shared
+            .turned(Duration::from_millis(1_700_000_000_500));
+        let metrics = get(server.address, "/metrics")?;
+        let turned = "\nevictscope_loop_last_turn_timestamp_seconds 1700000000.5\n";
+        assert!(metrics.contains(turned));
+
         // The server has ended: its series are gone.
-        server.shared.publish(Vec::new());
+        let ended = busy_server();
+        server.shared.withdraw(&ended.label, ended.pid);
         let metrics = get(server.address, "/metrics")?;
         assert!(!metrics.contains("server=\"6379\""));
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn metrics_are_compressed_where_that_is_accepted() -> anyhow::Result<()> {
+        let server = start().await?;
+        server.shared.publish(busy_server());
+        server.shared.set_ready();
+        let mut stream = TcpStream::connect(server.address)?;
+        let headers = "Host: test\r\nAccept-Encoding: gzip\r\nConnection: close\r\n";
+        write!(stream, "GET /metrics HTTP/1.1\r\n{headers}\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        let (headers, body) = answer.split_at(end.context("no end of the headers")? + 4);
+        let headers = String::from_utf8(headers.to_vec())?;
+        assert!(headers.contains("content-encoding: gzip\r\n"), "{headers}");
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(body).read_to_string(&mut text)?;
+        assert!(text.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));
+
+        let plain = get(server.address, "/metrics")?;
+        assert!(!plain.contains("content-encoding"), "{plain}");
+        let vary = |headers: &str| headers.contains("vary: Accept-Encoding\r\n");
+        assert!(vary(&headers) && vary(&plain));
         Ok(())
     }
 
@@ -340,10 +414,53 @@ mod tests {
         get(server.address, "/-/healthy")?;
         let told = Instant::now();
         assert!(server.stop.send(()).is_ok());
-        server.task.await??;
+        server.task.await?;
         assert!(told.elapsed() < 2 * GRACE);
         let again = TcpStream::connect(server.address);
         assert!(again.is_err(), "it still listens");
+        Ok(())
+    }
+
+    #[test]
+    fn a_loop_that_does_not_turn_is_not_healthy() {
+        assert_eq!(health(HANGS - Duration::from_millis(1)).0, StatusCode::OK);
+        let (status, text) = health(HANGS);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("has not turned for 10 s"), "{text}");
+    }
+
+    #[test]
+    fn a_turn_counts_from_when_it_was_whatever_the_time_of_day() {
+        let shared = Shared::default();
+        std::thread::sleep(Duration::from_millis(200));
+        let silent = shared.since_last_turn();
+        assert!(silent >= Duration::from_millis(200), "{silent:?}");
+        // The clock was set back to 1970.
+        shared.turned(Duration::ZERO);
+        assert!(shared.since_last_turn() < silent);
+        assert_eq!(shared.last_turn(), Some(Duration::ZERO));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn health_and_readiness_need_no_password() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("web.yml");
+        let hash = bcrypt::hash("secret", 4)?;
+        std::fs::write(&file, format!("basic_auth_users:\n  alice: {hash}\n"))?;
+        let server = start_with(WebConfig::load(&file)?.web()).await?;
+        server.shared.set_ready();
+        for (path, status) in [
+            ("/-/healthy", 200),
+            ("/-/ready", 200),
+            ("/metrics", 401),
+            ("/", 401),
+            ("/-/", 401),
+            ("/-/healthy/", 401),
+        ] {
+            let answer = get(server.address, path)?;
+            let first = format!("HTTP/1.1 {status} ");
+            assert!(answer.starts_with(&first), "{path}: {answer}");
+        }
         Ok(())
     }
 

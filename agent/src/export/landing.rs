@@ -4,6 +4,8 @@ use form_urlencoded::byte_serialize;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::server::ExportedServer;
+use super::unwatched::Unwatched;
+use crate::telemetry::ProbeMode;
 
 /// Follows the colours that the browser prefers, light or dark.
 const STYLE: &str = "\
@@ -16,7 +18,7 @@ ul { margin: 0; padding-left: 1.2rem; }";
 
 /// Returns the landing page. `servers` is `None` until the first scan is done. All text is escaped: names
 /// and paths come from processes that anybody may have started.
-pub(super) fn page(servers: Option<&[ExportedServer]>) -> String {
+pub(super) fn page(servers: Option<&[ExportedServer]>, unwatched: &[Unwatched]) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -53,6 +55,14 @@ pub(super) fn page(servers: Option<&[ExportedServer]>) -> String {
                         }
                     },
                 }
+                @if !unwatched.is_empty() {
+                    h2 { "Not watched" }
+                    ul {
+                        @for server in unwatched {
+                            li { (server.server) " (pid " (server.pid) "): " (server.why) }
+                        }
+                    }
+                }
             }
         }
     }
@@ -84,7 +94,12 @@ fn row(server: &ExportedServer) -> Markup {
             td {
                 @match server.withdrawn {
                     Some(broken) => { "withdrawn: " (broken.meaning()) },
-                    None => (server.mode),
+                    None => {
+                        (server.mode)
+                        @if server.mode == ProbeMode::Sampled {
+                            br; "evicting calls are observed for a part of the time"
+                        }
+                    },
                 }
             }
             td {
@@ -103,13 +118,15 @@ fn row(server: &ExportedServer) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::page;
-    use crate::export::fixture::{new_server, partial_server};
+    use crate::export::fixture::{new_server, partial_server, unwatched};
+    use crate::telemetry::ProbeMode;
 
     #[test]
     fn the_page_says_what_is_watched() {
-        assert!(page(None).contains("Looking for servers"));
-        assert!(page(Some(&[])).contains("No server is watched"));
-        let page = page(Some(&[new_server()]));
+        assert!(page(None, &[]).contains("Looking for servers"));
+        assert!(page(Some(&[]), &[]).contains("No server is watched"));
+        let page = page(Some(&[new_server()]), &[]);
+        assert!(!page.contains("Not watched"));
         for text in [
             "6379",
             "/usr/bin/redis-check-rdb",
@@ -122,11 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn a_sampled_server_is_explained() {
+        let mut server = new_server();
+        let explained = "sampled<br>evicting calls are observed for a part of the time";
+        assert!(!page(Some(&[server.clone()]), &[]).contains(explained));
+        server.mode = ProbeMode::Sampled;
+        assert!(page(Some(&[server]), &[]).contains(explained));
+    }
+
+    #[test]
     fn all_text_is_escaped() {
-        let page = page(Some(&[partial_server()]));
+        let page = page(Some(&[partial_server()]), &[unwatched()]);
         for text in [
             "/run/&quot;&lt;b&gt;&quot;.sock",
             "/opt/&lt;redis&gt; &amp; co/redis-server (deleted)",
+            "<li>6380 (pid 43): Redis &lt;5&gt; is too old</li>",
             "<li>eviction_goal: no place where &lt;all&gt; of it is in reach</li>",
         ] {
             assert!(page.contains(text), "{text} in {page}");

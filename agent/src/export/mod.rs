@@ -7,22 +7,29 @@
 
 mod burst_list;
 mod catalogue;
+mod connections;
 #[cfg(test)]
 mod documentation;
 #[cfg(test)]
 mod fixture;
+mod gzip;
 mod heatmap;
 mod http;
 mod landing;
+mod lost;
 mod proto;
 mod series;
 mod server;
 mod timeline;
+mod trouble;
+mod unwatched;
 mod web;
 
 pub use burst_list::rfc3339;
 #[cfg(test)]
 pub use catalogue::families;
 pub use http::{bind, serve};
+pub use lost::{Lost, lost};
 pub use server::{ExportedServer, Shared};
+pub use unwatched::{Reason, Unwatched};
 pub use web::{Web, WebConfig};

@@ -21,8 +21,6 @@ pub(super) enum Unit {
     Bytes,
     /// From nanoseconds.
     Seconds,
-    /// From millionths.
-    Ratio,
 }
 
 /// Returns the series of a family that has no label but `server`; no series without a value.
@@ -93,7 +91,6 @@ fn proto_histogram(totals: &HistogramTotals, unit: Unit) -> Histogram {
     let divisor = match unit {
         Unit::Bytes => 1.0,
         Unit::Seconds => 1e9,
-        Unit::Ratio => 1e6,
     };
     let buckets = totals.cumulative().map(|(bound, up_to)| {
         let mut bucket = Bucket::default();

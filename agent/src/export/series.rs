@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use evictscope_abi::{Activity, Check, Fault, Member, Probe, ResultKind, VARIABLES, Variable};
+use evictscope_abi::{Fault, Probe, ResultKind, VARIABLES, Variable};
 
 use super::proto::{Series, Unit, Value, by, histogram, single};
 use super::server::ExportedServer;
 use crate::telemetry::{
     Accumulator, BrokenInvariant, BurstKind, BurstTotals, Cycle, HistogramTotals, Members, Phase,
-    ProbeMode,
+    ProbeMode, policy_name,
 };
 use evictscope_plan::{EVICTION_CALL, FunctionKind, TracedFunction, variable_name};
 
@@ -17,22 +17,33 @@ use evictscope_plan::{EVICTION_CALL, FunctionKind, TracedFunction, variable_name
 type Calls<'a> = (&'static str, &'a HistogramTotals, &'a [Accumulator; 4]);
 
 /// Returns the kinds of eviction calls that are counted for this server. Without a goal site,
-/// evicting calls cannot be told from no-op calls; without done sites, their ends are not seen.
-/// No-op calls that are not counted now have no series: a count that never moves would say that the
-/// server makes no such calls.
+/// evicting calls cannot be told from no-op calls; without done sites, their ends are seen only where
+/// every call is probed. Calls that are not counted now have no series: a count that never moves would say
+/// that the server makes no such calls.
 fn counted_calls(server: &ExportedServer) -> Vec<Calls<'_>> {
     let Some(function) = trusted_function(server) else {
         return Vec::new();
     };
     let (state, totals) = (&server.state, server.state.eviction());
     let mut kinds: Vec<Calls<'_>> = Vec::new();
-    if function.inner_span().is_some() {
+    if counts_evicting(server, function) {
         kinds.push(("evicting", &totals.inner, &state.evicting_results));
     }
-    if server.mode == ProbeMode::EveryCall && function.every_call().is_some() {
+    if probes_every(server, function) {
         kinds.push(("noop", &totals.noop, &state.noop_results));
     }
     kinds
+}
+
+/// Tells whether every call is probed now.
+fn probes_every(server: &ExportedServer, function: &TracedFunction) -> bool {
+    server.mode == ProbeMode::EveryCall && function.every_call().is_some()
+}
+
+/// Tells whether evicting calls are counted now.
+fn counts_evicting(server: &ExportedServer, function: &TracedFunction) -> bool {
+    let is_timed = probes_every(server, function) || function.timed_span().is_some();
+    function.inner.is_some() && is_timed
 }
 
 /// Returns the eviction call in the plan.
@@ -45,11 +56,6 @@ fn trusted_function(server: &ExportedServer) -> Option<&TracedFunction> {
     eviction_call(server).filter(|_| server.withdrawn.is_none())
 }
 
-/// Tells whether the plan has a goal site to make checks at.
-fn has_goal(server: &ExportedServer) -> bool {
-    eviction_call(server).is_some_and(|function| function.inner_span().is_some())
-}
-
 pub(super) fn call_durations(server: &ExportedServer) -> Vec<Series<'_>> {
     let mut series = Vec::new();
     for (kind, durations, _) in counted_calls(server) {
@@ -57,6 +63,19 @@ pub(super) fn call_durations(server: &ExportedServer) -> Vec<Series<'_>> {
         series.push(Series::new(&[("kind", kind)], value));
     }
     series
+}
+
+/// Returns for how long each kind of call that is counted was observed.
+pub(super) fn observed(server: &ExportedServer) -> Vec<Series<'_>> {
+    let observed = server.state.observed;
+    let seconds = counted_calls(server).into_iter().map(move |(kind, ..)| {
+        let time = match kind {
+            "noop" => observed.noop,
+            _ => observed.evicting,
+        };
+        (kind, time.as_secs_f64())
+    });
+    by("kind", seconds)
 }
 
 pub(super) fn calls(server: &ExportedServer) -> Vec<Series<'_>> {
@@ -68,8 +87,13 @@ pub(super) fn calls(server: &ExportedServer) -> Vec<Series<'_>> {
     ];
     let mut series = Vec::new();
     for (kind, _, results) in counted_calls(server) {
-        for (name, result) in RESULTS {
+        // Others than these are not to be expected.
+        let usual = if kind == "noop" { 1 } else { 3 };
+        for (index, (name, result)) in RESULTS.into_iter().enumerate() {
             let count = results[result as usize].count() as f64;
+            if index >= usual && count == 0.0 {
+                continue;
+            }
             let labels = [("kind", kind), ("result", name)];
             series.push(Series::new(&labels, Value::Number(count)));
         }
@@ -77,16 +101,31 @@ pub(super) fn calls(server: &ExportedServer) -> Vec<Series<'_>> {
     series
 }
 
-/// Returns the histogram of a goal variable, if the plan knows the variable.
-pub(super) fn variable<'a>(
-    server: &'a ExportedServer,
-    variable: Variable,
-    totals: &'a HistogramTotals,
-) -> Vec<Series<'a>> {
-    let is_known = trusted_function(server).is_some_and(|function| {
-        function.inner_span().is_some() && function.quantity(variable).is_some()
-    });
-    histogram(is_known.then_some(totals), Unit::Bytes)
+/// Tells whether a variable is noted at evicting calls.
+fn notes(server: &ExportedServer, variable: Variable) -> bool {
+    trusted_function(server).is_some_and(|function| {
+        counts_evicting(server, function) && function.quantity(variable).is_some()
+    })
+}
+
+pub(super) fn mem_tofree(server: &ExportedServer) -> Vec<Series<'_>> {
+    let is_noted = notes(server, Variable::MemTofree);
+    histogram(is_noted.then_some(&server.state.mem_tofree), Unit::Bytes)
+}
+
+/// Returns `overhead` of the last evicting call; nothing before the first one.
+pub(super) fn not_counted_memory(server: &ExportedServer) -> Vec<Series<'_>> {
+    let overhead = server.state.overhead;
+    let noted = overhead.filter(|_| notes(server, Variable::Overhead));
+    single(noted.map(|bytes| bytes as f64))
+}
+
+/// Returns how long the longest evicting call of late took, where they are counted.
+pub(super) fn longest_call(server: &ExportedServer) -> Vec<Series<'_>> {
+    let is_counted =
+        trusted_function(server).is_some_and(|function| counts_evicting(server, function));
+    let longest = server.state.longest.longest();
+    single(is_counted.then_some(longest.as_secs_f64()))
 }
 
 pub(super) fn client_buffer_samples(server: &ExportedServer) -> Vec<Series<'_>> {
@@ -96,7 +135,7 @@ pub(super) fn client_buffer_samples(server: &ExportedServer) -> Vec<Series<'_>> 
 
 pub(super) fn client_buffers(server: &ExportedServer) -> Vec<Series<'_>> {
     let classes = server.state.members.and_then(|members| {
-        let buffers = members.client_buffers()?;
+        let buffers = members.client_buffers?;
         Some([
             ("normal", buffers.normal as f64),
             ("replica", buffers.replica as f64),
@@ -115,17 +154,29 @@ pub(super) fn client_buffers_peak(server: &ExportedServer) -> Vec<Series<'_>> {
 }
 
 pub(super) fn used_memory(server: &ExportedServer) -> Vec<Series<'_>> {
-    let bytes = server.state.members.as_ref().and_then(Members::used_memory);
+    let bytes = server.state.members.and_then(|members| members.used_memory);
     // A failed check of the allocator says that this counter may be the wrong one.
     let bytes = bytes.filter(|_| server.withdrawn != Some(BrokenInvariant::Allocator));
     single(bytes.map(|bytes| bytes as f64))
 }
 
 /// Returns the series of one member of `server`.
-pub(super) fn member(server: &ExportedServer, member: Member) -> Vec<Series<'_>> {
+pub(super) fn member(
+    server: &ExportedServer,
+    member: fn(&Members) -> Option<u64>,
+) -> Vec<Series<'_>> {
+    let members = server
+        .state
+        .members
+        .as_ref()
+        .filter(|_| trusts_members(server));
+    single(members.and_then(member).map(|value| value as f64))
+}
+
+pub(super) fn policy_info(server: &ExportedServer) -> Vec<Series<'_>> {
     let members = server.state.members.filter(|_| trusts_members(server));
-    let value = members.and_then(|members| members.get(member));
-    single(value.map(|value| value as f64))
+    let policy = members.and_then(|members| policy_name(members.maxmemory_policy?));
+    by("policy", policy.map(|policy| (policy, 1.0)))
 }
 
 /// Tells whether the members of `server` are where the plan says. All of them rest on the address of
@@ -136,12 +187,23 @@ fn trusts_members(server: &ExportedServer) -> bool {
 
 /// Returns CPU time by activity. With a withdrawn plan, evicting calls cannot be told from the rest.
 pub(super) fn main_thread_cpu(server: &ExportedServer) -> Vec<Series<'_>> {
-    let activities = [("eviction", Activity::Eviction), ("other", Activity::Other)];
-    let seconds = activities.into_iter().filter_map(|(name, activity)| {
-        let nanoseconds = server.state.cpu_ns(activity)?;
-        Some((name, nanoseconds as f64 / 1e9))
+    let thread = Some(&server.state.main_thread).filter(|thread| thread.is_known());
+    let seconds = thread.filter(|_| server.withdrawn.is_none()).map(|thread| {
+        [
+            ("eviction", thread.all_eviction_ns()),
+            ("other", thread.all_other_ns()),
+        ]
     });
-    by("activity", seconds.filter(|_| server.withdrawn.is_none()))
+    let seconds = seconds.into_iter().flatten();
+    by(
+        "activity",
+        seconds.map(|(name, ns)| (name, ns as f64 / 1e9)),
+    )
+}
+
+pub(super) fn main_thread_waiting(server: &ExportedServer) -> Vec<Series<'_>> {
+    let thread = Some(&server.state.main_thread).filter(|thread| thread.is_known());
+    single(thread.map(|thread| thread.waiting_ns as f64 / 1e9))
 }
 
 /// Returns a series for each phase, unless phases are not known or the plan was withdrawn.
@@ -153,6 +215,17 @@ pub(super) fn by_phase(
     by("phase", server.cycle().into_iter().flat_map(phases))
 }
 
+/// Returns how long evictions have stalled the server, where evicting calls are timed now.
+pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
+    let is_timed =
+        trusted_function(server).is_some_and(|function| counts_evicting(server, function));
+    let stalled = server.state.stalled().filter(|_| is_timed);
+    by(
+        "cause",
+        stalled.map(|stalled| ("eviction", stalled.as_secs_f64())),
+    )
+}
+
 pub(super) fn bursts(server: &ExportedServer) -> Vec<Series<'_>> {
     let finished = |cycle: &Cycle| {
         BurstKind::ALL.map(|kind| (kind, cycle.totals.finished[kind as usize] as f64))
@@ -160,13 +233,26 @@ pub(super) fn bursts(server: &ExportedServer) -> Vec<Series<'_>> {
     by("kind", server.cycle().into_iter().flat_map(finished))
 }
 
-/// Returns one of the histograms over finished bursts.
-pub(super) fn burst_histogram(
+/// Returns the histogram of reclaims, where memory is known.
+pub(super) fn reclaims(server: &ExportedServer) -> Vec<Series<'_>> {
+    let is_known = knows(server, |members| members.used_memory.is_some());
+    let cycle = server.cycle().filter(|_| is_known);
+    histogram(cycle.map(|cycle| &cycle.totals.reclaim), Unit::Seconds)
+}
+
+/// Returns a sum over finished bursts, where the members that it comes from are known.
+pub(super) fn of_bursts(
     server: &ExportedServer,
-    totals: fn(&BurstTotals) -> &HistogramTotals,
-    unit: Unit,
+    sum: fn(&BurstTotals) -> u64,
+    are_known: fn(&Members) -> bool,
 ) -> Vec<Series<'_>> {
-    histogram(server.cycle().map(|cycle| totals(&cycle.totals)), unit)
+    let cycle = server.cycle().filter(|_| knows(server, are_known));
+    single(cycle.map(|cycle| sum(&cycle.totals) as f64))
+}
+
+/// Tells whether members of `server` were read.
+fn knows(server: &ExportedServer, are_known: fn(&Members) -> bool) -> bool {
+    server.state.members.as_ref().is_some_and(are_known)
 }
 
 pub(super) fn last_burst_start(server: &ExportedServer) -> Vec<Series<'_>> {
@@ -178,7 +264,8 @@ pub(super) fn server_info(server: &ExportedServer) -> Vec<Series<'_>> {
     let identity = &server.plan.identity;
     let labels = [
         ("pid", &*server.pid.to_string()),
-        ("exe", &*server.exe.to_string_lossy()),
+        ("exe", &server.command),
+        ("file", &*server.exe.to_string_lossy()),
         // To Prometheus, an empty label is no label.
         ("build_id", identity.build_id.as_deref().unwrap_or("")),
         ("product", identity.product.unwrap_or("")),
@@ -207,8 +294,7 @@ pub(super) fn mode(server: &ExportedServer) -> Vec<Series<'_>> {
 }
 
 pub(super) fn withdrawn(server: &ExportedServer) -> Vec<Series<'_>> {
-    let is_reason = |broken| (broken, number(server.withdrawn == Some(broken)));
-    by("reason", BrokenInvariant::ALL.map(is_reason))
+    by("reason", server.withdrawn.map(|broken| (broken, 1.0)))
 }
 
 /// Returns 1 for true and 0 for false.
@@ -216,7 +302,7 @@ pub(super) fn number(value: bool) -> f64 {
     f64::from(u8::from(value))
 }
 
-/// Returns the hits of each probe of each traced function, and those of the sampling program.
+/// Returns the hits of each probe of each traced function.
 pub(super) fn hits(server: &ExportedServer) -> Vec<Series<'_>> {
     let state = &server.state;
     let mut hits = Vec::new();
@@ -235,24 +321,23 @@ pub(super) fn hits(server: &ExportedServer) -> Vec<Series<'_>> {
         push(description.inner.unwrap_or("enter"), Probe::Inner);
         push(description.exit, Probe::Exit);
     }
-    let samples = state.sample_hits.count() as f64;
-    hits.push(("main_thread_sample".to_owned(), samples));
     by("probe", hits)
 }
 
+/// Returns what went wrong, as far as something did.
 pub(super) fn faults(server: &ExportedServer) -> Vec<Series<'_>> {
     let names = [
         ("recipe", Fault::Recipe),
         ("member", Fault::Member),
         ("allocator", Fault::Allocator),
         ("other_process", Fault::OtherProcess),
-        ("cpu_time", Fault::CpuTime),
         ("map", Fault::Map),
     ];
     let faults = &server.state.faults;
     let counted = names.map(|(name, fault)| (name, faults[fault as usize].count() as f64));
     let lost_exits = ("lost_exit", server.state.lost_exits() as f64);
-    by("reason", counted.into_iter().chain([lost_exits]))
+    let all = counted.into_iter().chain([lost_exits]);
+    by("reason", all.filter(|(_, count)| *count > 0.0))
 }
 
 /// Returns 1 for each item that was not found; several reasons may speak of the same item.
@@ -260,23 +345,4 @@ pub(super) fn not_found(server: &ExportedServer) -> Vec<Series<'_>> {
     let missing = server.plan.not_found.iter();
     let items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();
     by("item", items.into_iter().map(|item| (item, 1.0)))
-}
-
-/// Returns a series for each check, if the plan has a goal site to make checks at.
-pub(super) fn checks<'a>(
-    server: &'a ExportedServer,
-    counts: &'a [Accumulator; 3],
-) -> Vec<Series<'a>> {
-    let names = [
-        ("allocator", Check::Allocator),
-        ("arithmetic", Check::Arithmetic),
-        ("maxmemory", Check::Maxmemory),
-    ];
-    let series = names.map(|(name, check)| (name, counts[check as usize].count() as f64));
-    by("check", series.into_iter().filter(|_| has_goal(server)))
-}
-
-pub(super) fn allocator_moves(server: &ExportedServer) -> Vec<Series<'_>> {
-    let is_counted = has_goal(server) && server.withdrawn.is_none();
-    single(is_counted.then(|| server.state.allocator_moved.count() as f64))
 }

@@ -1,10 +1,13 @@
-//! The servers that the run loop hands to the HTTP server.
+//! What the run loop hands to the HTTP server: the servers, and the time of its last turn.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::unwatched::Unwatched;
 use crate::telemetry::{BrokenInvariant, Cycle, ProbeMode, ServerState, Timeline};
 use evictscope_plan::ProbePlan;
 
@@ -15,6 +18,8 @@ pub struct ExportedServer {
     pub label: String,
     /// Process id.
     pub pid: u32,
+    /// The name that it was started by.
+    pub command: String,
     /// Its executable, as the process sees it.
     pub exe: PathBuf,
     /// What is probed in it.
@@ -23,8 +28,10 @@ pub struct ExportedServer {
     pub mode: ProbeMode,
     /// Why its plan was withdrawn, where it was: then nothing that rests on the plan is exported.
     pub withdrawn: Option<BrokenInvariant>,
-    /// What the probes cost, as a share of the main thread, in the last second.
+    /// What the probes cost, as a share of the main thread, in the last ten seconds.
     pub overhead_ratio: Option<f64>,
+    /// The most that they may cost, likewise.
+    pub overhead_budget_ratio: f64,
     /// What was counted since it was found.
     pub state: ServerState,
     /// Its phases and bursts; `None` where its evicting calls are not seen.
@@ -32,6 +39,8 @@ pub struct ExportedServer {
     /// Its last ten minutes; `None` where its evicting calls are not seen. Too large to be copied each
     /// time, so the run loop goes on with the same one.
     pub timeline: Option<Arc<Mutex<Timeline>>>,
+    /// When all this was read.
+    pub read: Instant,
 }
 
 impl ExportedServer {
@@ -51,27 +60,137 @@ impl ExportedServer {
     }
 }
 
-/// The servers as the run loop knows them. Clones share the same view; neither side waits for the
-/// other longer than it takes to exchange a pointer.
-/// Not ready until the first scan is published.
-#[derive(Clone, Debug, Default)]
-pub struct Shared(Arc<watch::Sender<Option<Arc<[ExportedServer]>>>>);
+/// Older readings are not exported: something holds up the thread that reads the server.
+const STALE: Duration = Duration::from_secs(5);
+
+/// What the threads that watch share with the HTTP server: the servers, and when the loop last turned. Clones
+/// share the same view; no side waits for another longer than it takes to exchange a pointer.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<Published>);
+
+#[derive(Debug)]
+struct Published {
+    /// By label.
+    servers: Mutex<BTreeMap<String, ExportedServer>>,
+    is_ready: watch::Sender<bool>,
+    turn: watch::Sender<Turn>,
+    /// `None` before the first look.
+    unwatched: watch::Sender<Option<Vec<Unwatched>>>,
+}
+
+/// The last turn of the loop.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// By the monotonic clock, which nobody sets back.
+    at: Instant,
+    /// The same moment since 1970; `None` before the first turn.
+    unix_time: Option<Duration>,
+}
+
+impl Default for Shared {
+    /// Returns no servers, and a loop that has yet to turn for the first time.
+    fn default() -> Self {
+        let turn = Turn {
+            at: Instant::now(),
+            unix_time: None,
+        };
+        Self(Arc::new(Published {
+            servers: Mutex::default(),
+            is_ready: watch::Sender::default(),
+            turn: watch::Sender::new(turn),
+            unwatched: watch::Sender::default(),
+        }))
+    }
+}
 
 impl Shared {
-    /// Replaces all servers. The first call, to be made when the first scan is done and its
-    /// servers are attached, makes the agent ready.
-    pub fn publish(&self, servers: Vec<ExportedServer>) {
-        self.0.send_replace(Some(servers.into()));
+    /// Says that the loop has turned just now, which is `unix_time` since 1970. Healthy is an agent
+    /// whose loop says so every few seconds.
+    pub fn turned(&self, unix_time: Duration) {
+        let (at, unix_time) = (Instant::now(), Some(unix_time));
+        self.0.turn.send_replace(Turn { at, unix_time });
     }
 
-    /// Waits for the first call of [`Self::publish`].
+    /// Returns how long ago the loop turned, or this was made if it has not turned yet.
+    pub fn since_last_turn(&self) -> Duration {
+        self.0.turn.borrow().at.elapsed()
+    }
+
+    /// Returns when the loop last turned, since 1970; `None` before the first turn.
+    pub(super) fn last_turn(&self) -> Option<Duration> {
+        self.0.turn.borrow().unix_time
+    }
+
+    /// Replaces the list of servers that run here and are not watched.
+    pub fn set_unwatched(&self, servers: Vec<Unwatched>) {
+        self.0.unwatched.send_replace(Some(servers));
+    }
+
+    /// Returns the servers that run here and are not watched; `None` before the first look.
+    pub(super) fn unwatched(&self) -> Option<Vec<Unwatched>> {
+        self.0.unwatched.borrow().clone()
+    }
+
+    /// Replaces what is published of one server.
+    pub fn publish(&self, server: ExportedServer) {
+        self.lock().insert(server.label.clone(), server);
+    }
+
+    /// Withdraws all that is published of the server with this label and process id: by now, another one may
+    /// have the label.
+    pub fn withdraw(&self, label: &str, pid: u32) {
+        let mut servers = self.lock();
+        if servers.get(label).is_some_and(|server| server.pid == pid) {
+            servers.remove(label);
+        }
+    }
+
+    /// Makes the agent ready: it has looked for servers, and has tried to attach to those that it found.
+    pub fn set_ready(&self) {
+        self.0.is_ready.send_replace(true);
+    }
+
+    /// Waits until the agent is ready.
     pub async fn ready(&self) {
         // Cannot fail: the sender lives as long as `self`.
-        let _ = self.0.subscribe().wait_for(Option::is_some).await;
+        let _ = self
+            .0
+            .is_ready
+            .subscribe()
+            .wait_for(|is_ready| *is_ready)
+            .await;
     }
 
-    /// Returns the servers last published; `None` before the first time.
-    pub(super) fn servers(&self) -> Option<Arc<[ExportedServer]>> {
-        self.0.borrow().clone()
+    /// Returns the labels of the servers whose last reading is too old to be exported.
+    pub fn stale(&self) -> Vec<String> {
+        let servers = self.lock();
+        let stale = servers.values().filter(|server| server.is_stale());
+        stale.map(|server| server.label.clone()).collect()
+    }
+
+    /// Returns the servers by ascending pid; `None` until the agent is ready.
+    pub(super) fn servers(&self) -> Option<Vec<ExportedServer>> {
+        if !*self.0.is_ready.borrow() {
+            return None;
+        }
+        let servers = self.lock();
+        let fresh = servers.values().filter(|server| !server.is_stale());
+        let mut fresh: Vec<_> = fresh.cloned().collect();
+        fresh.sort_by_key(|server| server.pid);
+        Some(fresh)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ExportedServer>> {
+        // Each entry is put there whole.
+        self.0
+            .servers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ExportedServer {
+    fn is_stale(&self) -> bool {
+        self.read.elapsed() > STALE
     }
 }

@@ -1,10 +1,9 @@
 //! `GET /api/v1/timeline`: the last ten minutes of one server, as JSON.
 
-use evictscope_abi::BIN_NS;
 use serde::Serialize;
 
 use super::burst_list::rfc3339;
-use crate::telemetry::{TimeBin, Timeline};
+use crate::telemetry::{BIN_NS, TimeBin, Timeline};
 
 /// The answer. What is not known is `null`.
 #[derive(Debug, Serialize)]
@@ -23,6 +22,8 @@ struct Sample {
     time: Option<String>,
     used_memory_bytes: Option<u64>,
     client_buffers_bytes: Option<u64>,
+    commands_processed: Option<u64>,
+    stall_seconds: Option<f64>,
 }
 
 impl<'a> TimelineAnswer<'a> {
@@ -35,6 +36,8 @@ impl<'a> TimelineAnswer<'a> {
             time: rfc3339(unix_time),
             used_memory_bytes: sample.used_memory,
             client_buffers_bytes: sample.client_buffers,
+            commands_processed: sample.commands,
+            stall_seconds: sample.stalled.map(|stalled| stalled.as_secs_f64()),
         });
         Self {
             server,

@@ -45,6 +45,8 @@ pub struct Search {
     pub found: Option<DebugFile>,
     /// Files that were rejected, each with the reason.
     pub ignored: Vec<String>,
+    /// Whether the executable has no debug information, and no file of it was found.
+    pub is_missing: bool,
 }
 
 impl Search {
@@ -99,7 +101,7 @@ fn search(
         let seen = root.join(path.strip_prefix("/").unwrap_or(&path));
         let read = open_in(root, &path)
             .and_then(|file| Executable::from_file(file, &seen))
-            .and_then(Executable::read);
+            .and_then(|file| file.read());
         let refused = match read.map(|data| (accept(&data), data)) {
             Ok((Ok(()), data)) => {
                 search.found = Some(DebugFile { path: seen, data });
@@ -113,6 +115,7 @@ fn search(
             search.ignored.push(refused);
         }
     }
+    search.is_missing = true;
     search
 }
 
@@ -167,7 +170,7 @@ fn file_name(name: &str) -> Option<&str> {
 
 /// Opens a file as a process whose root directory is `root` would: its symbolic links lead to files
 /// below it.
-fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError> {
+pub(super) fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError> {
     let error = |errno: rustix::io::Errno| ExecutableError::of(path, errno.into());
     let directory = openat(
         CWD,

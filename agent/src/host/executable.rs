@@ -1,11 +1,13 @@
 //! Reads the file that a process runs.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+
+use super::file_id::FileId;
 
 /// The largest executable that is read: half of the memory that planning may take. A redis-server with
 /// all of its debug information is a fifth as large.
@@ -37,8 +39,7 @@ pub enum ExecutableError {
 /// its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExecutableId {
-    device: u64,
-    inode: u64,
+    file: FileId,
     /// Seconds since 1970, and nanoseconds.
     modified: (i64, i64),
     bytes: u64,
@@ -78,8 +79,7 @@ impl Executable {
             return Err(ExecutableError::TooLarge(path));
         }
         let id = ExecutableId {
-            device: metadata.dev(),
-            inode: metadata.ino(),
+            file: FileId::from(&metadata),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             bytes: metadata.size(),
         };
@@ -91,17 +91,22 @@ impl Executable {
         self.id
     }
 
+    /// Returns the open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Returns all bytes of the file, 128 MiB at most.
-    pub fn read(self) -> Result<Vec<u8>, ExecutableError> {
+    pub fn read(&self) -> Result<Vec<u8>, ExecutableError> {
         // At once: a buffer that grows takes up to thrice the memory while it moves.
         let mut bytes = Vec::with_capacity(usize::try_from(self.id.bytes).unwrap_or(0));
         // One more than allowed, to notice a file that has grown since it was opened.
-        self.file
-            .take(MAX_BYTES + 1)
-            .read_to_end(&mut bytes)
+        let mut file = &self.file;
+        file.rewind()
+            .and_then(|()| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
             .map_err(|source| ExecutableError::of(&self.path, source))?;
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(ExecutableError::TooLarge(self.path));
+            return Err(ExecutableError::TooLarge(self.path.clone()));
         }
         Ok(bytes)
     }

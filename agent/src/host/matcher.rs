@@ -7,10 +7,10 @@ use regex::Regex;
 use super::observed::{Observed, file_name};
 
 /// The default of `--process-match`.
-pub const DEFAULT_PATTERN: &str = "^(redis-server|valkey-server|keydb-server)$";
+pub const DEFAULT_PATTERN: &str = "^(redis-server|valkey-server)$";
 
 /// The prefixes of the programs that belong to a server.
-const FAMILIES: [&str; 3] = ["redis-", "valkey-", "keydb-"];
+const FAMILIES: [&str; 2] = ["redis-", "valkey-"];
 
 /// Tells servers by their names.
 ///
@@ -100,7 +100,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::{DEFAULT_PATTERN, Matcher, Role};
-    use crate::host::observed::{ExeLink, Identity, Observed};
+    use crate::host::identity::Identity;
+    use crate::host::observed::{ExeLink, Observed};
 
     fn process(comm: &str, exe: &str, arguments: &[&str]) -> Observed {
         Observed {
@@ -108,6 +109,7 @@ mod tests {
                 pid: 100,
                 start_time_ticks: 1,
                 text_start: 0x1000,
+                executable: None,
             },
             parent: 1,
             state: 'S',
@@ -129,7 +131,7 @@ mod tests {
     fn one_name_is_enough() -> Result<(), String> {
         for (comm, exe, title) in [
             ("redis-server", "/usr/bin/redis-check-rdb", "cache *:6379"),
-            ("keydb-main", "/usr/bin/keydb-server (deleted)", "main"),
+            ("main", "/usr/bin/valkey-server (deleted)", "main"),
             ("main", "/opt/main", "/opt/valkey-server :6379 [cluster]"),
         ] {
             let role = role(&process(comm, exe, &[title]))?;

@@ -1,12 +1,13 @@
 //! Finds where a process's executable is loaded, and reads words of its memory.
 
-use std::io::{self, IoSliceMut};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context as _, anyhow};
 use evictscope_plan::{FileAddress, ProcessAddress};
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::Pid;
 use procfs::process::Process;
+use rustix::io::Errno;
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
 const AT_ENTRY: u64 = 9;
@@ -37,69 +38,182 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
     })
 }
 
-/// Reads the 8-byte words at these addresses of a process, all in one system call; 1,024 at most
-/// (the kernel's limit). They are not read at the same moment: a server that runs may change one
-/// between two of them.
-///
-/// # Errors
-///
-/// Fails with what the kernel says (`EPERM`: run as root; `ESRCH`: the process has ended; `EFAULT`: nothing
-/// is mapped at the first address), and `UnexpectedEof` where nothing is mapped at a later one.
-pub fn read_words(pid: u32, addresses: &[ProcessAddress]) -> io::Result<Vec<u64>> {
-    let mut bytes = vec![0; addresses.len() * WORD];
-    let remote = addresses
-        .iter()
-        .map(|address| {
-            let base = usize::try_from(address.get()).map_err(io::Error::other)?;
-            Ok(RemoteIoVec { base, len: WORD })
+/// Most bytes that are read at once to get at several words.
+const RANGE: u64 = 4096;
+
+/// Why a process's memory could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The process has ended, or executes another program.
+    #[error("the process has ended, or has started another program")]
+    Gone,
+    /// It is another user's process.
+    #[error(
+        "may not read /proc/{0}/mem: run as root, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+    )]
+    Denied(u32),
+    /// Anything else.
+    #[error("cannot read the memory of process {0}: {1}")]
+    Other(u32, io::Error),
+}
+
+/// Words of the memory of a process. It stays the memory of the program that the process ran when this was
+/// made: of another one, executed in place, nothing is ever read.
+#[derive(Debug)]
+pub struct Words {
+    pid: u32,
+    memory: File,
+    /// Begin and length of what is read at once.
+    ranges: Vec<(u64, usize)>,
+    /// Of each word, its range, and where it is in it.
+    places: Vec<(usize, usize)>,
+}
+
+impl Words {
+    /// Opens the memory of a process. No words are chosen yet.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the process has ended or may not be looked into.
+    pub fn open(pid: u32) -> Result<Self, MemoryError> {
+        let memory = File::open(format!("/proc/{pid}/mem"));
+        Ok(Self {
+            pid,
+            memory: memory.map_err(|error| MemoryError::of(pid, error))?,
+            ranges: Vec::new(),
+            places: Vec::new(),
         })
-        .collect::<io::Result<Vec<_>>>()?;
-    let read = process_vm_readv(
-        Pid::from_raw(pid.cast_signed()),
-        &mut [IoSliceMut::new(&mut bytes)],
-        &remote,
-    )?;
-    if let Some(address) = addresses.get(read / WORD) {
-        return Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            format!("process {pid} has nothing mapped at {address:#x}"),
-        ));
     }
-    let (words, _) = bytes.as_chunks::<WORD>();
-    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+
+    /// Chooses the words at these addresses.
+    pub fn choose(&mut self, addresses: &[ProcessAddress]) {
+        let mut sorted: Vec<u64> = addresses.iter().map(|address| address.get()).collect();
+        sorted.sort_unstable();
+        self.ranges.clear();
+        for address in sorted {
+            let end = address.saturating_add(WORD as u64);
+            match self.ranges.last_mut() {
+                Some((begin, len)) if end - *begin <= RANGE => *len = (end - *begin) as usize,
+                _ => self.ranges.push((address, WORD)),
+            }
+        }
+        let place = |address: &ProcessAddress| {
+            let range = self
+                .ranges
+                .partition_point(|(begin, _)| *begin <= address.get())
+                - 1;
+            (range, (address.get() - self.ranges[range].0) as usize)
+        };
+        self.places = addresses.iter().map(place).collect();
+    }
+
+    /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a server that
+    /// runs may change one between two of them.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the process has ended or runs another program, or nothing is mapped at one of the addresses.
+    pub fn read(&self) -> Result<Vec<u64>, MemoryError> {
+        let mut ranges = Vec::new();
+        for (begin, len) in &self.ranges {
+            let mut bytes = vec![0; *len];
+            match self.memory.read_at(&mut bytes, *begin) {
+                // The address space is gone: the kernel answers so at any address then.
+                Ok(0) => return Err(MemoryError::Gone),
+                Ok(read) if read < *len => {
+                    let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Err(MemoryError::of(self.pid, error));
+                }
+                Ok(_) => ranges.push(bytes),
+                Err(error) => return Err(MemoryError::of(self.pid, error)),
+            }
+        }
+        let word = |(range, offset): &(usize, usize)| {
+            let mut word = [0; WORD];
+            word.copy_from_slice(&ranges[*range][*offset..*offset + WORD]);
+            u64::from_ne_bytes(word)
+        };
+        Ok(self.places.iter().map(word).collect())
+    }
+}
+
+impl MemoryError {
+    fn of(pid: u32, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Gone,
+            io::ErrorKind::PermissionDenied => Self::Denied(pid),
+            _ if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Self::Gone,
+            _ => Self::Other(pid, error),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
-
     use object::{File, Object as _};
 
-    use super::{FileAddress, ProcessAddress, load_bias, read_words};
+    use super::{FileAddress, MemoryError, ProcessAddress, Words, load_bias};
 
     static HERE: u64 = 0x1122_3344_5566_7788;
+    static FAR: [u64; 2_000] = [7; 2_000];
+
+    fn words(addresses: &[ProcessAddress]) -> Result<Vec<u64>, MemoryError> {
+        let mut words = Words::open(std::process::id())?;
+        words.choose(addresses);
+        words.read()
+    }
 
     #[test]
-    fn words_of_a_process_are_read_in_order() -> std::io::Result<()> {
+    fn words_of_a_process_are_read_in_order() -> Result<(), MemoryError> {
         let local = Box::new(42_u64);
-        let addresses = [&raw const HERE, &raw const *local];
+        let addresses = [
+            &raw const FAR[1_999],
+            &raw const HERE,
+            &raw const *local,
+            &raw const FAR[0],
+        ];
         let addresses = addresses.map(|word| ProcessAddress::new(word as u64));
-        assert_eq!(read_words(std::process::id(), &addresses)?, [HERE, 42]);
-        assert!(read_words(std::process::id(), &[])?.is_empty());
+        assert_eq!(words(&addresses)?, [7, HERE, 42, 7]);
+        assert!(words(&[])?.is_empty());
         Ok(())
     }
 
     #[test]
     fn an_address_that_is_not_mapped_is_an_error() {
         let here = ProcessAddress::new(&raw const HERE as u64);
-        let nowhere = ProcessAddress::new(8);
-        let first = read_words(std::process::id(), &[nowhere, here]);
-        assert!(first.is_err(), "{first:?}");
-        let later = read_words(std::process::id(), &[here, nowhere]);
-        assert_eq!(
-            later.map_err(|error| error.kind()),
-            Err(ErrorKind::UnexpectedEof)
-        );
+        for addresses in [
+            [ProcessAddress::new(8), here],
+            [here, ProcessAddress::new(8)],
+        ] {
+            let read = words(&addresses);
+            assert!(matches!(read, Err(MemoryError::Other(..))), "{read:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_of_a_program_that_was_executed_later() -> anyhow::Result<()> {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        use std::process::{Command, Stdio};
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo ready; read line; exec cat"]);
+        let mut process = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut output = BufReader::new(process.stdout.take().ok_or(MemoryError::Gone)?);
+        let mut input = process.stdin.take().ok_or(MemoryError::Gone)?;
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let mut words = Words::open(process.id())?;
+        let vector = procfs::process::Process::new(process.id().cast_signed())?.auxv()?;
+        words.choose(&[ProcessAddress::new(vector[&super::AT_ENTRY])]);
+        words.read()?;
+        input.write_all(b"go\nthere\n")?;
+        line.clear();
+        output.read_line(&mut line)?;
+        assert_eq!(line, "there\n", "the other program answers");
+        let read = words.read();
+        assert!(matches!(read, Err(MemoryError::Gone)), "{read:?}");
+        drop(input);
+        process.wait()?;
+        Ok(())
     }
 
     #[test]

@@ -1,28 +1,43 @@
 //! Which servers run here, and what can be learnt of a process from `/proc`.
 //!
 //! [`Scanner`] finds the servers, [`label`] names them, [`Executable`] reads what they run,
-//! [`find_debug_file`] the file with its debug information, and [`memory`] finds where an executable is
-//! loaded and reads words of its memory. All functions here block; the first look at a server with
+//! [`find_debug_file`] the file with its debug information, [`load_bias`] finds where an executable is
+//! loaded, and [`Words`] reads its memory. All functions here block; the first look at a server with
 //! many connections takes a while, since all its file descriptors are looked at.
 //!
 //! Deliberately absent: what is in an executable (`evictscope-plan`), and anything that writes to a
 //! process or talks to it.
 
+mod container;
 mod debug_file;
+mod exclusion;
 mod executable;
+mod file_id;
+mod handle;
+mod identity;
 mod labels;
+mod look;
 mod matcher;
-pub mod memory;
+mod memory;
 mod observed;
+mod package;
 mod scan;
 mod scheduling;
+mod slow;
 mod sockets;
+mod troubles;
 mod unrelated;
 
 pub use debug_file::{find_debug_file, root_of};
-pub use executable::{Executable, ExecutableId};
+pub use exclusion::Exclusion;
+pub use executable::{Executable, ExecutableError, ExecutableId};
+#[cfg(test)]
+pub use handle::ProcessHandle;
+pub use identity::Identity;
 pub use labels::label;
+pub use look::ServerProcess;
 pub use matcher::{DEFAULT_PATTERN, Matcher};
-pub use observed::Identity;
-pub use scan::{Scan, Scanner, ServerProcess};
+pub use memory::{MemoryError, Words, load_bias};
+pub use package::package_of;
+pub use scan::{Scan, Scanner};
 pub use scheduling::Scheduling;

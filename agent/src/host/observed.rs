@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use procfs::ProcResult;
 use procfs::process::Process;
 
+use super::identity::{Identity, exe_proc_path};
+
 /// How many bytes of a command line are read. Its beginning tells whether it is a server's.
 const MAX_COMMAND_LINE: u64 = 8192;
 
@@ -44,18 +46,6 @@ impl ExeLink {
     }
 }
 
-/// Which program of which process. A process that executes another program, as a server does at
-/// `DEBUG RESTART`, keeps its pid and start time, but all addresses in it change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
-    /// Process id in the agent's pid namespace.
-    pub pid: u32,
-    /// When it started, clock ticks since boot.
-    pub start_time_ticks: u64,
-    /// Address at which the program's code begins.
-    pub text_start: u64,
-}
-
 /// A process as `/proc` shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
@@ -83,11 +73,7 @@ impl Observed {
         let command_line = String::from_utf8_lossy(&command_line);
         let arguments = command_line.trim_end_matches('\0').split('\0');
         Ok(Self {
-            identity: Identity {
-                pid,
-                start_time_ticks: stat.starttime,
-                text_start: stat.startcode,
-            },
+            identity: Identity::of(&stat),
             parent: stat.ppid.cast_unsigned(),
             state: stat.state,
             flags: stat.flags,
@@ -128,9 +114,4 @@ pub(super) fn file_name(path: &str) -> &str {
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or("")
-}
-
-/// Returns the path that opens a process's executable even after it was deleted or replaced.
-pub(super) fn exe_proc_path(pid: u32) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/exe"))
 }

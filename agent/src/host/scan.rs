@@ -4,58 +4,28 @@
 //! scan, 12 ms for each of the next ten, then 6 ms.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Instant;
 
 use anyhow::anyhow;
-use procfs::process::Process;
-use procfs::{ProcError, ProcResult};
-use rustix::time::{ClockId, clock_gettime};
+use procfs::ProcError;
 
+use super::exclusion::Exclusion;
+use super::file_id::FileId;
+use super::handle::ProcessHandle;
+use super::identity::Identity;
+use super::look::{HiddenServer, Look, ServerProcess, age, look_into};
 use super::matcher::{Matcher, Role};
-use super::observed::{ExeLink, Identity, Observed, exe_proc_path};
-use super::sockets::listening_name;
+use super::observed::Observed;
+use super::slow::Slow;
+use super::troubles::Troubles;
 use super::unrelated::Unrelated;
-
-/// A process younger than this is not reported: it may be about to fork into the background or to
-/// execute something else, and not all of its sockets may be there.
-const SETTLE: Duration = Duration::from_millis(100);
-
-/// How long to wait for a new server to listen. Servers load their data only after that, but may
-/// load modules before.
-const LISTEN: Duration = Duration::from_millis(1_500);
-
-/// A server that runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerProcess {
-    /// Tells it from every other server, past ones too.
-    pub identity: Identity,
-    /// The executable, as the process sees it; with ` (deleted)` appended where it was deleted or
-    /// replaced before the server was found. For display: open `exe_proc_path` instead.
-    pub exe: PathBuf,
-    /// `/proc/PID/exe`, which opens the executable wherever it is.
-    pub exe_proc_path: PathBuf,
-    /// TCP port, else path of the Unix socket, else `pid-N`: where it listened when it was found.
-    /// It never changes after that. Two servers may have the same name: see `labels`.
-    pub name: String,
-}
-
-/// A process that looks like a server, but that the agent may not look into.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HiddenServer {
-    /// Process id.
-    pub pid: u32,
-    /// The user it runs as.
-    pub uid: u32,
-    /// What could not be read, and what to do about it.
-    pub why: String,
-}
 
 /// The servers on this host, each list by ascending pid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Those that can be watched.
+    /// Those that can be watched. A server that was found once is in the list until the kernel says that
+    /// it has ended, or that the process executes something else.
     pub servers: Vec<ServerProcess>,
     /// Those that have just started and do not listen yet, so that their name is not known: they
     /// are in `servers` after 1.5 s at the latest.
@@ -68,10 +38,15 @@ pub struct Scan {
 #[derive(Debug)]
 pub struct Scanner {
     matcher: Matcher,
+    exclusions: Vec<Exclusion>,
     unrelated: Unrelated,
+    slow: Slow,
+    troubles: Troubles,
     /// Candidates that do not listen yet, and since when the scanner waits for them.
     waiting: HashMap<Identity, Instant>,
     servers: HashMap<u32, ServerProcess>,
+    /// The servers that the user wants to be left alone.
+    excluded: HashMap<u32, ProcessHandle>,
     scanned_before: bool,
 }
 
@@ -80,57 +55,119 @@ impl Scanner {
     pub fn new(matcher: Matcher) -> Self {
         Self {
             matcher,
+            exclusions: Vec::new(),
             unrelated: Unrelated::default(),
+            slow: Slow::default(),
+            troubles: Troubles::default(),
             waiting: HashMap::new(),
             servers: HashMap::new(),
+            excluded: HashMap::new(),
             scanned_before: false,
         }
+    }
+
+    /// Leaves servers alone that one of these names. It is decided when a server is found: one that changes
+    /// its port or control group later stays what it is.
+    pub fn excluding(mut self, exclusions: Vec<Exclusion>) -> Self {
+        self.exclusions = exclusions;
+        self
     }
 
     /// Looks at all processes. Where `/proc` is mounted with `hidepid`, those of other users are
     /// not seen at all.
     ///
+    /// An error is not the end of a server: what cannot be looked at now stays as it was, with a warning
+    /// in the log when that begins.
+    ///
     /// # Errors
     ///
-    /// Fails where `/proc` cannot be listed.
+    /// Fails where `/proc` cannot be listed and never could.
     pub fn scan(&mut self) -> anyhow::Result<Scan> {
-        let mut candidates = self
-            .candidates()
-            .map_err(|error| anyhow!("cannot list /proc ({error}): is it mounted?"))?;
-        candidates.sort_unstable_by_key(|candidate| candidate.identity.pid);
-
-        let mut servers = std::mem::take(&mut self.servers);
-        let mut waiting = std::mem::take(&mut self.waiting);
+        self.slow.forget(Instant::now());
+        self.forget_ended();
         let mut scan = Scan::default();
+        match list_processes() {
+            Ok(pids) => {
+                self.look_for_more(&pids, &mut scan);
+                self.scanned_before = true;
+            }
+            Err(error) if self.scanned_before => self.troubles.met(None, &ProcError::from(error)),
+            Err(error) => {
+                return Err(anyhow!("cannot list /proc ({error}): is it mounted?"));
+            }
+        }
+        self.troubles.end_scan();
+        scan.servers = self.servers.values().cloned().collect();
+        scan.servers
+            .sort_unstable_by_key(|server| server.identity.pid);
+        Ok(scan)
+    }
+
+    /// Forgets the servers that have ended, or execute something else.
+    fn forget_ended(&mut self) {
+        let Self {
+            slow,
+            troubles,
+            servers,
+            excluded,
+            ..
+        } = self;
+        let mut runs = |handle: &ProcessHandle| {
+            let identity = handle.identity();
+            let begun = Instant::now();
+            if slow.rests(identity.pid, begun) {
+                return !handle.has_ended();
+            }
+            let now = Identity::read(identity.pid);
+            slow.looked(identity.pid, begun.elapsed(), Instant::now());
+            match now {
+                Ok(now) => identity.is_still(&now),
+                Err(error) => {
+                    troubles.met(Some(identity.pid), &error);
+                    !handle.has_ended()
+                }
+            }
+        };
+        servers.retain(|_, server| runs(&server.handle));
+        excluded.retain(|_, handle| runs(handle));
+    }
+
+    /// Looks at the processes that are not known to be servers.
+    fn look_for_more(&mut self, pids: &[u32], scan: &mut Scan) {
+        let candidates = self.candidates(pids);
+        let files = self.files(&candidates);
+        let mut waiting = std::mem::take(&mut self.waiting);
         for candidate in &candidates {
-            if is_child_of_one(candidate, &candidates) {
+            if is_child_of_one(candidate, &files) {
                 continue;
             }
             let identity = candidate.identity;
-            let look = match servers.remove(&identity.pid) {
-                Some(server) if server.identity == identity => Ok(Look::Server(server)),
-                _ => {
-                    let since = waiting
-                        .remove(&identity)
-                        .unwrap_or_else(|| self.waiting_since(candidate));
-                    look_into(candidate, since)
-                }
-            };
+            let pid = identity.pid;
+            let begun = Instant::now();
+            let since = waiting
+                .remove(&identity)
+                .unwrap_or_else(|| self.waiting_since(candidate));
+            let look = look_into(candidate, since, &self.exclusions);
+            self.slow.looked(pid, begun.elapsed(), Instant::now());
             match look {
                 Ok(Look::Server(server)) => {
-                    self.servers.insert(identity.pid, server.clone());
-                    scan.servers.push(server);
+                    self.servers.insert(pid, server);
                 }
-                Ok(Look::Starting { since }) => {
+                Ok(Look::Excluded { handle, by }) => {
+                    tracing::info!(pid, "this server is left alone, as --exclude {by} says");
+                    self.excluded.insert(pid, handle);
+                }
+                Ok(Look::Starting) => {
                     self.waiting.insert(identity, since);
-                    scan.starting.push(identity.pid);
+                    scan.starting.push(pid);
                 }
                 Ok(Look::Hidden(hidden)) => scan.hidden.push(hidden),
-                Err(error) => gone(identity.pid, &error),
+                Err(error) => {
+                    self.waiting.insert(identity, since);
+                    self.troubles.met(Some(pid), &error);
+                }
             }
         }
-        self.scanned_before = true;
-        Ok(scan)
     }
 
     /// Returns since when to wait for a new candidate. Its age does not count, since it may have executed
@@ -144,105 +181,65 @@ impl Scanner {
             .unwrap_or(now)
     }
 
-    /// Returns all processes that have a server's name and are not helpers.
-    fn candidates(&mut self) -> std::io::Result<Vec<Observed>> {
+    /// Returns all processes that have a server's name, are not helpers and are not known yet.
+    fn candidates(&mut self, pids: &[u32]) -> Vec<Observed> {
         self.unrelated.begin();
         let mut candidates = Vec::new();
-        for entry in std::fs::read_dir("/proc")? {
-            let name = entry?.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+        for &pid in pids {
+            let is_known = self.servers.contains_key(&pid) || self.excluded.contains_key(&pid);
+            let begun = Instant::now();
+            if is_known || self.slow.rests(pid, begun) {
                 continue;
-            };
+            }
             let Some(known) = self.unrelated.look(pid) else {
                 continue;
             };
-            match Observed::of(pid) {
+            let observed = Observed::of(pid);
+            self.slow.looked(pid, begun.elapsed(), Instant::now());
+            match observed {
                 Ok(process) => match self.matcher.role(&process) {
                     Role::Unrelated => self.unrelated.remember(pid, known),
                     Role::Helper => {}
                     Role::Candidate => candidates.push(process),
                 },
-                Err(error) => gone(pid, &error),
+                Err(error) => self.troubles.met(Some(pid), &error),
             }
         }
-        Ok(candidates)
+        candidates
+    }
+
+    /// Returns the executables of all processes that may have forked a candidate, by pid.
+    fn files(&self, candidates: &[Observed]) -> HashMap<u32, Option<FileId>> {
+        let servers = self.servers.values().map(|server| &server.identity);
+        let candidates = candidates.iter().map(|candidate| &candidate.identity);
+        servers
+            .chain(self.excluded.values().map(ProcessHandle::identity))
+            .chain(candidates)
+            .map(|identity| (identity.pid, identity.executable))
+            .collect()
     }
 }
 
-/// The outcome of looking into a candidate.
-enum Look {
-    Server(ServerProcess),
-    Starting { since: Instant },
-    Hidden(HiddenServer),
-}
-
-/// Finds out where a candidate listens. It has been waited for since `since`.
-fn look_into(candidate: &Observed, since: Instant) -> ProcResult<Look> {
-    let pid = candidate.identity.pid;
-    let hidden = |what: &str| -> ProcResult<Look> {
-        Ok(Look::Hidden(HiddenServer {
-            pid,
-            uid: Process::new(pid.cast_signed())?.status()?.euid,
-            why: format!(
-                "may not read /proc/{pid}/{what}: run as root, or with CAP_SYS_PTRACE and \
-                 CAP_DAC_READ_SEARCH"
-            ),
-        }))
-    };
-    let exe = match &candidate.exe {
-        ExeLink::Path(path) => path.clone(),
-        ExeLink::Denied => return hidden("exe"),
-        ExeLink::Absent => return Err(ProcError::NotFound(None)),
-    };
-    if age(candidate.identity.start_time_ticks) < SETTLE {
-        return Ok(Look::Starting { since });
+/// Returns the numbers of all processes, ascending.
+fn list_processes() -> io::Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        pids.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
     }
-    let name = match listening_name(pid, candidate.title_port()) {
-        Ok(Some(name)) => name,
-        Ok(None) if since.elapsed() < LISTEN => return Ok(Look::Starting { since }),
-        Ok(None) => format!("pid-{pid}"),
-        Err(ProcError::PermissionDenied(_)) => return hidden("fd"),
-        Err(error) => return Err(error),
-    };
-    Ok(Look::Server(ServerProcess {
-        identity: candidate.identity,
-        exe,
-        exe_proc_path: exe_proc_path(pid),
-        name,
-    }))
+    pids.sort_unstable();
+    Ok(pids)
 }
 
 /// Returns whether a server has forked this process, to save or to execute something, though its
 /// title does not say so. A server in the background is forked too, but its parent has ended.
-fn is_child_of_one(process: &Observed, candidates: &[Observed]) -> bool {
-    process.is_forked()
-        && candidates
-            .binary_search_by_key(&process.parent, |candidate| candidate.identity.pid)
-            .is_ok_and(|parent| same_executable(process, &candidates[parent]))
-}
-
-fn same_executable(one: &Observed, other: &Observed) -> bool {
-    let file = |process: &Observed| {
-        let metadata = std::fs::metadata(exe_proc_path(process.identity.pid)).ok()?;
-        Some((metadata.dev(), metadata.ino()))
-    };
-    match (file(one), file(other)) {
-        (Some(one), Some(other)) => one == other,
-        // Where looking is not allowed, the names decide.
-        _ => one.comm == other.comm,
-    }
-}
-
-fn age(start_time_ticks: u64) -> Duration {
-    let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
-    let ticks_per_second = procfs::ticks_per_second().max(1);
-    let started = Duration::from_millis(start_time_ticks * 1_000 / ticks_per_second);
-    now.saturating_sub(started)
-}
-
-/// Logs that a process could not be looked at, for debugging only: processes end all the time.
-fn gone(pid: u32, error: &ProcError) {
-    tracing::debug!(pid, %error, "cannot look at this process: it has probably ended");
+fn is_child_of_one(process: &Observed, files: &HashMap<u32, Option<FileId>>) -> bool {
+    let parent = files.get(&process.parent).filter(|_| process.is_forked());
+    // Where a file may not be looked at, it is taken to be the same.
+    parent.is_some_and(|file| {
+        let own = process.identity.executable;
+        own.is_none() || file.is_none() || own == *file
+    })
 }
 
 #[cfg(test)]

@@ -1,22 +1,27 @@
-//! Measures how long a process's main thread had to wait for a CPU.
+//! Measures how long a process's main thread has run, and had to wait for a CPU.
 
-use procfs::process::Process;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 
-/// A handle on the scheduling of one process, which no later process with the same pid can take over.
+/// The scheduling of the main thread of one process, which no later process with the same pid can take over.
 #[derive(Debug)]
-pub struct Scheduling(Process);
+pub struct Scheduling(File);
 
 impl Scheduling {
-    /// Opens a running process. Returns `None` if it has ended or access is denied.
+    /// Opens a running process. Returns `None` if it has ended or the kernel does not count this.
     pub fn of(pid: u32) -> Option<Self> {
-        Process::new(pid.try_into().ok()?).ok().map(Self)
+        let file = File::open(format!("/proc/{pid}/task/{pid}/schedstat"));
+        file.ok().map(Self)
     }
 
-    /// Returns for how many nanoseconds since its start the main thread was ready to run but had no
-    /// CPU, because of other threads or a quota (`/proc/PID/schedstat`). Returns `None` if the process
-    /// has ended or the kernel does not count this.
-    pub fn waiting_ns(&self) -> Option<u64> {
-        self.0.schedstat().ok().map(|counted| counted.run_delay)
+    /// Returns for how many nanoseconds since its start the thread was on a CPU, and for how many it was ready to
+    /// run but had none, because of other threads or a quota (`schedstat` of proc(5)). The first is brought
+    /// up to date when the thread is switched out, and at each tick. Returns `None` if the process has ended.
+    pub fn times_ns(&self) -> Option<(u64, u64)> {
+        let mut text = [0; 64];
+        let read = self.0.read_at(&mut text, 0).ok()?;
+        let mut words = std::str::from_utf8(&text[..read]).ok()?.split_whitespace();
+        Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
     }
 }
 
@@ -25,12 +30,15 @@ mod tests {
     use super::Scheduling;
 
     #[test]
-    fn the_wait_of_a_process_never_goes_back() {
+    fn the_times_of_a_process_never_go_back() {
         let own = Scheduling::of(std::process::id());
-        let wait = || own.as_ref().and_then(Scheduling::waiting_ns);
-        let first = wait();
+        let times = || own.as_ref().and_then(Scheduling::times_ns);
+        let first = times();
         std::thread::yield_now();
-        assert!(first.is_some() && wait() >= first);
+        let second = times();
+        assert!(first.is_some_and(|(cpu, _)| cpu > 0), "{first:?}");
+        assert!(second.map(|times| times.0) >= first.map(|times| times.0));
+        assert!(second.map(|times| times.1) >= first.map(|times| times.1));
         assert!(Scheduling::of(u32::MAX).is_none());
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use form_urlencoded::byte_serialize;
 use headers::Authorization;
 use headers::authorization::Credentials as _;
 use serde::Deserialize;
@@ -13,10 +14,15 @@ use ureq::Agent as Http;
 use ureq::http::{HeaderValue, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
+use super::bursts::Burst;
+use super::history::Timeline;
 use super::reading::Reading;
 
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest timeline that is read, bytes. One of ten minutes has 1.5 MB.
+const LONGEST_TIMELINE: u64 = 16 << 20;
 
 /// The address of the agent, and how it lets users in (`run --web-config`).
 #[derive(clap::Args)]
@@ -36,19 +42,17 @@ pub struct Access {
     password_file: Option<PathBuf>,
 }
 
-/// The shown fields of a finished burst in the API's list.
+/// A server that is not watched, and why.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Burst {
+pub struct Unwatched {
     pub server: String,
-    pub start: Option<String>,
-    pub duration_seconds: f64,
-    pub reclaim_seconds: f64,
-    pub evicted_keys: Option<u64>,
-    pub throughput_ratio: Option<f64>,
-    pub client_buffers_before_bytes: Option<u64>,
-    pub client_buffers_peak_bytes: Option<u64>,
-    pub reclaimed_bytes: Option<u64>,
-    pub kind: String,
+    pub pid: u32,
+    pub why: String,
+}
+
+#[derive(Deserialize)]
+struct UnwatchedList {
+    unwatched: Vec<Unwatched>,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +104,18 @@ impl Agent {
         })
     }
 
+    /// Prepares to ask an agent that serves on this loopback port, without TLS and password.
+    pub fn on_loopback(port: u16) -> Self {
+        let http = Http::config_builder()
+            .timeout_global(Some(PATIENCE))
+            .build();
+        Self {
+            url: format!("http://127.0.0.1:{port}"),
+            http: http.into(),
+            password: None,
+        }
+    }
+
     /// Reads its metrics.
     ///
     /// # Errors
@@ -123,6 +139,28 @@ impl Agent {
     pub fn bursts(&self) -> anyhow::Result<Vec<Burst>> {
         let answer: Bursts = self.get("/api/v1/bursts")?.read_json()?;
         Ok(answer.bursts)
+    }
+
+    /// Returns the servers that run beside the agent and are not watched.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::reading`] does.
+    pub fn unwatched(&self) -> anyhow::Result<Vec<Unwatched>> {
+        let answer: UnwatchedList = self.get("/api/v1/unwatched")?.read_json()?;
+        Ok(answer.unwatched)
+    }
+
+    /// Returns the last minutes of one server.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::reading`] does, and where its evicting calls are not seen.
+    pub fn timeline(&self, server: &str) -> anyhow::Result<Timeline> {
+        let query: String = byte_serialize(server.as_bytes()).collect();
+        let mut answer = self.get(&format!("/api/v1/timeline?server={query}"))?;
+        let answer = answer.with_config().limit(LONGEST_TIMELINE);
+        Ok(answer.read_json()?)
     }
 
     fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {

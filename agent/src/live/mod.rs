@@ -2,21 +2,30 @@
 //! privileges.
 
 mod agent;
+mod bursts;
+mod colours;
+mod columns;
+mod drawing;
+mod history;
+mod one;
 mod rates;
 mod reading;
 mod screen;
-mod text;
+mod servers;
+pub mod text;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::thread::sleep;
 use std::time::Instant;
 
 use anyhow::ensure;
+use ratatui::crossterm::terminal;
 
-pub use agent::Access;
-use agent::Agent;
+pub use agent::{Access, Agent};
 use rates::Rates;
+pub use reading::ServerReading;
 use screen::INTERVAL;
+use servers::Row;
 
 /// Shows the servers until the user quits.
 ///
@@ -34,7 +43,7 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
     screen::run(&agent, first)
 }
 
-/// Prints one plain table, with the rates of one second.
+/// Prints one plain table, with the rates of one second: in a terminal the columns that fit, elsewhere all of them.
 ///
 /// # Errors
 ///
@@ -46,15 +55,36 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
     sleep(INTERVAL);
     let now = agent.reading()?;
     let seconds = begun.elapsed().as_secs_f64();
-    let rows: Vec<_> = now
+    let rates: Vec<Option<Rates>> = now
         .servers
         .iter()
         .map(|(server, reading)| {
-            let before = before.servers.get(server);
-            let rates = before.map(|before| Rates::between(before, reading, seconds));
-            text::cells(server, reading, rates.as_ref())
+            let before = before.servers.get(server)?;
+            Some(Rates::between(before, reading, seconds))
         })
         .collect();
-    std::io::stdout().write_all(text::table(&rows).as_bytes())?;
+    let servers = now.servers.iter().zip(&rates);
+    let rows: Vec<Row<'_>> = servers
+        .map(|((server, reading), rates)| Row::new(server, reading, rates.as_ref()))
+        .collect();
+    let width = match std::io::stdout().is_terminal() {
+        true => terminal::size().map_or(usize::MAX, |(width, _)| usize::from(width)),
+        false => usize::MAX,
+    };
+    let columns = servers::columns(&rows);
+    let mut text = match rows.is_empty() {
+        true => "No server is watched at present.\n".to_owned(),
+        false => columns::plain(columns::fitting(&columns, width), &rows),
+    };
+    // An older agent does not list them.
+    let unwatched = agent.unwatched().unwrap_or_default();
+    for note in servers::notes(&now, &unwatched) {
+        text.extend(
+            text::wrapped(&note, width)
+                .iter()
+                .flat_map(|line| [line.as_str(), "\n"]),
+        );
+    }
+    std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

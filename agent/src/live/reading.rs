@@ -11,12 +11,26 @@ pub type Cumulative = Vec<(f64, f64)>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerReading {
     pub phase: Option<String>,
+    pub probe_mode: Option<String>,
+    /// Which check failed, where the probes were switched off.
+    pub withdrawn: Option<String>,
     pub commands: Option<f64>,
     pub evicting_calls: Option<f64>,
     pub evicting_seconds: Option<f64>,
+    /// For how long evicting calls were observed, seconds.
+    pub observed_seconds: Option<f64>,
     pub used_memory: Option<f64>,
+    /// Replication and AOF buffers, which Redis does not count against its limit.
+    pub not_counted_memory: Option<f64>,
     pub maxmemory: Option<f64>,
     pub client_buffers: Option<f64>,
+    pub evicted_keys: Option<f64>,
+    /// Time in which evictions stalled the server, seconds.
+    pub stalled_seconds: Option<f64>,
+    /// The longest evicting call of the last minutes, seconds.
+    pub longest_call: Option<f64>,
+    /// Evicting calls that did not reach their goal although there was nothing left to try.
+    pub failed_calls: Option<f64>,
     /// Duration of evicting calls, seconds.
     pub durations: Cumulative,
     /// `mem_tofree` of evicting calls, bytes.
@@ -70,6 +84,13 @@ impl ServerReading {
         let is_evicting = sample.labels.get("kind") == Some("evicting");
         match name {
             "phase" if value == 1.0 => self.phase = sample.labels.get("phase").map(str::to_owned),
+            "probe_mode" if value == 1.0 => {
+                self.probe_mode = sample.labels.get("mode").map(str::to_owned);
+            }
+            "plan_withdrawn" if value == 1.0 => {
+                self.withdrawn = sample.labels.get("reason").map(str::to_owned);
+            }
+            "observed_seconds_total" if is_evicting => self.observed_seconds = Some(value),
             "commands_processed_total" => self.commands = Some(value),
             "eviction_call_duration_seconds" if is_evicting => self.durations = buckets.collect(),
             "eviction_call_duration_seconds_count" if is_evicting => {
@@ -79,7 +100,18 @@ impl ServerReading {
                 self.evicting_seconds = Some(value);
             }
             "mem_tofree_bytes" => self.goals = buckets.collect(),
+            "evicted_keys_total" => self.evicted_keys = Some(value),
+            "stall_seconds_total" if sample.labels.get("cause") == Some("eviction") => {
+                self.stalled_seconds = Some(value);
+            }
+            "eviction_call_longest_seconds" => self.longest_call = Some(value),
+            "eviction_calls_total"
+                if is_evicting && sample.labels.get("result") == Some("fail") =>
+            {
+                self.failed_calls = Some(value);
+            }
             "used_memory_bytes" => self.used_memory = Some(value),
+            "not_counted_memory_bytes" => self.not_counted_memory = Some(value),
             "maxmemory_bytes" => self.maxmemory = Some(value),
             "client_buffers_bytes" => *self.client_buffers.get_or_insert(0.0) += value,
             _ => {}
@@ -97,6 +129,12 @@ evictscope_build_info{version=\"0.1.0\"} 1
 # TYPE evictscope_phase gauge
 evictscope_phase{server=\"6379\",phase=\"not_saturated\"} 0
 evictscope_phase{server=\"6379\",phase=\"saturated\"} 1
+# TYPE evictscope_probe_mode gauge
+evictscope_probe_mode{server=\"6379\",mode=\"evicting-only\"} 0
+evictscope_probe_mode{server=\"6379\",mode=\"sampled\"} 1
+# TYPE evictscope_observed_seconds_total counter
+evictscope_observed_seconds_total{server=\"6379\",kind=\"evicting\"} 7.5
+evictscope_observed_seconds_total{server=\"6379\",kind=\"noop\"} 3
 # TYPE evictscope_commands_processed_total counter
 evictscope_commands_processed_total{server=\"6379\"} 5000
 # TYPE evictscope_eviction_call_duration_seconds histogram
@@ -109,6 +147,16 @@ evictscope_client_buffers_bytes{server=\"6379\",class=\"normal\"} 1000
 evictscope_client_buffers_bytes{server=\"6379\",class=\"replica\"} 24
 # TYPE evictscope_used_memory_bytes gauge
 evictscope_used_memory_bytes{server=\"6380\"} 1e6
+# TYPE evictscope_stall_seconds_total counter
+evictscope_stall_seconds_total{server=\"6379\",cause=\"eviction\"} 2.5
+evictscope_stall_seconds_total{server=\"6379\",cause=\"expire\"} 9
+# TYPE evictscope_eviction_call_longest_seconds gauge
+evictscope_eviction_call_longest_seconds{server=\"6379\"} 0.487
+# TYPE evictscope_eviction_calls_total counter
+evictscope_eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"ok\"} 37
+evictscope_eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"fail\"} 3
+# TYPE evictscope_plan_withdrawn gauge
+evictscope_plan_withdrawn{server=\"6380\",reason=\"lost_exit\"} 1
 ";
 
     #[test]
@@ -117,14 +165,21 @@ evictscope_used_memory_bytes{server=\"6380\"} 1e6
         assert!(reading.is_of_evictscope);
         let one = reading.servers.get("6379").cloned().unwrap_or_default();
         assert_eq!(one.phase.as_deref(), Some("saturated"));
+        assert_eq!(one.probe_mode.as_deref(), Some("sampled"));
+        assert_eq!(one.observed_seconds, Some(7.5));
         assert_eq!(one.commands, Some(5_000.0));
         assert_eq!(one.client_buffers, Some(1_024.0));
         assert_eq!(one.evicting_calls, Some(40.0));
         assert_eq!(one.evicting_seconds, Some(0.5));
         assert_eq!(one.durations, [(0.0005, 30.0), (f64::INFINITY, 40.0)]);
         assert_eq!(one.used_memory, None);
+        assert_eq!(one.stalled_seconds, Some(2.5));
+        assert_eq!(one.longest_call, Some(0.487));
+        assert_eq!(one.failed_calls, Some(3.0));
+        assert_eq!(one.withdrawn, None);
         let other = reading.servers.get("6380").cloned().unwrap_or_default();
         assert_eq!((other.used_memory, other.phase), (Some(1e6), None));
+        assert_eq!(other.withdrawn.as_deref(), Some("lost_exit"));
         assert!(!Reading::parse("up 1\n")?.is_of_evictscope);
         Ok(())
     }

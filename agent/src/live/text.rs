@@ -1,79 +1,60 @@
 //! Numbers and tables as text.
 
-use super::rates::Rates;
-use super::reading::{Cumulative, ServerReading};
-
-/// The columns of the table of servers.
-pub const HEADINGS: [&str; 8] = [
-    "SERVER",
-    "PHASE",
-    "COMMANDS/S",
-    "EVICTING/S",
-    "IN EVICTIONS",
-    "USED",
-    "LIMIT",
-    "CLIENT BUFFERS",
-];
+use super::reading::Cumulative;
 
 /// Shown for a value that is not known.
 const UNKNOWN: &str = "-";
 
-/// Returns the cells of one server.
-pub fn cells(server: &str, reading: &ServerReading, rates: Option<&Rates>) -> [String; 8] {
-    let rate = |of: fn(&Rates) -> Option<f64>| rates.and_then(of);
-    let limit = match reading.maxmemory {
-        Some(0.0) => "none".to_owned(),
-        limit => or_unknown(limit, bytes),
-    };
-    [
-        server.to_owned(),
-        reading.phase.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
-        or_unknown(rate(|rates| rates.commands), count),
-        or_unknown(rate(|rates| rates.evicting_calls), count),
-        or_unknown(rate(|rates| rates.evicting_share), |share| {
-            format!("{:.1} %", share * 100.0)
-        }),
-        or_unknown(reading.used_memory, bytes),
-        limit,
-        or_unknown(reading.client_buffers, bytes),
-    ]
-}
-
 /// Returns the value as text, or a dash if it is not known.
-pub fn or_unknown(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
+pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
-/// Returns a table in plain text, with the first two columns to the left and numbers to the right.
-pub fn table(rows: &[[String; 8]]) -> String {
-    let headings = HEADINGS.map(str::to_owned);
-    let all = || std::iter::once(&headings).chain(rows);
-    let widths: [usize; 8] = std::array::from_fn(|column| {
-        let lengths = all().map(|row| row[column].chars().count());
-        lengths.max().unwrap_or(0)
-    });
-    let line = |row: &[String; 8]| {
-        let cells = row.iter().zip(widths).enumerate();
-        let cells: Vec<String> = cells
-            .map(|(column, (cell, width))| match column {
-                0 | 1 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            })
-            .collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    all().map(line).collect()
+/// Returns the text in lines of `width` at most, broken between words. Only a word that is longer than a line is cut.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let letters: Vec<char> = word.chars().collect();
+        for part in letters.chunks(width) {
+            let part: String = part.iter().collect();
+            let line = lines.last_mut().filter(|line| {
+                line.is_empty() || line.chars().count() + 1 + part.chars().count() <= width
+            });
+            match line {
+                Some(line) if line.is_empty() => *line = part,
+                Some(line) => line.extend([" ", &part]),
+                None => lines.push(part),
+            }
+        }
+    }
+    lines
 }
+
+/// Returns the text, or its end where it is longer than `width`.
+pub fn shortened(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    match length > width {
+        true => std::iter::once('…')
+            .chain(text.chars().skip(length + 1 - width))
+            .collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// Characters of a line of a histogram beside its bar.
+pub const HISTOGRAM_TEXT: usize = 39;
 
 /// Returns the rates of a histogram as bcc's funclatency prints counts: a line with a bar for each
 /// bucket, from the first to the last one that has values.
 pub fn histogram(rates: &Cumulative, bound: fn(f64) -> String, width: usize) -> Vec<String> {
+    let rates = &coarse(rates);
     let filled = |(_, rate): &(f64, f64)| *rate > 0.0;
     let (Some(first), Some(last)) = (
         rates.iter().position(filled),
         rates.iter().rposition(filled),
     ) else {
-        return vec!["none in the last interval".to_owned()];
+        return vec!["none was observed in the last interval".to_owned()];
     };
     let most = rates.iter().fold(0.0, |most, (_, rate)| rate.max(most));
     let lower = |index: usize| match index.checked_sub(1).and_then(|below| rates.get(below)) {
@@ -93,6 +74,22 @@ pub fn histogram(rates: &Cumulative, bound: fn(f64) -> String, width: usize) -> 
     shown.map(|(index, bucket)| line(index, bucket)).collect()
 }
 
+/// Returns the same rates in buckets of which each reaches at least twice as far as the one before. The agent's are finer
+/// than a screen has lines.
+fn coarse(rates: &Cumulative) -> Cumulative {
+    let mut coarse = Cumulative::new();
+    let (mut reached, mut waiting) = (0.0, 0.0);
+    for (upper, rate) in rates {
+        waiting += rate;
+        // Bounds are decimal numbers, and so not exactly twice as much.
+        if *upper >= 1.999 * reached {
+            coarse.push((*upper, waiting));
+            (reached, waiting) = (*upper, 0.0);
+        }
+    }
+    coarse
+}
+
 /// Returns a number with its unit prefix: at least two digits, rounded.
 pub fn count(value: f64) -> String {
     scaled(value, 1_000.0, ["", "k", "M", "G", "T"])
@@ -107,9 +104,23 @@ pub fn bytes(value: f64) -> String {
 pub fn seconds(value: f64) -> String {
     match value {
         _ if value < 1e-3 => format!("{:.0} µs", value * 1e6),
+        _ if value < 9.95e-3 => format!("{:.1} ms", value * 1e3),
         _ if value < 1.0 => format!("{:.0} ms", value * 1e3),
         _ => format!("{value:.1} s"),
     }
+}
+
+/// Returns a total of seconds, always in seconds so that totals can be compared.
+pub fn duration(value: f64) -> String {
+    match value {
+        _ if value < 100.0 => format!("{value:.1} s"),
+        _ => format!("{value:.0} s"),
+    }
+}
+
+/// Returns a share in percent.
+pub fn share(value: f64) -> String {
+    format!("{:.1} %", value * 100.0)
 }
 
 fn scaled(value: f64, step: f64, units: [&str; 5]) -> String {
@@ -130,9 +141,9 @@ fn scaled(value: f64, step: f64, units: [&str; 5]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, cells, count, histogram, seconds, table};
-    use crate::live::rates::Rates;
-    use crate::live::reading::ServerReading;
+    use super::{
+        HISTOGRAM_TEXT, bytes, coarse, count, duration, histogram, seconds, shortened, wrapped,
+    };
 
     #[test]
     fn numbers_are_short() {
@@ -144,25 +155,20 @@ mod tests {
             [512.0, 1536.0, 3e9].map(bytes),
             ["512 B", "1.5 KiB", "2.8 GiB"]
         );
-        assert_eq!([5e-6, 0.02, 30.0].map(seconds), ["5 µs", "20 ms", "30.0 s"]);
+        assert_eq!(
+            [5e-6, 0.0015, 0.02, 30.0].map(seconds),
+            ["5 µs", "1.5 ms", "20 ms", "30.0 s"]
+        );
+        assert_eq!([0.25, 12_345.6].map(duration), ["0.2 s", "12346 s"]);
     }
 
     #[test]
-    fn an_unknown_value_is_a_dash() {
-        let rates = Rates {
-            commands: Some(1_500.0),
-            evicting_share: Some(0.123),
-            ..Rates::default()
-        };
-        let reading = ServerReading {
-            maxmemory: Some(0.0),
-            ..ServerReading::default()
-        };
-        assert_eq!(
-            table(&[cells("6379", &reading, Some(&rates))]),
-            "SERVER  PHASE  COMMANDS/S  EVICTING/S  IN EVICTIONS  USED  LIMIT  CLIENT BUFFERS\n\
-             6379    -            1.5k           -        12.3 %     -   none               -\n"
-        );
+    fn a_text_is_broken_between_words() {
+        let lines = wrapped("one two three, abcdefghijkl m", 9);
+        assert_eq!(lines, ["one two", "three,", "abcdefghi", "jkl m"]);
+        assert_eq!(wrapped("", 9), [""]);
+        assert_eq!(shortened("/run/redis.sock", 10), "…edis.sock");
+        assert_eq!(shortened("6379", 4), "6379");
     }
 
     #[test]
@@ -182,7 +188,18 @@ mod tests {
                 "      5 µs -> 10 µs      :        20 |*****     |",
             ]
         );
+        let fine = [
+            (100.0, 1.0),
+            (110.0, 2.0),
+            (190.0, 3.0),
+            (200.0, 4.0),
+            (f64::INFINITY, 5.0),
+        ];
+        let expected = [(100.0, 1.0), (200.0, 9.0), (f64::INFINITY, 5.0)];
+        assert_eq!(coarse(&fine.to_vec()), expected);
+        let lines = histogram(&rates, seconds, 10);
+        assert_eq!(lines[0].chars().count(), HISTOGRAM_TEXT + 10);
         let empty = histogram(&Vec::new(), seconds, 10);
-        assert_eq!(empty, ["none in the last interval"]);
+        assert_eq!(empty, ["none was observed in the last interval"]);
     }
 }

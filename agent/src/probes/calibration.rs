@@ -4,56 +4,27 @@
 //! the cost of a hit: trap, program and return. Programs do all they do for a server, as they get a
 //! configuration with recipes and members of the agent's own memory.
 
-use std::fmt::Display;
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 
 use evictscope_abi::{
-    AllocatorCounters, Cookie, EVICTION, Member, Probe, Recipe, ServerConfig, Term, TermKind,
-    Variable,
+    AllocatorCounters, Cookie, EVICTION, Probe, REGISTERS, Recipe, ServerConfig, Term, TermKind,
+    Variable, When,
 };
-use evictscope_plan::{EVICTION_CALL, FileOffset, Image, ProcessAddress};
+use evictscope_plan::{EVICTION_CALL, FileOffset};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::attach::Probes;
+use super::attach::{Probes, Slot};
 use super::error::ProbeError;
-use super::target::{Attachment, Target};
-use crate::host::memory;
-use crate::telemetry::HitCosts;
+use super::own::{FUNCTIONS, Function, own_sites};
+use super::target::{Link, Target};
+use crate::telemetry::{Counted, HitCosts};
 
 /// Calls that are timed together.
 const CALLS: u32 = 500;
 /// How often that is done; the median counts.
 const ROUNDS: usize = 5;
-
-// Two functions that begin with an instruction that the kernel emulates, and one that begins with
-// one that it single-steps.
-std::arch::global_asm!(
-    ".pushsection .text.evictscope_calibration, \"ax\", @progbits",
-    ".globl evictscope_calibration_emulated",
-    "evictscope_calibration_emulated:",
-    "push rbx",
-    "pop rbx",
-    "ret",
-    ".globl evictscope_calibration_emulated_too",
-    "evictscope_calibration_emulated_too:",
-    "push rbx",
-    "pop rbx",
-    "ret",
-    ".globl evictscope_calibration_stepped",
-    "evictscope_calibration_stepped:",
-    "mov eax, edi",
-    "ret",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    fn evictscope_calibration_emulated();
-    fn evictscope_calibration_emulated_too();
-    fn evictscope_calibration_stepped();
-}
-
-type Function = unsafe extern "C" fn();
 
 impl Probes {
     /// Loads the programs, and measures what a hit costs on functions of this very program: so what
@@ -62,95 +33,127 @@ impl Probes {
     /// # Errors
     ///
     /// What the kernel does not allow, and what to do about it.
-    pub fn load_and_calibrate() -> Result<(Self, HitCosts), ProbeError> {
-        let mut probes = Self::load()?;
-        let costs = probes.calibrate()?;
+    pub fn load_and_calibrate() -> Result<(Arc<Self>, HitCosts), ProbeError> {
+        let probes = Self::load()?;
+        let costs = calibrate(&probes)?;
         Ok((probes, costs))
     }
+}
 
-    fn calibrate(&mut self) -> Result<HitCosts, ProbeError> {
-        let (emulated, other, stepped): (Function, Function, Function) = (
-            evictscope_calibration_emulated,
-            evictscope_calibration_emulated_too,
-            evictscope_calibration_stepped,
-        );
-        let [emulated_at, other_at, stepped_at] = file_offsets([emulated, other, stepped])?;
-        let bare = time(&[emulated, other]) / 2.0;
-        let enter = self.cost(&[(Probe::Enter, emulated_at)], &[emulated])? - bare;
-        let enter_stepped = self.cost(&[(Probe::Enter, stepped_at)], &[stepped])? - bare;
-        let pair = [(Probe::Return, emulated_at), (Probe::Enter, emulated_at)];
-        let enter_and_return = self.cost(&pair, &[emulated])? - bare;
-        let pair = [(Probe::Exit, other_at), (Probe::Inner, emulated_at)];
-        let goal_and_done = self.cost(&pair, &[emulated, other])? - 2.0 * bare;
-        Ok(HitCosts {
-            enter_ns: enter.max(0.0),
-            return_ns: (enter_and_return - enter).max(0.0),
-            goal_and_done_ns: goal_and_done.max(0.0),
-            single_step_ns: (enter_stepped - enter).max(0.0),
-        })
+fn calibrate(probes: &Arc<Probes>) -> Result<HitCosts, ProbeError> {
+    let [emulated, other, stepped] = FUNCTIONS;
+    let [emulated_at, other_at, stepped_at] = own_sites()?;
+    let bare = time(&[emulated, other]) / 2.0;
+    let cost = |placed: &[(Probe, FileOffset)], functions: &[Function]| {
+        Ok::<_, ProbeError>(cost(probes, placed, functions)? - bare * functions.len() as f64)
+    };
+    let enter = cost(&[(Probe::Enter, emulated_at)], &[emulated])?;
+    let enter_stepped = cost(&[(Probe::Enter, stepped_at)], &[stepped])?;
+    let pair = [(Probe::Return, emulated_at), (Probe::Enter, emulated_at)];
+    let enter_and_return = cost(&pair, &[emulated])?;
+    let pair = [(Probe::Exit, other_at), (Probe::Inner, emulated_at)];
+    let goal_and_done = cost(&pair, &[emulated, other])?;
+    Ok(HitCosts {
+        enter_ns: enter.max(0.0),
+        return_ns: (enter_and_return - enter).max(0.0),
+        goal_and_done_ns: goal_and_done.max(0.0),
+        single_step_ns: (enter_stepped - enter).max(0.0),
+        placing_ns: placing(probes, emulated_at, emulated)?,
+    })
+}
+
+/// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction
+/// call attached at these file offsets, which must have taken them for those of the process that
+/// they are to watch.
+fn cost(
+    probes: &Arc<Probes>,
+    placed: &[(Probe, FileOffset)],
+    functions: &[Function],
+) -> Result<f64, ProbeError> {
+    let own = Own::attach(probes, calibration_config(std::process::id()), placed)?;
+    let cost = time(functions);
+    match own
+        .counted()
+        .calls
+        .iter()
+        .flat_map(|calls| calls.hits)
+        .sum()
+    {
+        0u64 => Err(ProbeError::OtherPidNamespace),
+        _ => Ok(cost),
     }
+}
 
-    /// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction
-    /// call attached at these file offsets, which must have taken them for those of the process that
-    /// they are to watch.
-    fn cost(
-        &mut self,
-        probes: &[(Probe, FileOffset)],
-        functions: &[Function],
-    ) -> Result<f64, ProbeError> {
-        let config = calibration_config(std::process::id());
-        let attachment = self.attach_to_self(config, probes)?;
-        let cost = time(functions);
-        let seen = self.read(&attachment);
-        self.detach(attachment);
-        // The next measurement is of the same functions.
-        self.finish();
-        match seen?.calls.iter().flat_map(|calls| calls.hits).sum() {
-            0u64 => Err(ProbeError::OtherPidNamespace),
-            _ => Ok(cost),
-        }
+/// Returns how many nanoseconds it costs a process that a probe is placed in it and taken off again, hits
+/// apart: the pages of code change under it, so it takes a fault or two.
+fn placing(probes: &Arc<Probes>, site: FileOffset, function: Function) -> Result<f64, ProbeError> {
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let usual = time_once(function);
+        let own = Own::attach(
+            probes,
+            calibration_config(std::process::id()),
+            &[(Probe::Enter, site)],
+        )?;
+        let first = time_once(function);
+        let second = time_once(function);
+        drop(own);
+        rounds.push((first - second).max(0.0) + (time_once(function) - usual).max(0.0));
     }
+    Ok(median(rounds))
+}
 
-    fn attach_to_self(
-        &mut self,
+/// Probes on this very process.
+pub(super) struct Own {
+    links: Vec<Link>,
+    slot: Slot,
+}
+
+impl Own {
+    /// Attaches probes of the eviction call.
+    pub(super) fn attach(
+        probes: &Arc<Probes>,
         config: ServerConfig,
-        probes: &[(Probe, FileOffset)],
-    ) -> Result<Attachment, ProbeError> {
-        let mut attachment = self.empty(config.tgid)?;
-        let attached = self.fill_own(&mut attachment, config, probes);
-        match attached {
-            Ok(()) => Ok(attachment),
-            Err(error) => {
-                self.detach(attachment);
-                Err(error)
-            }
-        }
-    }
-
-    fn fill_own(
-        &mut self,
-        attachment: &mut Attachment,
-        config: ServerConfig,
-        probes: &[(Probe, FileOffset)],
-    ) -> Result<(), ProbeError> {
+        placed: &[(Probe, FileOffset)],
+    ) -> Result<Self, ProbeError> {
+        let slot = Slot::take(probes)?;
+        let mut own = Self {
+            links: Vec::new(),
+            slot,
+        };
         let target = Target {
-            pid: attachment.pid,
+            pid: config.tgid,
             exe: Path::new("/proc/self/exe"),
-            load_bias: 0,
         };
         let cookie = Cookie {
-            slot: attachment.slot,
+            slot: own.slot.number,
             function: EVICTION,
             site: 0,
+            when: When::ALWAYS,
         };
-        self.maps.fill(attachment.slot, config)?;
-        for (probe, file_offset) in probes {
+        probes.maps.fill(own.slot.number, config)?;
+        for (probe, file_offset) in placed {
             let function = EVICTION_CALL.description;
             let sites = [(*file_offset, cookie)];
-            let links = self.programs.attach(function, *probe, target, &sites)?;
-            attachment.inner.extend(links);
+            let links = probes.programs.attach(function, *probe, target, &sites)?;
+            own.links.extend(links);
         }
-        Ok(())
+        Ok(own)
+    }
+
+    /// Returns what was counted.
+    pub(super) fn counted(&self) -> Counted {
+        let mut counted = Counted::default();
+        let Slot { probes, number } = &self.slot;
+        probes.maps.read(*number, 1, &mut counted);
+        counted
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // Before the slot, which the next one may get.
+        self.links.clear();
     }
 }
 
@@ -177,14 +180,22 @@ fn calibration_config(pid: u32) -> ServerConfig {
     };
     let mut config = ServerConfig {
         tgid: pid,
+        is_observed: 1,
         ..ServerConfig::OFF
     };
+    let was_read = |read: u8| Term {
+        kind: TermKind::Register as u8,
+        register: REGISTERS as u8 + 2 * read,
+        ..Term::ABSENT
+    };
+    config.reads[0] = memory(&USED_MEMORY);
+    config.reads[1] = memory(&MAXMEMORY);
     for (variable, term) in [
-        (Variable::MemReported, memory(&USED_MEMORY)),
+        (Variable::MemReported, was_read(0)),
         (Variable::Overhead, constant(0)),
-        (Variable::MemUsed, memory(&USED_MEMORY)),
+        (Variable::MemUsed, was_read(0)),
         (Variable::MemTofree, constant(OVER_LIMIT)),
-        (Variable::Maxmemory, memory(&MAXMEMORY)),
+        (Variable::Maxmemory, was_read(1)),
     ] {
         config.recipes[variable as usize] = Recipe {
             terms: [term, Term::ABSENT, Term::ABSENT],
@@ -194,27 +205,9 @@ fn calibration_config(pid: u32) -> ServerConfig {
         kind: TermKind::Register as u8,
         ..Term::ABSENT
     };
-    config.members[Member::Maxmemory as usize] = &raw const MAXMEMORY as u64;
+    config.maxmemory = &raw const MAXMEMORY as u64;
     config.used_memory = AllocatorCounters::one(&raw const USED_MEMORY as u64);
     config
-}
-
-/// Returns where functions are in the agent's own executable.
-fn file_offsets<const N: usize>(functions: [Function; N]) -> Result<[FileOffset; N], ProbeError> {
-    let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
-    // However large it is: an unoptimised build is larger than what is read of others.
-    let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
-    let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
-    let load_bias =
-        memory::load_bias(std::process::id(), own.entry()).map_err(|error| unreadable(&error))?;
-    let mut offsets = [FileOffset::new(0); N];
-    for (offset, function) in offsets.iter_mut().zip(functions) {
-        let address = ProcessAddress::new(function as usize as u64);
-        *offset = own
-            .file_offset(address.in_file(load_bias))
-            .ok_or(ProbeError::Object("calibration function"))?;
-    }
-    Ok(offsets)
 }
 
 /// CPU time of this thread, nanoseconds: what other processes take of the CPU is no cost of a hit.
@@ -225,39 +218,63 @@ fn own_time_ns() -> f64 {
 
 /// Nanoseconds of one call of each of `functions`: the median of a few rounds.
 fn time(functions: &[Function]) -> f64 {
-    let mut rounds: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let begun = own_time_ns();
-            for _ in 0..CALLS {
-                for function in functions {
-                    // SAFETY: the functions above take nothing, and only touch rax.
-                    unsafe { black_box(*function)() };
-                }
+    let rounds = (0..ROUNDS).map(|_| {
+        let begun = own_time_ns();
+        for _ in 0..CALLS {
+            for function in functions {
+                // SAFETY: the functions above take nothing, and only touch rax.
+                unsafe { black_box(*function)() };
             }
-            (own_time_ns() - begun) / f64::from(CALLS)
-        })
-        .collect();
-    rounds.sort_by(f64::total_cmp);
-    rounds.get(ROUNDS / 2).copied().unwrap_or(0.0)
+        }
+        (own_time_ns() - begun) / f64::from(CALLS)
+    });
+    median(rounds.collect())
+}
+
+/// Nanoseconds of a single call.
+fn time_once(function: Function) -> f64 {
+    let begun = own_time_ns();
+    // SAFETY: as above.
+    unsafe { black_box(function)() };
+    own_time_ns() - begun
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
 mod tests {
-    use evictscope_abi::{ALLOCATOR_SLACK, ALLOCATOR_STREAK, Check, Probe, Variable};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::{FileOffset, evictscope_calibration_emulated, file_offsets};
-    use super::{Function, OVER_LIMIT, Probes, USED_MEMORY, calibration_config, constant};
-    use crate::telemetry::Snapshot;
+    use evictscope_abi::{
+        ALLOCATOR_SLACK, ALLOCATOR_STREAK, AllocatorCounters, CHECKED_FIRST, CHECKED_ONE_IN, Check,
+        Probe, Variable,
+    };
+
+    use super::{FUNCTIONS, FileOffset, OVER_LIMIT, Own, Probes, USED_MEMORY};
+    use super::{calibration_config, constant, own_sites};
+    use crate::telemetry::Counted;
 
     /// Calls a function with every probe of the eviction call on it as often, after `change` has
     /// changed what the programs take for its server.
     fn counted(
         calls: u64,
         change: impl Fn(&mut evictscope_abi::ServerConfig),
-    ) -> anyhow::Result<(Snapshot, Vec<String>)> {
-        let function: Function = evictscope_calibration_emulated;
-        let mut probes = Probes::load()?;
-        let [begin] = file_offsets([function])?;
+    ) -> anyhow::Result<(Counted, Vec<String>)> {
+        counted_with(calls, change, |_| {})
+    }
+
+    /// As [`counted`], and tells `before` the number of each call before it makes it.
+    fn counted_with(
+        calls: u64,
+        change: impl Fn(&mut evictscope_abi::ServerConfig),
+        before: impl Fn(u64),
+    ) -> anyhow::Result<(Counted, Vec<String>)> {
+        let [function, ..] = FUNCTIONS;
+        let probes = Probes::load()?;
+        let [begin, ..] = own_sites()?;
         let mut config = calibration_config(std::process::id());
         change(&mut config);
         // Behind the first push is the goal site; the return probe ends the calls.
@@ -266,23 +283,21 @@ mod tests {
             (Probe::Enter, begin),
             (Probe::Inner, FileOffset::new(begin.get() + 1)),
         ];
-        let attachment = probes.attach_to_self(config, &placed)?;
-        for _ in 0..calls {
+        let own = Own::attach(&probes, config, &placed)?;
+        for call in 0..calls {
+            before(call);
             // SAFETY: it takes nothing, and only touches rbx, which it restores.
             unsafe { function() };
         }
-        let seen = probes.read(&attachment)?;
-        let said = probes.messages();
-        probes.detach(attachment);
-        probes.finish();
-        let texts = said.into_iter().map(|message| {
+        let seen = own.counted();
+        let texts = probes.messages().into_iter().map(|message| {
             assert_eq!(message.pid, std::process::id());
             message.text
         });
         Ok((seen, texts.collect()))
     }
 
-    fn kinds(seen: &Snapshot) -> (u64, u64) {
+    fn kinds(seen: &Counted) -> (u64, u64) {
         let [calls] = &seen.calls[..] else {
             panic!("{:?}", seen.calls);
         };
@@ -318,7 +333,7 @@ mod tests {
         };
         let (seen, said) = counted(ALLOCATOR_STREAK - 1, far)?;
         assert_eq!((kinds(&seen), said.len()), ((0, 0), 0));
-        assert_eq!(seen.evictions.allocator_moved, ALLOCATOR_STREAK - 1);
+        assert_eq!(seen.evictions.allocator_far, ALLOCATOR_STREAK - 1);
 
         // The next one fails the check, which is said once, with both values.
         let (seen, said) = counted(ALLOCATOR_STREAK + 5, far)?;
@@ -330,6 +345,44 @@ mod tests {
         for value in [reported, USED_MEMORY] {
             assert!(text.contains(&value.to_string()), "{value} in {text}");
         }
+        Ok(())
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn calls_are_compared_with_the_servers_memory_now_and_then() -> anyhow::Result<()> {
+        let calls = 1000;
+        let (seen, _) = counted(calls, |_| {})?;
+        // The call that begins the burst is compared, too.
+        let one_by_one = 1 + CHECKED_FIRST;
+        let compared = one_by_one + (calls - one_by_one) / CHECKED_ONE_IN;
+        let checks = [Check::Allocator, Check::Maxmemory, Check::Arithmetic];
+        let made = checks.map(|check| seen.evictions.checks[check as usize]);
+        assert_eq!(made, [compared, compared, calls]);
+        assert_eq!(kinds(&seen), (calls, 0));
+        Ok(())
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn of_calls_that_become_wrong_few_are_counted() -> anyhow::Result<()> {
+        static COUNTER: AtomicU64 = AtomicU64::new(USED_MEMORY);
+        let own_counter = |config: &mut evictscope_abi::ServerConfig| {
+            config.used_memory = AllocatorCounters::one(COUNTER.as_ptr() as u64);
+        };
+        // A call that is not compared comes first.
+        let wrong_from = 1 + CHECKED_FIRST + CHECKED_ONE_IN;
+        let become_wrong = |call| {
+            if call == wrong_from {
+                COUNTER.fetch_add(2 * ALLOCATOR_SLACK, Ordering::Relaxed);
+            }
+        };
+        let (seen, said) = counted_with(wrong_from + 500, own_counter, become_wrong)?;
+        assert_eq!(kinds(&seen), (wrong_from + CHECKED_ONE_IN - 1, 0));
+        // The first that is compared makes the next ones be compared.
+        assert_eq!(seen.evictions.allocator_far, ALLOCATOR_STREAK);
+        assert_eq!(seen.evictions.check_failures[Check::Allocator as usize], 1);
+        assert_eq!(said.len(), 1);
         Ok(())
     }
 }

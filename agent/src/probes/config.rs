@@ -1,40 +1,8 @@
 //! From a plan, which speaks of the ELF file, to what the programs need of one process.
 
 use evictscope_abi as kernel;
-use evictscope_abi::{AllocatorCounters, ServerConfig, TermKind};
+use evictscope_abi::{AllocatorCounters, MAX_READS, REGISTERS, ServerConfig, Term, TermKind};
 use evictscope_plan::{Counters, EVICTION_CALL, FileAddress, Member, Operand, ProbePlan, Recipe};
-
-/// Which plan member each kernel member is, and how many bytes behind its address.
-const MEMBERS: [(kernel::Member, Member, u64); kernel::MEMBERS] = [
-    (kernel::Member::Maxmemory, Member::Maxmemory, 0),
-    (
-        kernel::Member::CommandsProcessed,
-        Member::StatNumcommands,
-        0,
-    ),
-    (kernel::Member::EvictedKeys, Member::StatEvictedkeys, 0),
-    (kernel::Member::ExpiredKeys, Member::StatExpiredkeys, 0),
-    (
-        kernel::Member::ClientsNormal,
-        Member::StatClientsTypeMemory,
-        0,
-    ),
-    (
-        kernel::Member::ClientsReplica,
-        Member::StatClientsTypeMemory,
-        8,
-    ),
-    (
-        kernel::Member::ClientsPubsub,
-        Member::StatClientsTypeMemory,
-        16,
-    ),
-    (
-        kernel::Member::ClientsPrimary,
-        Member::StatClientsTypeMemory,
-        24,
-    ),
-];
 
 /// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
 /// `load_bias` to the addresses of the ELF file.
@@ -45,8 +13,13 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
     };
     if let Some(eviction) = plan.function(EVICTION_CALL.description) {
         let inner = eviction.inner.iter();
-        for planned in inner.flat_map(|inner| &inner.quantities) {
-            config.recipes[planned.quantity as usize] = recipe(&planned.recipe, load_bias);
+        let planned: Vec<_> = inner
+            .flat_map(|inner| &inner.quantities)
+            .map(|planned| (planned.quantity, terms(&planned.recipe, load_bias)))
+            .collect();
+        config.reads = reads(planned.iter().flat_map(|(_, terms)| terms));
+        for (quantity, terms) in planned {
+            config.recipes[quantity as usize] = recipe(terms, &config.reads);
         }
         for (place, exit) in config.results.iter_mut().zip(&eviction.exits) {
             if let Some(result) = &exit.result {
@@ -54,11 +27,10 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
             }
         }
     }
-    for (kernel, member, distance) in MEMBERS {
-        config.members[kernel as usize] = plan.member(member).map_or(0, |planned| {
-            planned.address.wrapping_add(distance).at(load_bias).get()
-        });
-    }
+    config.maxmemory = plan.member(Member::Maxmemory).map_or(0, |member| {
+        let address: FileAddress = member.address;
+        address.at(load_bias).get()
+    });
     if let Some(member) = plan.member(Member::UsedMemory) {
         let counters = member.counters.unwrap_or(Counters::one(member.address));
         config.used_memory = allocator_counters(&counters, load_bias);
@@ -84,18 +56,90 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
     }
 }
 
-fn recipe(planned: &Recipe, load_bias: u64) -> kernel::Recipe {
-    let mut recipe = kernel::Recipe::UNKNOWN;
-    // A recipe that is too long would be cut short, and so wrong.
-    if planned.terms.len() <= recipe.terms.len() {
-        for (place, planned) in recipe.terms.iter_mut().zip(&planned.terms) {
-            *place = term(&planned.operand, planned.negative, load_bias);
+fn terms(planned: &Recipe, load_bias: u64) -> Vec<Term> {
+    let terms = planned.terms.iter();
+    terms
+        .map(|planned| term(&planned.operand, planned.negative, load_bias))
+        .collect()
+}
+
+/// Returns where the terms are in memory, each place once, neighbouring words together.
+fn reads<'a>(terms: impl Iterator<Item = &'a Term>) -> [Term; MAX_READS] {
+    let mut places: Vec<Term> = terms
+        .filter(|term| is_in_memory(term))
+        .map(|term| Term {
+            negative: 0,
+            ..*term
+        })
+        .collect();
+    places.sort_by_key(|place| (place.kind, place.register, place.width, place.displacement));
+    places.dedup();
+    let mut reads = [Term::ABSENT; MAX_READS];
+    let mut used = 0;
+    for place in places {
+        let before = reads[..used].last_mut();
+        if let Some(before) = before
+            && before.width == 8
+            && word_in(before, &place) == Some(1)
+        {
+            before.width = 16;
+        } else if let Some(read) = reads.get_mut(used) {
+            *read = place;
+            used += 1;
         }
+    }
+    reads
+}
+
+fn is_in_memory(term: &Term) -> bool {
+    term.kind == TermKind::Memory as u8 || term.kind == TermKind::Absolute as u8
+}
+
+/// Returns which of the two words that begin where `read` does is the place of `term`.
+fn word_in(read: &Term, term: &Term) -> Option<u8> {
+    let is_alike =
+        (read.kind, read.register, read.width == 4) == (term.kind, term.register, term.width == 4);
+    match term.displacement.wrapping_sub(read.displacement) {
+        0 if is_alike => Some(0),
+        8 if is_alike => Some(1),
+        _ => None,
+    }
+}
+
+/// Returns a recipe whose terms in memory are the words that were read before.
+fn recipe(terms: Vec<Term>, reads: &[Term; MAX_READS]) -> kernel::Recipe {
+    let mut recipe = kernel::Recipe::UNKNOWN;
+    let terms: Option<Vec<Term>> = terms.into_iter().map(|term| read(term, reads)).collect();
+    // A recipe that is too long would be cut short, and so wrong.
+    let Some(terms) = terms.filter(|terms| terms.len() <= recipe.terms.len()) else {
+        return recipe;
+    };
+    for (place, term) in recipe.terms.iter_mut().zip(terms) {
+        *place = term;
     }
     recipe
 }
 
-fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
+/// Returns a term that has the same value once memory was read; `None` where its place was not.
+fn read(term: Term, reads: &[Term; MAX_READS]) -> Option<Term> {
+    if !is_in_memory(&term) {
+        return Some(term);
+    }
+    let words = (REGISTERS as u8..).step_by(2).zip(reads);
+    let mut words = words.filter_map(|(first, read)| {
+        let word = word_in(read, &term)?;
+        (word * 8 < read.width).then_some(first + word)
+    });
+    Some(Term {
+        kind: TermKind::Register as u8,
+        register: words.next()?,
+        width: 8,
+        displacement: 0,
+        ..term
+    })
+}
+
+fn term(operand: &Operand, negative: bool, load_bias: u64) -> Term {
     let (kind, register, width, displacement) = match operand {
         Operand::Register {
             number,
@@ -115,12 +159,76 @@ fn term(operand: &Operand, negative: bool, load_bias: u64) -> kernel::Term {
             address.at(load_bias).get().cast_signed(),
         ),
     };
-    kernel::Term {
+    Term {
         kind: kind as u8,
         register,
         width,
         negative: u8::from(negative),
         reserved: 0,
         displacement,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_abi::{MAX_READS, Term, TermKind};
+
+    use super::{reads, recipe};
+
+    fn place(kind: TermKind, register: u8, width: u8, displacement: i64) -> Term {
+        Term {
+            kind: kind as u8,
+            register,
+            width,
+            displacement,
+            ..Term::ABSENT
+        }
+    }
+
+    fn minus(term: Term) -> Term {
+        Term {
+            negative: 1,
+            ..term
+        }
+    }
+
+    #[test]
+    fn each_place_is_read_once_and_neighbours_together() {
+        let reported = place(TermKind::Memory, 4, 8, 0x30);
+        let tofree = place(TermKind::Memory, 4, 8, 0x38);
+        let maxmemory = place(TermKind::Absolute, 0, 8, 0x57_0f58);
+        let overhead = vec![reported, minus(tofree), minus(maxmemory)];
+        let recipes = [vec![reported], overhead, vec![tofree, maxmemory]];
+        let reads = reads(recipes.iter().flatten());
+        let pair = Term {
+            width: 16,
+            ..reported
+        };
+        assert_eq!(reads[..3], [pair, maxmemory, Term::ABSENT]);
+
+        let [_, overhead, used] = recipes.map(|terms| recipe(terms, &reads).terms);
+        let word = |number| place(TermKind::Register, number, 8, 0);
+        assert_eq!(overhead, [word(16), minus(word(17)), minus(word(18))]);
+        assert_eq!(used, [word(17), word(18), Term::ABSENT]);
+    }
+
+    #[test]
+    fn half_a_word_is_read_by_itself() {
+        let whole = place(TermKind::Memory, 5, 8, -16);
+        let half = place(TermKind::Memory, 5, 4, -8);
+        let reads = reads([whole, half].iter());
+        assert_eq!(reads[..3], [half, whole, Term::ABSENT]);
+        let word = place(TermKind::Register, 16, 8, 0);
+        assert_eq!(recipe(vec![half], &reads).terms[0], word);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_known() {
+        let apart = |index: usize| place(TermKind::Absolute, 0, 8, index as i64 * 64);
+        let places: Vec<Term> = (0..=MAX_READS).map(apart).collect();
+        let reads = reads(places.iter());
+        assert!(recipe(vec![apart(MAX_READS - 1)], &reads).is_known());
+        assert!(!recipe(vec![apart(MAX_READS)], &reads).is_known());
+        assert!(!recipe(vec![apart(0), apart(MAX_READS)], &reads).is_known());
     }
 }

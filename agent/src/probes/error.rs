@@ -4,14 +4,22 @@ use std::io::ErrorKind;
 
 use aya::programs::ProgramError;
 
+/// How the service of the package gets what perf events take.
+pub const OLDER_KERNELS: &str = "The service gets it so: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
+
 /// What can go wrong with the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The kernel does not let this user load BPF programs.
     #[error(
-        "the kernel does not allow this process to load BPF programs or attach probes: {0}; run evictscope as root, or with CAP_SYS_ADMIN (this kernel may refuse CAP_BPF + CAP_PERFMON); in a container, with those of the host: a user namespace's do not count, and a filter of system calls must allow bpf and perf_event_open"
+        "the kernel does not allow this process to load BPF programs or attach probes: {0}; run evictscope as root, or with CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (before Linux 6.6, CAP_SYS_ADMIN as well); in a container, with those of the host: a user namespace's do not count, and a filter of system calls must allow bpf"
     )]
     NotPermitted(String),
+    /// The kernel has only perf events for probes, and does not let this user open them.
+    #[error(
+        "this kernel has no uprobe_multi links (Linux 6.6), and does not allow this process to attach probes by perf events: {0}; run evictscope as root, or with CAP_SYS_ADMIN as well. {OLDER_KERNELS}. In a container, a filter of system calls must allow bpf and perf_event_open"
+    )]
+    PerfEventNotPermitted(String),
     /// The kernel's process ids are not those that this process sees.
     #[error(
         "this process is in a pid namespace of its own, as a container has it, where the kernel's process ids are not the ones that it sees, so nothing would be counted: run evictscope in the host's (docker run --pid=host; hostPID: true in Kubernetes)"
@@ -54,9 +62,17 @@ pub enum ProbeError {
     /// The agent's own executable cannot be read, whose functions the cost of a hit is measured on.
     #[error("cannot read evictscope's own executable: {0}")]
     OwnExecutable(String),
-    /// A map could not be read or written.
-    #[error("a BPF map cannot be used: {0}")]
-    Map(#[from] aya::maps::MapError),
+    /// A map could not be mapped into memory.
+    #[error("a BPF map cannot be mapped into memory: {0}")]
+    Mapping(std::io::Error),
+    /// Threads do not take their probes off.
+    #[error(
+        "the probes of {0} servers are still attached after a minute: something holds up the threads that watch them; the kernel takes the probes off when this process ends; please report this"
+    )]
+    Stuck(usize),
+    /// The agent is about to end.
+    #[error("evictscope is about to end")]
+    Ending,
 }
 
 impl ProbeError {
@@ -83,6 +99,18 @@ impl ProbeError {
         match is_permission(&error) && !refused {
             true => Self::NotPermitted(chain(&error)),
             false => Self::Program(error),
+        }
+    }
+
+    /// From attaching one program by a perf event.
+    pub(super) fn attach_by_perf_event(
+        program: &'static str,
+        pid: u32,
+        error: &(dyn std::error::Error + 'static),
+    ) -> Self {
+        match Self::attach(program, pid, error) {
+            Self::NotPermitted(reason) => Self::PerfEventNotPermitted(reason),
+            other => other,
         }
     }
 

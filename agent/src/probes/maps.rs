@@ -1,29 +1,23 @@
 //! The maps of the programs: a slot for each server.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues};
 use evictscope_abi::{
-    BinRing, CallStats, Cookie, EVICTION, EvictionStats, FaultCounts, MAX_FUNCTIONS, SampleStats,
-    ServerConfig, Updated,
+    CallStats, Cookie, EVICTION, EvictionStats, FaultCounts, MAX_FUNCTIONS, MAX_SERVERS,
+    ServerConfig, Updated, When,
 };
 
 use super::error::ProbeError;
-use super::kernel::Shared;
-use crate::telemetry::Snapshot;
-
-/// How often a copy that was torn by an update is tried again.
-const MAX_TORN_COPIES: usize = 16;
+use super::mapped::{Mapped, whole};
+use crate::telemetry::Counted;
 
 /// The maps.
 pub struct Maps {
-    configs: Array<MapData, Shared<ServerConfig>>,
-    calls: Array<MapData, Shared<Updated<CallStats>>>,
-    evictions: Array<MapData, Shared<EvictionStats>>,
-    samples: Array<MapData, Shared<Updated<SampleStats>>>,
-    faults: PerCpuArray<MapData, Shared<FaultCounts>>,
-    eviction_bins: Array<MapData, Shared<BinRing>>,
-    cpu_bins: Array<MapData, Shared<[BinRing; 2]>>,
-    slots: HashMap<MapData, u32, u32>,
+    configs: Mapped<ServerConfig>,
+    calls: Mapped<Updated<CallStats>>,
+    evictions: Mapped<EvictionStats>,
+    faults: Mapped<FaultCounts>,
 }
 
 /// Returns the index of a function's calls.
@@ -32,27 +26,24 @@ fn calls_index(slot: u32, function: u16) -> u32 {
         slot,
         function,
         site: 0,
+        when: When::ALWAYS,
     };
     cookie.calls()
 }
 
 impl Maps {
-    /// Takes the maps of the loaded object.
+    /// Maps the maps of the loaded object.
     ///
     /// # Errors
     ///
-    /// Where one is missing.
-    pub fn of(ebpf: &mut Ebpf) -> Result<Self, ProbeError> {
-        let mut map = |name| ebpf.take_map(name).ok_or(ProbeError::Object(name));
+    /// Where one is missing, or the kernel refuses.
+    pub fn of(ebpf: &Ebpf) -> Result<Self, ProbeError> {
+        let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
         Ok(Self {
-            configs: Array::try_from(map("CONFIGS")?)?,
-            calls: Array::try_from(map("CALLS")?)?,
-            evictions: Array::try_from(map("EVICTIONS")?)?,
-            samples: Array::try_from(map("SAMPLES")?)?,
-            faults: PerCpuArray::try_from(map("FAULTS")?)?,
-            eviction_bins: Array::try_from(map("EVICTION_BINS")?)?,
-            cpu_bins: Array::try_from(map("CPU_BINS")?)?,
-            slots: HashMap::try_from(map("SLOTS")?)?,
+            configs: Mapped::of(map("CONFIGS")?, MAX_SERVERS)?,
+            calls: Mapped::of(map("CALLS")?, MAX_SERVERS * MAX_FUNCTIONS)?,
+            evictions: Mapped::of(map("EVICTIONS")?, MAX_SERVERS)?,
+            faults: Mapped::of(map("FAULTS")?, MAX_SERVERS)?,
         })
     }
 
@@ -60,100 +51,73 @@ impl Maps {
     ///
     /// # Errors
     ///
-    /// Where a map cannot be written.
-    pub fn fill(&mut self, slot: u32, config: ServerConfig) -> Result<(), ProbeError> {
+    /// Where there is no such slot.
+    pub fn fill(&self, slot: u32, config: ServerConfig) -> Result<(), ProbeError> {
         for function in (0..).take(MAX_FUNCTIONS as usize) {
-            let index = calls_index(slot, function);
-            self.calls
-                .set(index, Shared::<Updated<CallStats>>::zero(), 0)?;
+            let calls = Updated::<CallStats>::default();
+            self.calls.set(calls_index(slot, function), calls)?;
         }
-        let evictions = Shared::<EvictionStats>::zero();
-        self.evictions.set(slot, evictions, 0)?;
-        let samples = Shared::<Updated<SampleStats>>::zero();
-        self.samples.set(slot, samples, 0)?;
-        let cpus = aya::util::nr_cpus()
-            .map_err(|(what, error)| ProbeError::Load(format!("cannot read {what}: {error}")))?;
-        let faults = vec![Shared::<FaultCounts>::zero(); cpus];
-        let faults =
-            PerCpuValues::try_from(faults).map_err(|error| ProbeError::Load(error.to_string()))?;
-        self.faults.set(slot, faults, 0)?;
-        self.eviction_bins.set(slot, Shared(BinRing::ZERO), 0)?;
-        self.cpu_bins.set(slot, Shared([BinRing::ZERO; 2]), 0)?;
-        self.configs.set(slot, Shared(config), 0)?;
-        self.slots.insert(config.tgid, slot, 0)?;
-        Ok(())
+        self.evictions.set(slot, EvictionStats::default())?;
+        self.faults.set(slot, FaultCounts::default())?;
+        self.configs.set(slot, config)
     }
 
-    /// Switches off the slot of process `pid`: from now on nothing is counted in it.
-    pub fn switch_off(&mut self, slot: u32, pid: u32) {
-        let switched_off = self.configs.set(slot, Shared(ServerConfig::OFF), 0);
-        let removed = self.slots.remove(&pid);
-        if let Err(error) = switched_off.and(removed) {
-            tracing::debug!(pid, slot, %error, "slot was not cleared");
+    /// Switches off a slot: from now on nothing is counted in it.
+    pub fn switch_off(&self, slot: u32) {
+        if let Ok(config) = self.configs.entry(slot) {
+            // SAFETY: a field of a valid entry, an integer that programs read whole.
+            unsafe { AtomicU32::from_ptr(&raw mut (*config).tgid) }.store(0, Ordering::SeqCst);
         }
     }
 
-    /// Copies what was counted in a slot, of as many traced functions.
-    ///
-    /// # Errors
-    ///
-    /// Where a map cannot be read.
-    pub fn read(&self, slot: u32, functions: u16) -> Result<Snapshot, ProbeError> {
-        let (eviction, evictions) = self.read_eviction(slot)?;
-        let mut calls = vec![eviction];
-        for function in 1..functions {
-            let index = calls_index(slot, function);
-            calls.push(untorn(|| Ok(self.calls.get(&index, 0)?.0))?);
+    /// Says whether calls that begin from now on are to be counted.
+    pub fn observe(&self, slot: u32, is_observed: bool) {
+        if let Ok(config) = self.configs.entry(slot) {
+            // SAFETY: as above.
+            let flag = unsafe { AtomicU32::from_ptr(&raw mut (*config).is_observed) };
+            flag.store(u32::from(is_observed), Ordering::SeqCst);
         }
-        let by_cpu = self.faults.get(&slot, 0)?;
-        Ok(Snapshot {
-            calls,
-            evictions,
-            samples: untorn(|| Ok(self.samples.get(&slot, 0)?.0))?,
-            faults: std::array::from_fn(|fault| by_cpu.iter().map(|counts| counts.0[fault]).sum()),
-            idle_members: None,
+    }
+
+    /// Tells whether an inner call of one of the first `functions` traced functions is under way.
+    pub fn is_inside(&self, slot: u32, functions: u16) -> bool {
+        (0..functions).any(|function| {
+            let Ok(calls) = self.calls.entry(calls_index(slot, function)) else {
+                return false;
+            };
+            // SAFETY: a field of a valid entry, an integer that programs write whole.
+            let since = unsafe { AtomicU64::from_ptr(&raw mut (*calls).value.inner_since_ns) };
+            since.load(Ordering::SeqCst) != 0
         })
     }
 
-    /// Copies the two structures that are updated together. They belong together where no update
-    /// began until both were copied.
-    fn read_eviction(&self, slot: u32) -> Result<(CallStats, EvictionStats), ProbeError> {
-        let index = calls_index(slot, EVICTION);
-        let mut before = self.calls.get(&index, 0)?.0;
-        let mut evictions = self.evictions.get(&slot, 0)?.0;
-        for _ in 0..MAX_TORN_COPIES {
-            let after = self.calls.get(&index, 0)?.0;
-            if before.is_whole() && after.begun == before.begun {
-                break;
+    /// Copies what was counted in a slot, of as many traced functions. Leaves as it was what no whole copy
+    /// can be had of, because it is being updated all the time.
+    pub fn read(&self, slot: u32, functions: u16, to: &mut Counted) {
+        to.calls
+            .resize(usize::from(functions), CallStats::default());
+        for (function, place) in (0..functions).zip(&mut to.calls) {
+            let Ok(calls) = self.calls.entry(calls_index(slot, function)) else {
+                continue;
+            };
+            let lock = calls.cast_const();
+            // SAFETY: a valid entry of integers.
+            let value = || unsafe { (&raw const (*lock).value).read_volatile() };
+            if function != EVICTION {
+                // SAFETY: as above.
+                *place = unsafe { whole(lock, value) }.unwrap_or(*place);
+            } else if let Ok(evictions) = self.evictions.entry(slot) {
+                // SAFETY: as above; programs update both under the lock of the first.
+                let both = unsafe { whole(lock, || (value(), evictions.read_volatile())) };
+                if let Some((calls, evictions)) = both {
+                    *place = calls;
+                    to.evictions = evictions;
+                }
             }
-            before = after;
-            evictions = self.evictions.get(&slot, 0)?.0;
         }
-        Ok((before.value, evictions))
-    }
-
-    /// Copies the last ten seconds of a slot in bins: time in evicting calls, and CPU time by
-    /// `Activity`. A bin that is being written may be torn; the next copy has it whole.
-    ///
-    /// # Errors
-    ///
-    /// Where a map cannot be read.
-    pub fn read_bins(&self, slot: u32) -> Result<(BinRing, [BinRing; 2]), ProbeError> {
-        let evictions = self.eviction_bins.get(&slot, 0)?.0;
-        let cpu = self.cpu_bins.get(&slot, 0)?.0;
-        Ok((evictions, cpu))
-    }
-}
-
-/// Copies until the copy is whole. After many tries the last one has to do, and the next reading is
-/// right again.
-fn untorn<T>(copy: impl Fn() -> Result<Updated<T>, ProbeError>) -> Result<T, ProbeError> {
-    let mut last = copy()?;
-    for _ in 0..MAX_TORN_COPIES {
-        if last.is_whole() {
-            break;
+        if let Ok(faults) = self.faults.entry(slot) {
+            // SAFETY: a valid entry of integers, each of which is right by itself.
+            to.faults = unsafe { faults.read_volatile() };
         }
-        last = copy()?;
     }
-    Ok(last.value)
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use aya::Ebpf;
 use aya::maps::Map;
 use aya_obj::generated::bpf_attach_type::BPF_TRACE_UPROBE_MULTI;
@@ -30,13 +30,20 @@ impl Multi {
     /// # Errors
     ///
     /// Where the object is not sound, or the kernel refuses a program.
-    pub fn load(object: &[u8], ebpf: &Ebpf, names: &[&'static str]) -> anyhow::Result<Self> {
+    pub fn load(
+        object: &[u8],
+        ebpf: &Ebpf,
+        names: impl Iterator<Item = &'static str>,
+    ) -> anyhow::Result<Self> {
         let mut object = aya_obj::Object::parse(object)?;
         let fds: HashMap<&str, BorrowedFd<'_>> = ebpf
             .maps()
             .filter_map(|(name, map)| Some((name, fd(map)?)))
             .collect();
         let maps = std::mem::take(&mut object.maps);
+        // One that is missing would be taken for another.
+        let missing = maps.keys().find(|name| !fds.contains_key(name.as_str()));
+        ensure!(missing.is_none(), "map {missing:?} was not created");
         let maps = maps.iter().filter_map(|(name, map)| {
             let fd = fds.get(name.as_str())?;
             Some((name.as_str(), fd.as_raw_fd(), map))
@@ -44,8 +51,8 @@ impl Multi {
         let sections: HashSet<usize> = object.functions.keys().map(|(index, _)| *index).collect();
         object.relocate_maps(maps, &sections)?;
         object.relocate_calls(&sections)?;
-        let load = |name: &&'static str| anyhow::Ok((*name, load(&object, name)?));
-        names.iter().map(load).collect::<Result<_, _>>().map(Self)
+        let load = |name| anyhow::Ok((name, load(&object, name)?));
+        names.map(load).collect::<Result<_, _>>().map(Self)
     }
 
     /// Attaches a program at several sites of a process, and returns the link.
@@ -86,9 +93,7 @@ impl Multi {
 /// Returns the descriptor of a map of a kind that the object has.
 fn fd(map: &Map) -> Option<BorrowedFd<'_>> {
     match map {
-        Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data) => {
-            Some(data.fd().as_fd())
-        }
+        Map::Array(data) | Map::ProgramArray(data) | Map::RingBuf(data) => Some(data.fd().as_fd()),
         _ => None,
     }
 }
@@ -106,6 +111,10 @@ fn load(object: &aya_obj::Object, name: &'static str) -> anyhow::Result<OwnedFd>
     load.insns = instructions.as_ptr() as u64;
     load.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
     load.license = program.license.as_ptr() as u64;
+    // What bpftool shows; all names are shorter, so the last byte stays 0.
+    for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
+        *to = from.cast_signed();
+    }
     // SAFETY: the instructions are as many as `insn_cnt` says, and the licence ends in 0. Both live on.
     Ok(unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &attr) }?)
 }
@@ -129,4 +138,46 @@ unsafe fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just opened it for this caller.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use aya_obj::generated::bpf_insn;
+
+    /// Returns how many bytes of stack a function uses, of which the register 10 is the upper end.
+    fn stack(instructions: &[bpf_insn]) -> i32 {
+        let depth = |own: &bpf_insn, next: Option<&bpf_insn>| match (own.code, own.code & 7) {
+            // mov %r10, X; add $n, X
+            (0xbf, _) if own.src_reg() == 10 => {
+                let taken =
+                    next.filter(|next| next.code == 0x07 && next.dst_reg() == own.dst_reg());
+                taken.map_or(0, |next| -next.imm)
+            }
+            (_, 1) if own.src_reg() == 10 => -i32::from(own.off),
+            (_, 2 | 3) if own.dst_reg() == 10 => -i32::from(own.off),
+            _ => 0,
+        };
+        let depths = (instructions.iter().enumerate())
+            .map(|(index, own)| depth(own, instructions.get(index + 1)));
+        depths.max().unwrap_or(0)
+    }
+
+    /// See `agent-ebpf/src/stack.rs`.
+    #[test]
+    fn a_program_stays_on_the_stack_of_its_thread() -> anyhow::Result<()> {
+        let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
+        let object = aya_obj::Object::parse(object)?;
+        let mut most = 0;
+        for function in object.functions.values() {
+            let used = stack(&function.instructions);
+            most = most.max(used);
+            // bpf_tail_call is the helper with the number 12.
+            let mut calls = function.instructions.iter();
+            let stays = calls.any(|own| own.code == 0x85 && own.src_reg() == 0 && own.imm == 12);
+            // The kernel rounds up to 16.
+            assert!(stays || used <= 48, "{} uses {used} bytes", function.name);
+        }
+        assert!(most > 48, "this test reads the programs wrongly");
+        Ok(())
+    }
 }

@@ -1,22 +1,18 @@
 //! The loaded programs: attaching each of them.
 
 use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
 
 use aya::Ebpf;
-use aya::programs::perf_event::{
-    PerfEventConfig, PerfEventLink, PerfEventScope, SamplePolicy, SoftwareEvent,
-};
+use aya::programs::UProbe;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
-use aya::programs::{PerfEvent, UProbe};
-use evictscope_abi::{Cookie, Probe, SAMPLE_PERIOD_NS};
+use evictscope_abi::{Cookie, Probe, When};
 use evictscope_plan::{Description, EVICTION_CALL, FileOffset};
 
 use super::error::ProbeError;
 use super::multi::Multi;
 use super::target::{Link, Target};
 
-/// The program on the main thread's CPU clock.
-const SAMPLER: &str = "main_thread_sample";
 /// The programs on any traced function, by [`Probe`].
 const ANY: [&str; Probe::ALL.len()] = ["call_enter", "call_return", "call_inner", "call_exit"];
 /// The programs on the eviction call, which count more than its calls.
@@ -27,16 +23,11 @@ const EVICTION: [&str; Probe::ALL.len()] = [
     "eviction_done",
 ];
 
-/// All of them.
-pub const NAMES: [&str; 7] = [
-    "call_enter",
-    "call_return",
-    "call_inner",
-    "call_exit",
-    "eviction_return",
-    "eviction_goal",
-    "eviction_done",
-];
+/// Returns the names of all programs.
+fn names() -> impl Iterator<Item = &'static str> {
+    let others = EVICTION.into_iter().filter(|name| !ANY.contains(name));
+    ANY.into_iter().chain(others)
+}
 
 /// Returns the name of the program for a probe of a traced function.
 fn program(function: &Description, probe: Probe) -> &'static str {
@@ -47,44 +38,73 @@ fn program(function: &Description, probe: Probe) -> &'static str {
     programs[probe as usize]
 }
 
-/// The loaded programs.
-pub struct Programs {
-    ebpf: Ebpf,
-    /// The programs for uprobe_multi links; `None` where the kernel has only perf events, one for each
-    /// site.
-    multi: Option<Multi>,
-    /// Whether a uprobe_multi link was ever made.
-    is_tried: bool,
+/// The loaded programs, and how the kernel lets them be attached.
+pub enum Programs {
+    /// By uprobe_multi links, one for all sites of a program in a process (Linux 6.6).
+    Multi(Multi),
+    /// By perf events, one for each site.
+    Perf(Mutex<Ebpf>),
 }
 
 impl Programs {
-    /// Loads the programs of an object into the kernel.
+    /// Loads the programs of the object for uprobe_multi links, where the kernel makes such a link at `site` of this
+    /// very process; `None` where it does not. They use the maps of `ebpf`.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses one.
-    pub fn load(ebpf: Ebpf, multi: Option<Multi>) -> Result<Self, ProbeError> {
-        let mut programs = Self {
-            ebpf,
-            multi,
-            is_tried: false,
+    /// Where the kernel refuses the link for another reason than that it knows no such links.
+    pub fn by_multi_links(
+        object: &[u8],
+        ebpf: &Ebpf,
+        own: Target<'_>,
+        site: FileOffset,
+    ) -> Result<Option<Self>, ProbeError> {
+        let refused = |error| {
+            tracing::warn!("perf events are used, as uprobe_multi links cannot be: {error:#}");
+            None
         };
-        if programs.multi.is_none() {
-            programs.load_for_perf()?;
+        // One that has no map of programs: those that are loaded for one kind of link make it a map of that kind's
+        // only (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        let trial = match Multi::load(object, ebpf, std::iter::once(ANY[0])) {
+            Ok(trial) => trial,
+            Err(error) => return Ok(refused(error)),
+        };
+        let unused = Cookie {
+            slot: u32::MAX,
+            function: 0,
+            site: 0,
+            when: When::ALWAYS,
+        };
+        match trial.attach(ANY[0], false, own, &[(site, unused)]) {
+            Ok(_) => {
+                let all = Multi::load(object, ebpf, names());
+                Ok(all.map(Self::Multi).map_or_else(refused, Some))
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                tracing::debug!("this kernel has no uprobe_multi links (Linux 6.6)");
+                Ok(None)
+            }
+            Err(error) => Err(ProbeError::attach(ANY[0], own.pid, &error)),
         }
-        sampler(&mut programs.ebpf)?
-            .load()
-            .map_err(ProbeError::program)?;
-        Ok(programs)
     }
 
-    fn load_for_perf(&mut self) -> Result<(), ProbeError> {
-        for name in NAMES {
-            uprobe(&mut self.ebpf, name)?
+    /// Loads the programs for perf events.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses a program.
+    pub fn by_perf_events(mut ebpf: Ebpf) -> Result<Self, ProbeError> {
+        for name in names() {
+            uprobe(&mut ebpf, name)?
                 .load()
                 .map_err(ProbeError::program)?;
         }
-        Ok(())
+        Ok(Self::Perf(Mutex::new(ebpf)))
+    }
+
+    /// Returns whether probes are attached by uprobe_multi links.
+    pub fn has_multi_links(&self) -> bool {
+        matches!(self, Self::Multi(_))
     }
 
     /// Attaches a probe of a traced function at its sites.
@@ -93,82 +113,53 @@ impl Programs {
     ///
     /// Where the process is gone, or the kernel refuses.
     pub fn attach(
-        &mut self,
+        &self,
         function: &Description,
         probe: Probe,
         target: Target<'_>,
         sites: &[(FileOffset, Cookie)],
     ) -> Result<Vec<Link>, ProbeError> {
         let name = program(function, probe);
-        if let Some(multi) = &self.multi {
-            let is_return = probe == Probe::Return;
-            match multi.attach(name, is_return, target, sites) {
-                Ok(link) => {
-                    self.is_tried = true;
-                    return Ok(vec![Link::new(sites.len(), link)]);
-                }
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && !self.is_tried => {
-                    tracing::debug!("this kernel has no uprobe_multi links (Linux 6.6)");
-                    self.multi = None;
-                    self.load_for_perf()?;
-                }
-                Err(error) => return Err(ProbeError::attach(name, target.pid, &error)),
+        match self {
+            Self::Multi(multi) => {
+                let link = multi.attach(name, probe == Probe::Return, target, sites);
+                let link = link.map_err(|error| ProbeError::attach(name, target.pid, &error))?;
+                Ok(vec![Link::new(sites.len(), link)])
+            }
+            Self::Perf(ebpf) => {
+                // A panic while it was held is of aya's own making, and leaves a list of links.
+                let mut ebpf = ebpf.lock().unwrap_or_else(PoisonError::into_inner);
+                let attach = |(offset, cookie): &(FileOffset, Cookie)| {
+                    let link = attach_perf(&mut ebpf, name, target, *offset, *cookie)?;
+                    Ok(Link::new(1, link))
+                };
+                sites.iter().map(attach).collect()
             }
         }
-        let attach = |(offset, cookie): &(FileOffset, Cookie)| {
-            let link = self.attach_perf(name, target, *offset, *cookie)?;
-            Ok(Link::new(1, link))
-        };
-        sites.iter().map(attach).collect()
     }
+}
 
-    fn attach_perf(
-        &mut self,
-        name: &'static str,
-        target: Target<'_>,
-        file_offset: FileOffset,
-        cookie: Cookie,
-    ) -> Result<UProbeLink, ProbeError> {
-        let pid = target.pid;
-        let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(file_offset.get()),
-            cookie: Some(cookie.encode()),
-        };
-        let program = uprobe(&mut self.ebpf, name)?;
-        let id = program
-            .attach(point, target.exe, UProbeScope::OneProcess(scope))
-            .map_err(|source| ProbeError::attach(name, pid, &source))?;
-        program.take_link(id).map_err(ProbeError::program)
-    }
-
-    /// Attaches the sampling program to the main thread of process `pid`.
-    ///
-    /// # Errors
-    ///
-    /// As above.
-    pub fn attach_sampler(&mut self, pid: u32) -> Result<PerfEventLink, ProbeError> {
-        let sampler = sampler(&mut self.ebpf)?;
-        let id = sampler
-            .attach(
-                PerfEventConfig::Software(SoftwareEvent::CpuClock),
-                PerfEventScope::OneProcess { pid, cpu: None },
-                SamplePolicy::Period(SAMPLE_PERIOD_NS),
-                false,
-            )
-            .map_err(|source| ProbeError::attach(SAMPLER, pid, &source))?;
-        sampler.take_link(id).map_err(ProbeError::program)
-    }
+fn attach_perf(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    target: Target<'_>,
+    file_offset: FileOffset,
+    cookie: Cookie,
+) -> Result<UProbeLink, ProbeError> {
+    let pid = target.pid;
+    let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
+    let point = UProbeAttachPoint {
+        location: UProbeAttachLocation::AbsoluteOffset(file_offset.get()),
+        cookie: Some(cookie.encode()),
+    };
+    let program = uprobe(ebpf, name)?;
+    let id = program
+        .attach(point, target.exe, UProbeScope::OneProcess(scope))
+        .map_err(|source| ProbeError::attach_by_perf_event(name, pid, &source))?;
+    program.take_link(id).map_err(ProbeError::program)
 }
 
 fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, ProbeError> {
     let program = ebpf.program_mut(name).ok_or(ProbeError::Object(name))?;
-    program.try_into().map_err(ProbeError::program)
-}
-
-fn sampler(ebpf: &mut Ebpf) -> Result<&mut PerfEvent, ProbeError> {
-    let program = ebpf
-        .program_mut(SAMPLER)
-        .ok_or(ProbeError::Object(SAMPLER))?;
     program.try_into().map_err(ProbeError::program)
 }

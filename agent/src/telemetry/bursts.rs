@@ -15,13 +15,16 @@ const SATURATED_CPU: f64 = 0.9;
 /// second to the next. The mean of a burst does not tell: one whose backlog is worked off while the last
 /// evictions are made has had twice the usual throughput by its end (lab: 0.1 to 0.8 in five bursts).
 const FALLEN_THROUGHPUT: f64 = 0.7;
+/// A burst whose slowest second has more than this many times the rate before has another load than that time:
+/// whether it has less than its own load asks for, the rate before does not tell.
+const OTHER_LOAD: f64 = 2.0;
 /// Client buffers have grown when they did so by this part of what they were … The by-hand run of
 /// the lab saw them double. To be confirmed by the lab.
 const GROWN_BUFFERS: f64 = 0.1;
 /// … and by at least as many bytes: a few clients' buffers are no backlog.
 const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
 /// A shorter burst cannot have fed on itself: the backlog of the article's bursts took seconds to
-/// build up, and the server counts its client buffers about once a second.
+/// build up, and the server counts its client buffers about once a second. Nor has it an impact that could be measured.
 const LEAST_DURATION: Duration = Duration::from_millis(500);
 
 /// The kind of a burst.
@@ -29,13 +32,15 @@ const LEAST_DURATION: Duration = Duration::from_millis(500);
 pub enum BurstKind {
     /// The main thread's CPU was saturated, throughput fell, and client buffers grew.
     SelfAmplifying,
-    /// Anything else.
+    /// One of these was not so.
     Plain,
+    /// One of these is not known, and none of the others was not so.
+    Unknown,
 }
 
 impl BurstKind {
-    /// Both kinds, in the order in which they are shown.
-    pub const ALL: [Self; 2] = [Self::SelfAmplifying, Self::Plain];
+    /// All kinds, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::SelfAmplifying, Self::Plain, Self::Unknown];
 }
 
 /// The spelling of the label `kind`.
@@ -44,6 +49,7 @@ impl fmt::Display for BurstKind {
         f.write_str(match self {
             Self::SelfAmplifying => "self_amplifying",
             Self::Plain => "plain",
+            Self::Unknown => "unknown",
         })
     }
 }
@@ -55,15 +61,19 @@ pub struct Burst {
     pub started: Duration,
     /// From there to the end of its last evicting call.
     pub duration: Duration,
-    /// From there to when memory did not fall any more, or the next burst began; zero where it did
+    /// From there to when memory had fallen but for a fifth, or the next burst began; zero where it did
     /// not fall at all.
     pub reclaim: Duration,
-    /// Evicting calls in it.
+    /// Evicting calls that were observed in it.
     pub evicting_calls: u64,
+    /// For how long they were observed.
+    pub observed: Duration,
     /// Keys that were evicted in it.
     pub evicted_keys: Option<u64>,
     /// Commands a second in the last minute without burst or reclaim.
     pub commands_per_second_before: Option<f64>,
+    /// Commands a second from the server's start to that of the burst.
+    pub commands_per_second_since_start: Option<f64>,
     /// Commands a second in the burst.
     pub commands_per_second_during: Option<f64>,
     /// Commands a second in its slowest second; in all of it where it was shorter.
@@ -78,25 +88,41 @@ pub struct Burst {
     pub memory_peak: Option<u64>,
     /// At its last evicting call, bytes.
     pub memory_end: Option<u64>,
-    /// Lowest in the reclaim, bytes.
+    /// Lowest until it fell no more, bytes.
     pub memory_after: Option<u64>,
     /// CPU time of the main thread, as a share of the burst.
     pub cpu_share: Option<f64>,
     /// How long the main thread was ready to run and had no CPU, as a share of the burst.
     pub waiting_share: Option<f64>,
-    /// CPU time inside evicting calls, as a share of the main thread's.
+    /// CPU time inside evicting calls, as a share of the main thread's while they were observed.
     pub eviction_cpu_share: Option<f64>,
 }
 
 impl Burst {
-    /// Returns commands a second in the burst by those before; `None` too if there were none before.
-    pub fn throughput_ratio(&self) -> Option<f64> {
-        self.by_usual_rate(self.commands_per_second_during)
+    /// Tells whether it was too short to have an impact that could be measured.
+    pub fn is_short(&self) -> bool {
+        self.duration < LEAST_DURATION
     }
 
-    fn by_usual_rate(&self, rate: Option<f64>) -> Option<f64> {
-        let before = self.commands_per_second_before.filter(|rate| *rate > 0.0)?;
-        Some(rate? / before)
+    /// Returns commands a second in the last minute without burst or reclaim, unless the load was another one then.
+    fn rate_before(&self) -> Option<f64> {
+        let slowest = self.commands_per_second_slowest?;
+        let is_same = |rate: &f64| *rate > 0.0 && slowest <= OTHER_LOAD * rate;
+        self.commands_per_second_before.filter(is_same)
+    }
+
+    /// Returns commands a second in the burst by those before; `None` too if the load before was another one.
+    pub fn throughput_ratio(&self) -> Option<f64> {
+        Some(self.commands_per_second_during? / self.rate_before()?)
+    }
+
+    /// Returns how many commands fewer were executed in the burst than in the same time before it. A backlog that was
+    /// worked off within the burst is not lost, one that was worked off later is.
+    pub fn commands_lost(&self) -> Option<u64> {
+        let lacking = self.rate_before()? - self.commands_per_second_during?;
+        let lost = lacking * self.duration.as_secs_f64();
+        // Saturates at 0 where there were more.
+        Some(lost.round() as u64)
     }
 
     /// Returns by how much client buffers grew, bytes.
@@ -112,30 +138,35 @@ impl Burst {
 
     /// Returns its kind, and why, for people.
     pub fn kind(&self) -> (BurstKind, String) {
-        let or_unknown = |finding: Option<(bool, String)>, what: &str| {
-            finding.unwrap_or_else(|| (false, format!("{what} not known")))
-        };
         let findings = [
-            self.length(),
-            or_unknown(self.cpu(), "the main thread's CPU time is"),
-            or_unknown(self.throughput(), "throughput before or in it is"),
-            or_unknown(self.buffers(), "client buffers are"),
+            (Some(self.length()), ""),
+            (self.cpu(), "the main thread's CPU time"),
+            (self.throughput(), "throughput before or in it"),
+            (self.buffers(), "client buffers"),
         ];
-        let kind = match findings.iter().all(|(holds, _)| *holds) {
-            true => BurstKind::SelfAmplifying,
-            false => BurstKind::Plain,
+        let that = |holds: bool| {
+            let findings = findings.iter().filter_map(|(finding, _)| finding.as_ref());
+            let decisive = findings.filter(move |finding| finding.0 == holds);
+            decisive
+                .map(|finding| finding.1.clone())
+                .collect::<Vec<_>>()
         };
-        let is_decisive = |holds: bool| holds == (kind == BurstKind::SelfAmplifying);
-        let decisive = findings
-            .into_iter()
-            .filter(|(holds, _)| is_decisive(*holds));
-        let reasons: Vec<String> = decisive.map(|(_, text)| text).collect();
-        (kind, reasons.join("; "))
+        let unknown = findings.iter().filter(|finding| finding.0.is_none());
+        let unknown: Vec<_> = unknown.map(|(_, what)| *what).collect();
+        let contradicting = that(false);
+        if !contradicting.is_empty() {
+            (BurstKind::Plain, contradicting.join("; "))
+        } else if !unknown.is_empty() {
+            let what = unknown.join("; ");
+            (BurstKind::Unknown, format!("not known: {what}"))
+        } else {
+            (BurstKind::SelfAmplifying, that(true).join("; "))
+        }
     }
 
     fn length(&self) -> (bool, String) {
         let text = format!("evictions went on for {:.1} s", self.duration.as_secs_f64());
-        (self.duration >= LEAST_DURATION, text)
+        (!self.is_short(), text)
     }
 
     fn cpu(&self) -> Option<(bool, String)> {
@@ -143,15 +174,28 @@ impl Burst {
         let busy = self.cpu_share? + self.waiting_share.unwrap_or(0.0);
         let percent = busy.min(1.0) * 100.0;
         let text = format!("the main thread had work for {percent:.0} % of the time");
-        Some((busy >= SATURATED_CPU, text))
+        let is_saturated = busy >= SATURATED_CPU;
+        (is_saturated || self.waiting_share.is_some()).then_some((is_saturated, text))
     }
 
     fn throughput(&self) -> Option<(bool, String)> {
-        let ratio = self.by_usual_rate(self.commands_per_second_slowest)?;
-        let percent = ratio * 100.0;
-        let text =
-            format!("throughput in its slowest second was {percent:.0} % of the minute before");
-        Some((ratio <= FALLEN_THROUGHPUT, text))
+        let slowest = self.commands_per_second_slowest?;
+        let compare = |rate: f64, with: &str| {
+            let percent = slowest / rate * 100.0;
+            let text = format!("throughput in its slowest second was {percent:.0} % of {with}");
+            (slowest <= FALLEN_THROUGHPUT * rate, text)
+        };
+        let of_late = self
+            .rate_before()
+            .map(|rate| compare(rate, "the minute before"));
+        of_late.or_else(|| {
+            // A server that had little to do for days, and then much, has not kept its throughput by having more than
+            // before. So that rate shows a fall only, and where there was no other.
+            let rate = self
+                .commands_per_second_since_start
+                .filter(|rate| *rate > 0.0)?;
+            Some(compare(rate, "the mean since the server started")).filter(|finding| finding.0)
+        })
     }
 
     fn buffers(&self) -> Option<(bool, String)> {
@@ -178,8 +222,10 @@ pub(super) mod tests {
             duration: Duration::from_secs(7),
             reclaim: Duration::from_secs(40),
             evicting_calls: 30_000,
+            observed: Duration::from_secs(7),
             evicted_keys: Some(250_000),
             commands_per_second_before: Some(60_000.0),
+            commands_per_second_since_start: Some(40_000.0),
             commands_per_second_during: Some(12_000.0),
             commands_per_second_slowest: Some(9_000.0),
             client_buffers_before: Some(300 << 20),
@@ -206,26 +252,28 @@ pub(super) mod tests {
         assert_eq!(of_the_article().reclaimed(), Some(400 << 20));
     }
 
+    fn kind_after(change: fn(&mut Burst)) -> (BurstKind, String) {
+        let mut burst = of_the_article();
+        change(&mut burst);
+        burst.kind()
+    }
+
     #[test]
     fn each_condition_is_needed() {
         let plain = |change: fn(&mut Burst), why: &str| {
-            let mut burst = of_the_article();
-            change(&mut burst);
-            assert_eq!(burst.kind(), (BurstKind::Plain, why.to_owned()));
+            assert_eq!(kind_after(change), (BurstKind::Plain, why.to_owned()));
         };
         let why = "evictions went on for 0.1 s";
         plain(|burst| burst.duration = Duration::from_millis(100), why);
         let why = "the main thread had work for 40 % of the time";
-        plain(|burst| burst.cpu_share = Some(0.4), why);
-        let why = "the main thread's CPU time is not known";
-        plain(|burst| burst.cpu_share = None, why);
+        let change =
+            |burst: &mut Burst| (burst.cpu_share, burst.waiting_share) = (Some(0.4), Some(0.0));
+        plain(change, why);
         let why = "throughput in its slowest second was 98 % of the minute before";
         plain(
             |burst| burst.commands_per_second_slowest = Some(59_000.0),
             why,
         );
-        let why = "throughput before or in it is not known";
-        plain(|burst| burst.commands_per_second_before = Some(0.0), why);
         let why = "client buffers grew by 0.0 MiB from 300.0 MiB";
         plain(
             |burst| burst.client_buffers_peak = burst.client_buffers_before,
@@ -233,8 +281,80 @@ pub(super) mod tests {
         );
         let why = "client buffers grew by 1.0 MiB from 899.0 MiB";
         plain(|burst| burst.client_buffers_before = Some(899 << 20), why);
-        let why = "client buffers are not known";
-        plain(|burst| burst.client_buffers_before = None, why);
+        // What is known decides, whatever is not.
+        let why = "client buffers grew by 0.0 MiB from 300.0 MiB";
+        let change = |burst: &mut Burst| {
+            burst.cpu_share = None;
+            burst.client_buffers_peak = burst.client_buffers_before;
+        };
+        plain(change, why);
+    }
+
+    #[test]
+    fn where_evidence_is_missing_the_kind_is_not_known() {
+        let unknown = |change: fn(&mut Burst), why: &str| {
+            assert_eq!(kind_after(change), (BurstKind::Unknown, why.to_owned()));
+        };
+        let cpu = "not known: the main thread's CPU time";
+        unknown(|burst| burst.cpu_share = None, cpu);
+        let change = |burst: &mut Burst| (burst.cpu_share, burst.waiting_share) = (Some(0.5), None);
+        unknown(change, cpu);
+        let buffers = "not known: client buffers";
+        unknown(|burst| burst.client_buffers_before = None, buffers);
+        let throughput = "not known: throughput before or in it";
+        unknown(|burst| burst.commands_per_second_slowest = None, throughput);
+        let change = |burst: &mut Burst| {
+            burst.commands_per_second_before = None;
+            burst.commands_per_second_since_start = None;
+            burst.cpu_share = None;
+        };
+        let why = "not known: the main thread's CPU time; throughput before or in it";
+        unknown(change, why);
+    }
+
+    /// Commands a second in the last minute before, since the start, and in the slowest second; and the kind.
+    fn kind_by(before: Option<f64>, since_start: f64, slowest: f64) -> BurstKind {
+        let burst = Burst {
+            commands_per_second_before: before,
+            commands_per_second_since_start: Some(since_start),
+            commands_per_second_slowest: Some(slowest),
+            ..of_the_article()
+        };
+        burst.kind().0
+    }
+
+    #[test]
+    fn a_servers_whole_life_shows_a_fall_only() {
+        let fallen = BurstKind::SelfAmplifying;
+        assert_eq!(kind_by(None, 40_000.0, 9_000.0), fallen);
+        // Days without work, and then a load that is not answered.
+        assert_eq!(kind_by(None, 50.0, 9_000.0), BurstKind::Unknown);
+        // Where the minute before tells, the life before does not count.
+        assert_eq!(kind_by(Some(9_500.0), 40_000.0, 9_000.0), BurstKind::Plain);
+    }
+
+    #[test]
+    fn a_load_that_has_just_begun_has_no_rate_before() {
+        assert_eq!(kind_by(Some(4.0), 3.0, 9_000.0), BurstKind::Unknown);
+        assert_eq!(kind_by(Some(0.0), 3.0, 9_000.0), BurstKind::Unknown);
+        let burst = Burst {
+            commands_per_second_before: Some(4.0),
+            ..of_the_article()
+        };
+        assert_eq!(
+            (burst.throughput_ratio(), burst.commands_lost()),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn commands_are_lost_against_the_rate_before() {
+        assert_eq!(of_the_article().commands_lost(), Some(7 * 48_000));
+        let caught_up = Burst {
+            commands_per_second_during: Some(70_000.0),
+            ..of_the_article()
+        };
+        assert_eq!(caught_up.commands_lost(), Some(0));
     }
 
     #[test]

@@ -13,12 +13,13 @@ pub(super) struct Counters {
     pub evicting_calls: f64,
     pub cpu_eviction_ns: Option<f64>,
     pub cpu_other_ns: Option<f64>,
+    pub cpu_unobserved_ns: f64,
+    /// For how long evicting calls were observed, seconds.
+    pub observed: f64,
     pub waiting_ns: Option<f64>,
     pub used_memory: Option<f64>,
     /// Memory at the last evicting call; not known between two observations.
     pub at_last_call: Option<f64>,
-    /// The lowest memory since the last evicting call; not known between two observations.
-    pub lowest_memory: Option<f64>,
     pub client_buffers: Option<f64>,
 }
 
@@ -40,10 +41,11 @@ impl Counters {
             evicting_calls: line(self.evicting_calls, later.evicting_calls),
             cpu_eviction_ns: known(self.cpu_eviction_ns, later.cpu_eviction_ns),
             cpu_other_ns: known(self.cpu_other_ns, later.cpu_other_ns),
+            cpu_unobserved_ns: line(self.cpu_unobserved_ns, later.cpu_unobserved_ns),
+            observed: line(self.observed, later.observed),
             waiting_ns: known(self.waiting_ns, later.waiting_ns),
             used_memory: known(self.used_memory, later.used_memory),
             at_last_call: None,
-            lowest_memory: None,
             client_buffers: known(self.client_buffers, later.client_buffers),
         }
     }
@@ -86,10 +88,11 @@ impl CounterReader {
             evicting_calls: seen.evicting_calls as f64,
             cpu_eviction_ns: number(seen.cpu_eviction_ns),
             cpu_other_ns: number(seen.cpu_other_ns),
+            cpu_unobserved_ns: seen.cpu_unobserved_ns as f64,
+            observed: seen.observed.as_secs_f64(),
             waiting_ns: number(seen.waiting_ns),
             used_memory: number(seen.used_memory),
             at_last_call: number(seen.last_reported),
-            lowest_memory: number(seen.lowest_memory),
             client_buffers: number(seen.client_buffers),
         }
     }

@@ -1,9 +1,9 @@
 //! The state machine of the eviction cycle: from observations to phases and bursts.
 //!
 //! `saturated` begins with the first evicting call after a quiet time, at the moment at which the
-//! kernel timed it, and ends with the last one, which is known to have been the last when a quiet
-//! time has passed. If memory has fallen by then, `reclaim` follows, until memory stops falling. So the
-//! boundaries are exact, however rarely a server is observed. Memory and client buffers between two
+//! kernel timed it (while calls are not observed, as [`Activity`] has it), and ends with the last one, which is known to have been the last when a quiet
+//! time has passed. If memory has fallen by then, `reclaim` follows ([`super::reclaim`]). So the
+//! boundaries of `saturated` are exact, however rarely a server is observed. Memory and client buffers between two
 //! observations are estimates.
 //!
 //! A cache that evicts steadily is in `saturated` for as long as it does so, and its burst never
@@ -13,15 +13,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evictscope_abi::QUIET_NS;
-
-use super::baseline::Baseline;
+use super::activity::{Activity, QUIET};
 use super::counters::{CounterReader, Counters};
-use super::open_burst::{OpenBurst, RECLAIM_PATIENCE};
+use super::open_burst::OpenBurst;
+use super::rate_before::{self, RateBefore};
 use super::{Burst, BurstTotals, Observation, Phase, Phases};
 
-/// Evicting calls that are further apart belong to two bursts.
-const QUIET: Duration = Duration::from_nanos(QUIET_NS);
 /// A call that has not ended after this time is taken to have ended unseen. This is the last bound of
 /// the histogram of durations.
 const LONGEST_CALL: Duration = Duration::from_secs(120);
@@ -33,12 +30,15 @@ const KEPT: usize = 100;
 pub struct Cycle {
     /// The phases, and the time in each.
     pub phases: Phases,
+    activity: Activity,
     reader: CounterReader,
     last: Option<Counters>,
-    baseline: Baseline,
+    /// When it was found, and how long it had run by then.
+    found: (Duration, Duration),
+    rate_before: RateBefore,
     /// The burst that is not over, or whose reclaim is not; `None` in `not_saturated`.
     open: Option<OpenBurst>,
-    /// The newest evicting call that was taken in, by the kernel's times.
+    /// The newest evicting call that was taken in.
     taken_in: Duration,
     /// The beginning of the newest burst that was taken in.
     begun: Duration,
@@ -48,13 +48,15 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// Begins with a server that was found at `at`, monotonic.
-    pub fn new(at: Duration) -> Self {
+    /// Begins with a server that was found at `at`, monotonic, and had run for `age` by then.
+    pub fn new(at: Duration, age: Duration) -> Self {
         Self {
             phases: Phases::new(at),
+            activity: Activity::default(),
             reader: CounterReader::default(),
             last: None,
-            baseline: Baseline::default(),
+            found: (at, age),
+            rate_before: RateBefore::default(),
             open: None,
             taken_in: Duration::ZERO,
             begun: Duration::ZERO,
@@ -70,6 +72,10 @@ impl Cycle {
         if seen.at <= last.map_or(self.phases.credited_to, |last| last.at) {
             return Vec::new();
         }
+        let seen = &Observation {
+            evictions: self.activity.follow(seen),
+            ..*seen
+        };
         let now = self.reader.read(seen);
         let mut before = last.unwrap_or(Counters {
             at: self.phases.credited_to,
@@ -97,9 +103,10 @@ impl Cycle {
 
         if is_new && self.phases.phase != Phase::Saturated {
             let began = seen.evictions.burst_began.clamp(before.at, now.at);
-            if let Some(mut burst) = self.open.take() {
-                burst.cut_reclaim(began);
-                finished.push(burst.finish());
+            if let Some(burst) = self.open.take() {
+                let over = burst.reclaim_over_before(began);
+                self.phases.enter(Phase::NotSaturated, over);
+                finished.push(burst.finish(over));
             }
             self.enter_saturated(began, &before, &now, seen);
         }
@@ -120,7 +127,7 @@ impl Cycle {
     fn count_usual(&mut self, before: &Counters, now: &Counters) {
         if let (Some(from), Some(to)) = (before.commands, now.commands) {
             let time = now.at.saturating_sub(before.at);
-            self.baseline.add(time, to - from);
+            self.rate_before.add(now.at, time, to - from);
         }
     }
 
@@ -134,10 +141,28 @@ impl Cycle {
         if self.phases.phase == Phase::NotSaturated {
             self.count_usual(before, &before.interpolate(now, began));
         }
-        let burst = OpenBurst::new(began, self.baseline.rate(), before, now, seen);
+        let start = before.interpolate(now, began);
+        let rates = (
+            self.rate_before.at(began),
+            self.rate_since_start(&start, now, seen),
+        );
+        let burst = OpenBurst::new(rates, start, before, now, seen);
         self.totals.last_start = Some(burst.began_unix);
         self.open = Some(burst);
         self.phases.enter(Phase::Saturated, began);
+    }
+
+    /// Returns commands a second from the server's start to that of a burst, by its own counter.
+    fn rate_since_start(
+        &self,
+        start: &Counters,
+        now: &Counters,
+        seen: &Observation,
+    ) -> Option<f64> {
+        let (found, age) = self.found;
+        let since = now.commands? - start.commands?;
+        let time = age + start.at.saturating_sub(found);
+        rate_before::since_start(seen.commands? as f64 - since, time)
     }
 
     fn watch_saturated(&mut self, now: &Counters, evicting: Duration) -> Option<Burst> {
@@ -157,26 +182,26 @@ impl Cycle {
 
     /// Leaves `saturated` at the end of the last evicting call. Returns the burst if no reclaim follows.
     fn leave_saturated(&mut self, ended: Duration) -> Option<Burst> {
-        if self.open.as_ref()?.fell_until() > ended {
+        if self.open.as_ref()?.has_reclaim() {
             self.phases.enter(Phase::Reclaim, ended);
             return None;
         }
         self.phases.enter(Phase::NotSaturated, ended);
-        self.open.take().map(OpenBurst::finish)
+        self.open.take().map(|burst| burst.finish(ended))
     }
 
     fn watch_reclaim(&mut self, now: &Counters) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         let ended = burst.ended();
         burst.saw(now, ended);
-        let fell_until = burst.fell_until();
-        self.phases.credit(fell_until);
-        if now.at.saturating_sub(fell_until) < RECLAIM_PATIENCE {
+        let over = burst.reclaim_over();
+        self.phases.credit(over);
+        if burst.goes_on_falling(now.at) {
             return None;
         }
-        self.phases.enter(Phase::NotSaturated, fell_until);
+        self.phases.enter(Phase::NotSaturated, over);
         self.phases.credit(now.at);
-        self.open.take().map(OpenBurst::finish)
+        self.open.take().map(|burst| burst.finish(over))
     }
 
     /// Ends the open burst at `ended`, which is not later than `before`. Where memory was seen to
@@ -198,6 +223,11 @@ impl Cycle {
         }
         recent.push_back(burst.clone());
         burst
+    }
+
+    /// Tells whether a burst, or the reclaim that follows it, is under way.
+    pub fn has_open_burst(&self) -> bool {
+        self.open.is_some()
     }
 
     /// Returns the last finished bursts, the oldest first; 100 at most.

@@ -1,43 +1,52 @@
 //! Turns snapshots into the state of each server. Pure: no clock of its own, no I/O.
 //!
 //! A [`Snapshot`] holds the values that were read of one server at one moment. [`ServerState`] adds
-//! snapshots up to totals that only grow, and keeps the last of the other values. From these follow
+//! snapshots up to totals that only grow, the time in which evictions stalled the server among them, and keeps the last
+//! of the other values. From these follow
 //! the cost of the probes ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
 //! fits the server at all ([`Withdrawal`]). [`Cycle`] makes phases and bursts of the same snapshots.
 //!
 //! Deliberately absent: reading the maps (`probes`), and names of metrics (`export`).
 
-mod baseline;
+mod activity;
 mod budget;
 mod burst_totals;
 mod bursts;
 mod counters;
 mod cycle;
-#[cfg(test)]
-pub mod fixture;
+mod eviction_pace;
+mod longest;
+mod main_thread;
+mod members;
 mod mode;
 mod observation;
 mod open_burst;
 mod overhead;
 mod phases;
+mod rate_before;
+mod reclaim;
+mod sampling;
 mod snapshot;
+mod stalls;
 mod state;
 mod timeline;
 mod totals;
 mod withdrawal;
 
+pub use activity::EvictionTimes;
 pub use budget::{AutoMode, OverheadBudget};
 pub use burst_totals::BurstTotals;
 pub use bursts::{Burst, BurstKind};
 pub use cycle::Cycle;
+pub use longest::LongestCalls;
+pub use main_thread::MainThread;
+pub use members::{ClientBuffers, Members, policy_name};
 pub use mode::ProbeMode;
-#[cfg(test)]
-pub use observation::EvictionTimes;
 pub use observation::Observation;
-pub use overhead::{HitCosts, IntervalCost, Overhead, ProbedSites};
+pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
 pub use phases::{Phase, Phases};
-pub use snapshot::{Members, Snapshot};
+pub use snapshot::{Counted, Observed, Snapshot, ThreadTimes};
 pub use state::ServerState;
-pub use timeline::{TimeBin, Timeline};
+pub use timeline::{BIN_NS, TimeBin, Timeline};
 pub use totals::{Accumulator, CallTotals, HistogramTotals};
 pub use withdrawal::{BrokenInvariant, Withdrawal};

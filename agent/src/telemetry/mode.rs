@@ -5,15 +5,17 @@ use std::fmt;
 /// Which of the programs are attached to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeMode {
-    /// All of them: every eviction call is counted and timed, no-op calls too.
+    /// Those at which every eviction call is counted and timed, no-op calls too.
     EveryCall,
-    /// All but the entry and return probes: a server below its limit pays nothing.
+    /// Those that only evicting calls hit: a server below its limit pays nothing.
     EvictingOnly,
+    /// As evicting-only, but for a part of the time.
+    Sampled,
 }
 
 impl ProbeMode {
     /// Every mode, in the order in which they are shown.
-    pub const ALL: [Self; 2] = [Self::EveryCall, Self::EvictingOnly];
+    pub const ALL: [Self; 3] = [Self::EveryCall, Self::EvictingOnly, Self::Sampled];
 }
 
 /// The spelling of the command line and of the label `mode`.
@@ -22,6 +24,7 @@ impl fmt::Display for ProbeMode {
         f.write_str(match self {
             Self::EveryCall => "every-call",
             Self::EvictingOnly => "evicting-only",
+            Self::Sampled => "sampled",
         })
     }
 }

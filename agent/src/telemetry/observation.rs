@@ -2,22 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{Activity, Member};
-
-use super::{Members, ServerState, Snapshot};
-
-/// When evicting calls were made, as the kernel timed them. Monotonic; zero is never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EvictionTimes {
-    /// The evicting call under way passed the goal site.
-    pub since: Duration,
-    /// The last evicting call ended.
-    pub last: Duration,
-    /// The first evicting call after a quiet time passed the goal site.
-    pub burst_began: Duration,
-    /// The last evicting call before that quiet time ended.
-    pub burst_before_ended: Duration,
-}
+use super::{EvictionTimes, MainThread, ServerState, Snapshot};
 
 /// A server at one moment, as far as phases and bursts need it. What is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,10 +17,14 @@ pub struct Observation {
     pub evicting_calls: u64,
     /// `mem_reported` of the last evicting call that ended, bytes.
     pub last_reported: Option<u64>,
+    /// For how long evicting calls were observed until then.
+    pub observed: Duration,
     /// CPU time of the main thread inside evicting calls, nanoseconds.
     pub cpu_eviction_ns: Option<u64>,
-    /// CPU time of the main thread elsewhere, nanoseconds.
+    /// CPU time of the main thread elsewhere, while evicting calls were observed, nanoseconds.
     pub cpu_other_ns: Option<u64>,
+    /// CPU time of the main thread while they were not, nanoseconds.
+    pub cpu_unobserved_ns: u64,
     /// How long the main thread was ready to run and had no CPU, nanoseconds.
     pub waiting_ns: Option<u64>,
     /// The server's own counter of commands.
@@ -44,51 +33,46 @@ pub struct Observation {
     pub evicted_keys: Option<u64>,
     /// Memory tracked by the allocator, bytes.
     pub used_memory: Option<u64>,
-    /// The lowest of it since the last evicting call, by the kernel's samples, bytes; `None` where one is
-    /// under way.
-    pub lowest_memory: Option<u64>,
     /// All client buffers, bytes.
     pub client_buffers: Option<u64>,
+    /// For how long evictions have stalled the server.
+    pub stalled: Option<Duration>,
+}
+
+/// Tells whether calls were observed in a time, of which they were for `observed`; placing probes takes a little
+/// of it.
+pub(super) fn is_observed(elapsed: Duration, observed: Duration) -> bool {
+    observed + elapsed / 20 >= elapsed
 }
 
 impl Observation {
     /// Observes a server whose last snapshot has been applied to `state`.
-    pub fn new(
-        at: Duration,
-        unix_time: Duration,
-        snapshot: &Snapshot,
-        state: &ServerState,
-        waiting_ns: Option<u64>,
-    ) -> Self {
-        let (evictions, samples) = (&snapshot.evictions, &snapshot.samples);
-        let times = snapshot.calls.first().map(|calls| EvictionTimes {
+    pub fn new(snapshot: &Snapshot, state: &ServerState) -> Self {
+        let evictions = &snapshot.counted.evictions;
+        let times = snapshot.counted.calls.first().map(|calls| EvictionTimes {
             since: Duration::from_nanos(calls.inner_since_ns),
             last: Duration::from_nanos(calls.last_inner_ns),
             burst_began: Duration::from_nanos(evictions.burst_began_ns),
             burst_before_ended: Duration::from_nanos(evictions.burst_before_ended_ns),
         });
-        let times = times.unwrap_or_default();
-        let cpu = |activity| u64::try_from(state.cpu_ns(activity)?).ok();
-        // Samples since an earlier call do not count.
-        let is_since_last = times.since.is_zero()
-            && samples.lowest_since_ns != 0
-            && Duration::from_nanos(samples.lowest_since_ns) == times.last;
-        let member = |member| state.members?.get(member);
-        let client_buffers = state.members.as_ref().and_then(Members::client_buffers);
+        let thread = Some(state.main_thread).filter(MainThread::is_known);
+        let members = state.members.unwrap_or_default();
         Self {
-            at,
-            unix_time,
-            evictions: times,
+            at: snapshot.at,
+            unix_time: snapshot.unix_time,
+            evictions: times.unwrap_or_default(),
             evicting_calls: state.eviction().inner.count(),
-            last_reported: Some(evictions.last_reported).filter(|bytes| *bytes > 0),
-            cpu_eviction_ns: cpu(Activity::Eviction),
-            cpu_other_ns: cpu(Activity::Other),
-            waiting_ns,
-            commands: member(Member::CommandsProcessed),
-            evicted_keys: member(Member::EvictedKeys),
-            used_memory: state.members.as_ref().and_then(Members::used_memory),
-            lowest_memory: is_since_last.then_some(samples.lowest_memory),
-            client_buffers: client_buffers.map(|buffers| buffers.total()),
+            last_reported: evictions.last.reported.get(),
+            observed: snapshot.observed.evicting,
+            cpu_eviction_ns: thread.map(|thread| thread.eviction_ns),
+            cpu_other_ns: thread.map(|thread| thread.other_ns),
+            cpu_unobserved_ns: state.main_thread.unobserved_ns,
+            waiting_ns: snapshot.times.map(|times| times.waiting_ns),
+            commands: members.commands,
+            evicted_keys: members.evicted_keys,
+            used_memory: members.used_memory,
+            client_buffers: members.client_buffers.map(|buffers| buffers.total()),
+            stalled: state.stalled(),
         }
     }
 }

@@ -4,51 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::counters::Counters;
+use super::reclaim::Reclaim;
 use super::{Burst, Observation};
-
-/// Memory falls when it reaches a new low by at least this much within [`RECLAIM_PATIENCE`]. A smaller
-/// fall may be a few clients' buffers (16 KiB for one reply), which come and go at any time. The
-/// article's reclaim frees several MB a second. To be confirmed by the lab.
-const RECLAIM_STEP: f64 = (64 << 10) as f64;
-/// How long memory may fail to reach a new low before the reclaim is over: longer than a slow
-/// command, much shorter than the article's reclaims of 30 to 60 s. To be confirmed by the lab.
-pub(super) const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The span over which the slowest throughput is measured.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// How memory falls after the last evicting call.
-#[derive(Clone, Copy, Debug)]
-struct Falling {
-    since: Duration,
-    /// The last low that counts as one, and when it was reached.
-    low: Option<f64>,
-    low_at: Duration,
-    /// The lowest of all, by however little, and also between two observations.
-    lowest: Option<f64>,
-}
-
-impl Falling {
-    fn from(end: &Counters) -> Self {
-        Self {
-            since: end.at,
-            low: end.used_memory,
-            low_at: end.at,
-            lowest: end.used_memory,
-        }
-    }
-
-    fn saw(&mut self, now: &Counters) {
-        let (Some(used), Some(low), Some(lowest)) = (now.used_memory, self.low, self.lowest) else {
-            return;
-        };
-        self.lowest = Some(lowest.min(used).min(now.lowest_memory.unwrap_or(used)));
-        if used + RECLAIM_STEP <= low {
-            self.low = Some(used);
-            self.low_at = now.at;
-        }
-    }
-}
 
 /// A burst that is not over, or whose reclaim is not.
 #[derive(Clone, Debug)]
@@ -56,7 +16,8 @@ pub(super) struct OpenBurst {
     pub began: Duration,
     /// The same moment as time since 1970.
     pub began_unix: Duration,
-    usual_rate: Option<f64>,
+    /// Commands a second before it: of late in `not_saturated`, and since the server's start.
+    rates: (Option<f64>, Option<f64>),
     /// Before its first evicting call.
     before: Counters,
     /// At its first evicting call.
@@ -73,24 +34,25 @@ pub(super) struct OpenBurst {
     /// The observations of the last second of the burst, the oldest a second ago or more.
     last_second: VecDeque<Counters>,
     slowest_rate: Option<f64>,
-    falling: Falling,
+    /// `None` where memory is not known.
+    reclaim: Option<Reclaim>,
 }
 
 impl OpenBurst {
-    /// Opens a burst that began at `began`, between two observations.
+    /// Opens a burst that began at `start`, between two observations.
     pub fn new(
-        began: Duration,
-        usual_rate: Option<f64>,
+        rates: (Option<f64>, Option<f64>),
+        start: Counters,
         before: &Counters,
         now: &Counters,
         seen: &Observation,
     ) -> Self {
-        let start = before.interpolate(now, began);
+        let began = start.at;
         let since = seen.at.saturating_sub(began);
         Self {
             began,
             began_unix: seen.unix_time.saturating_sub(since),
-            usual_rate,
+            rates,
             before: *before,
             start,
             end: start,
@@ -101,7 +63,7 @@ impl OpenBurst {
             buffers_peak: start.client_buffers,
             last_second: VecDeque::from([start]),
             slowest_rate: None,
-            falling: Falling::from(&start),
+            reclaim: None,
         }
     }
 
@@ -110,10 +72,20 @@ impl OpenBurst {
         self.end.at
     }
 
-    /// Returns when memory was last seen to fall after the last evicting call; the end of that call if
-    /// it did not fall.
-    pub fn fell_until(&self) -> Duration {
-        self.falling.low_at
+    /// Tells whether memory has fallen after the last evicting call.
+    pub fn has_reclaim(&self) -> bool {
+        self.reclaim.as_ref().is_some_and(Reclaim::has_fallen)
+    }
+
+    /// Tells whether memory may fall further.
+    pub fn goes_on_falling(&self, at: Duration) -> bool {
+        (self.reclaim.as_ref()).is_some_and(|reclaim| reclaim.goes_on(at))
+    }
+
+    /// Returns until when the reclaim certainly went on.
+    pub fn reclaim_over(&self) -> Duration {
+        let over = self.reclaim.as_ref().map(Reclaim::over);
+        over.unwrap_or(self.end.at)
     }
 
     /// Takes in an observation, when the last evicting call so far had ended at `evicting`.
@@ -129,9 +101,12 @@ impl OpenBurst {
                 self.note_rate(self.last);
             }
             self.memory_peak = higher(self.memory_peak, self.end.used_memory);
-            self.falling = Falling::from(&self.end);
+            let memory = self.end.used_memory.zip(self.memory_peak);
+            self.reclaim = memory.map(|(end, peak)| Reclaim::new(self.end.at, end, peak));
         }
-        self.falling.saw(now);
+        if let (Some(reclaim), Some(memory)) = (&mut self.reclaim, now.used_memory) {
+            reclaim.saw(now.at, memory);
+        }
         self.buffers_peak = higher(self.buffers_peak, now.client_buffers);
         self.last = *now;
     }
@@ -150,9 +125,10 @@ impl OpenBurst {
         self.last_second.push_back(now);
     }
 
-    /// Ends the reclaim at `at`, because the next burst began.
-    pub fn cut_reclaim(&mut self, at: Duration) {
-        self.falling.low_at = self.falling.since.max(at);
+    /// Returns when the reclaim was over, now that the next burst began at `at`.
+    pub fn reclaim_over_before(&self, at: Duration) -> Duration {
+        let over = self.reclaim.as_ref();
+        over.map_or(self.end.at, |reclaim| reclaim.over_before(at))
     }
 
     /// Returns the counters at the two moments between which rates and shares are measured: the
@@ -166,27 +142,30 @@ impl OpenBurst {
         }
     }
 
-    /// Returns the burst, now that it and its reclaim are over.
-    pub fn finish(self) -> Burst {
+    /// Returns the burst, now that its reclaim was over at `over`, if it had one.
+    pub fn finish(self, over: Duration) -> Burst {
         let growth = |from: Option<f64>, to: Option<f64>| Some((to? - from?).max(0.0));
         let (from, to) = self.measured();
         let during = rate(&from, &to, |counters| counters.commands);
         let share = |counter| Some(rate(&from, &to, counter)? / 1e9);
         let eviction = share(|counters| counters.cpu_eviction_ns);
-        let other = share(|counters| counters.cpu_other_ns);
-        let cpu = eviction
-            .zip(other)
-            .map(|(eviction, other)| eviction + other);
+        let observed = share(|counters| Some(counters.cpu_eviction_ns? + counters.cpu_other_ns?));
+        let cpu = share(|counters| {
+            Some(counters.cpu_eviction_ns? + counters.cpu_other_ns? + counters.cpu_unobserved_ns)
+        });
         // Nothing is evicted between the observation before and the first call, nor after the last.
         let evicted = growth(self.before.evicted_keys, self.last.evicted_keys);
         let bytes = |value: Option<f64>| value.map(whole);
         Burst {
             started: self.began_unix,
             duration: self.end.at.saturating_sub(self.began),
-            reclaim: self.falling.low_at.saturating_sub(self.falling.since),
+            reclaim: over.saturating_sub(self.end.at),
             evicting_calls: whole(self.last.evicting_calls - self.before.evicting_calls),
+            observed: Duration::try_from_secs_f64(self.end.observed - self.start.observed)
+                .unwrap_or_default(),
             evicted_keys: evicted.map(whole),
-            commands_per_second_before: self.usual_rate,
+            commands_per_second_before: self.rates.0,
+            commands_per_second_since_start: self.rates.1,
             commands_per_second_during: during,
             commands_per_second_slowest: self.slowest_rate.or(during),
             client_buffers_before: bytes(self.start.client_buffers),
@@ -194,12 +173,12 @@ impl OpenBurst {
             memory_start: bytes(self.start.used_memory),
             memory_peak: bytes(self.memory_peak),
             memory_end: bytes(self.end.used_memory),
-            memory_after: bytes(self.falling.lowest),
+            memory_after: bytes(self.reclaim.as_ref().map(Reclaim::lowest)),
             cpu_share: cpu,
             waiting_share: share(|counters| counters.waiting_ns),
             eviction_cpu_share: eviction
-                .zip(cpu.filter(|cpu| *cpu > 0.0))
-                .map(|(eviction, cpu)| eviction / cpu),
+                .zip(observed.filter(|observed| *observed > 0.0))
+                .map(|(eviction, observed)| eviction / observed),
         }
     }
 }

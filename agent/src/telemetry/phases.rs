@@ -32,14 +32,13 @@ impl fmt::Display for Phase {
 
 /// The present phase, and how long each lasted. Time is credited to a phase only when it certainly
 /// belongs there, and never taken back. Whether an evicting call was the last is known only a quiet
-/// time later; until then, the time since is missing from all phases.
+/// time later, and when a reclaim was over only when memory falls no more; until then, the time since is missing from all phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
     /// The present phase.
     pub phase: Phase,
     pub(super) credited_to: Duration,
     time: [Duration; 3],
-    entries: [u64; 3],
 }
 
 impl Phases {
@@ -49,7 +48,6 @@ impl Phases {
             phase: Phase::NotSaturated,
             credited_to: at,
             time: [Duration::ZERO; 3],
-            entries: [1, 0, 0],
         }
     }
 
@@ -63,17 +61,11 @@ impl Phases {
     pub(super) fn enter(&mut self, phase: Phase, at: Duration) {
         self.credit(at);
         self.phase = phase;
-        self.entries[phase as usize] += 1;
     }
 
     /// Returns the time that a phase lasted, of all its visits. The sum of all phases lags behind the
-    /// time since the server was found by up to 2 s.
+    /// time since the server was found by a quiet time, and in a reclaim by what may not belong to it.
     pub fn time(&self, phase: Phase) -> Duration {
         self.time[phase as usize]
-    }
-
-    /// Returns how often a phase was entered; finding the server enters the first one.
-    pub fn entries(&self, phase: Phase) -> u64 {
-        self.entries[phase as usize]
     }
 }

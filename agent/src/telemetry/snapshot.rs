@@ -1,79 +1,76 @@
 //! What was read of one server at one moment.
 
-use evictscope_abi::{CallStats, EvictionStats, FaultCounts, Member, MemberValues, SampleStats};
+use std::time::Duration;
 
-/// What was read of one server at one moment. Its counters run since the server was attached to,
-/// modulo 2^64.
+use evictscope_abi::{CallStats, EvictionStats, FaultCounts};
+
+use super::Members;
+
+/// What the programs have counted of one server. Its counters run since the server was attached to, modulo
+/// 2^64.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct Counted {
     /// What was counted of each traced function's calls, the eviction call first.
     pub calls: Vec<CallStats>,
     /// What else was counted of eviction calls.
     pub evictions: EvictionStats,
-    /// What the sampling program counted.
-    pub samples: SampleStats,
     /// What the programs could not read or count.
     pub faults: FaultCounts,
-    /// The members as the agent read them itself, where the main thread was off CPU for so long
-    /// that the kernel's own reading is stale.
-    pub idle_members: Option<MemberValues>,
 }
 
-/// The last values read together from a server's memory; a value that could not be read is `None`.
+impl Default for Counted {
+    fn default() -> Self {
+        Self {
+            calls: vec![CallStats::default()],
+            evictions: EvictionStats::default(),
+            faults: FaultCounts::default(),
+        }
+    }
+}
+
+/// For how long eviction calls were observed since the server was attached to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The evicting ones.
+    pub evicting: Duration,
+    /// The others.
+    pub noop: Duration,
+}
+
+/// How long a main thread has run, and waited, since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Members(MemberValues);
-
-/// What the server accounts to its clients, by type, bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientBuffers {
-    /// All other clients.
-    pub normal: u64,
-    /// Replicas that are fed by this server.
-    pub replica: u64,
-    /// Subscribers.
-    pub pubsub: u64,
-    /// The link to the primary of this server.
-    pub primary: u64,
+pub struct ThreadTimes {
+    /// CPU time, nanoseconds.
+    pub cpu_ns: u64,
+    /// Time in which it was ready to run but had no CPU, nanoseconds.
+    pub waiting_ns: u64,
 }
 
-impl ClientBuffers {
-    /// Returns all client buffers, bytes. Wraps, as the kernel's own addition does.
-    pub fn total(self) -> u64 {
-        let types = [self.normal, self.replica, self.pubsub, self.primary];
-        types.into_iter().fold(0, u64::wrapping_add)
+/// What was read of one server at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Monotonic time before it was read: no call that it misses is earlier.
+    pub at: Duration,
+    /// The same moment as time since 1970.
+    pub unix_time: Duration,
+    /// What the programs have counted.
+    pub counted: Counted,
+    /// The server's own counters; `None` where its memory could not be read.
+    pub members: Option<Members>,
+    /// The main thread's times; `None` where the kernel does not tell.
+    pub times: Option<ThreadTimes>,
+    /// For how long calls were observed until then.
+    pub observed: Observed,
+}
+
+impl Snapshot {
+    /// Returns when the evicting call under way began.
+    pub(super) fn evicting_since(&self) -> Option<Duration> {
+        under_way_since(self.counted.calls.first()?)
     }
 }
 
-impl Members {
-    /// Returns a reading; `None` if nothing was read yet.
-    pub(super) fn read(values: &MemberValues) -> Option<Self> {
-        (values.read_ns != 0).then_some(Self(*values))
-    }
-
-    /// Returns the monotonic time of reading, nanoseconds.
-    pub fn read_ns(&self) -> u64 {
-        self.0.read_ns
-    }
-
-    /// Returns a member's value, where it was read.
-    pub fn get(&self, member: Member) -> Option<u64> {
-        let index = member as usize;
-        (self.0.known >> index & 1 == 1).then(|| self.0.values[index])
-    }
-
-    /// Returns the allocator's counter, bytes, where it was read.
-    pub fn used_memory(&self) -> Option<u64> {
-        (self.0.used_memory_known == 1).then_some(self.0.used_memory)
-    }
-
-    /// Returns the client buffers, where all types were read: they are one array, so a part of it alone would
-    /// mean that something is wrong.
-    pub fn client_buffers(&self) -> Option<ClientBuffers> {
-        Some(ClientBuffers {
-            normal: self.get(Member::ClientsNormal)?,
-            replica: self.get(Member::ClientsReplica)?,
-            pubsub: self.get(Member::ClientsPubsub)?,
-            primary: self.get(Member::ClientsPrimary)?,
-        })
-    }
+/// Returns when the inner call under way began.
+pub(super) fn under_way_since(calls: &CallStats) -> Option<Duration> {
+    (calls.inner_since_ns > 0).then(|| Duration::from_nanos(calls.inner_since_ns))
 }

@@ -1,9 +1,19 @@
 //! Accumulates the snapshots of one server.
 
-use evictscope_abi::{Activity, CLIENT_BUFFERS_INTERVAL_NS, EVICTION, Fault, bounds};
+use std::time::Duration;
 
+use evictscope_abi::{EVICTION, Fault, bounds};
+
+use super::main_thread::Evictions;
+use super::stalls::{Reading, Stalls};
 use super::totals::advance_all;
-use super::{Accumulator, CallTotals, HistogramTotals, Members, Snapshot};
+use super::{
+    Accumulator, CallTotals, HistogramTotals, LongestCalls, MainThread, Members, Observed, Snapshot,
+};
+
+/// Least time between two entries in the histogram of client buffers: 10 a second at most, give or take what a
+/// reading comes early.
+const CLIENT_BUFFERS_INTERVAL: Duration = Duration::from_millis(90);
 
 /// What is known of one server since it was found: totals that only grow, and last values.
 #[derive(Clone, Debug)]
@@ -17,27 +27,28 @@ pub struct ServerState {
     pub noop_results: [Accumulator; 4],
     /// The eviction goal at each evicting call, bytes.
     pub mem_tofree: HistogramTotals,
-    /// The allocator's counter at each evicting call, bytes.
-    pub mem_reported: HistogramTotals,
-    /// Memory that counts against `maxmemory` at each evicting call, bytes.
-    pub mem_used: HistogramTotals,
-    /// Memory that does not count against `maxmemory` at each evicting call, bytes.
-    pub overhead: HistogramTotals,
+    /// Memory that does not count against `maxmemory` at the last evicting call that ended, bytes.
+    pub overhead: Option<u64>,
     client_buffers: HistogramTotals,
     client_buffers_peak: u64,
-    client_buffers_recorded_ns: u64,
-    /// How often the main thread was sampled.
-    pub sample_hits: Accumulator,
+    client_buffers_recorded: Option<Duration>,
     /// How often something could not be read or counted, by [`Fault`].
     pub faults: [Accumulator; Fault::ALL.len()],
     /// How often an invariant was tested, by [`evictscope_abi::Check`].
     pub checks: [Accumulator; 3],
     /// How often an invariant failed, by [`evictscope_abi::Check`].
     pub check_failures: [Accumulator; 3],
-    /// Evicting calls at which another thread of the server had moved the allocator's counter.
-    pub allocator_moved: Accumulator,
-    cpu_ns: [Accumulator; 2],
-    /// The last values read from the server's memory; `None` until they were first read.
+    evicting_ns: u64,
+    /// The longest evicting calls of late.
+    pub longest: LongestCalls,
+    /// The CPU time of the main thread.
+    pub main_thread: MainThread,
+    /// For how long calls were observed; while the server is sampled, less what the probes took of the time in
+    /// which the main thread has work: without them, it would have made as many calls in the rest.
+    pub observed: Observed,
+    last_observed: Observed,
+    stalls: Stalls,
+    /// The values last read from the server's memory; `None` where the last reading failed.
     pub members: Option<Members>,
 }
 
@@ -49,71 +60,108 @@ impl ServerState {
             evicting_results: Default::default(),
             noop_results: Default::default(),
             mem_tofree: HistogramTotals::new(bounds::MEM_TOFREE),
-            mem_reported: HistogramTotals::new(bounds::MEMORY),
-            mem_used: HistogramTotals::new(bounds::MEMORY),
-            overhead: HistogramTotals::new(bounds::OVERHEAD),
+            overhead: None,
             client_buffers: HistogramTotals::new(bounds::CLIENT_BUFFERS),
             client_buffers_peak: 0,
-            client_buffers_recorded_ns: 0,
-            sample_hits: Accumulator::default(),
+            client_buffers_recorded: None,
             faults: Default::default(),
             checks: Default::default(),
             check_failures: Default::default(),
-            allocator_moved: Accumulator::default(),
-            cpu_ns: Default::default(),
+            evicting_ns: 0,
+            longest: LongestCalls::default(),
+            main_thread: MainThread::default(),
+            observed: Observed::default(),
+            last_observed: Observed::default(),
+            stalls: Stalls::new(),
             members: None,
         }
     }
 
     /// Takes in a snapshot. Ignores each counter that is behind its last value.
     pub fn apply(&mut self, snapshot: &Snapshot) {
-        let functions = self.calls.len().max(snapshot.calls.len());
+        let counted = &snapshot.counted;
+        let functions = self.calls.len().max(counted.calls.len());
         self.calls.resize_with(functions, CallTotals::new);
-        for (totals, calls) in self.calls.iter_mut().zip(&snapshot.calls) {
+        for (totals, calls) in self.calls.iter_mut().zip(&counted.calls) {
             totals.advance(calls);
         }
-        let evictions = &snapshot.evictions;
+        let evictions = &counted.evictions;
         advance_all(&mut self.evicting_results, &evictions.evicting_results);
         advance_all(&mut self.noop_results, &evictions.noop_results);
         self.mem_tofree.advance(&evictions.mem_tofree);
-        self.mem_reported.advance(&evictions.mem_reported);
-        self.mem_used.advance(&evictions.mem_used);
-        self.overhead.advance(&evictions.overhead);
-        advance_all(&mut self.faults, &snapshot.faults);
+        self.overhead = evictions.last.overhead.get();
+        advance_all(&mut self.faults, &counted.faults);
         advance_all(&mut self.checks, &evictions.checks);
         advance_all(&mut self.check_failures, &evictions.check_failures);
-        self.allocator_moved.advance(evictions.allocator_moved);
 
-        let samples = &snapshot.samples;
-        self.client_buffers.advance(&samples.client_buffers);
-        let recorded_ns = &mut self.client_buffers_recorded_ns;
-        *recorded_ns = samples.client_buffers_ns.max(*recorded_ns);
-        self.client_buffers_peak = self.client_buffers_peak.max(samples.client_buffers_peak);
-        self.sample_hits.advance(samples.hits);
-        advance_all(&mut self.cpu_ns, &samples.cpu_ns);
-
-        let idle = snapshot.idle_members.as_ref().and_then(Members::read);
-        if let Some(idle) = &idle {
-            self.record_client_buffers(idle);
+        let at = snapshot.at;
+        self.evicting_ns = self.evicting_ns.max(self.evicting_ns_until(at, snapshot));
+        if let Some(calls) = counted.calls.first() {
+            self.longest.take_in(at, calls);
         }
-        self.members = [self.members, Members::read(&samples.members), idle]
-            .into_iter()
-            .flatten()
-            .max_by_key(Members::read_ns);
+        if let Some(times) = snapshot.times {
+            let evictions = Evictions {
+                ns: self.evicting_ns,
+                keys: snapshot.members.and_then(|members| members.evicted_keys),
+                observed: snapshot.observed.evicting,
+            };
+            self.main_thread.advance(at, times, evictions);
+        }
+        self.members = snapshot.members;
+        self.stalls.advance(self.reading(snapshot));
+        self.record_client_buffers(at);
     }
 
-    /// Records a reading by the agent itself, as the kernel records its own: in the histogram only
-    /// if the last entry, of either, is long enough ago.
-    fn record_client_buffers(&mut self, idle: &Members) {
-        let Some(total) = idle.client_buffers().map(|buffers| buffers.total()) else {
+    /// Returns what tells of stalls; `None` where the main thread's times could not be read.
+    fn reading(&self, snapshot: &Snapshot) -> Option<Reading> {
+        let members = self.members.unwrap_or_default();
+        Some(Reading {
+            at: snapshot.at,
+            times: snapshot.times?,
+            evicting_ns: self.evicting_ns,
+            since: snapshot.evicting_since(),
+            observed: snapshot.observed.evicting,
+            evicted_keys: members.evicted_keys,
+        })
+    }
+
+    /// Adds the time in which calls were observed until `now`, in which the probes cost `spent_ns`.
+    pub fn observe(&mut self, now: Observed, spent_ns: f64) {
+        // An idle thread has time for the probes, a busy one makes fewer calls.
+        let taken = Duration::from_nanos((spent_ns * self.main_thread.busy()) as u64);
+        let last = std::mem::replace(&mut self.last_observed, now);
+        self.observed.evicting += now.evicting.saturating_sub(last.evicting + taken);
+        self.observed.noop += now.noop.saturating_sub(last.noop + taken);
+    }
+
+    /// Returns the wall time in evicting calls until `at`, with that of the one under way.
+    fn evicting_ns_until(&self, at: Duration, snapshot: &Snapshot) -> u64 {
+        let under_way =
+            (snapshot.evicting_since()).map_or(Duration::ZERO, |since| at.saturating_sub(since));
+        let sum = self.eviction().inner.sum() + under_way.as_nanos();
+        u64::try_from(sum).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the wall time in evicting calls, with that of the one under way, nanoseconds.
+    pub fn evicting_ns(&self) -> u64 {
+        self.evicting_ns
+    }
+
+    /// Returns the time in which evictions stalled the server; `None` where the main thread's times are not known.
+    pub fn stalled(&self) -> Option<Duration> {
+        self.main_thread.is_known().then(|| self.stalls.total())
+    }
+
+    fn record_client_buffers(&mut self, at: Duration) {
+        let buffers = self.members.and_then(|members| members.client_buffers);
+        let Some(total) = buffers.map(|buffers| buffers.total()) else {
             return;
         };
         self.client_buffers_peak = self.client_buffers_peak.max(total);
-        let recorded_ns = &mut self.client_buffers_recorded_ns;
-        let since = idle.read_ns().saturating_sub(*recorded_ns);
-        if *recorded_ns == 0 || since >= CLIENT_BUFFERS_INTERVAL_NS {
+        let is_due = |last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL;
+        if self.client_buffers_recorded.is_none_or(is_due) {
             self.client_buffers.record(total);
-            *recorded_ns = idle.read_ns();
+            self.client_buffers_recorded = Some(at);
         }
     }
 
@@ -139,11 +187,6 @@ impl ServerState {
             .iter()
             .map(|calls| calls.lost_exits.count())
             .sum()
-    }
-
-    /// Returns the CPU time of the main thread, nanoseconds; `None` until it was first sampled.
-    pub fn cpu_ns(&self, activity: Activity) -> Option<u128> {
-        (self.sample_hits.count() > 0).then(|| self.cpu_ns[activity as usize].total())
     }
 }
 

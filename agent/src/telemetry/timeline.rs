@@ -3,12 +3,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use evictscope_abi::{Activity, BIN_NS, BINS, BinRing};
+use super::Observation;
+use super::observation::is_observed;
 
-/// How many bins are kept: ten minutes. With the samples that is 0.8 MB for each server.
+/// Length of a bin, nanoseconds.
+pub const BIN_NS: u64 = 20_000_000;
+/// How many bins are kept: ten minutes. With the samples that is 1 MB for each server.
 const KEPT: usize = 30_000;
-/// Least time between two samples of memory.
+/// Least time between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Between two observations that are further apart, what happened when is not known.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What happened in 20 ms, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,15 +26,19 @@ pub struct TimeBin {
     pub cpu_other: u32,
 }
 
-/// Memory at one moment.
+/// A server at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemorySample {
+pub struct Sample {
     /// Monotonic time.
     pub at: Duration,
     /// Memory tracked by the allocator, bytes.
     pub used_memory: Option<u64>,
     /// All client buffers, bytes.
     pub client_buffers: Option<u64>,
+    /// The server's own counter of commands.
+    pub commands: Option<u64>,
+    /// For how long evictions have stalled it.
+    pub stalled: Option<Duration>,
 }
 
 /// The last ten minutes of a server.
@@ -37,11 +46,23 @@ pub struct MemorySample {
 pub struct Timeline {
     /// Index of the first bin.
     first: u64,
-    /// `None` where the bin was not read before the kernel counted the next round in its place.
+    /// The bins up to that of the last observation, which is not full yet; `None` where evicting calls were not
+    /// observed.
     bins: VecDeque<Option<TimeBin>>,
-    samples: VecDeque<MemorySample>,
+    samples: VecDeque<Sample>,
+    last: Option<Last>,
     /// What to add to a monotonic time to get the time since 1970.
     since_1970: Duration,
+}
+
+/// The last observation.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    at: Duration,
+    observed: Duration,
+    evicting_ns: u64,
+    cpu_eviction_ns: u64,
+    cpu_other_ns: u64,
 }
 
 impl Timeline {
@@ -49,69 +70,120 @@ impl Timeline {
     pub fn new(at: Duration) -> Self {
         Self {
             first: index(at),
-            bins: VecDeque::new(),
+            bins: VecDeque::from([Some(TimeBin::default())]),
             samples: VecDeque::new(),
+            last: None,
             since_1970: Duration::ZERO,
         }
     }
 
-    /// Takes in the kernel's bins as they were at `at`; `unix_time` is the same moment since 1970. Call
-    /// it more often than the kernel's ring goes round (10 s).
-    pub fn take_in(
-        &mut self,
-        at: Duration,
-        unix_time: Duration,
-        evicting: &BinRing,
-        cpu: &[BinRing; 2],
-    ) {
-        self.since_1970 = unix_time.saturating_sub(at);
-        // The bin of this moment is not full yet.
-        let end = index(at);
-        // Older ones than this have been overwritten; one more may be while the ring is copied.
-        let in_ring = end.saturating_sub(BINS as u64 - 1);
-        if end.saturating_sub(self.end()) > KEPT as u64 {
+    /// Takes in an observation, until which evicting calls had taken `evicting_ns` of wall time.
+    pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64) {
+        self.since_1970 = seen.unix_time.saturating_sub(seen.at);
+        self.sample(seen);
+        let now = Last {
+            at: seen.at,
+            observed: seen.observed,
+            evicting_ns,
+            cpu_eviction_ns: seen.cpu_eviction_ns.unwrap_or(0),
+            cpu_other_ns: seen.cpu_other_ns.unwrap_or(0),
+        };
+        let last = self.last.replace(now);
+        let elapsed = last.map(|last| now.at.saturating_sub(last.at));
+        self.extend_to(index(seen.at));
+        let (Some(last), Some(elapsed)) = (last, elapsed) else {
+            return;
+        };
+        let observed = now.observed.saturating_sub(last.observed);
+        if elapsed > LONGEST_INTERVAL || !is_observed(elapsed, observed) {
+            self.forget(last.at, now.at);
+            return;
+        }
+        // Where the interval has the beginning of a burst or its end in it, evicting calls were made on one side only.
+        let ended = match seen.evictions.since.is_zero() {
+            true => seen.evictions.last.clamp(last.at, now.at),
+            false => now.at,
+        };
+        let began = seen.evictions.burst_began.clamp(last.at, ended);
+        let evicting = now.evicting_ns.saturating_sub(last.evicting_ns);
+        let cpu_eviction = now.cpu_eviction_ns.saturating_sub(last.cpu_eviction_ns);
+        let cpu_other = now.cpu_other_ns.saturating_sub(last.cpu_other_ns);
+        self.spread(began, ended, evicting, |bin| &mut bin.evicting);
+        self.spread(began, ended, cpu_eviction, |bin| &mut bin.cpu_eviction);
+        self.spread(last.at, now.at, cpu_other, |bin| &mut bin.cpu_other);
+    }
+
+    /// Adds bins up to this one, and drops those that are too old.
+    fn extend_to(&mut self, newest: u64) {
+        if newest.saturating_sub(self.end()) > KEPT as u64 {
             self.bins.clear();
-            self.first = end - KEPT as u64;
+            self.first = newest - KEPT as u64;
         }
-        while self.end() < end {
-            let bin = (self.end() >= in_ring).then(TimeBin::default);
-            self.bins.push_back(bin);
+        while self.end() <= newest {
+            self.bins.push_back(Some(TimeBin::default()));
         }
-        while self.bins.len() > KEPT {
+        // One more, which is not full yet.
+        while self.bins.len() > KEPT + 1 {
             self.bins.pop_front();
             self.first += 1;
         }
-        let cpu = |activity| &cpu[activity as usize];
-        self.set(evicting, |bin| &mut bin.evicting);
-        self.set(cpu(Activity::Eviction), |bin| &mut bin.cpu_eviction);
-        self.set(cpu(Activity::Other), |bin| &mut bin.cpu_other);
     }
 
-    fn set(&mut self, ring: &BinRing, part: fn(&mut TimeBin) -> &mut u32) {
-        let mut put = |index: Option<u64>, ns: u64| {
-            let offset = index.and_then(|index| index.checked_sub(self.first));
-            let offset = offset.and_then(|offset| usize::try_from(offset).ok());
-            if let Some(Some(bin)) = offset.and_then(|offset| self.bins.get_mut(offset)) {
-                // CPU time is counted a sampling period late, and so can exceed the bin's length.
-                *part(bin) = u32::try_from(ns.min(BIN_NS)).unwrap_or(u32::MAX);
-            }
-        };
-        for counted in &ring.bins {
-            put(Some(counted.index), counted.ns);
-            for before in 1..=counted.full_before.min(KEPT as u64) {
-                put(counted.index.checked_sub(before), BIN_NS);
+    /// Spreads nanoseconds evenly over the time between two moments.
+    fn spread(
+        &mut self,
+        from: Duration,
+        to: Duration,
+        ns: u64,
+        part: fn(&mut TimeBin) -> &mut u32,
+    ) {
+        let (begin, end) = (
+            nanoseconds(from),
+            nanoseconds(to).max(nanoseconds(from) + 1),
+        );
+        let mut left = ns;
+        for bin in begin / BIN_NS..=(end - 1) / BIN_NS {
+            let within = end.min((bin + 1) * BIN_NS) - begin.max(bin * BIN_NS);
+            let share = u128::from(ns) * u128::from(within) / u128::from(end - begin);
+            // The last one has what rounding left over.
+            let share = match bin == (end - 1) / BIN_NS {
+                true => left,
+                false => share as u64,
+            };
+            left -= share;
+            if let Some(Some(bin)) = self.bin(bin) {
+                let part = part(bin);
+                // CPU time shows up to a tick late, and so can exceed the bin's length.
+                let sum = (u64::from(*part) + share).min(BIN_NS);
+                *part = u32::try_from(sum).unwrap_or(u32::MAX);
             }
         }
     }
 
-    /// Takes in a sample of memory, unless it comes too soon after the last.
-    pub fn sample(&mut self, at: Duration, used_memory: Option<u64>, client_buffers: Option<u64>) {
-        let is_due = |last: &MemorySample| at.saturating_sub(last.at) >= SAMPLE_INTERVAL * 9 / 10;
+    fn forget(&mut self, from: Duration, to: Duration) {
+        for index in index(from).max(self.first)..=index(to) {
+            if let Some(bin) = self.bin(index) {
+                *bin = None;
+            }
+        }
+    }
+
+    fn bin(&mut self, index: u64) -> Option<&mut Option<TimeBin>> {
+        let offset = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        self.bins.get_mut(offset)
+    }
+
+    /// Takes in a sample, unless it comes too soon after the last.
+    fn sample(&mut self, seen: &Observation) {
+        let at = seen.at;
+        let is_due = |last: &Sample| at.saturating_sub(last.at) >= SAMPLE_INTERVAL * 9 / 10;
         if self.samples.back().is_none_or(is_due) {
-            self.samples.push_back(MemorySample {
+            self.samples.push_back(Sample {
                 at,
-                used_memory,
-                client_buffers,
+                used_memory: seen.used_memory,
+                client_buffers: seen.client_buffers,
+                commands: seen.commands,
+                stalled: seen.stalled,
             });
         }
         let oldest = at.saturating_sub(Duration::from_nanos(BIN_NS * KEPT as u64));
@@ -128,29 +200,32 @@ impl Timeline {
         self.since_1970 + Duration::from_nanos(self.first * BIN_NS)
     }
 
-    /// Returns the bins from [`Self::start`] on without a gap; `None` where one is not known.
+    /// Returns the full bins from [`Self::start`] on without a gap; `None` where one is not known.
     pub fn bins(&self) -> impl Iterator<Item = Option<TimeBin>> + '_ {
-        self.bins.iter().copied()
+        self.bins.iter().take(self.bins.len() - 1).copied()
     }
 
-    /// Returns the samples of memory, the oldest first, with their times since 1970.
-    pub fn samples(&self) -> impl Iterator<Item = (Duration, MemorySample)> + '_ {
+    /// Returns the samples, the oldest first, with their times since 1970.
+    pub fn samples(&self) -> impl Iterator<Item = (Duration, Sample)> + '_ {
         let samples = self.samples.iter().copied();
         samples.map(|sample| (self.since_1970 + sample.at, sample))
     }
 }
 
+fn nanoseconds(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX - BIN_NS)
+}
+
 fn index(at: Duration) -> u64 {
-    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX) / BIN_NS
+    nanoseconds(at) / BIN_NS
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use evictscope_abi::{BIN_NS, BinRing};
-
-    use super::{KEPT, TimeBin, Timeline};
+    use super::{BIN_NS, KEPT, TimeBin, Timeline};
+    use crate::telemetry::{EvictionTimes, Observation};
 
     const UNIX: Duration = Duration::from_secs(1_700_000_000);
 
@@ -158,50 +233,85 @@ mod tests {
         Duration::from_nanos(index * BIN_NS)
     }
 
+    /// A server that is observed all the time.
+    fn seen(at: Duration) -> Observation {
+        Observation {
+            at,
+            unix_time: UNIX.saturating_add(at),
+            observed: at,
+            cpu_eviction_ns: Some(0),
+            cpu_other_ns: Some(0),
+            ..Observation::default()
+        }
+    }
+
     #[test]
-    fn each_bin_has_what_the_kernel_counted_in_it() {
+    fn each_bin_has_what_happened_in_it() {
         let mut timeline = Timeline::new(bin(100));
-        let (mut evicting, mut cpu) = (BinRing::ZERO, [BinRing::ZERO; 2]);
-        evicting.spread(101 * BIN_NS + 5, 102 * BIN_NS + 5);
-        cpu[0].add(101 * BIN_NS, 7);
-        cpu[1].add(102 * BIN_NS, 2 * BIN_NS);
-        timeline.take_in(bin(103), UNIX + bin(103), &evicting, &cpu);
-        // The same again, and more.
-        evicting.spread(102 * BIN_NS + 5, 102 * BIN_NS + 9);
-        timeline.take_in(bin(104), UNIX + bin(104), &evicting, &cpu);
+        timeline.take_in(&seen(bin(100)), 0);
+        // A burst begins in the middle of the second bin.
+        let burst = EvictionTimes {
+            burst_began: bin(101) + Duration::from_nanos(BIN_NS / 2),
+            since: bin(102),
+            ..EvictionTimes::default()
+        };
+        let evicting = Observation {
+            evictions: burst,
+            cpu_eviction_ns: Some(BIN_NS),
+            cpu_other_ns: Some(300),
+            ..seen(bin(103))
+        };
+        timeline.take_in(&evicting, BIN_NS * 3 / 2);
         let full = BIN_NS as u32;
-        let expected = [(0, 0, 0), (full - 5, 7, 0), (9, 0, full), (0, 0, 0)].map(Some);
+        let expected = [
+            (0, 0, 100),
+            (full / 2, full / 3, 100),
+            (full, full - full / 3, 100),
+        ];
         let parts = |bin: TimeBin| (bin.evicting, bin.cpu_eviction, bin.cpu_other);
         let found: Vec<_> = timeline.bins().map(|bin| bin.map(parts)).collect();
-        assert_eq!(found, expected);
+        assert_eq!(found, expected.map(Some));
         assert_eq!(timeline.start(), UNIX + bin(100));
     }
 
     #[test]
-    fn what_was_not_read_in_time_is_not_known() {
+    fn what_was_not_observed_is_not_known() {
         let mut timeline = Timeline::new(bin(0));
-        let empty = [BinRing::ZERO; 2];
-        timeline.take_in(bin(10), UNIX, &empty[0], &empty);
-        timeline.take_in(bin(1_010), UNIX, &empty[0], &empty);
-        let unknown = timeline.bins().filter(Option::is_none).count();
-        assert_eq!(unknown, 1_000 - 511);
+        timeline.take_in(&seen(bin(0)), 0);
+        timeline.take_in(&seen(bin(5)), 0);
+        let without_probes = Observation {
+            observed: bin(5),
+            ..seen(bin(10))
+        };
+        timeline.take_in(&without_probes, 0);
+        let after = Observation {
+            observed: bin(10),
+            ..seen(bin(15))
+        };
+        timeline.take_in(&after, 0);
+        // Nor is what happened between two observations that are far apart.
+        timeline.take_in(&seen(bin(100)), 0);
+        let unknown: Vec<_> = timeline.bins().map(|bin| bin.is_none()).collect();
+        let expected: Vec<_> = (0..100)
+            .map(|bin| (5..=10).contains(&bin) || bin >= 15)
+            .collect();
+        assert_eq!(unknown, expected);
     }
 
     #[test]
     fn it_stays_bounded() {
         let mut timeline = Timeline::new(bin(0));
-        let empty = [BinRing::ZERO; 2];
-        for second in 0..700_u64 {
-            let at = Duration::from_secs(second);
-            timeline.take_in(at, UNIX + at, &empty[0], &empty);
-            for tenth in 0..20 {
-                timeline.sample(at + Duration::from_millis(50 * tenth), Some(1), None);
-            }
+        for tenth in 0..14_000_u64 {
+            timeline.take_in(&seen(Duration::from_millis(50 * tenth)), 0);
         }
         assert_eq!(timeline.bins().count(), KEPT);
-        assert_eq!(timeline.start(), UNIX + Duration::from_secs(99));
+        let last = Duration::from_millis(50 * 13_999);
+        assert_eq!(
+            timeline.start(),
+            UNIX + bin(last.as_nanos() as u64 / BIN_NS - KEPT as u64)
+        );
         assert!(timeline.samples().count() <= 6_010);
-        timeline.take_in(Duration::MAX, UNIX, &empty[0], &empty);
+        timeline.take_in(&seen(Duration::MAX), 0);
         assert_eq!(timeline.bins().count(), KEPT);
     }
 }

@@ -1,8 +1,8 @@
 //! Whether what a server does agrees with its probe plan.
 //!
-//! The kernel tests the invariants at every evicting call, and stops counting at the first failure.
-//! This module decides whether the plan is withdrawn. Deliberately absent: comparing sampled values,
-//! since `used_memory` of a sample is the very counter that the kernel compares with at each call.
+//! The kernel tests the invariants at evicting calls, and stops counting at the first failure.
+//! This module decides whether the plan is withdrawn. Deliberately absent: comparing the members that are read from
+//! outside, since `used_memory` is the very counter that the kernel compares with at each call.
 
 use std::fmt;
 
@@ -32,14 +32,6 @@ pub enum BrokenInvariant {
 }
 
 impl BrokenInvariant {
-    /// All invariants, in the order in which they are shown.
-    pub const ALL: [Self; 4] = [
-        Self::Allocator,
-        Self::Arithmetic,
-        Self::Maxmemory,
-        Self::LostExit,
-    ];
-
     /// Returns what that means, for people.
     pub fn meaning(self) -> &'static str {
         match self {
@@ -106,14 +98,14 @@ mod tests {
     use evictscope_abi::{Check, Probe};
 
     use super::{BrokenInvariant, Withdrawal};
-    use crate::telemetry::{ServerState, fixture::empty_snapshot};
+    use crate::telemetry::{ServerState, Snapshot};
 
     fn due(checks: [u64; 3], failures: [u64; 3], lost: u64, goals: u64) -> Option<Withdrawal> {
-        let mut snapshot = empty_snapshot();
-        snapshot.evictions.checks = checks;
-        snapshot.evictions.check_failures = failures;
-        snapshot.calls[0].lost_exits = lost;
-        snapshot.calls[0].hits[Probe::Inner as usize] = goals;
+        let mut snapshot = Snapshot::default();
+        snapshot.counted.evictions.checks = checks;
+        snapshot.counted.evictions.check_failures = failures;
+        snapshot.counted.calls[0].lost_exits = lost;
+        snapshot.counted.calls[0].hits[Probe::Inner as usize] = goals;
         let mut state = ServerState::new();
         state.apply(&snapshot);
         Withdrawal::due(&state)

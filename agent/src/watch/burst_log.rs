@@ -23,11 +23,14 @@ pub fn log_burst(pid: u32, server: &str, burst: &Burst) {
                 duration_seconds = burst.duration.as_secs_f64(),
                 reclaim_seconds = burst.reclaim.as_secs_f64(),
                 evicting_calls = burst.evicting_calls,
+                observed_seconds = burst.observed.as_secs_f64(),
                 evicted_keys = burst.evicted_keys,
                 commands_per_second_before = burst.commands_per_second_before,
+                commands_per_second_since_start = burst.commands_per_second_since_start,
                 commands_per_second_during = burst.commands_per_second_during,
                 commands_per_second_slowest = burst.commands_per_second_slowest,
                 throughput_ratio = burst.throughput_ratio(),
+                commands_lost = burst.commands_lost(),
                 client_buffers_before_bytes = burst.client_buffers_before,
                 client_buffers_peak_bytes = burst.client_buffers_peak,
                 memory_start_bytes = burst.memory_start,
@@ -44,7 +47,7 @@ pub fn log_burst(pid: u32, server: &str, burst: &Burst) {
     }
     match kind {
         BurstKind::SelfAmplifying => log!(warn),
-        BurstKind::Plain if burst.duration >= WORTH_A_LINE => log!(info),
-        BurstKind::Plain => log!(debug),
+        BurstKind::Plain if burst.duration < WORTH_A_LINE => log!(debug),
+        BurstKind::Plain | BurstKind::Unknown => log!(info),
     }
 }

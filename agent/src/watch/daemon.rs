@@ -1,21 +1,26 @@
 //! Starts the daemon's threads, and ends them at a signal.
 
 use std::io::IsTerminal as _;
-use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
-use super::attach::Attacher;
-use super::plans::Plans;
+use super::planner::Planner;
 use super::privileges;
-use super::service::{self, Progress};
+use super::server::Watch;
+use super::service;
 use super::settings::Settings;
+use super::stop::Stop;
 use super::watcher::Watcher;
 use crate::export::{self, Web, WebConfig};
 use crate::host::Scanner;
 use crate::probes::Probes;
+
+/// How long to wait at the end for the thread that looks for servers. It holds no probes.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Watches and serves until SIGTERM or SIGINT.
 ///
@@ -39,24 +44,34 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     tracing::debug!(?costs, "measured what a probe hit costs");
 
     // Binding a port below 1024 and loading the programs take more privileges than watching.
-    let kept = privileges::drop_unneeded().context("cannot give up capabilities")?;
+    let to_attach = privileges::to_attach(&probes);
+    let kept = privileges::drop_unneeded(to_attach).context("cannot give up capabilities")?;
     tracing::debug!(?kept, "gave up the other capabilities");
 
     let shared = export::Shared::default();
-    let progress = Progress::default();
-    let (stop, stopped) = mpsc::channel();
-    let attacher = Attacher {
-        plans: Plans::new(settings.debug_dirs),
+    let stop = Stop::default();
+    let (planner, planning) = Planner::start(settings.debug_dirs)?;
+    let watch = Watch {
+        probes: probes.clone(),
+        planner,
         costs,
         mode: settings.probe_mode,
         budget: settings.overhead_budget,
+        shared: shared.clone(),
+        stop: stop.clone(),
     };
-    let scanner = Scanner::new(settings.process_match);
-    let watcher = Watcher::new(probes, attacher, scanner, shared.clone(), progress.clone());
-    // A thread of its own, as attaching and detaching block.
+    let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
+    let watcher = Watcher::new(watch, scanner, planning);
+    let (failed, has_failed) = oneshot::channel();
+    // A thread of its own, as looking at processes blocks.
     let watching = std::thread::Builder::new()
         .name("watcher".to_owned())
-        .spawn(move || watcher.watch(&stopped))
+        .spawn(move || {
+            let watched = watcher.watch();
+            // Nobody waits for it any more where the agent is about to end.
+            let _ = failed.send(());
+            watched
+        })
         .context("cannot start the watching thread")?;
 
     let address = listener
@@ -70,26 +85,37 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let served = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+        let (stop, hung) = (stop.clone(), service::hung(shared.clone()));
         let shutdown = async move {
             tokio::select! {
                 _ = terminate.recv() => tracing::info!("SIGTERM: detaching"),
                 _ = interrupt.recv() => tracing::info!("SIGINT: detaching"),
+                _ = has_failed => tracing::error!("a thread has failed: detaching"),
+                () = hung => tracing::error!("the loop that looks for servers hangs: detaching"),
             }
             service::stopping();
-            // The watcher may have ended already; then there is nobody to tell.
-            let _ = stop.send(());
+            stop.set();
         };
-        tokio::spawn(service::report(shared.clone(), progress));
+        tokio::spawn(service::report(shared.clone()));
         let web = web_config.as_ref().map_or_else(Web::open, WebConfig::web);
         if let Some(web_config) = web_config {
             tokio::spawn(web_config.follow());
         }
-        export::serve(listener, shared, web, shutdown)
-            .await
-            .context("cannot serve HTTP")
+        export::serve(listener, shared, web, shutdown).await;
+        anyhow::Ok(())
     });
-    if watching.join().is_err() {
-        anyhow::bail!("the watching thread panicked; please report this");
+    // However that ended, no probe stays.
+    stop.set();
+    let finished = probes.finish();
+    let begun = Instant::now();
+    while !watching.is_finished() {
+        if begun.elapsed() > PATIENCE {
+            anyhow::bail!("the loop that looks for servers hangs; please report this");
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    served
+    match watching.join() {
+        Ok(watched) => watched.and(served).and(finished.map_err(Into::into)),
+        Err(_) => anyhow::bail!("the thread that looks for servers panicked; please report this"),
+    }
 }

@@ -1,20 +1,21 @@
-//! The daemon, which joins the parts. A thread finds servers, plans, attaches, reads the counters and
-//! publishes them; another one answers HTTP.
+//! The daemon, which joins the parts. What blocks has a thread of its own.
 //!
-//! `watcher` is the loop. It looks for servers from time to time. In each turn it lets `attach` take
-//! on a new server, updates each `watched` server from a `reading`, and publishes all of them.
+//! `watcher` is the loop that finds servers, and gives each a thread. That of a `server` asks the `planner` for
+//! a plan, attaches, updates the `watched` server from one `reading` after the other, and publishes it. Another
+//! thread answers HTTP.
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`export`).
 
-mod attach;
 mod burst_log;
 mod clock;
 mod daemon;
-mod plans;
-mod privileges;
+mod planner;
+pub mod privileges;
 mod reading;
+mod server;
 mod service;
 mod settings;
+mod stop;
 #[cfg(test)]
 mod traced_function;
 mod watched;

@@ -1,4 +1,4 @@
-//! Gives up the privileges that only the start needs.
+//! The capabilities that watching takes, and giving up those that only the start needs.
 
 use rustix::io;
 use rustix::thread::{
@@ -6,22 +6,34 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
+use crate::probes::Probes;
+
 /// Needed to look into the processes of other users and to read their executables.
-const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
-/// Needed to attach, on kernels that have separated this from CAP_SYS_ADMIN.
-const PROBES: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+pub const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
+/// Needed to load the programs and to attach them by uprobe_multi links.
+pub const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+
+/// Returns the capabilities that attaching takes on this kernel, as the probes on the agent itself have
+/// shown.
+pub fn to_attach(probes: &Probes) -> CapabilitySet {
+    match probes.has_multi_links() {
+        true => LINKS,
+        // Not on each kernel: see docs/SERVICE.md.
+        false => LINKS | CapabilitySet::SYS_ADMIN,
+    }
+}
 
 /// Gives up for good all capabilities that attaching to later servers does not need, and returns the
-/// remaining ones.
+/// remaining ones. `to_attach` is what attaching takes.
 ///
 /// Call it before any thread is started, because each thread has capabilities of its own.
 ///
 /// # Errors
 ///
 /// Fails only if the kernel does; a process may always give up capabilities.
-pub fn drop_unneeded() -> io::Result<CapabilitySet> {
+pub fn drop_unneeded(to_attach: CapabilitySet) -> io::Result<CapabilitySet> {
     let held = capabilities(None)?.permitted;
-    let kept = held & needed(held);
+    let kept = held & needed(held, to_attach);
     // No program is ever executed, and if one were, it could not gain anything.
     set_no_new_privs(true)?;
     clear_ambient_capability_set()?;
@@ -37,11 +49,11 @@ pub fn drop_unneeded() -> io::Result<CapabilitySet> {
 }
 
 /// Returns the capabilities to keep of those in `held`.
-fn needed(held: CapabilitySet) -> CapabilitySet {
-    match held.contains(CapabilitySet::SYS_ADMIN) {
+fn needed(held: CapabilitySet, to_attach: CapabilitySet) -> CapabilitySet {
+    match held.contains(to_attach) {
+        true => to_attach | OTHERS,
         // It includes the others.
-        true => CapabilitySet::SYS_ADMIN | OTHERS,
-        false => PROBES | OTHERS,
+        false => to_attach | OTHERS | CapabilitySet::SYS_ADMIN,
     }
 }
 
@@ -49,19 +61,22 @@ fn needed(held: CapabilitySet) -> CapabilitySet {
 mod tests {
     use rustix::thread::{CapabilitySet, capabilities};
 
-    use super::{OTHERS, PROBES, drop_unneeded, needed};
+    use super::{LINKS, OTHERS, drop_unneeded, needed};
 
     #[test]
     fn the_capabilities_for_attaching_are_kept() {
-        let all = CapabilitySet::all();
-        assert_eq!(needed(all), CapabilitySet::SYS_ADMIN | OTHERS);
-        assert_eq!(needed(all - CapabilitySet::SYS_ADMIN), PROBES | OTHERS);
+        let (all, admin) = (CapabilitySet::all(), CapabilitySet::SYS_ADMIN);
+        assert_eq!(needed(all, LINKS), LINKS | OTHERS);
+        assert_eq!(needed(all, LINKS | admin), LINKS | admin | OTHERS);
+        // Without the two that it includes, it has to stay.
+        assert!(needed(all - LINKS, LINKS).contains(admin));
     }
 
     #[test]
     fn all_other_capabilities_are_given_up() -> anyhow::Result<()> {
         // Capabilities belong to a thread, so no other test is touched.
-        let thread = std::thread::spawn(|| anyhow::Ok((drop_unneeded()?, capabilities(None)?)));
+        let thread =
+            std::thread::spawn(|| anyhow::Ok((drop_unneeded(LINKS)?, capabilities(None)?)));
         let (kept, now) = thread.join().map_err(|_| anyhow::anyhow!("panicked"))??;
         assert_eq!(now.permitted, kept);
         assert_eq!(now.effective, kept);

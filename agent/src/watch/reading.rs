@@ -1,100 +1,164 @@
-//! Reads a server's counters and members.
+//! Reads a server: what the programs have counted, its own counters, and its main thread's times.
 
 use std::time::Duration;
 
-use evictscope_abi::{AllocatorCounters, MemberValues, ServerConfig};
-use evictscope_plan::ProcessAddress;
+use evictscope_plan::{Counters, Member, ProbePlan, ProcessAddress};
 
 use super::clock::{monotonic, unix_time};
-use crate::host::memory;
-use crate::probes::{Attachment, ProbeError, Probes};
-use crate::telemetry::Snapshot;
+use crate::host::{MemoryError, Scheduling, Words};
+use crate::probes::{Attachment, Probed};
+use crate::telemetry::{ClientBuffers, Counted, Members, Observed, Snapshot, ThreadTimes};
 
-/// The kernel samples a main thread only while it is on CPU, and an idle one hardly is: when its
-/// last sample is older than this, the agent reads the members itself.
-const STALE_SAMPLE: Duration = Duration::from_millis(200);
-
-/// One reading of a server.
-pub struct Reading {
-    /// Monotonic time before the counters were read: no call that they miss is earlier.
-    pub at: Duration,
-    /// The same moment as time since 1970.
-    pub unix_time: Duration,
-    /// Monotonic time after they were read.
-    pub read_at: Duration,
-    /// The counters and members.
-    pub snapshot: Snapshot,
+/// Reads one server, again and again. What it needs is open, so that a lack of file descriptors stops no
+/// reading, and no later process with the same pid is read.
+pub struct Reader {
+    words: Words,
+    members: MemberWords,
+    scheduling: Option<Scheduling>,
+    counted: Counted,
+    observed: Observed,
+    /// Until when `observed` was added up.
+    observed_until: Duration,
 }
 
-/// Reads the server with process id `pid`, which the programs know by `config`.
-///
-/// # Errors
-///
-/// Fails where the maps cannot be read.
-pub fn read(
-    probes: &Probes,
-    attachment: &Attachment,
-    config: &ServerConfig,
-    pid: u32,
-) -> Result<Reading, ProbeError> {
-    let (at, unix_time) = (monotonic(), unix_time());
-    let mut snapshot = probes.read(attachment)?;
-    let read_at = monotonic();
-    let sampled = Duration::from_nanos(snapshot.samples.members.read_ns);
-    if read_at.saturating_sub(sampled) >= STALE_SAMPLE {
-        snapshot.idle_members = read_members(pid, config, read_at);
-    }
-    Ok(Reading {
-        at,
-        unix_time,
-        read_at,
-        snapshot,
-    })
+/// Which of the words that are read is which member.
+struct MemberWords {
+    maxmemory: Option<usize>,
+    maxmemory_policy: Option<usize>,
+    commands: Option<usize>,
+    evicted_keys: Option<usize>,
+    expired_keys: Option<usize>,
+    client_buffers: Option<usize>,
+    used_memory: Option<std::ops::Range<usize>>,
 }
 
-/// Reads the members from the process. Returns `None` if it has just ended.
-fn read_members(pid: u32, config: &ServerConfig, now: Duration) -> Option<MemberValues> {
-    let members = config.members.iter().copied();
-    let addresses: Vec<ProcessAddress> = members
-        .filter(|address| *address != 0)
-        .chain(counter_addresses(&config.used_memory))
-        .map(ProcessAddress::new)
-        .collect();
-    let words = memory::read_words(pid, &addresses).ok()?;
-    let mut words = words.into_iter();
-    let mut values = MemberValues {
-        read_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
-        known: 0,
-        values: [0; evictscope_abi::MEMBERS],
-        used_memory: 0,
-        used_memory_known: 0,
-    };
-    for (index, address) in config.members.iter().enumerate() {
-        if *address != 0 {
-            values.values[index] = words.next()?;
-            values.known |= 1 << index;
+impl Reader {
+    /// Returns a reader of the process whose memory `words` is, whose executable has `plan` and was loaded with
+    /// `load_bias`.
+    pub fn new(pid: u32, mut words: Words, plan: &ProbePlan, load_bias: u64) -> Self {
+        // Where nothing else is known, this tells whether the program still runs.
+        let mut addresses = vec![plan.identity.entry_point.at(load_bias)];
+        let members = MemberWords::of(plan, load_bias, &mut addresses);
+        words.choose(&addresses);
+        Self {
+            words,
+            members,
+            scheduling: Scheduling::of(pid),
+            counted: Counted::default(),
+            observed: Observed::default(),
+            observed_until: monotonic(),
         }
     }
-    if config.used_memory.address != 0 {
-        // Threads can free what others allocated, so a counter can be negative.
-        values.used_memory = words.fold(0, u64::wrapping_add);
-        values.used_memory_known = 1;
+
+    /// Adds up for how long calls were observed until now, and returns the time: call it when that is about to
+    /// change.
+    pub fn count_observed(&mut self, probed: Probed) -> Duration {
+        let now = monotonic();
+        let elapsed = now.saturating_sub(self.observed_until);
+        self.observed_until = now;
+        if probed != Probed::Nothing {
+            self.observed.evicting += elapsed;
+        }
+        if probed == Probed::Every {
+            self.observed.noop += elapsed;
+        }
+        now
     }
-    Some(values)
+
+    /// Reads the server.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`MemoryError::Gone`] where the process has ended or runs another program. Where its memory cannot
+    /// be read for another reason, its members are missing from the snapshot.
+    pub fn read(
+        &mut self,
+        attachment: &Attachment,
+    ) -> Result<(Snapshot, Option<MemoryError>), MemoryError> {
+        let at = self.count_observed(attachment.probed());
+        let unix_time = unix_time();
+        attachment.read(&mut self.counted);
+        let (members, failed) = match self.words.read() {
+            Ok(words) => (Some(self.members.values(&words)), None),
+            Err(MemoryError::Gone) => return Err(MemoryError::Gone),
+            Err(error) => (None, Some(error)),
+        };
+        let times = self.scheduling.as_ref().and_then(Scheduling::times_ns);
+        let snapshot = Snapshot {
+            at,
+            unix_time,
+            counted: self.counted.clone(),
+            members,
+            times: times.map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns }),
+            observed: self.observed,
+        };
+        Ok((snapshot, failed))
+    }
 }
 
-/// Returns the addresses of the words that add up to the allocator's counter. Those of threads that
-/// do not exist are 0.
-fn counter_addresses(counters: &AllocatorCounters) -> impl Iterator<Item = u64> + use<> {
-    let AllocatorCounters {
-        address,
-        stride,
-        count,
-        overflow,
-        ..
-    } = *counters;
-    (0..u64::from(count))
-        .map(move |index| address.wrapping_add(index * 8 * u64::from(stride)))
-        .chain([overflow])
-        .filter(|address| *address != 0)
+impl MemberWords {
+    /// Appends the addresses of the members that the plan knows.
+    fn of(plan: &ProbePlan, load_bias: u64, addresses: &mut Vec<ProcessAddress>) -> Self {
+        let mut member = |member, words: u64| {
+            let first = plan.member(member)?.address;
+            let index = addresses.len();
+            addresses.extend((0..words).map(|word| first.wrapping_add(word * 8).at(load_bias)));
+            Some(index)
+        };
+        let (maxmemory, commands) = (
+            member(Member::Maxmemory, 1),
+            member(Member::StatNumcommands, 1),
+        );
+        let maxmemory_policy = member(Member::MaxmemoryPolicy, 1);
+        let evicted_keys = member(Member::StatEvictedkeys, 1);
+        let expired_keys = member(Member::StatExpiredkeys, 1);
+        let client_buffers = member(Member::StatClientsTypeMemory, 4);
+        let counters = plan.member(Member::UsedMemory);
+        let counters = counters.map(|used| used.counters.unwrap_or(Counters::one(used.address)));
+        let used_memory = counters.map(|counters| {
+            let begin = addresses.len();
+            let counter = |index: u64| counters.first.wrapping_add(index * counters.stride);
+            let counted = (0..counters.most).map(counter).chain(counters.overflow);
+            addresses.extend(counted.map(|address| address.at(load_bias)));
+            begin..addresses.len()
+        });
+        Self {
+            maxmemory,
+            maxmemory_policy,
+            commands,
+            evicted_keys,
+            expired_keys,
+            client_buffers,
+            used_memory,
+        }
+    }
+
+    fn values(&self, words: &[u64]) -> Members {
+        let word = |index: Option<usize>| words.get(index?).copied();
+        let buffers = |first: usize| {
+            Some(ClientBuffers {
+                normal: *words.get(first)?,
+                replica: *words.get(first + 1)?,
+                pubsub: *words.get(first + 2)?,
+                primary: *words.get(first + 3)?,
+            })
+        };
+        let counters = self.used_memory.clone().and_then(|range| words.get(range));
+        Members {
+            maxmemory: word(self.maxmemory),
+            // An int.
+            maxmemory_policy: word(self.maxmemory_policy).map(|word| word as u32),
+            commands: word(self.commands),
+            evicted_keys: word(self.evicted_keys),
+            expired_keys: word(self.expired_keys),
+            client_buffers: self.client_buffers.and_then(buffers),
+            // Threads can free what others allocated, so a counter can be negative; those of threads that do not
+            // exist are 0.
+            used_memory: counters.map(|counters| {
+                counters
+                    .iter()
+                    .fold(0_u64, |sum, one| sum.wrapping_add(*one))
+            }),
+        }
+    }
 }

@@ -1,8 +1,7 @@
 //! Reports to the service manager that started this process, by systemd's protocol: a datagram to the
 //! socket that `NOTIFY_SOCKET` names.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use sd_notify::NotifyState;
 
@@ -11,38 +10,30 @@ use crate::export::Shared;
 /// Signs of life in each of the watchdog's periods.
 const SIGNS: u32 = 4;
 
-/// How far the watcher has come. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<AtomicU64>);
-
-impl Progress {
-    /// Counts one more finished turn of its loop.
-    pub fn turn(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn turns(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+/// A watcher that does not turn for this long hangs: it looks at processes only, which takes milliseconds.
+const HUNG: Duration = Duration::from_secs(30);
 
 /// Reports when the agent is ready, as `/-/ready` does, and then gives signs of life while the watcher
-/// makes progress. It runs in the thread that serves HTTP, so they also stop if that thread hangs.
-pub async fn report(shared: Shared, progress: Progress) {
+/// turns. It runs in the thread that serves HTTP, so they also stop if that thread hangs.
+pub async fn report(shared: Shared) {
     shared.ready().await;
     tell(&[NotifyState::Ready]);
     let Some(period) = sd_notify::watchdog_enabled() else {
         return;
     };
-    let mut seen = progress.turns();
     let mut look = tokio::time::interval(period / SIGNS);
     loop {
         look.tick().await;
-        let turns = progress.turns();
-        if turns != seen {
-            seen = turns;
+        if shared.since_last_turn() < period / SIGNS {
             tell(&[NotifyState::Watchdog]);
         }
+    }
+}
+
+/// Returns once the watcher has not turned for so long that it never will.
+pub async fn hung(shared: Shared) {
+    while shared.since_last_turn() < HUNG {
+        tokio::time::sleep(HUNG / SIGNS).await;
     }
 }
 

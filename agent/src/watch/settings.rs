@@ -6,20 +6,21 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use crate::host::Matcher;
+use crate::host::{Exclusion, Matcher};
 use crate::telemetry::OverheadBudget;
 
 /// The probe mode as the user asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestedMode {
-    /// Each server for itself: evicting-only at first and under load, every-call while that costs
-    /// less than --overhead-budget
+    /// Each server for itself, within --overhead-budget: evicting-only at first and under load,
+    /// every-call while that is cheap, and evicting calls for a part of the time (sampled) where all of
+    /// them would cost too much
     Auto,
-    /// Count and time every call, no-op or not: costs every command that a server executes about a
-    /// microsecond
+    /// Count and time every call, no-op or not: costs every command that a server executes one to two
+    /// microseconds. The budget does not change it
     EveryCall,
-    /// Only calls that evict: a server below its limit pays nothing
+    /// Only calls that evict: a server below its limit pays nothing. The budget does not change it
     EvictingOnly,
 }
 
@@ -32,10 +33,12 @@ pub struct Settings {
     pub web_config: Option<PathBuf>,
     /// Which eviction calls to probe.
     pub probe_mode: RequestedMode,
-    /// The most that every-call mode may cost in probe mode auto.
+    /// The most that the probes may cost in probe mode auto.
     pub overhead_budget: OverheadBudget,
     /// Which processes are servers.
     pub process_match: Matcher,
+    /// Which servers are left alone.
+    pub exclusions: Vec<Exclusion>,
     /// The directories in which debug files are looked for first.
     pub debug_dirs: Vec<PathBuf>,
 }

@@ -15,11 +15,12 @@ use evictscope_testkit::{owned::Owned, process};
 use made_up::MADE_UP;
 use prometheus::TextEncoder;
 
+use super::reading::Reader;
 use super::watched::Watched;
 use crate::export::families;
-use crate::host::{Identity, ServerProcess};
-use crate::probes::Probes;
-use crate::telemetry::{HitCosts, ProbeMode};
+use crate::host::{Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias};
+use crate::probes::{Attachment, Probes, Server};
+use crate::telemetry::{HitCosts, OverheadBudget, ProbeMode};
 
 /// How often the program calls the function for each line that it reads.
 const CALLS: u64 = 1_000;
@@ -38,30 +39,35 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     ensure!(line()?? == "ready", "the program did not start");
 
     let plan = plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?;
-    let mut probes = Probes::load()?;
+    let plan = Arc::new(plan);
+    let probes = Probes::load()?;
+    let pid = program.pid();
+    let identity = Identity::read(pid)?;
     let process = ServerProcess {
-        identity: Identity {
-            pid: program.pid(),
-            start_time_ticks: 0,
-            text_start: 0,
-        },
+        identity,
+        handle: Arc::new(ProcessHandle::open(identity)?),
+        command: "test".to_owned(),
         exe: exe.clone(),
         exe_proc_path: exe.clone(),
         name: "made-up".to_owned(),
     };
-    let mut watched = Watched::attach(
-        &mut probes,
-        process,
-        "made-up".to_owned(),
-        Arc::new(plan),
-        ProbeMode::EveryCall,
-        HitCosts::DOCUMENTED,
-    )?;
+    let load_bias = load_bias(pid, plan.identity.entry_point)?;
+    let reader = Reader::new(pid, Words::open(pid)?, &plan, load_bias);
+    let server = Server {
+        pid,
+        exe: Arc::new(Executable::open(&exe)?),
+        load_bias,
+        plan: plan.clone(),
+    };
+    let attachment = Attachment::new(&probes, server)?;
+    let (costs, budget): (_, OverheadBudget) = (HitCosts::DOCUMENTED, "1%".parse()?);
+    let mut watched = Watched::new(&process, "made-up", plan, attachment, reader, costs, budget);
+    watched.begin(ProbeMode::EveryCall, None)?;
     for _ in 0..2 {
         input.write_all(b"\n")?;
         line()??;
     }
-    watched.read(&mut probes);
+    watched.read()?;
 
     let calls = watched.state.calls.get(1).context("not read")?;
     ensure!(calls.inner.count() == 2 * CALLS, "{calls:?}");
@@ -76,7 +82,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         );
         ensure!(text.contains(&series), "{series} is not in {text}");
     }
-    probes.detach(watched.attachment);
-    probes.finish();
+    drop(watched);
+    probes.finish()?;
     Ok(())
 }

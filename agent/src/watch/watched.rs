@@ -1,87 +1,97 @@
 //! A server that probes are attached to, and the conclusions from each reading of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use evictscope_abi::ServerConfig;
 use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 
 use super::burst_log::log_burst;
 use super::clock::monotonic;
-use super::reading::{Reading, read};
-use crate::export::ExportedServer;
-use crate::host::{Scheduling, ServerProcess, memory};
-use crate::probes::{Attachment, Probes, Target, server_config};
+use super::reading::Reader;
+use crate::export::{ExportedServer, Lost, lost};
+use crate::host::{MemoryError, ServerProcess};
+use crate::probes::{Attachment, ProbeError, Probed};
 use crate::telemetry::{
-    AutoMode, Cycle, HitCosts, Observation, Overhead, ProbeMode, ProbedSites, ServerState,
-    Timeline, Withdrawal,
+    AutoMode, Cycle, HitCosts, Observation, Overhead, OverheadBudget, Phase, ProbeMode,
+    ProbedSites, ServerState, Snapshot, Timeline, Withdrawal,
 };
 
-/// How often the kernel's bins are read, which it keeps for ten seconds.
-const BINS_INTERVAL: Duration = Duration::from_secs(2);
+/// How often a server is read.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// How often while it evicts, and while memory falls after it has.
+const EVICTING_INTERVAL: Duration = Duration::from_millis(20);
+/// How often at most.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A server that probes are attached to.
 pub struct Watched {
-    pub process: ServerProcess,
+    process: ServerProcess,
     /// Its name in metrics and in the log, for as long as it lives.
-    pub label: String,
+    label: String,
     plan: Arc<ProbePlan>,
-    config: ServerConfig,
-    load_bias: u64,
-    pub attachment: Attachment,
+    attachment: Attachment,
+    reader: Reader,
     /// The mode that it is in.
     mode: ProbeMode,
-    /// Chooses the mode; `None` if the user has chosen, or there is no choice.
-    pub auto: Option<AutoMode>,
+    /// Chooses the mode; `None` if the user has chosen.
+    auto: Option<AutoMode>,
     withdrawn: Option<Withdrawal>,
-    pub state: ServerState,
+    pub(super) state: ServerState,
     /// Phases and bursts; `None` if evicting calls are not seen.
     cycle: Option<Cycle>,
-    scheduling: Option<Scheduling>,
     /// The last ten minutes; `None` if evicting calls are not seen.
     timeline: Option<Arc<Mutex<Timeline>>>,
-    /// When the kernel's bins were last read, monotonic.
-    bins_read: Duration,
     overhead: Overhead,
+    /// The most that the probes may cost.
+    budget: OverheadBudget,
+    /// Why probes could not be placed, where that was logged.
+    not_placed: Option<String>,
+    /// Why its memory could not be read, where that was logged.
+    not_read: Option<String>,
 }
 
 impl Watched {
-    /// Attaches to a server in `mode`, and stays in it.
+    /// Returns a server in which nothing is probed yet.
+    pub fn new(
+        process: &ServerProcess,
+        label: &str,
+        plan: Arc<ProbePlan>,
+        attachment: Attachment,
+        reader: Reader,
+        costs: HitCosts,
+        budget: OverheadBudget,
+    ) -> Self {
+        let found = monotonic();
+        let function = plan.function(EVICTION_CALL.description);
+        let sees_evictions = function.is_some_and(TracedFunction::times_inner_calls);
+        Self {
+            process: process.clone(),
+            label: label.to_owned(),
+            overhead: Overhead::new(costs, probed_sites(&plan)),
+            plan,
+            attachment,
+            reader,
+            mode: ProbeMode::EvictingOnly,
+            auto: None,
+            withdrawn: None,
+            state: ServerState::new(),
+            cycle: sees_evictions.then(|| Cycle::new(found, process.age())),
+            timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
+            budget,
+            not_placed: None,
+            not_read: None,
+        }
+    }
+
+    /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one.
     ///
     /// # Errors
     ///
-    /// Fails where the process has ended or may not be looked into, or the kernel refuses.
-    pub fn attach(
-        probes: &mut Probes,
-        process: ServerProcess,
-        label: String,
-        plan: Arc<ProbePlan>,
-        mode: ProbeMode,
-        costs: HitCosts,
-    ) -> anyhow::Result<Self> {
-        let pid = process.identity.pid;
-        let load_bias = memory::load_bias(pid, plan.identity.entry_point)?;
-        let attachment = probes.attach(target(&process, load_bias), &plan, mode)?;
-        let found = monotonic();
-        let function = plan.function(EVICTION_CALL.description);
-        let sees_evictions = function.and_then(TracedFunction::inner_span).is_some();
-        Ok(Self {
-            config: server_config(pid, load_bias, &plan),
-            overhead: Overhead::new(costs, probed_sites(&plan)),
-            cycle: sees_evictions.then(|| Cycle::new(found)),
-            timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
-            bins_read: found,
-            scheduling: Scheduling::of(pid),
-            withdrawn: None,
-            state: ServerState::new(),
-            process,
-            label,
-            plan,
-            load_bias,
-            attachment,
-            mode,
-            auto: None,
-        })
+    /// Fails where the process has ended, or the kernel refuses.
+    pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>) -> Result<(), ProbeError> {
+        self.mode = mode;
+        self.auto = auto;
+        self.place(probed(&self.plan, mode))
     }
 
     fn pid(&self) -> u32 {
@@ -93,75 +103,128 @@ impl Watched {
         ExportedServer {
             label: self.label.clone(),
             pid: self.pid(),
+            command: self.process.command.clone(),
             exe: self.process.exe.clone(),
             plan: self.plan.clone(),
             mode: self.mode,
             withdrawn: self.withdrawn.map(|withdrawal| withdrawal.broken),
             overhead_ratio: self.overhead.ratio(),
+            overhead_budget_ratio: self.budget.share(),
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),
+            read: Instant::now(),
         }
     }
 
     /// Logs that probes are attached, and which items are not exported.
     pub fn log_attached(&self) {
         let (pid, server) = (self.pid(), &self.label);
-        tracing::info!(
-            pid,
-            server,
-            version = self.plan.identity.version,
-            probes = self.attachment.probes(),
-            mode = %self.mode,
-            "attached"
-        );
+        let (version, probes) = (&self.plan.identity.version, self.attachment.sites());
+        match probes {
+            0 => tracing::warn!(
+                pid,
+                server,
+                version,
+                "watched without probes: evicting calls are not seen"
+            ),
+            _ => tracing::info!(pid, server, version, probes, mode = %self.mode, "attached"),
+        }
         if self.auto.is_some() && !self.plan.counts_commands() {
             tracing::info!(
                 pid,
                 server,
-                "stays in evicting-only mode: its counter of commands was not found, so what \
+                "stays out of every-call mode: its counter of commands was not found, so what \
                  every-call mode would cost is not known; --probe-mode every-call chooses it all \
                  the same"
             );
         }
         for missing in &self.plan.not_found {
             let (item, reason) = (&missing.item, &missing.reason);
-            tracing::warn!(pid, server, "{item} is not exported: {reason}");
+            let Lost { metrics, alerts } = lost(*item);
+            let (metrics, alerts) = (metrics.join(", "), alerts.join(", "));
+            tracing::warn!(
+                pid,
+                server,
+                lost_metrics = metrics,
+                lost_alerts = alerts,
+                "{item} was not found: {reason}; `evictscope inspect {pid}` says what would help"
+            );
         }
     }
 
-    /// Reads its counters and draws the conclusions.
-    pub fn read(&mut self, probes: &mut Probes) {
-        match read(probes, &self.attachment, &self.config, self.pid()) {
-            Ok(reading) => self.take_in(probes, &reading),
-            Err(error) => tracing::warn!(pid = self.pid(), server = self.label, "{error}"),
-        }
+    /// Logs that it has ended.
+    pub fn log_ended(&self) {
+        tracing::info!(pid = self.pid(), server = self.label, "server has ended");
     }
 
-    fn take_in(&mut self, probes: &mut Probes, reading: &Reading) {
-        self.state.apply(&reading.snapshot);
-        self.withdraw_if_wrong(probes);
-        let waiting = self.scheduling.as_ref().and_then(Scheduling::waiting_ns);
-        let seen = Observation::new(
-            reading.at,
-            reading.unix_time,
-            &reading.snapshot,
-            &self.state,
-            waiting,
-        );
-        self.keep_timeline(probes, &seen);
+    /// Reads it, draws the conclusions, and places and takes off probes accordingly.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the process has ended, or runs another program.
+    pub fn read(&mut self) -> Result<(), MemoryError> {
+        let (snapshot, failed) = self.reader.read(&self.attachment)?;
+        self.log_not_read(failed.map(|error| error.to_string()));
+        self.take_in(&snapshot);
+        self.follow_mode();
+        self.attachment.take_off_unwanted();
+        Ok(())
+    }
+
+    /// Returns when to read it again.
+    pub fn next(&self) -> Instant {
+        let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
+        let is_calm = phase.is_none_or(|phase| phase == Phase::NotSaturated);
+        let interval = if is_calm { INTERVAL } else { EVICTING_INTERVAL };
+        let turn = self.auto.as_ref().and_then(AutoMode::next);
+        let turn = turn.map_or(interval, |at| at.saturating_sub(monotonic()));
+        // What is due may have to wait until the last change is through.
+        Instant::now() + turn.clamp(SHORTEST_INTERVAL, interval)
+    }
+
+    /// Logs that its memory cannot be read, and that it can again.
+    fn log_not_read(&mut self, why: Option<String>) {
+        if why == self.not_read {
+            return;
+        }
+        let (pid, server) = (self.pid(), &self.label);
+        match &why {
+            Some(why) => tracing::warn!(pid, server, "{why}"),
+            None => tracing::info!(pid, server, "its memory can be read again"),
+        }
+        self.not_read = why;
+    }
+
+    fn take_in(&mut self, snapshot: &Snapshot) {
+        self.state.apply(snapshot);
+        self.withdraw_if_wrong();
+        let seen = Observation::new(snapshot, &self.state);
+        if let Some(timeline) = &self.timeline {
+            // It holds numbers only, each of which is right even if a writer panicked.
+            let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
+            timeline.take_in(&seen, self.state.evicting_ns());
+        }
         let bursts = self.cycle.as_mut().map(|cycle| cycle.observe(&seen));
         for burst in bursts.unwrap_or_default() {
             log_burst(self.pid(), &self.label, &burst);
         }
-        let cost = self.overhead.update(reading.read_at, &self.state);
-        if let (Some(auto), Some(cost)) = (&mut self.auto, cost) {
-            auto.decide(reading.read_at, cost);
+        let cost = self.overhead.update(snapshot.at, &self.state);
+        // Where calls are observed all the time, they are as many as the probes let them be.
+        let is_sampled = self.mode == ProbeMode::Sampled;
+        let spent_ns = cost
+            .filter(|_| is_sampled)
+            .map_or(0.0, |cost| cost.spent_ns);
+        self.state.observe(snapshot.observed, spent_ns);
+        // Until the last change is through, nothing can be changed.
+        let is_settled = self.attachment.is_settled();
+        if let (Some(auto), Some(cost), true) = (&mut self.auto, cost, is_settled) {
+            auto.decide(monotonic(), cost);
         }
     }
 
     /// Withdraws the plan for good if the server does something that its plan rules out.
-    fn withdraw_if_wrong(&mut self, probes: &mut Probes) {
+    fn withdraw_if_wrong(&mut self) {
         if self.withdrawn.is_some() {
             return;
         }
@@ -173,7 +236,6 @@ impl Watched {
         self.cycle = None;
         self.timeline = None;
         self.mode = ProbeMode::EvictingOnly;
-        probes.withdraw(&mut self.attachment);
         let pid = self.pid();
         tracing::error!(
             pid,
@@ -190,59 +252,66 @@ impl Watched {
         );
     }
 
-    /// Adds a reading to the last ten minutes.
-    fn keep_timeline(&mut self, probes: &Probes, seen: &Observation) {
-        let Some(timeline) = &self.timeline else {
-            return;
+    /// Places and takes off probes for the mode that was decided on.
+    fn follow_mode(&mut self) {
+        let mode = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
+        let is_on = self.withdrawn.is_none() && self.auto.as_ref().is_none_or(AutoMode::is_on);
+        let wanted = match is_on {
+            true => probed(&self.plan, mode),
+            false => Probed::Nothing,
         };
-        // It holds numbers only, each of which is right even if a writer panicked.
-        let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
-        timeline.sample(seen.at, seen.used_memory, seen.client_buffers);
-        if seen.at.saturating_sub(self.bins_read) < BINS_INTERVAL {
-            return;
-        }
-        self.bins_read = seen.at;
-        match probes.read_bins(&self.attachment) {
-            Ok((evicting, cpu)) => timeline.take_in(seen.at, seen.unix_time, &evicting, &cpu),
-            Err(error) => tracing::warn!(pid = self.process.identity.pid, "{error}"),
-        }
-    }
-
-    /// Enters the probe mode that was decided on. Returns whether it had to attach, which blocks.
-    pub fn follow_mode(&mut self, probes: &mut Probes) -> bool {
-        let wanted = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
-        if wanted == self.mode {
-            return false;
-        }
-        let pid = self.pid();
-        let target = target(&self.process, self.load_bias);
-        match probes.set_mode(&mut self.attachment, target, &self.plan, wanted) {
+        let placed = self.place(wanted);
+        let (pid, server) = (self.pid(), &self.label);
+        match placed {
             Ok(()) => {
-                tracing::info!(
-                    pid,
-                    server = self.label,
-                    mode = %wanted,
-                    "the probe mode follows what the probes cost"
-                );
-                self.mode = wanted;
+                self.not_placed = None;
+                if mode != self.mode {
+                    tracing::info!(pid, server, %mode, "the probe mode follows what the probes cost");
+                    self.mode = mode;
+                }
             }
+            // The next reading says so.
+            Err(ProbeError::Gone(_)) => {}
             Err(error) => {
-                let server = &self.label;
-                tracing::warn!(pid, server, "stays in {} mode: {error}", self.mode);
-                if let Some(auto) = &mut self.auto {
+                let why = error.to_string();
+                if self.not_placed.as_ref() != Some(&why) {
+                    tracing::warn!(pid, server, "stays in {} mode: {why}", self.mode);
+                    self.not_placed = Some(why);
+                }
+                if let Some(auto) = self.auto.as_mut().filter(|_| mode == ProbeMode::EveryCall) {
                     auto.leave(monotonic());
                 }
             }
         }
-        wanted == ProbeMode::EveryCall
+    }
+
+    fn place(&mut self, wanted: Probed) -> Result<(), ProbeError> {
+        if self.attachment.probed() == wanted {
+            return Ok(());
+        }
+        let before = self.attachment.probed();
+        self.reader.count_observed(before);
+        let placed = self.attachment.set(wanted);
+        // While probes are placed, those calls are observed that were before and are after.
+        let meanwhile = match before {
+            Probed::Nothing => Probed::Nothing,
+            Probed::Inner | Probed::Every => self.attachment.probed().min(Probed::Inner),
+        };
+        self.reader.count_observed(meanwhile);
+        self.overhead.place(placed?);
+        Ok(())
     }
 }
 
-fn target(process: &ServerProcess, load_bias: u64) -> Target<'_> {
-    Target {
-        pid: process.identity.pid,
-        exe: &process.exe_proc_path,
-        load_bias,
+/// Returns which calls are probed in a mode while the probes are on. Where evicting calls end only where no-op
+/// calls do, a server below its limit would pay for seeing that: then no calls are probed unless all are.
+fn probed(plan: &ProbePlan, mode: ProbeMode) -> Probed {
+    let function = plan.function(EVICTION_CALL.description);
+    let has_exits = function.is_none_or(|function| function.timed_span().is_some());
+    match mode {
+        ProbeMode::EveryCall => Probed::Every,
+        ProbeMode::EvictingOnly | ProbeMode::Sampled if has_exits => Probed::Inner,
+        ProbeMode::EvictingOnly | ProbeMode::Sampled => Probed::Nothing,
     }
 }
 

@@ -1,199 +1,247 @@
-//! The loop, which finds servers, attaches to them, reads them and publishes them.
-//!
-//! It runs in a thread of its own, because looking at processes, planning, attaching and reading maps
-//! all block. Its results go to the exporter through [`Shared`]; nothing comes back.
+//! The loop, which finds servers, and gives each a thread of its own.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::attach::Attacher;
-use super::service::Progress;
-use super::watched::Watched;
-use crate::export::{ExportedServer, Shared};
+use anyhow::{Context as _, bail};
+
+use super::clock::unix_time;
+use super::server::{Outcome, Watch};
+use crate::export::{Reason, Unwatched};
 use crate::host::{Identity, Scan, Scanner, ServerProcess, label};
-use crate::probes::Probes;
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
-/// How often each server's counters are read.
-const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
-/// How long to wait before trying again a server that could not be attached to.
-const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the loop turns.
+const TURN_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the agent waits, before it is ready, for the servers that it has found at first. Executables that
+/// take long to plan do not hold it up longer.
+const READY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The loop and all it holds.
 pub struct Watcher {
-    probes: Probes,
-    attacher: Attacher,
+    watch: Watch,
     scanner: Scanner,
-    shared: Shared,
-    progress: Progress,
-    /// Servers to attach to, one in each turn of the loop: attaching takes up to a second, and the
-    /// others must be read meanwhile.
-    pending: VecDeque<ServerProcess>,
-    watched: HashMap<Identity, Watched>,
-    failed: HashMap<Identity, Failure>,
-    hidden: HashSet<u32>,
+    planner: JoinHandle<()>,
+    servers: HashMap<Identity, Server>,
+    /// Why each of them cannot be looked into, by pid.
+    hidden: HashMap<u32, String>,
+    stale: HashSet<String>,
 }
 
-/// A server that could not be attached to.
-struct Failure {
-    at: Instant,
-    reason: String,
+/// A server with a thread of its own.
+struct Server {
+    label: String,
+    /// `None` where it has ended: the server cannot be watched.
+    thread: Option<JoinHandle<Outcome>>,
+    attempt: Arc<Mutex<Attempt>>,
+}
+
+/// What came of the last attempt to attach to a server.
+#[derive(Clone)]
+enum Attempt {
+    NotYet,
+    Attached,
+    Failed(Reason, String),
+}
+
+impl Server {
+    fn attempt(&self) -> Attempt {
+        let attempt = self.attempt.lock();
+        attempt.unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Watcher {
     /// Returns a watcher that has not looked yet.
-    pub fn new(
-        probes: Probes,
-        attacher: Attacher,
-        scanner: Scanner,
-        shared: Shared,
-        progress: Progress,
-    ) -> Self {
+    pub fn new(watch: Watch, scanner: Scanner, planner: JoinHandle<()>) -> Self {
         Self {
-            probes,
-            attacher,
+            watch,
             scanner,
-            shared,
-            progress,
-            pending: VecDeque::new(),
-            watched: HashMap::new(),
-            failed: HashMap::new(),
-            hidden: HashSet::new(),
+            planner,
+            servers: HashMap::new(),
+            hidden: HashMap::new(),
+            stale: HashSet::new(),
         }
     }
 
-    /// Watches until told to stop, then detaches from every server.
-    pub fn watch(mut self, stop: &Receiver<()>) {
-        let mut next_scan = Instant::now();
+    /// Watches until the agent is about to end.
+    ///
+    /// # Errors
+    ///
+    /// Fails where a thread has panicked, or cannot be started.
+    pub fn watch(mut self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let mut next_scan = begun;
         let mut is_ready = false;
         loop {
-            let begun = Instant::now();
-            if begun >= next_scan {
-                self.look_for_servers();
-                next_scan = begun + SCAN_INTERVAL;
-            }
-            if let Some(process) = self.pending.pop_front() {
-                self.add(process);
+            let turn = Instant::now();
+            self.reap()?;
+            if turn >= next_scan {
+                self.look_for_servers()?;
+                next_scan = turn + SCAN_INTERVAL;
             }
             self.log_messages();
-            for watched in self.watched.values_mut() {
-                watched.read(&mut self.probes);
-            }
-            self.follow_modes();
-            if !is_ready && self.pending.is_empty() {
+            self.log_stale();
+            if !is_ready && (self.has_tried_all() || begun.elapsed() >= READY_PATIENCE) {
                 is_ready = true;
-                if self.watched.is_empty() {
+                self.watch.shared.set_ready();
+                if self.servers.is_empty() {
                     tracing::info!(
                         "no server is watched now; those that start later will be found"
                     );
                 }
             }
-            if is_ready {
-                self.publish();
+            self.watch.shared.set_unwatched(self.unwatched());
+            self.watch.shared.turned(unix_time());
+            if self.watch.stop.wait_until(turn + TURN_INTERVAL) {
+                return Ok(());
             }
-            self.progress.turn();
-            let rest = match self.pending.is_empty() {
-                true => SNAPSHOT_INTERVAL.saturating_sub(begun.elapsed()),
-                false => Duration::ZERO,
+        }
+    }
+
+    fn has_tried_all(&self) -> bool {
+        let mut servers = self.servers.values();
+        servers.all(|server| !matches!(server.attempt(), Attempt::NotYet))
+    }
+
+    /// Returns the servers that are not watched, by ascending pid.
+    fn unwatched(&self) -> Vec<Unwatched> {
+        let hidden = self.hidden.iter().map(|(pid, why)| Unwatched {
+            server: format!("pid-{pid}"),
+            pid: *pid,
+            reason: Reason::Permission,
+            why: why.clone(),
+        });
+        let failed = self.servers.iter().filter_map(|(identity, server)| {
+            let Attempt::Failed(reason, why) = server.attempt() else {
+                return None;
             };
-            match stop.recv_timeout(rest) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+            Some(Unwatched {
+                server: server.label.clone(),
+                pid: identity.pid,
+                reason,
+                why,
+            })
+        });
+        let mut unwatched: Vec<Unwatched> = hidden.chain(failed).collect();
+        unwatched.sort_unstable_by_key(|server| server.pid);
+        unwatched
+    }
+
+    /// Notices threads that have ended.
+    fn reap(&mut self) -> anyhow::Result<()> {
+        if self.planner.is_finished() {
+            bail!("the planning thread has ended; please report this");
+        }
+        let mut ended = Vec::new();
+        for (identity, server) in &mut self.servers {
+            let Some(thread) = server.thread.take_if(|thread| thread.is_finished()) else {
+                continue;
+            };
+            let label = &server.label;
+            self.watch.shared.withdraw(label, identity.pid);
+            match thread.join() {
+                Ok(Outcome::Ended) => ended.push(*identity),
+                Ok(Outcome::Refused) => {}
+                Err(_) => bail!("the thread of server {label} panicked; please report this"),
             }
         }
-        for (_, watched) in self.watched.drain() {
-            self.probes.detach(watched.attachment);
+        for identity in ended {
+            self.servers.remove(&identity);
         }
-        self.probes.finish();
+        Ok(())
     }
 
-    /// Hands the watched servers to the exporter, by ascending pid.
-    fn publish(&self) {
-        let exported = self.watched.values().map(Watched::exported);
-        let mut servers: Vec<ExportedServer> = exported.collect();
-        servers.sort_by_key(|server| server.pid);
-        self.shared.publish(servers);
-    }
-
-    fn look_for_servers(&mut self) {
+    fn look_for_servers(&mut self) -> anyhow::Result<()> {
         let scan = match self.scanner.scan() {
             Ok(scan) => scan,
             Err(error) => {
                 tracing::warn!("{error}");
-                return;
+                return Ok(());
             }
         };
-        self.drop_ended(&scan);
+        self.log_hidden(&scan);
+        // What cannot be watched is forgotten with its process.
+        let listed: HashSet<Identity> = scan.servers.iter().map(|server| server.identity).collect();
+        self.servers
+            .retain(|identity, server| server.thread.is_some() || listed.contains(identity));
+        for process in scan.servers {
+            if !self.servers.contains_key(&process.identity) {
+                self.add(process, &listed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn log_hidden(&mut self, scan: &Scan) {
         for server in &scan.hidden {
-            if self.hidden.insert(server.pid) {
+            if self.hidden.insert(server.pid, server.why.clone()).is_none() {
                 tracing::warn!(pid = server.pid, "cannot watch this server: {}", server.why);
             }
         }
         self.hidden
-            .retain(|pid| scan.hidden.iter().any(|server| server.pid == *pid));
-        let is_due = |process: &ServerProcess| {
-            let tried = self.failed.get(&process.identity);
-            !self.watched.contains_key(&process.identity)
-                && tried.is_none_or(|failure| failure.at.elapsed() >= RETRY_INTERVAL)
-        };
-        self.pending = scan.servers.into_iter().filter(is_due).collect();
+            .retain(|pid, _| scan.hidden.iter().any(|server| server.pid == *pid));
     }
 
-    fn drop_ended(&mut self, scan: &Scan) {
-        let identities = scan.servers.iter().map(|server| server.identity);
-        let running = |identity: &Identity| identities.clone().any(|one| one == *identity);
-        for (identity, watched) in self.watched.extract_if(|identity, _| !running(identity)) {
-            let (pid, server) = (identity.pid, watched.label);
-            tracing::info!(pid, server, "server has ended");
-            self.probes.detach(watched.attachment);
-        }
-        self.failed.retain(|identity, _| running(identity));
-        self.attacher.plans.forget_unused();
-    }
-
-    fn add(&mut self, process: ServerProcess) {
+    /// Starts the thread of a server; `listed` are all that run.
+    fn add(&mut self, process: ServerProcess, listed: &HashSet<Identity>) -> anyhow::Result<()> {
         let identity = process.identity;
-        let taken = self.watched.values().map(|watched| watched.label.as_str());
+        // The thread of one that has just ended may still be taking its probes off.
+        let running = self
+            .servers
+            .iter()
+            .filter(|(other, _)| listed.contains(other));
+        let taken = running.map(|(_, server)| server.label.as_str());
         let label = label(identity.pid, &process.name, taken);
-        let attacher = &mut self.attacher;
-        match attacher.attach(&mut self.probes, process, label.clone()) {
-            Ok(watched) => {
-                self.failed.remove(&identity);
-                self.watched.insert(identity, watched);
-            }
-            Err(error) => {
-                let reason = format!("{error:#}");
-                let before = self.failed.get(&identity);
-                if before.is_none_or(|failure| failure.reason != reason) {
-                    let pid = identity.pid;
-                    tracing::warn!(pid, server = label, "cannot watch this server: {reason}");
-                }
-                let at = Instant::now();
-                self.failed.insert(identity, Failure { at, reason });
-            }
-        }
+        let attempt = Arc::new(Mutex::new(Attempt::NotYet));
+        let (watch, name, last) = (self.watch.clone(), label.clone(), attempt.clone());
+        let tried = move |failed: Option<(Reason, String)>| {
+            let attempt = match failed {
+                Some((reason, why)) => Attempt::Failed(reason, why),
+                None => Attempt::Attached,
+            };
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = attempt;
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("server {label}"))
+            .spawn(move || watch.watch(&process, &name, tried))
+            .context("cannot start a thread for a server")?;
+        let server = Server {
+            label,
+            thread: Some(thread),
+            attempt,
+        };
+        self.servers.insert(identity, server);
+        Ok(())
     }
 
     /// Logs the messages of the programs, with the name of the server.
-    fn log_messages(&mut self) {
-        for message in self.probes.messages() {
+    fn log_messages(&self) {
+        for message in self.watch.probes.messages() {
             let pid = message.pid;
-            let mut servers = self.watched.values();
-            let watched = servers.find(|watched| watched.process.identity.pid == pid);
-            let server = watched.map(|watched| &watched.label);
+            let mut servers = self.servers.iter();
+            let server = servers.find(|(identity, _)| identity.pid == pid);
+            let server = server.map(|(_, server)| &server.label);
             let text = &message.text;
             tracing::warn!(pid, server, "a check of the probe plan failed: {text}");
         }
     }
 
-    /// Switches servers to the mode that was decided on, until it had to attach to one.
-    fn follow_modes(&mut self) {
-        for watched in self.watched.values_mut() {
-            if watched.follow_mode(&mut self.probes) {
-                break;
-            }
+    /// Logs servers that cannot be read in time, and that they can again.
+    fn log_stale(&mut self) {
+        let stale: HashSet<String> = self.watch.shared.stale().into_iter().collect();
+        for server in stale.difference(&self.stale) {
+            tracing::warn!(
+                server,
+                "has not been read for seconds: its series are gone until it is read again"
+            );
         }
+        for server in self.stale.difference(&stale) {
+            tracing::info!(server, "is read again, or has ended");
+        }
+        self.stale = stale;
     }
 }

@@ -47,8 +47,8 @@ impl Program {
         format!("pid-{}", self.process.pid())
     }
 
-    /// Lets it make a round of calls, and returns its numbers of all rounds until now: calls, the sums of
-    /// mem_reported, overhead and mem_tofree, the three results, and evicted keys.
+    /// Lets it make a round of calls, and returns its numbers of all rounds until now: calls, overhead at the last one,
+    /// the sum of mem_tofree, the three results, and evicted keys.
     pub fn numbers(&mut self) -> anyhow::Result<Vec<f64>> {
         self.input.write_all(b"\n")?;
         let line = self.line()?;

@@ -2,12 +2,14 @@
 //! otherwise. That is one process that asks a server for INFO when it is scraped for it.
 
 use std::{
+    io::Read as _,
     process::Command,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{owned::Owned, port::free_port, redis::Redis};
+use flate2::read::MultiGzDecoder;
 
 /// The Debian package, and its program.
 const REDIS_EXPORTER: &str = "prometheus-redis-exporter";
@@ -26,7 +28,6 @@ pub struct Exporter {
     pub pid: u32,
     /// One after the other.
     urls: Vec<String>,
-    accept_encoding: &'static str,
     http: ureq::Agent,
 }
 
@@ -41,23 +42,22 @@ pub struct Answer {
 }
 
 impl Exporter {
-    /// Returns the agent, asked as Prometheus asks, which accepts compressed answers.
+    /// Returns the agent.
     pub fn agent(pid: u32, url: String) -> Self {
-        Self::new(pid, vec![url], "gzip")
+        Self::new(pid, vec![url])
     }
 
-    /// Returns redis_exporter, asked for all these servers without compression, which the agent has not
-    /// either.
+    /// Returns redis_exporter, asked for all these servers.
     pub fn redis_exporter(running: &RedisExporter, servers: &[Redis]) -> Self {
         let url = |server: &Redis| {
             let base = &running.base;
             format!("{base}/scrape?target=redis://127.0.0.1:{}", server.port())
         };
         let urls = servers.iter().map(url).collect();
-        Self::new(running.process.pid(), urls, "identity")
+        Self::new(running.process.pid(), urls)
     }
 
-    fn new(pid: u32, urls: Vec<String>, accept_encoding: &'static str) -> Self {
+    fn new(pid: u32, urls: Vec<String>) -> Self {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             // A proxy that the environment names cannot reach the loopback interface.
@@ -66,7 +66,6 @@ impl Exporter {
         Self {
             pid,
             urls,
-            accept_encoding,
             http: config.new_agent(),
         }
     }
@@ -78,7 +77,8 @@ impl Exporter {
         for url in &self.urls {
             let request = (self.http.get(url))
                 .header("Accept", ACCEPT)
-                .header("Accept-Encoding", self.accept_encoding);
+                // As Prometheus asks.
+                .header("Accept-Encoding", "gzip");
             let mut answer = request
                 .call()
                 .with_context(|| format!("cannot get {url}"))?;
@@ -97,14 +97,16 @@ impl Exporter {
 }
 
 impl Answer {
-    /// Returns the text of an answer that is not compressed.
-    pub fn text(&self) -> Result<&str> {
-        ensure!(
-            self.encoding.is_none(),
-            "the answer is compressed ({}), so its series cannot be counted",
-            self.encoding.as_deref().unwrap_or_default()
-        );
-        str::from_utf8(&self.body).context("the answer is not in the text format")
+    /// Returns the text.
+    pub fn text(&self) -> Result<String> {
+        let mut text = String::new();
+        let read = match self.encoding.as_deref() {
+            None => (&*self.body).read_to_string(&mut text),
+            Some("gzip") => MultiGzDecoder::new(&*self.body).read_to_string(&mut text),
+            Some(other) => bail!("the answer is compressed, by {other}"),
+        };
+        read.context("the answer is not in the text format")?;
+        Ok(text)
     }
 }
 
@@ -125,7 +127,7 @@ impl RedisExporter {
                 .args(["-redis.addr", ""]),
         )?;
         let base = format!("http://{address}");
-        let home = Exporter::new(process.pid(), vec![base.clone()], "identity");
+        let home = Exporter::new(process.pid(), vec![base.clone()]);
         process.until(START_TIMEOUT, "it answers", || Ok(home.scrape().ok()))?;
         Ok(Self { process, base })
     }

@@ -23,7 +23,7 @@ use crate::{
 #[derive(Clone, clap::Args)]
 pub struct Arguments {
     /// Rounds, each of which measures every side once
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Requests of each measurement of the healthy server; of the evicting one, half of them
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(10_000..))]

@@ -68,7 +68,12 @@ impl Side {
             Self::Bare => Watch::Nobody,
             Self::Evictscope(mode) => {
                 let run = Program::Built(agent.to_owned()).run();
-                let agent = Agent::start_command(run, free_port()?, &["--probe-mode", mode])?;
+                let mut arguments = vec!["--probe-mode", mode];
+                if mode != AUTO {
+                    // The mode is measured, not what the budget makes of it.
+                    arguments.extend(["--overhead-budget", "100%"]);
+                }
+                let agent = Agent::start_command(run, free_port()?, &arguments)?;
                 agent.watches(server)?;
                 Watch::Evictscope { agent, mode }
             }

@@ -13,7 +13,7 @@ use object::{Object as _, ObjectSymbol as _};
 /// The names of the eviction function: since Redis 6.2, and before.
 const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 /// The names by which the agent knows a server, where `--process-match` does not say otherwise.
-const SERVERS: [&str; 3] = ["redis-server", "valkey-server", "keydb-server"];
+const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// A state of the server.

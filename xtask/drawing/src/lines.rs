@@ -13,8 +13,11 @@ use crate::{
     units,
 };
 
-/// Seconds between two points that make a gap: two scrapes were missed.
+/// The steps between two points that make a gap: two scrapes were missed.
 const GAP: f64 = 2.5;
+
+/// The colour of a mark: the annotation's.
+const MARK: RGBColor = RGBColor(235, 104, 16);
 
 /// The points of a line: time, the value that the line is stacked on, and their sum.
 type Stacked = Vec<(f64, f64, f64)>;
@@ -36,9 +39,11 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     for ((named, points), colour) in series.iter().zip(&stacked).zip(&colours).rev() {
         let opacity = panel.number(&named.name, "custom.fillOpacity");
         let filling = colour.mix(opacity.unwrap_or(0.0) / 100.0);
+        let width = panel.number(&named.name, "custom.lineWidth");
+        let width = width.unwrap_or(1.0) as u32;
         let dashed = panel.property(&named.name, "custom.lineStyle");
         let dashed = dashed.is_some_and(|style| style["fill"] == "dash");
-        for part in points.chunk_by(|one, next| next.0 - one.0 < GAP) {
+        for part in points.chunk_by(|one, next| next.0 - one.0 < GAP * content.step) {
             let line = part.iter().map(|(time, _, to)| (*time, *to));
             let base = part.iter().rev().map(|(time, from, _)| (*time, *from));
             if filling.alpha() > 0.0 {
@@ -47,11 +52,13 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
             }
             if let [(time, _, value)] = part {
                 chart.draw_series([Circle::new((*time, *value), 2, colour.filled())])?;
+            } else if width == 0 {
+                continue;
             } else if dashed {
-                let style = colour.stroke_width(1);
+                let style = colour.stroke_width(width);
                 chart.draw_series(DashedLineSeries::new(line, 8, 6, style))?;
             } else {
-                let path = PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(2));
+                let path = PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(width));
                 chart.draw_series([path])?;
             }
         }
@@ -62,13 +69,14 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
             if let Some(value) = value.filter(|value| *value < range.end) {
                 let ends = [(times.start, value), (times.end, value)];
                 let style = colour.stroke_width(1);
-                chart.draw_series(DashedLineSeries::new(ends, 4, 4, style))?;
+                chart.draw_series(DashedLineSeries::new(ends, 8, 8, style))?;
             }
         }
     }
     for mark in content.marks {
         let ends = [(*mark, range.start), (*mark, range.end)];
-        chart.draw_series(DashedLineSeries::new(ends, 3, 3, RED.mix(0.7).into()))?;
+        // Not dashed, because each dash would be an element of the picture.
+        chart.draw_series([PathElement::new(ends, MARK.mix(0.6))])?;
     }
     let names = series.iter().map(|named| named.name.clone());
     legend(&below, &names.zip(colours).collect::<Vec<_>>())
@@ -102,8 +110,10 @@ fn values(panel: &Panel, all: &[Stacked]) -> Range<f64> {
     let least = tops.fold(f64::MAX, f64::min);
     let soft = panel.property("", "custom.axisSoftMax");
     let soft = soft.and_then(Value::as_f64).unwrap_or(f64::MIN);
-    let low = panel.number("", "min").unwrap_or(least);
-    let high = panel.number("", "max").unwrap_or((most * 1.08).max(soft));
+    // Where the panel has no limit, there is some room.
+    let room = (most - panel.number("", "min").unwrap_or(least)) * 0.08;
+    let low = panel.number("", "min").unwrap_or(least - room);
+    let high = panel.number("", "max").unwrap_or((most + room).max(soft));
     match high > low {
         true => low..high,
         false => low..low + 1.0,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plotters::style::RGBColor;
+use plotters::style::{RGBColor, WHITE};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -10,6 +10,34 @@ use crate::{Series, canvas::INK};
 
 /// The colours of series that have none of their own: the beginning of Grafana's palette.
 const PALETTE: [&str; 6] = ["green", "yellow", "blue", "orange", "red", "purple"];
+
+/// What is in the grid of a dashboard.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum Item {
+    Row(Row),
+    Panel(Panel),
+}
+
+impl Item {
+    /// Returns the row of the grid below it.
+    pub fn bottom(&self) -> u32 {
+        let at = match self {
+            Self::Row(row) => &row.at,
+            Self::Panel(panel) => &panel.at,
+        };
+        at.y + at.h
+    }
+}
+
+/// A row of panels that folds.
+#[derive(Deserialize)]
+pub struct Row {
+    pub title: String,
+    #[serde(rename = "gridPos")]
+    pub at: Place,
+    pub panels: Vec<Panel>,
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,13 +87,9 @@ struct Override {
 }
 
 impl Override {
-    /// Returns whether it is about this field, by its name or by a pattern such as `.* failed`.
+    /// Returns whether it is about the field of this name.
     fn is_of(&self, field: &str) -> bool {
-        let matching = self.matcher["options"].as_str().unwrap_or("");
-        match matching.strip_prefix(".*") {
-            Some(end) => field.ends_with(end),
-            None => field == matching,
-        }
+        self.matcher["options"] == field
     }
 }
 
@@ -76,6 +100,8 @@ pub struct Content<'a> {
     pub series: Vec<Named<'a>>,
     /// The time range, in seconds since 1970.
     pub times: Range<f64>,
+    /// From one point to the next, in seconds.
+    pub step: f64,
     /// When bursts began, in seconds since 1970.
     pub marks: &'a [f64],
 }
@@ -173,6 +199,8 @@ fn colour(name: &str) -> RGBColor {
         "blue" => RGBColor(50, 116, 217),
         "orange" => RGBColor(235, 104, 16),
         "red" => RGBColor(224, 47, 68),
+        "dark-red" => RGBColor(150, 10, 30),
+        "panel-bg" => WHITE,
         "purple" => RGBColor(143, 59, 184),
         _ => INK,
     }

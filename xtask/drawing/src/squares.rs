@@ -9,22 +9,22 @@ use plotters::{
 };
 
 use crate::{
-    canvas::{AXIS, Area, chart, font, legend, text_width},
+    canvas::{AXIS, Area, INK, chart, font, legend, text_width},
     panel::Content,
     units,
 };
 
-/// Seconds from one point to the next.
-const STEP: f64 = 1.0;
+/// The number of shades in a heat map.
+const SHADES: u8 = 12;
 
 /// Draws a row of states for each series.
 pub fn states(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
-    let (series, times) = (&content.series, &content.times);
+    let (series, times, step) = (&content.series, &content.times, content.step);
     let pixels = f64::from(area.dim_in_pixel().0 - AXIS) / (times.end - times.start);
     let rows = 0.0..series.len() as f64;
     let (mut chart, below) = chart(area, times, rows, 0, &|_| String::new())?;
-    let left = font(11).pos(Pos::new(HPos::Left, VPos::Center));
-    let right = font(11).pos(Pos::new(HPos::Right, VPos::Center));
+    let left = font(12).pos(Pos::new(HPos::Left, VPos::Center));
+    let right = font(12).pos(Pos::new(HPos::Right, VPos::Center));
     let mut entries: Vec<(String, RGBColor)> = Vec::new();
     for (row, named) in series.iter().rev().enumerate() {
         let (bottom, top) = (row as f64 + 0.12, row as f64 + 0.88);
@@ -33,18 +33,19 @@ pub fn states(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         let at = (times.start - 8.0 / pixels, row as f64 + 0.5);
         chart.draw_series([Text::new(name, at, right.clone())])?;
         let points = &named.series.points;
-        for part in points.chunk_by(|one, next| one.1 == next.1 && next.0 - one.0 < 2.5 * STEP) {
+        for part in points.chunk_by(|one, next| one.1 == next.1 && next.0 - one.0 < 2.5 * step) {
             let (first, last) = (part[0], part[part.len() - 1]);
             let mapped = content.panel.mapped(&named.name, &first.1.to_string());
             let Some((text, colour)) = mapped else {
                 continue;
             };
-            let (from, to) = (first.0, (last.0 + STEP).min(times.end));
+            let (from, to) = (first.0, (last.0 + step).min(times.end));
             let bar = Rectangle::new([(from, bottom), (to, top)], colour.mix(0.8).filled());
             chart.draw_series([bar])?;
-            if (to - from) * pixels > f64::from(text_width(&text, 11)) + 8.0 {
+            if (to - from) * pixels > f64::from(text_width(&text, 12)) + 8.0 {
                 let at = (from + 4.0 / pixels, row as f64 + 0.5);
-                chart.draw_series([Text::new(text.clone(), at, left.color(&WHITE))])?;
+                let ink = if colour == WHITE { INK } else { WHITE };
+                chart.draw_series([Text::new(text.clone(), at, left.color(&ink))])?;
             }
             if !entries.iter().any(|(known, _)| *known == text) {
                 entries.push((text, colour));
@@ -74,14 +75,22 @@ pub fn heat_map(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
     };
     let (mut chart, below) = chart(area, &content.times, range, 8, &bound)?;
     for (row, (_, points)) in (0..).zip(&rows) {
-        for (time, value) in points.iter().filter(|(_, value)| *value > 0.0) {
-            let corners = [(time - STEP, row), (*time, row + 1)];
-            let cell = Rectangle::new(corners, heat(value / most).filled());
-            chart.draw_series([cell])?;
+        let shades = points
+            .iter()
+            .map(|(time, value)| (*time, shade(value / most)));
+        let shades: Vec<(f64, u8)> = shades.filter(|(_, shade)| *shade > 0).collect();
+        // Cells of one shade side by side are one rectangle, which keeps the picture small.
+        for part in
+            shades.chunk_by(|one, next| one.1 == next.1 && next.0 - one.0 < 1.5 * content.step)
+        {
+            let (first, last) = (part[0], part[part.len() - 1]);
+            let corners = [(first.0 - content.step, row), (last.0, row + 1)];
+            let cells = Rectangle::new(corners, heat(first.1).filled());
+            chart.draw_series([cells])?;
         }
     }
     let scale = [0.01, 0.1, 0.25, 0.5, 1.0];
-    let scale = scale.map(|share| (units::text("cps", most * share), heat(share)));
+    let scale = scale.map(|share| (units::text("cps", most * share), heat(shade(share))));
     legend(&below, &scale)
 }
 
@@ -107,9 +116,14 @@ fn buckets(content: &Content<'_>) -> Vec<Row> {
     rows
 }
 
-/// Returns a colour from pale to dark orange, by the root of the share, as the dashboard has it.
-fn heat(share: f64) -> RGBColor {
-    let depth = share.clamp(0.0, 1.0).sqrt();
+/// Returns how dark the cell of a share is, by its root, as the dashboard has it. Only an empty one is 0.
+fn shade(share: f64) -> u8 {
+    (share.clamp(0.0, 1.0).sqrt() * f64::from(SHADES)).ceil() as u8
+}
+
+/// Returns the colour of a shade, from pale to dark orange.
+fn heat(shade: u8) -> RGBColor {
+    let depth = f64::from(shade) / f64::from(SHADES);
     let mix = |pale: f64, dark: f64| (pale + (dark - pale) * depth) as u8;
     RGBColor(mix(255.0, 127.0), mix(238.0, 39.0), mix(215.0, 4.0))
 }

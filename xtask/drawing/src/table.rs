@@ -1,4 +1,4 @@
-//! Tables, and single values.
+//! Tables.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// The pixels of a row.
-const ROW: i32 = 20;
+const ROW: i32 = 34;
 /// The pixels of a line of the heading.
-const HEADING: i32 = 14;
+const HEADING: i32 = 18;
 /// The size of the font.
-const FONT: u32 = 11;
+const FONT: u32 = 14;
 
 /// The content of a cell.
 #[derive(Clone, PartialEq)]
@@ -27,20 +27,6 @@ enum Cell {
 }
 
 type Row = BTreeMap<String, Cell>;
-
-/// Draws the last value of the first series, large.
-pub fn stat(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
-    let mut series = content.series.iter();
-    let last = series.find_map(|named| named.series.points.last());
-    let value = last.map_or(0.0, |(_, value)| *value);
-    let text = units::text(content.panel.unit(""), value);
-    let colour = content.panel.threshold_colour("", value);
-    let (width, height) = area.dim_in_pixel();
-    let size = 38;
-    let left = (width as i32 - text_width(&text, size) as i32) / 2;
-    let at = (left, (height as i32 - size as i32) / 2 - 2);
-    Ok(area.draw(&Text::new(text, at, font(size).color(&colour)))?)
-}
 
 /// Draws the rows that Grafana's transformations `merge` and `organize` make of the answers.
 pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
@@ -63,7 +49,7 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         .map(|((_, title), edge)| wrapped(title, edge[1] - edge[0]))
         .collect();
     let lines = headings.iter().map(Vec::len).max().unwrap_or(1) as i32;
-    let bold = ("sans-serif", FONT, FontStyle::Bold).into_font();
+    let bold = font(FONT).font.style(FontStyle::Bold);
     for (left, heading) in edges.iter().zip(&headings) {
         for (line, text) in (0..).zip(heading) {
             let at = (left + 4, line * HEADING);
@@ -77,7 +63,7 @@ pub fn draw(area: &Area<'_>, content: &Content<'_>) -> Result<()> {
         area.draw(&PathElement::new([(0, y), (width as i32, y)], FRAME))?;
         for (left, (text, colour)) in edges.iter().zip(row) {
             let style = font(FONT).color(colour);
-            area.draw(&Text::new(text.as_str(), (left + 4, y + 4), style))?;
+            area.draw(&Text::new(text.as_str(), (left + 4, y + 9), style))?;
         }
     }
     Ok(())
@@ -159,21 +145,22 @@ fn organized(content: &Content<'_>, rows: &[Row]) -> Vec<(String, String)> {
     titled.collect()
 }
 
+/// Sorts the rows by each column that the panel names, the last one first, so that the first one decides.
 fn sort(content: &Content<'_>, columns: &[(String, String)], rows: &mut [Row]) {
-    let by = &content.panel.options["sortBy"][0];
-    let Some((field, _)) = columns
-        .iter()
-        .find(|(_, title)| by["displayName"] == *title)
-    else {
-        return;
-    };
-    let number = |row: &Row| match row.get(field) {
-        Some(Cell::Number(number)) => *number,
-        _ => f64::MIN,
-    };
-    rows.sort_by(|one, other| number(one).total_cmp(&number(other)));
-    if by["desc"] == true {
-        rows.reverse();
+    let all = content.panel.options["sortBy"].as_array();
+    for by in all.into_iter().flatten().rev() {
+        let mut columns = columns.iter();
+        let Some((field, _)) = columns.find(|(_, title)| by["displayName"] == *title) else {
+            continue;
+        };
+        let number = |row: &Row| match row.get(field) {
+            Some(Cell::Number(number)) => *number,
+            _ => f64::MIN,
+        };
+        rows.sort_by(|one, other| match by["desc"] == true {
+            true => number(other).total_cmp(&number(one)),
+            false => number(one).total_cmp(&number(other)),
+        });
     }
 }
 
@@ -186,6 +173,9 @@ fn shown(content: &Content<'_>, field: &str, title: &str, cell: &Cell) -> (Strin
             .mapped(title, text)
             .unwrap_or_else(|| (text.clone(), plain)),
         Cell::Number(time) if field == "Time" => (units::text("time", *time), plain),
+        Cell::Number(value) if panel.mapped(title, &value.to_string()).is_some() => {
+            panel.mapped(title, &value.to_string()).unwrap_or_default()
+        }
         Cell::Number(value) => {
             let value = match panel.number(title, "decimals") {
                 Some(0.0) => value.round(),

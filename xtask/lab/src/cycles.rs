@@ -16,10 +16,14 @@ pub const QUIET: f64 = 1.0;
 /// `reclaim` is over when memory has fallen but for this share of its whole fall, and stays there. In each round of
 /// its event loop the server's memory swells by the replies that it holds.
 const LEFT: f64 = 0.2;
+/// Memory that swells in each round is at this much more or less of its fall by chance.
+const CHANCE: f64 = 0.1;
 
 /// How long memory has to stay low, in seconds: some rounds of a server that works off a backlog.
 const SETTLED: f64 = 1.0;
 
+/// One in as many samples of a second in which memory stays low is low for a moment only.
+const LOW: usize = 20;
 /// The parts of that time whose lowest samples are compared.
 const QUARTER: f64 = SETTLED / 4.0;
 
@@ -43,6 +47,8 @@ pub struct Cycle {
     pub start_uncertainty: f64,
     /// Half the time between the samples around `end`.
     pub end_uncertainty: f64,
+    /// How far `reclaim_end` is from where three tenths of the fall were left, or one, whichever is further.
+    pub reclaim_end_uncertainty: f64,
     /// Whether the record goes on after the reclaim, so that all of this is final.
     pub complete: bool,
     /// From the end of the last cycle's reclaim, or the beginning of the load, to `start`.
@@ -138,9 +144,13 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         .max()
         .unwrap_or_default();
     let memory_at_end = before_last.used_memory.max(at_end.used_memory);
-    let settled = settled(memory_peak, after);
+    let highest = highest_of_seconds(after);
+    let settled = settled(memory_peak, &highest, LEFT);
     let (memory_after, memory_after_uncertainty) = lowest(memory_peak, after, settled);
-    let reclaim_end = settled.unwrap_or(after[after.len() - 1].at).max(end);
+    let until = |settled: Option<f64>| settled.unwrap_or(after[after.len() - 1].at).max(end);
+    let reclaim_end = until(settled);
+    let by_chance = [LEFT - CHANCE, LEFT + CHANCE]
+        .map(|left| until(self::settled(memory_peak, &highest, left)) - reclaim_end);
     // The next burst ends the reclaim.
     let complete = last + after.len() < samples.len()
         || settled.is_some() && after[after.len() - 1].at - at_end.at >= QUIET;
@@ -166,6 +176,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         reclaim_end,
         start_uncertainty: (after_first.at - before.at) / 2.0,
         end_uncertainty: (at_end.at - before_last.at) / 2.0,
+        reclaim_end_uncertainty: by_chance.iter().fold(0.0, |most, off| most.max(off.abs())),
         complete,
         not_saturated_seconds: (start - since).max(0.0),
         saturated_seconds: end - start,
@@ -216,17 +227,31 @@ fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> (u64, u64) {
     let second = lowest_within(since + QUARTER, since + 2.0 * QUARTER);
     let bytes = lowest_within(f64::MIN, stayed).unwrap_or(peak).min(peak);
     let pair = first.zip(second);
-    (
-        bytes,
-        pair.map_or(0, |(first, second)| first.abs_diff(second)),
-    )
+    let differ = pair.map_or(0, |(first, second)| first.abs_diff(second));
+    // Memory is as low for moments only, in which `INFO` is rarely asked: how far the lowest of the samples is below
+    // others tells how far below it memory can have been between them.
+    let mut last: Vec<u64> = (samples.iter())
+        .filter(|sample| (since..=stayed).contains(&sample.at))
+        .map(|sample| sample.used_memory)
+        .collect();
+    last.sort_unstable();
+    let among = last.get(last.len() / LOW).zip(last.first());
+    let below = among.map_or(0, |(low, lowest)| low - lowest);
+    // Between two rounds of the event loop no `INFO` is answered, and the replies of a round are gone: memory can have been
+    // as low as what is no client's, with the smallest client buffers that were seen.
+    let fallen = || samples.iter().filter(|sample| sample.at <= stayed);
+    let buffers = fallen().map(|sample| sample.client_buffers).min();
+    let others = fallen().map(|sample| sample.used_memory.saturating_sub(sample.client_buffers));
+    let between = buffers
+        .zip(others.min())
+        .map_or(bytes, |(one, other)| one + other);
+    (bytes, differ.max(below).max(bytes.saturating_sub(between)))
 }
 
-/// Returns when memory had fallen from `peak` but for [`LEFT`] of its fall, where it falls no more.
-fn settled(peak: u64, samples: &[Sample]) -> Option<f64> {
-    // The highest sample within a time falls while a backlog is worked off.
+/// Returns the highest memory of each second that is within these samples, and when the second began.
+fn highest_of_seconds(samples: &[Sample]) -> Vec<(f64, u64)> {
     let end = samples.last().map_or(0.0, |sample| sample.at);
-    let highest: Vec<(f64, u64)> = samples
+    samples
         .iter()
         .enumerate()
         .take_while(|(_, sample)| sample.at + SETTLED <= end)
@@ -237,15 +262,18 @@ fn settled(peak: u64, samples: &[Sample]) -> Option<f64> {
             let highest = within.map(|sample| sample.used_memory).max()?;
             Some((first.at, highest))
         })
-        .collect();
-    let least = highest.iter().map(|highest| highest.1).min();
-    least
-        .filter(|&least| highest.last().is_some_and(|last| last.1 > least))
-        .and_then(|least| {
-            let low = least as f64 + peak.saturating_sub(least) as f64 * LEFT;
-            highest.iter().find(|highest| highest.1 as f64 <= low)
-        })
-        .map(|settled| settled.0)
+        .collect()
+}
+
+/// Returns when memory had fallen from `peak` but for the share `left` of its fall, where it falls no more: the highest
+/// of each second falls while a backlog is worked off.
+fn settled(peak: u64, highest: &[(f64, u64)], left: f64) -> Option<f64> {
+    let least = highest.iter().map(|highest| highest.1).min()?;
+    let falls_no_more = highest.last().is_some_and(|last| last.1 > least);
+    let low = least as f64 + peak.saturating_sub(least) as f64 * left;
+    let mut seconds = highest.iter().filter(|_| falls_no_more);
+    let settled = seconds.find(|highest| highest.1 as f64 <= low)?;
+    Some(settled.0)
 }
 
 /// Returns the commands a second between two samples.
@@ -365,10 +393,11 @@ mod tests {
         let rounds = (0..30).map(|tenth| (tenth, if tenth % 5 == 0 { 900 } else { 500 }));
         let calm = (30..60).map(|tenth| (tenth, 550 + u64::from(tenth)));
         let samples: Vec<_> = rounds.clone().chain(calm).map(sample).collect();
-        assert_eq!(settled(1000, &samples), Some(2.6));
+        let settled = |samples: &[Sample]| settled(1000, &highest_of_seconds(samples), LEFT);
+        assert_eq!(settled(&samples), Some(2.6));
         assert_eq!(lowest(1000, &samples, Some(2.8)), (500, 81));
         let samples: Vec<_> = rounds.map(sample).collect();
-        assert_eq!(settled(1000, &samples), None);
+        assert_eq!(settled(&samples), None);
         assert_eq!(lowest(1000, &samples, None).0, 500);
     }
 

@@ -17,11 +17,17 @@ use crate::{
 const TIME: f64 = 0.1;
 /// How far off amounts may be, as a share of what the record shows, beside its uncertainty.
 const AMOUNT: f64 = 0.1;
+/// How far off the seconds in which evictions stalled the server may be, as a share of those in which it evicted and
+/// executed less than half of what it can.
+const STALLED: f64 = 0.15;
+/// How far off they may be beside that for each burst, in seconds: at each of its two ends, a tenth counts whole or not at
+/// all.
+const ENDS: f64 = 0.2;
 /// A burst of the agent's that begins this close to one of the record is the same, in seconds.
 const SAME: f64 = 1.0;
 
 /// Above the lines of [`compare`].
-const HEADING: &str = "burst  start (agent - record)  end      throughput (record, agent)  \
+const HEADING: &str = "burst  start (agent - record)  end      end of reclaim (± the record's uncertainty)  throughput (record, agent)  \
     client buffers at their peak  reclaimed (± the record's uncertainty)  kind";
 
 /// A run that has ended.
@@ -61,8 +67,19 @@ impl Finished {
         };
         let outcome = &self.outcome;
         let begin = outcome.at - outcome.seconds;
-        let (text, differences) = compare(begin, &outcome.cycles, &testimony.bursts, kind);
+        let (text, mut differences) = compare(begin, &outcome.cycles, &testimony.bursts, kind);
         println!("{text}");
+        let stalled = testimony
+            .reading
+            .sum("evictscope_stall_seconds_total", &[("cause", "eviction")])?;
+        let slow = outcome.slow_seconds;
+        println!("stalled by evictions for {stalled:.1} s");
+        if kind != Some(PLAIN) {
+            println!(
+                "by the record, it evicted and did less than half of what it can for {slow:.1} s"
+            );
+        }
+        differences.extend(stalls(stalled, slow, outcome.cycles.len(), kind));
         ensure!(
             differences.is_empty(),
             "evictscope and the record differ:\n  {}",
@@ -121,6 +138,19 @@ fn compare(
     (text, differences)
 }
 
+/// Returns how the seconds in which the agent says that evictions stalled the server differ from what they are to be:
+/// none where all bursts are [`PLAIN`], else those in which it was slow in this many bursts.
+fn stalls(stalled: f64, slow: f64, bursts: usize, kind: Option<&str>) -> Option<String> {
+    let (expected, near) = match kind? {
+        PLAIN => (0.0, 0.0),
+        _ => (slow, STALLED * slow + ENDS * bursts as f64),
+    };
+    let differs = (stalled - expected).abs() > near;
+    differs.then(|| {
+        format!("evictions stalled the server for {stalled:.2} s, by the record {expected:.2} s")
+    })
+}
+
 fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
     (burst.start - cycle.start).abs() <= SAME
 }
@@ -129,9 +159,14 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
     let milliseconds = |agent: f64, record: f64| format!("{:+.0} ms", (agent - record) * 1e3);
     let both = |record: u64, agent| format!("{}, {}", bytes(record), known(agent, bytes));
     format!(
-        "{number:<5}  {:>22}  {:>7}  {:>26}  {:>28}  {:>38}  {}",
+        "{number:<5}  {:>22}  {:>7}  {:>43}  {:>26}  {:>28}  {:>38}  {}",
         milliseconds(burst.start, cycle.start),
         milliseconds(burst.end, cycle.end),
+        format!(
+            "{} (± {:.0} ms)",
+            milliseconds(burst.end + burst.reclaim_seconds, cycle.reclaim_end),
+            cycle.reclaim_end_uncertainty * 1e3
+        ),
         format!(
             "{}, {}",
             known(cycle.throughput_ratio(), percent),
@@ -159,6 +194,13 @@ fn differing(cycle: &Cycle, burst: &Burst) -> Vec<String> {
     let (start, end) = (cycle.start_uncertainty, cycle.end_uncertainty);
     time("beginning", burst.start, cycle.start, start);
     time("end", burst.end, cycle.end, end);
+    let reclaimed = burst.end + burst.reclaim_seconds;
+    time(
+        "end of reclaim",
+        reclaimed,
+        cycle.reclaim_end,
+        cycle.reclaim_end_uncertainty,
+    );
     let mut amount = |what: &str, agent: Option<f64>, record: f64, uncertainty: f64| {
         let near = AMOUNT * record + uncertainty;
         if agent.is_none_or(|agent| (agent - record).abs() > near) {
@@ -193,6 +235,8 @@ mod tests {
             start: 1_010.0,
             end: 1_013.0,
             end_uncertainty: 0.05,
+            reclaim_end: 1_015.0,
+            reclaim_end_uncertainty: 0.2,
             complete: true,
             throughput_before: Some(1_000.0),
             throughput_during: 300.0,
@@ -209,6 +253,7 @@ mod tests {
             start: 1_010.05,
             end: 1_012.95,
             duration_seconds: 2.9,
+            reclaim_seconds: 2.25,
             evicting_calls: None,
             evicted_keys: None,
             throughput_ratio: Some(0.31),
@@ -231,9 +276,13 @@ mod tests {
 
     #[test]
     fn each_value_is_compared() {
-        let changes: [fn(&mut Burst); 7] = [
+        let changes: [fn(&mut Burst); 8] = [
             |burst| burst.start -= 0.3,
-            |burst| burst.end += 0.3,
+            |burst| {
+                burst.end += 0.3;
+                burst.reclaim_seconds -= 0.3;
+            },
+            |burst| burst.reclaim_seconds += 0.5,
             |burst| burst.throughput_ratio = Some(0.34),
             |burst| burst.throughput_ratio = None,
             |burst| burst.client_buffers_peak_bytes = Some(100 << 20),
@@ -246,6 +295,18 @@ mod tests {
             let found = differences(&[cycle()], &[burst], Some("self_amplifying"));
             assert_eq!(found.len(), 1, "change {number}: {found:?}");
         }
+    }
+
+    #[test]
+    fn stalls_are_compared_with_the_time_in_which_the_server_was_slow() {
+        let differ = |stalled, slow, kind| stalls(stalled, slow, 2, kind).is_some();
+        let bursts = Some("self_amplifying");
+        let stalled = [8.0, 8.2, 11.8, 12.0].map(|stalled| differ(stalled, 10.0, bursts));
+        assert_eq!(stalled, [true, false, false, true]);
+        // Something else made it slow.
+        let plain = [0.0, 0.1].map(|stalled| differ(stalled, 10.0, Some(PLAIN)));
+        assert_eq!(plain, [false, true]);
+        assert!(!differ(5.0, 10.0, None));
     }
 
     #[test]

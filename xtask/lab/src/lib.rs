@@ -56,6 +56,7 @@ mod run;
 mod sample;
 mod scenario;
 mod schedule;
+mod slow;
 mod stall;
 mod summary;
 mod swelling;

@@ -14,6 +14,7 @@ use crate::{
     cycles::{self, Cycle},
     record::{Line, Outcome, Run, What},
     sample::Sample,
+    slow,
     swelling::Swelling,
 };
 
@@ -21,6 +22,8 @@ use crate::{
 pub struct Observer {
     record: JsonLines,
     begin: f64,
+    /// What the server can answer, a second.
+    capacity: f64,
     stall: (Option<f64>, Option<f64>),
     samples: Vec<Sample>,
     loads: Vec<Load>,
@@ -34,6 +37,7 @@ impl Observer {
         let mut observer = Self {
             record: JsonLines::create(name)?,
             begin: f64::INFINITY,
+            capacity: run.measured.capacity,
             stall: (None, None),
             samples: Vec::new(),
             loads: Vec::new(),
@@ -104,6 +108,7 @@ impl Observer {
             evicted_keys: evicted(samples.last()) - evicted(samples.first()),
             generator_cpu_max: greatest(|second| second.generator_cpu),
             server_wait_max,
+            slow_seconds: slow::seconds(self.begin, self.capacity, samples),
             cycles,
             swelling,
         };

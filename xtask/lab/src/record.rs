@@ -113,6 +113,8 @@ pub struct Outcome {
     pub generator_cpu_max: f64,
     /// The greatest share of a second that the server's main thread waited for its core.
     pub server_wait_max: f64,
+    /// Seconds in which the server evicted and executed less than half of what it can.
+    pub slow_seconds: f64,
     /// Every burst, complete or not.
     pub cycles: Vec<Cycle>,
     /// For `stall`: how client buffers swelled.

@@ -91,7 +91,7 @@ pub fn carry_out(
         progress: &progress,
         witness: witness.as_mut(),
         observer: &mut observer,
-        printed: 0,
+        printed: (0, f64::NEG_INFINITY),
         longest_wait: 0.0,
     };
     let watched = watch.until_fulfilled(is_interrupted);
@@ -134,8 +134,8 @@ struct Watch<'a> {
     progress: &'a Progress,
     witness: Option<&'a mut Witness>,
     observer: &'a mut Observer,
-    /// Cycles that were printed.
-    printed: usize,
+    /// The number of cycles that were printed, and the end of the last one.
+    printed: (usize, f64),
     /// The longest that the server's main thread waited for its core, as a share of a second.
     longest_wait: f64,
 }
@@ -180,13 +180,18 @@ impl Watch<'_> {
     fn has_its_cycles(&mut self) -> Result<bool> {
         let mut complete = self.observer.cycles();
         complete.retain(|cycle| cycle.complete);
-        for (number, cycle) in complete.iter().enumerate().skip(self.printed) {
+        for cycle in &complete {
+            let (number, last) = self.printed;
+            // A cycle that seemed complete may go on, and is not printed again then.
+            if cycle.start < last {
+                continue;
+            }
             if number == 0 {
                 self.progress.print(summary::CYCLES_HEADING);
             }
             self.progress.print(&summary::cycle(number + 1, cycle));
+            self.printed = (number + 1, cycle.end);
         }
-        self.printed = complete.len();
         let now = unix_time()?;
         complete.retain(|cycle| cycle.stands_alone() && now - cycle.end >= FINAL);
         Ok((self.plan.cycles).is_some_and(|enough| complete.len() >= enough))

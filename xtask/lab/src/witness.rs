@@ -16,7 +16,7 @@ use evictscope_testkit::{
     scrape::Scrape,
 };
 
-/// How long the agent may take to finish a burst that is over in the record. It waits 2 s for memory to fall
+/// How long the agent may take to finish a burst that is over in the record. It waits 3 s for memory to fall
 /// further.
 const SETTLE: Duration = Duration::from_secs(6);
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 
 const MARK: &str = "@@ ";
 
@@ -42,8 +42,12 @@ impl Answers {
                 (None, None) => {}
             }
         }
-        let in_vain = answers.keys().find(|name| name.starts_with("never_true"));
-        ensure!(in_vain.is_none(), "in the machine: {in_vain:?}");
+        let mut in_vain = answers
+            .iter()
+            .filter(|(name, _)| name.starts_with("never_true"));
+        if let Some((name, answer)) = in_vain.next() {
+            bail!("in the machine, {name}:\n{}", answer.text);
+        }
         Ok(Self(answers))
     }
 
@@ -94,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_wait_in_vain_is_an_error() {
-        let console = "@@ never_true: redis-cli ping\n@@ ended 1\n";
-        assert!(Answers::read(console).is_err());
+        let console = "@@ never_true: redis-cli ping\nwhy\n@@ ended 0\n";
+        let error = Answers::read(console).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("redis-cli ping:\nwhy")));
     }
 }

@@ -18,8 +18,11 @@ use crate::{
 /// The programs of this machine that a machine with nothing but a kernel gets.
 const GUEST_PROGRAMS: [&str; 4] = ["redis-server", "redis-cli", "redis-benchmark", "setpriv"];
 
-/// Runs the agent on a kernel, with nothing around it but a server.
-pub fn run(kernel: &Kernel, unpacked: &Path) -> Result<Row> {
+/// The ports of the servers in this machine.
+const PORTS: [u16; 4] = [6379, 6380, 6381, 6382];
+
+/// Runs an executable of the agent on a kernel, with nothing around it but servers.
+pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
     let packages = kernels::provide(kernel.suite)?;
     let busybox = packages.join("busybox");
     let directory = files::directory()?.join("kernel");
@@ -29,88 +32,120 @@ pub fn run(kernel: &Kernel, unpacked: &Path) -> Result<Row> {
         let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
         initramfs.add_program(&program, name)?;
     }
-    initramfs.add_program(&unpacked.join("usr/bin/evictscope"), "evictscope")?;
+    initramfs.add_program(agent, "evictscope")?;
     let initramfs = initramfs.pack()?;
+    let ports = PORTS.map(|port| port.to_string()).join(" ");
+    let (capabilities, small_set) = (kernel.capabilities()?, kernels::small_set()?);
     let machine = Machine {
         kernel: &packages.join("kernel"),
         initramfs: &initramfs,
         // The kernel hands what it does not know to the first process, in its environment.
-        command_line: &format!("CAPABILITIES={}", kernel.capabilities.join(",")),
+        command_line: &format!(
+            "CAPABILITIES={capabilities} SMALL_SET={small_set} \"PORTS={ports}\""
+        ),
         memory: 1024,
-        limit: Duration::from_secs(120),
+        // Mostly less than a minute; in the test command, other steps run beside it.
+        limit: Duration::from_secs(900),
     };
-    judge(kernel, &machine.run(&console)?)
+    judge(kernel, &capabilities, &machine.run(&console)?)
 }
 
 /// Judges what a machine has answered. A row of the table says what was found.
-fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
-    let mut row = Row::new(answers.text("kernel")?);
-    row.fact("capabilities", &kernel.capabilities.join(", "));
+fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> {
+    let mut row = Row::new("kernel", answers.text("kernel")?);
+    row.fact("capabilities", &capabilities.replace(',', ", "));
     row.check("check", answers.get("check")?.success, "ok");
-    row.fact("attached by", &links(answers.text("links")?));
-    numbers::compare(answers, &mut row)?;
+    let small = answers.get("check_with_small_set")?;
+    let (right, found) = match kernel.has_multi_links {
+        true => (small.success, "not needed"),
+        false => (
+            !small.success && small.text.contains("older-kernels.conf"),
+            "`check` asks for it",
+        ),
+    };
+    row.check("drop-in", right, found);
+    let links = links(answers.text("links")?);
+    // Newer kernels call those of return probes `uretprobe_multi`.
+    let is_multi = |kind: &str| kind.ends_with("probe_multi");
+    let all_multi = !links.is_empty() && links.iter().all(|(_, kind)| is_multi(kind));
+    let counted = links.iter().map(|(count, kind)| format!("{count} {kind}"));
+    row.check(
+        "attached by",
+        all_multi == kernel.has_multi_links,
+        &counted.collect::<Vec<_>>().join(", "),
+    );
+    numbers::compare(answers, &PORTS, &mut row)?;
 
-    let sites = sites(&serde_json::from_str(answers.text("plan")?).context("in the plan")?);
-    for (column, answer) in [
-        ("breakpoints", "code_watched"),
-        ("when started again", "code_watched_again"),
+    let plan: Value = serde_json::from_str(answers.text("plan")?).context("in the plan")?;
+    for (column, answer, parts) in [
+        ("breakpoints", "code_watched", ["entry", "inner"]),
+        ("in evicting-only", "code_evicting_only", ["inner", "exits"]),
     ] {
-        let set = changed_code(answers, answer)?;
-        let found = format!("{} of {} sites", set.len(), sites.len());
-        row.check(column, !sites.is_empty() && set == sites, &found);
+        let sites = sites(&plan, parts);
+        let code = changed_code(answers, answer)?;
+        let set = code.iter().all(|changed| *changed == sites);
+        let found: usize = code.iter().map(BTreeSet::len).sum();
+        let found = format!("{found} of {} sites", PORTS.len() * sites.len());
+        row.check(column, !sites.is_empty() && set, &found);
     }
     for (column, answer) in [
         ("left by SIGTERM", "code_after_term"),
         ("left by SIGKILL", "code_after_kill"),
     ] {
-        let left = changed_code(answers, answer)?;
-        row.check(column, left.is_empty(), &left.len().to_string());
+        let code = changed_code(answers, answer)?;
+        let left: usize = code.iter().map(BTreeSet::len).sum();
+        row.check(column, left == 0, &left.to_string());
     }
     let leaks = numbers::leaks(answers)?;
     row.check("leaks logged", leaks == 0, &leaks.to_string());
 
     let code = answers.text("exit_code")?;
-    let lives = answers.text("server_lives")? == "PONG";
+    let mut lives = true;
+    for port in PORTS {
+        lives &= answers.text(&format!("server_lives {port}"))? == "PONG";
+    }
     row.check("exit code", code == "0" && lives, code);
     row.took = seconds_between(answers.text("stopped_after")?);
     Ok(row)
 }
 
-/// The file offsets of all probe sites of a plan, wherever in it they are.
-fn sites(plan: &Value) -> BTreeSet<u64> {
-    match plan {
-        Value::Object(members) => {
-            let own = members.get("file_offset").and_then(Value::as_u64);
-            let below = members.values().flat_map(sites);
-            own.into_iter().chain(below).collect()
-        }
-        Value::Array(items) => items.iter().flat_map(sites).collect(),
-        _ => BTreeSet::new(),
-    }
-}
-
-/// The file offsets at which the server's code differs from what it was at first: `cmp -l` counts the
-/// bytes from 1.
-fn changed_code(answers: &Answers, name: &str) -> Result<BTreeSet<u64>> {
-    let begin: u64 = answers.word("code_begins_at_offset")?;
-    let lines = answers.text(name)?.lines();
-    let place = |line: &str| {
-        let number = line.split_whitespace().next()?.parse::<u64>().ok()?;
-        Some(begin + number.checked_sub(1)?)
-    };
-    lines
-        .map(|line| place(line).with_context(|| format!("`{name}` says `{line}`")))
+/// The file offsets of the probe sites in these parts of a plan's traced functions.
+fn sites(plan: &Value, parts: [&str; 2]) -> BTreeSet<u64> {
+    let functions = plan["functions"].as_array().into_iter().flatten();
+    let parts = functions.flat_map(|function| parts.map(|part| &function[part]));
+    let sites = parts.flat_map(|part| match part {
+        Value::Array(sites) => sites.iter().collect(),
+        site => vec![site],
+    });
+    sites
+        .filter_map(|site| site["file_offset"].as_u64())
         .collect()
 }
 
-/// The kinds of the agent's BPF links, with how many of each there are.
-fn links(counted: &str) -> String {
+/// The file offsets at which each server's code differs from its file: `cmp -l` counts the bytes from 1.
+fn changed_code(answers: &Answers, name: &str) -> Result<Vec<BTreeSet<u64>>> {
+    let changed = |port: u16| {
+        let begin: u64 = answers.word(&format!("code_begins_at_offset {port}"))?;
+        let place = |line: &str| {
+            let number = line.split_whitespace().next()?.parse::<u64>().ok()?;
+            Some(begin + number.checked_sub(1)?)
+        };
+        let lines = answers.text(&format!("{name} {port}"))?.lines();
+        lines
+            .map(|line| place(line).with_context(|| format!("`{name}` says `{line}`")))
+            .collect()
+    };
+    PORTS.into_iter().map(changed).collect()
+}
+
+/// The kinds of the agent's BPF links, each with how many of it there are.
+fn links(counted: &str) -> Vec<(String, String)> {
     let words: Vec<_> = counted.split_whitespace().collect();
     let kinds = words.chunks(3).map(|line| match line {
-        [count, _, kind] => format!("{count} {kind}"),
-        _ => "?".to_owned(),
+        [count, _, kind] => ((*count).to_owned(), (*kind).to_owned()),
+        _ => ("?".to_owned(), counted.to_owned()),
     });
-    kinds.collect::<Vec<_>>().join(", ")
+    kinds.collect()
 }
 
 /// The difference of two times, the later one first.
@@ -124,26 +159,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_site_of_a_plan_is_found() {
+    fn the_sites_of_parts_of_a_function_are_found() {
         let plan = serde_json::json!({
-            "address": 1,
-            "functions": [{ "entry": { "file_offset": 16 }, "exits": [{ "file_offset": 32 }] }],
+            "functions": [{
+                "entry": { "file_offset": 16 },
+                "inner": { "file_offset": 24 },
+                "exits": [{ "file_offset": 32 }, { "file_offset": 48 }],
+            }],
         });
-        assert_eq!(sites(&plan), BTreeSet::from([16, 32]));
+        assert_eq!(sites(&plan, ["entry", "inner"]), BTreeSet::from([16, 24]));
+        assert_eq!(
+            sites(&plan, ["inner", "exits"]),
+            BTreeSet::from([24, 32, 48])
+        );
     }
 
     #[test]
     fn changed_code_is_told_by_file_offset() -> Result<()> {
-        let console =
-            "@@ code_begins_at_offset\n4096\n@@ ended 0\n@@ code\n  17 125 314\n@@ ended 1\n";
-        let answers = Answers::read(console)?;
-        assert_eq!(changed_code(&answers, "code")?, BTreeSet::from([4096 + 16]));
+        let console: String = PORTS
+            .map(|port| {
+                format!(
+                    "@@ code_begins_at_offset {port}\n4096\n@@ ended 0\n\
+                     @@ code {port}\n  17 125 314\n@@ ended 1\n"
+                )
+            })
+            .concat();
+        let answers = Answers::read(&console)?;
+        let changed = changed_code(&answers, "code")?;
+        assert_eq!(changed, vec![BTreeSet::from([4096 + 16]); PORTS.len()]);
         Ok(())
     }
 
     #[test]
     fn links_are_counted_by_kind() {
         let counted = "      4 link_type: perf\n      1 link_type: uprobe_multi\n";
-        assert_eq!(links(counted), "4 perf, 1 uprobe_multi");
+        let pair = |count: &str, kind: &str| (count.to_owned(), kind.to_owned());
+        assert_eq!(
+            links(counted),
+            [pair("4", "perf"), pair("1", "uprobe_multi")]
+        );
     }
 }

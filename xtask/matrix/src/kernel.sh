@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # The first process of a virtual machine that has nothing but what `initramfs` packs. Asks the agent
-# and the server everything that `bare.rs` compares, and ends the machine.
+# and the servers everything that `bare.rs` compares, and ends the machine.
 
 /bin/busybox --install -s /bin
 export PATH=/usr/bin:/bin
@@ -12,59 +12,94 @@ ip link set lo up
 exec >/dev/ttyS0 2>&1
 . /answers.sh
 
-list=$(echo "$CAPABILITIES" | sed 's/[^,]*/+&/g')
-# By its path: busybox has one of its own that cannot do this.
-agent="/usr/bin/setpriv --reuid 101 --regid 101 --clear-groups --no-new-privs --bounding-set=-all,$list
-    --inh-caps=-all,$list --ambient-caps=-all,$list evictscope"
-
-# Copies the server's code as it is in memory now, and answers in which bytes it is not what it was first.
-code() {
-    dd if=/proc/$server/mem of=/tmp/$1 bs=4096 skip=$((first / 4096)) count=$(((last - first) / 4096))
-    answer $1 cmp -l /tmp/code_at_first /tmp/$1
+# Writes the command that runs a program with some capabilities, as a user without rights of its own.
+# setpriv by its path: busybox has one of its own that cannot do this.
+with() {
+    list=$(echo "$1" | sed 's/[^,]*/+&/g')
+    echo /usr/bin/setpriv --reuid 101 --regid 101 --clear-groups --no-new-privs --bounding-set=-all,$list \
+        --inh-caps=-all,$list --ambient-caps=-all,$list
 }
 
-# Every probe is on: with a return probe, and on calls that do not evict.
+agent="$(with $CAPABILITIES) evictscope"
+
+# Compares the code of each server, as it is in memory now, with its file, and answers in which bytes they differ.
+code() {
+    for port in $PORTS; do
+        eval "server=\$server_$port"
+        mapping=$(grep ' r-xp .*/redis-server$' /proc/$server/maps)
+        first=$((0x${mapping%%-*}))
+        last=${mapping#*-}
+        last=$((0x${last%% *}))
+        pages=$(((last - first) / 4096))
+        begin=$((0x$(echo "$mapping" | cut -d ' ' -f 3)))
+        dd if=/proc/$server/mem of=/tmp/now bs=4096 skip=$((first / 4096)) count=$pages 2>/dev/null
+        dd if=/usr/bin/redis-server of=/tmp/file bs=4096 skip=$((begin / 4096)) count=$pages 2>/dev/null
+        answer "code_begins_at_offset $port" echo $begin
+        answer "$1 $port" cmp -l /tmp/file /tmp/now
+    done
+}
+
+agent_log() {
+    cat /tmp/agent.log
+}
+
 start_agent() {
-    $agent run --probe-mode every-call >>/tmp/agent.log 2>&1 &
+    $agent run --probe-mode "$1" >>/tmp/agent.log 2>&1 &
     watcher=$!
     until_true ask /-/ready
+    for port in $PORTS; do until_true is_watched $port; done
+}
+
+# Ends the agent with a signal while all servers evict.
+end_agent() {
+    loads=
+    for port in $PORTS; do
+        redis-benchmark -p $port -q -l -t set -r 1000000 -d 200 -P 16 >/dev/null 2>&1 &
+        loads="$loads $!"
+    done
+    sleep 1
+    asked=$(cut -d ' ' -f 1 /proc/uptime)
+    kill -$1 $watcher
+    wait $watcher
+    code=$?
+    ended=$(cut -d ' ' -f 1 /proc/uptime)
+    kill $loads
+    wait $loads
 }
 
 answer kernel uname -r
-/usr/bin/setpriv --reuid 100 --regid 100 --clear-groups redis-server --bind 127.0.0.1 --maxmemory 4mb \
-    --maxmemory-policy allkeys-lru --save "" --dir /tmp >/tmp/redis.log &
-server=$!
-until_true redis-cli ping
+for port in $PORTS; do
+    /usr/bin/setpriv --reuid 100 --regid 100 --clear-groups redis-server --bind 127.0.0.1 --port $port \
+        --maxmemory 4mb --maxmemory-policy allkeys-lru --save "" --dir /tmp >/tmp/redis.log &
+    eval "server_$port=$!"
+    answer "server $port" echo $!
+done
+for port in $PORTS; do until_true redis-cli -p $port ping; done
 
-mapping=$(grep ' r-xp .*/redis-server$' /proc/$server/maps)
-first=$((0x${mapping%%-*}))
-last=${mapping#*-}
-last=$((0x${last%% *}))
-answer server echo $server
-answer code_begins_at_offset echo $((0x$(echo "$mapping" | cut -d ' ' -f 3)))
-code code_at_first
-
+# Looks for no server, as `check` plans for each that it finds.
+answer check_with_small_set $(with $SMALL_SET) evictscope check --process-match '^none$'
 answer check $agent check
-answer plan $agent inspect --json $server
-start_agent
-answer links sh -c "sort /proc/$watcher/fdinfo/* | grep link_type | uniq -c"
-load_and_ask
-code code_watched
+answer plan $agent inspect --json $(pidof redis-server | cut -d " " -f 1)
 
-asked=$(cut -d ' ' -f 1 /proc/uptime)
-kill -TERM $watcher
-wait $watcher
-answer exit_code echo $?
-answer stopped_after echo "$(cut -d ' ' -f 1 /proc/uptime) $asked"
+# With return probes, and on calls that do not evict.
+start_agent every-call
+# Of its descriptors, some are open for a moment only.
+answer links sh -c "cat /proc/$watcher/fdinfo/* 2>/dev/null | grep link_type | sort | uniq -c"
+for port in $PORTS; do load $port; done
+ask_numbers $PORTS
+code code_watched
+end_agent TERM
+answer exit_code echo $code
+answer stopped_after echo "$ended $asked"
 code code_after_term
 
-start_agent
-code code_watched_again
-kill -KILL $watcher
-wait $watcher
-sleep 1
+start_agent evicting-only
+code code_evicting_only
+end_agent KILL
+# The kernel takes the probes off by itself.
+sleep 2
 code code_after_kill
-answer agent_log cat /tmp/agent.log
-answer server_lives redis-cli ping
+answer agent_log agent_log
+for port in $PORTS; do answer "server_lives $port" redis-cli -p $port ping; done
 answer kernel_log kernel_log
 reboot -f

@@ -7,33 +7,58 @@ use anyhow::{Context as _, Result};
 use crate::files;
 use evictscope_testkit::process;
 
-/// The capabilities of the packaged unit. `perf_event_open` of a uprobe takes `CAP_SYS_ADMIN` on the
-/// kernels that Debian ships today, old and new.
-const WITH_SYS_ADMIN: &[&str] = &["sys_admin", "sys_ptrace", "dac_read_search"];
+/// The unit, and its drop-in for kernels without uprobe_multi links.
+const UNIT: &str = include_str!("../../../packaging/evictscope.service");
+const DROP_IN: &str = include_str!("../../../packaging/older-kernels.conf");
 
-/// A kernel of Debian's, and what the agent may do on it.
+/// A kernel of Debian's.
 pub struct Kernel {
     /// The suite whose current kernel it is.
     pub suite: &'static str,
-    /// The capabilities that the agent is given, named as `setpriv` names them.
-    pub capabilities: &'static [&'static str],
+    /// Whether it has uprobe_multi links (Linux 6.6).
+    pub has_multi_links: bool,
 }
 
 /// The kernels on which the agent is tried.
 pub const KERNELS: [Kernel; 3] = [
     Kernel {
         suite: "bookworm",
-        capabilities: WITH_SYS_ADMIN,
+        has_multi_links: false,
     },
     Kernel {
         suite: "trixie",
-        capabilities: WITH_SYS_ADMIN,
+        has_multi_links: true,
     },
     Kernel {
         suite: "unstable",
-        capabilities: WITH_SYS_ADMIN,
+        has_multi_links: true,
     },
 ];
+
+impl Kernel {
+    /// Returns the capabilities that the agent gets on this kernel: those of the unit, with the drop-in where
+    /// the kernel needs it.
+    pub fn capabilities(&self) -> Result<String> {
+        let small = small_set()?;
+        match self.has_multi_links {
+            true => Ok(small),
+            false => Ok(format!("{small},{}", ambient(DROP_IN)?)),
+        }
+    }
+}
+
+/// Returns the capabilities of the unit without the drop-in, named as `setpriv` names them.
+pub fn small_set() -> Result<String> {
+    ambient(UNIT)
+}
+
+fn ambient(unit: &str) -> Result<String> {
+    let mut lines = unit.lines();
+    let names = lines.find_map(|line| line.strip_prefix("AmbientCapabilities="));
+    let names = names.context("a unit has no ambient capabilities")?;
+    let names = names.split(' ').map(|name| name.trim_start_matches("CAP_"));
+    Ok(names.collect::<Vec<_>>().join(",").to_lowercase())
+}
 
 /// Leaves the newest cloud kernel of a suite in `$DIRECTORY`, as `kernel`, and a `busybox` that needs no
 /// library. mmdebstrap runs this with a private configuration of apt, which knows that suite alone.
@@ -60,7 +85,8 @@ pub fn provide(suite: &str) -> Result<PathBuf> {
     }
     let part = directory.with_extension("part");
     files::make_empty(&part)?;
-    process::succeed(
+    // Quiet, as the test command runs this beside other steps.
+    process::answer_of(
         Command::new("mmdebstrap")
             .args(["--quiet", "--variant=custom"])
             // The archive that a machine reaches may be a snapshot: signed, but out of date.
@@ -68,7 +94,8 @@ pub fn provide(suite: &str) -> Result<PathBuf> {
             .arg(format!("--extract-hook={DOWNLOAD}"))
             .args([suite, "/dev/null"])
             .env("DIRECTORY", &part),
-    )?;
+    )
+    .with_context(|| format!("cannot download the kernel of Debian {suite}"))?;
     fs::rename(&part, &directory).context("cannot keep the kernel")?;
     Ok(directory)
 }
@@ -78,19 +105,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_kernel_gives_the_agent_what_the_packaged_unit_gives_it() -> Result<()> {
-        let unit = fs::read_to_string(
-            evictscope_testkit::workspace::root().join("packaging/evictscope.service"),
-        )?;
-        let line = unit
-            .lines()
-            .find_map(|line| line.strip_prefix("AmbientCapabilities="));
-        let names = line.context("the unit has no such line")?;
-        let names: Vec<_> = names
-            .split(' ')
-            .map(|name| name.trim_start_matches("CAP_").to_lowercase())
-            .collect();
-        assert!(KERNELS.iter().any(|kernel| kernel.capabilities == names));
+    fn only_kernels_without_multi_links_give_the_agent_sys_admin() -> Result<()> {
+        for kernel in KERNELS {
+            let admin = kernel.capabilities()?.contains("sys_admin");
+            assert_eq!(admin, !kernel.has_multi_links, "{}", kernel.suite);
+        }
+        assert_eq!(small_set()?, "bpf,perfmon,sys_ptrace,dac_read_search");
         Ok(())
     }
 }

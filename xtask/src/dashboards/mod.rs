@@ -11,10 +11,13 @@ mod folders;
 mod generated;
 mod go;
 mod growing;
+mod night;
 mod proof;
 mod queries;
 mod recording;
 mod rules;
+
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use evictscope_testkit::debian;
@@ -32,6 +35,16 @@ pub struct Arguments {
     /// run of --live
     #[arg(long, conflicts_with = "live")]
     draw: bool,
+    /// Instead, keep servers whose trouble is known for this many minutes, 30 if no number is given, and list which
+    /// alerts fire about each (needs root and a release build)
+    #[arg(
+        long,
+        value_name = "MINUTES",
+        num_args = 0..=1,
+        default_missing_value = "30",
+        conflicts_with_all = ["live", "draw"]
+    )]
+    night: Option<u64>,
 }
 
 /// Generates the dashboards and checks them and the rules, or does what the arguments say instead.
@@ -42,6 +55,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     debian::provide(&debian::DASHBOARDS)?;
     if let Some(reason) = missing() {
         bail!(reason);
+    }
+    if let Some(minutes) = arguments.night {
+        return night::run(Duration::from_secs(60 * minutes));
     }
     if arguments.live {
         return prove(Subject::built()?);

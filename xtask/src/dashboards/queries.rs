@@ -1,5 +1,7 @@
 //! Finds the queries in the JSON of a dashboard, and fills in their variables.
 
+use std::{iter, time::Duration};
+
 use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_drawing::place;
 use serde::Deserialize;
@@ -41,12 +43,20 @@ struct List<T> {
     list: Vec<T>,
 }
 
+/// A panel, or a row of them that folds.
 #[derive(Deserialize)]
 struct Panel {
     title: String,
+    /// The shortest step, if it is not that of all panels.
+    interval: Option<String>,
     #[serde(default)]
     targets: Vec<Target>,
+    #[serde(default)]
+    panels: Vec<Panel>,
 }
+
+/// The shortest step of the panels: an operator's time from one scrape to the next.
+const STEP: &str = "15s";
 
 #[derive(Deserialize)]
 struct Target {
@@ -71,32 +81,36 @@ struct Annotation {
     target: Target,
 }
 
-/// Returns the queries of a dashboard about this server, for all jobs and instances, in a Prometheus that
-/// scrapes once a second.
-pub fn of_dashboard(json: &str, server: &str) -> Result<Vec<Query>> {
-    let variables = &[
-        // The longer names first: they begin with the shorter ones.
-        ("__rate_interval", "4s"),
-        ("__interval", "1s"),
-        ("__range", "2m"),
-        ("instance", ".+"),
-        ("server", server),
-        ("job", ".+"),
-    ];
+/// What a dashboard is opened with.
+pub struct Opened<'a> {
+    /// Its variable `server`. Those of jobs and instances are at All.
+    pub server: &'a str,
+    /// The time from one scrape to the next, and the shortest step of its panels.
+    pub pace: Duration,
+    /// Its time range.
+    pub range: Duration,
+}
+
+/// Returns the queries of a dashboard.
+pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
     let dashboard: Dashboard =
         serde_json::from_str(json).context("cannot understand a dashboard")?;
     let mut queries = Vec::new();
     let title = &dashboard.title;
-    let panels = dashboard
-        .panels
-        .iter()
-        .flat_map(|panel| panel.targets.iter().map(|target| (&panel.title, target)));
+    let panels = dashboard.panels.iter();
+    let panels = panels
+        .flat_map(|panel| iter::once(panel).chain(&panel.panels))
+        .flat_map(|panel| {
+            let step = panel.interval.as_deref();
+            let targets = panel.targets.iter();
+            targets.map(move |target| (&panel.title, step, target))
+        });
     let annotations = dashboard.annotations.list.iter();
-    let annotations = annotations.map(|annotation| (&annotation.name, &annotation.target));
-    for (name, target) in panels.chain(annotations) {
+    let annotations = annotations.map(|annotation| (&annotation.name, None, &annotation.target));
+    for (name, step, target) in panels.chain(annotations) {
         queries.push(Query {
             place: place(title, name, &target.letter),
-            text: filled_in(&target.expr, variables)?,
+            text: filled_in(&target.expr, opened, step)?,
             kind: if target.instant {
                 Kind::Now
             } else {
@@ -115,7 +129,7 @@ pub fn of_dashboard(json: &str, server: &str) -> Result<Vec<Query>> {
             .with_context(|| format!("not label_values(series, label): {}", variable.query))?;
         queries.push(Query {
             place: format!("{title} / variable {}", variable.name),
-            text: filled_in(series, variables)?,
+            text: filled_in(series, opened, None)?,
             kind: Kind::Label(label.trim().to_owned()),
         });
     }
@@ -123,8 +137,21 @@ pub fn of_dashboard(json: &str, server: &str) -> Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// Fills the values of its variables into a query.
-fn filled_in(query: &str, variables: &[(&str, &str)]) -> Result<String> {
+/// Fills the values of its variables into a query of a panel with this shortest step.
+fn filled_in(query: &str, opened: &Opened<'_>, step: Option<&str>) -> Result<String> {
+    let seconds = |time: Duration| format!("{}s", time.as_secs());
+    // Four scrapes, or the panel's own step where that is longer.
+    let four = seconds(4 * opened.pace);
+    let rate_interval = step.filter(|step| *step != STEP).unwrap_or(&four);
+    let variables = [
+        // The longer names first: they begin with the shorter ones.
+        ("__rate_interval", rate_interval),
+        ("__interval", &seconds(opened.pace)),
+        ("__range", &seconds(opened.range)),
+        ("instance", ".+"),
+        ("server", opened.server),
+        ("job", ".+"),
+    ];
     let mut text = query.to_owned();
     for (name, value) in variables {
         text = text.replace(&format!("${name}"), value);
@@ -137,12 +164,7 @@ fn filled_in(query: &str, variables: &[(&str, &str)]) -> Result<String> {
 
 /// Returns the series that an expression of a rule selects.
 pub fn selectors(expression: &str) -> Vec<String> {
-    const NAMES: [&str; 4] = [
-        "evictscope_",
-        "server:evictscope_",
-        "redis_instance_info",
-        "up{",
-    ];
+    const NAMES: [&str; 3] = ["evictscope_", "server:evictscope_", "up{"];
     let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_:".contains(&byte);
     let bytes = expression.as_bytes();
     let mut found = Vec::new();
@@ -178,12 +200,18 @@ mod tests {
         let json = r#"{"title": "D",
             "panels": [{"title": "P", "targets": [
                 {"expr": "rate(a{job=~\"$job\"}[$__rate_interval])", "refId": "A", "range": true},
-                {"expr": "b", "refId": "B", "instant": true}]}],
+                {"expr": "b", "refId": "B", "instant": true}]},
+                {"title": "R", "panels": [{"title": "Folded", "targets": [{"expr": "e", "refId": "A"}]}]}],
             "templating": {"list": [
                 {"name": "datasource", "type": "datasource", "query": "prometheus"},
                 {"name": "job", "type": "query", "query": "label_values(c{x=\"1\",y=\"2\"}, job)"}]},
             "annotations": {"list": [{"name": "N", "target": {"expr": "d", "refId": "Anno"}}]}}"#;
-        let queries = of_dashboard(json, "6379")?;
+        let opened = Opened {
+            server: "6379",
+            pace: Duration::from_secs(1),
+            range: Duration::from_secs(120),
+        };
+        let queries = of_dashboard(json, &opened)?;
         let seen: Vec<_> = queries
             .iter()
             .map(|query| (query.place.as_str(), query.text.as_str(), &query.kind))
@@ -194,11 +222,12 @@ mod tests {
             [
                 ("D / P / A", "rate(a{job=~\".+\"}[4s])", &Kind::Range),
                 ("D / P / B", "b", &Kind::Now),
+                ("D / Folded / A", "e", &Kind::Range),
                 ("D / N / Anno", "d", &Kind::Range),
                 ("D / variable job", "c{x=\"1\",y=\"2\"}", &label),
             ]
         );
-        assert!(of_dashboard(&json.replace("$job", "$unknown"), "6379").is_err());
+        assert!(of_dashboard(&json.replace("$job", "$unknown"), &opened).is_err());
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result};
-use evictscope_drawing::Recording;
+use evictscope_drawing::{Part, Recording};
 use evictscope_testkit::{
     clock::unix_time,
     prometheus::{JOB, Prometheus, Series},
@@ -32,6 +32,7 @@ pub fn keep(prometheus: &Prometheus, answers: Answers, start: f64) -> Result<()>
     let kept = Recording {
         start,
         end: unix_time()?,
+        step: prometheus.pace().as_secs_f64(),
         answers: answers.collect(),
     };
     let path = path()?;
@@ -45,12 +46,19 @@ pub fn draw() -> Result<()> {
     let recording = serde_json::from_str(&kept).context("cannot understand the kept answers")?;
     let images = workspace::root().join("docs/images");
     for file in folders::dashboards(&folders::sources())? {
-        let svg = evictscope_drawing::draw(&folders::read(&file)?, &recording)
-            .with_context(|| format!("cannot draw {}", file.display()))?;
-        let name = file.file_name().context("a dashboard has no name")?;
-        let to = images.join(name).with_extension("svg");
-        fs::write(&to, svg).with_context(|| format!("cannot write {}", to.display()))?;
-        println!("written        {}", to.display());
+        let (json, name) = (folders::read(&file)?, file.file_stem());
+        let name = name.and_then(|name| name.to_str());
+        let name = name.context("a dashboard has no name")?;
+        for (part, suffix) in [(Part::Opened, ""), (Part::Rows, "-rows")] {
+            let svg = evictscope_drawing::draw(&json, &recording, part)
+                .with_context(|| format!("cannot draw {}", file.display()))?;
+            let Some(svg) = svg else {
+                continue;
+            };
+            let to = images.join(format!("{name}{suffix}.svg"));
+            fs::write(&to, svg).with_context(|| format!("cannot write {}", to.display()))?;
+            println!("written        {}", to.display());
+        }
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Checks the Prometheus rules without a Prometheus: their syntax, their tests and their runbooks.
+//! Checks the Prometheus rules without a Prometheus: their syntax, their tests, their runbooks and their links.
 
 use std::{
     collections::BTreeSet,
@@ -14,6 +14,9 @@ use super::folders;
 
 /// The address of the runbooks, until an operator replaces it (docs/ALERTS.md).
 const RUNBOOKS: &str = "https://evictscope.example/docs/runbooks/";
+
+/// The address of Grafana, likewise.
+const GRAFANA: &str = "https://grafana.example/d/";
 
 #[derive(Deserialize)]
 struct RuleFile {
@@ -43,6 +46,23 @@ struct Annotations {
     summary: String,
     description: String,
     runbook_url: String,
+    dashboard_url: String,
+}
+
+#[derive(Deserialize)]
+struct Dashboard {
+    uid: String,
+    templating: Templating,
+}
+
+#[derive(Deserialize)]
+struct Templating {
+    list: Vec<Variable>,
+}
+
+#[derive(Deserialize)]
+struct Variable {
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -75,7 +95,7 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     workspace::files_ending(directory, "yaml")
 }
 
-/// Checks the rules in this folder.
+/// Checks the rules in this folder, with the dashboards that they link to.
 pub fn check(directory: &Path) -> Result<()> {
     let files = files(directory)?;
     let tests = workspace::files_ending(&directory.join("tests"), "yaml")?;
@@ -99,9 +119,11 @@ pub fn check(directory: &Path) -> Result<()> {
         .into_iter()
         .flat_map(|file| file.tests)
         .collect();
+    // JSON is YAML too.
+    let dashboards: Vec<Dashboard> = parse_all(&folders::dashboards(&folders::sources())?)?;
     for rule in &rules {
         match (&rule.alert, &rule.record) {
-            (Some(alert), None) => check_alert(alert, rule, &tests)?,
+            (Some(alert), None) => check_alert(alert, rule, &tests, &dashboards)?,
             (None, Some(record)) => ensure!(
                 tests
                     .iter()
@@ -132,10 +154,10 @@ fn parse_all<T: DeserializeOwned>(files: &[PathBuf]) -> Result<Vec<T>> {
 }
 
 /// Checks that an alert has its annotations, and tests in which it fires and does not fire.
-fn check_alert(alert: &str, rule: &Rule, tests: &[Test]) -> Result<()> {
+fn check_alert(alert: &str, rule: &Rule, tests: &[Test], dashboards: &[Dashboard]) -> Result<()> {
     let severity = rule.labels.as_ref().map(|labels| labels.severity.as_str());
     ensure!(
-        matches!(severity, Some("critical" | "warning" | "info")),
+        matches!(severity, Some("critical" | "warning")),
         "{alert} has the severity {severity:?}"
     );
     let annotations = rule
@@ -151,6 +173,7 @@ fn check_alert(alert: &str, rule: &Rule, tests: &[Test]) -> Result<()> {
         "the runbook of {alert} is {}",
         annotations.runbook_url
     );
+    check_link(alert, &annotations.dashboard_url, dashboards)?;
     let cases = || {
         tests
             .iter()
@@ -165,6 +188,35 @@ fn check_alert(alert: &str, rule: &Rule, tests: &[Test]) -> Result<()> {
         cases().any(|test| test.exp_alerts.is_empty()),
         "no test in dashboards/rules/tests has {alert} not fire"
     );
+    Ok(())
+}
+
+/// Checks that an alert leads to a dashboard that there is, and sets variables that this has.
+fn check_link(alert: &str, address: &str, dashboards: &[Dashboard]) -> Result<()> {
+    let (path, variables) = address.split_once('?').unwrap_or((address, ""));
+    let dashboard = dashboards
+        .iter()
+        .find(|dashboard| path.strip_prefix(GRAFANA) == Some(dashboard.uid.as_str()));
+    let dashboard = dashboard.with_context(|| format!("{alert} leads to no dashboard: {path}"))?;
+    let names: Vec<&str> = dashboard
+        .templating
+        .list
+        .iter()
+        .map(|it| &*it.name)
+        .collect();
+    ensure!(
+        !variables.is_empty(),
+        "{alert} leads to a dashboard with no variable filled in"
+    );
+    for pair in variables.split('&') {
+        let name = pair.split('=').next().unwrap_or(pair);
+        ensure!(
+            name.strip_prefix("var-")
+                .is_some_and(|name| names.contains(&name)),
+            "{alert} fills in {name}, but {} has the variables {names:?}",
+            dashboard.uid
+        );
+    }
     Ok(())
 }
 

@@ -11,10 +11,11 @@ use super::root::Root;
 use crate::dashboards::{self, Subject};
 
 /// Files of every installation.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "/usr/bin/evictscope",
     "/etc/evictscope/config.toml",
     "/usr/lib/systemd/system/evictscope.service",
+    "/usr/share/evictscope/older-kernels.conf",
     "/usr/share/man/man1/evictscope.1.gz",
     "/usr/share/man/man1/evictscope-run.1.gz",
     "/usr/share/bash-completion/completions/evictscope",

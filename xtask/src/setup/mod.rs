@@ -51,6 +51,7 @@ pub fn run(voice: Voice) -> Result<()> {
         servers::provide()?;
         debian::provide(&debian::DASHBOARDS)?;
         debian::provide(&debian::PACKAGE)?;
+        debian::provide(&debian::MATRIX)?;
         println!("everything is there");
     }
     Ok(())

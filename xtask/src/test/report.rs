@@ -15,16 +15,34 @@ pub enum Outcome {
     Passed,
     /// It passed, with something worth knowing.
     Said(String),
+    /// It failed, with what it wrote, and passed when it was run once more.
+    PassedAgain(String),
     /// It failed, with what it wrote.
     Failed(String),
     /// It was skipped, for this reason.
     Skipped(String),
 }
 
+/// Runs a step whose tests depend on what else this machine does, and once more where it fails. The report names the
+/// steps that needed it: the cause may be the machine, or a defect that shows now and then.
+pub fn twice_at_most(run: impl Fn() -> Result<Outcome>) -> Result<Outcome> {
+    let first = match run() {
+        Ok(Outcome::Failed(output)) => output,
+        Err(error) => format!("{error:#}"),
+        other => return other,
+    };
+    Ok(match run()? {
+        Outcome::Passed | Outcome::Said(_) => Outcome::PassedAgain(first),
+        Outcome::Failed(again) => Outcome::Failed(format!("{first}\n\nonce more:\n{again}")),
+        other => other,
+    })
+}
+
 /// The steps so far: name, outcome in a word, time.
 #[derive(Default)]
 pub struct Report {
     steps: Vec<(&'static str, &'static str, Duration)>,
+    at_second_try: Vec<&'static str>,
 }
 
 /// A step that runs beside others.
@@ -77,6 +95,11 @@ impl Report {
                 println!("{output}");
                 "passed"
             }
+            Outcome::PassedAgain(output) => {
+                println!("{output}\n   failed, and passed when it was run once more");
+                self.at_second_try.push(name);
+                "passed"
+            }
             Outcome::Failed(output) => {
                 println!("{output}");
                 "failed"
@@ -96,6 +119,9 @@ impl Report {
         for (name, word, elapsed) in &self.steps {
             println!("{name:<48} {word:<8} {:>10}", seconds(*elapsed));
         }
+        for name in &self.at_second_try {
+            println!("\nat the second try: {name}. See above why it failed at the first");
+        }
         let count = |word| self.steps.iter().filter(|step| step.1 == word).count();
         let failed = count("failed");
         println!(
@@ -104,5 +130,49 @@ impl Report {
             count("skipped")
         );
         ExitCode::from(u8::from(failed > 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use anyhow::{Result, bail};
+
+    use super::{Outcome, twice_at_most};
+
+    fn runs(outcomes: [fn() -> Result<Outcome>; 2]) -> (Result<Outcome>, usize) {
+        let run = Cell::new(0);
+        let outcome = twice_at_most(|| {
+            let number = run.replace(run.get() + 1);
+            outcomes
+                .get(number)
+                .map_or_else(|| bail!("a third run"), |run| run())
+        });
+        (outcome, run.get())
+    }
+
+    #[test]
+    fn what_fails_runs_once_more() {
+        let failed = || Ok(Outcome::Failed("why".to_owned()));
+        let (outcome, count) = runs([failed, || Ok(Outcome::Passed)]);
+        assert!(matches!(outcome, Ok(Outcome::PassedAgain(why)) if why == "why"));
+        assert_eq!(count, 2);
+        let (outcome, count) = runs([failed, failed]);
+        assert!(matches!(outcome, Ok(Outcome::Failed(_))));
+        assert_eq!(count, 2);
+        let (outcome, _) = runs([|| bail!("no cargo"), || bail!("no cargo")]);
+        assert!(outcome.is_err());
+    }
+
+    #[test]
+    fn what_does_not_fail_runs_once() {
+        for outcome in [
+            || Ok(Outcome::Passed),
+            || Ok(Outcome::Skipped("no root".to_owned())),
+        ] as [fn() -> Result<Outcome>; 2]
+        {
+            assert_eq!(runs([outcome, outcome]).1, 1);
+        }
     }
 }

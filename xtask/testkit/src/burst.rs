@@ -17,6 +17,8 @@ pub struct Burst {
     pub end: f64,
     /// From `start` to `end`, in seconds.
     pub duration_seconds: f64,
+    /// From `end` until memory had fallen, in seconds.
+    pub reclaim_seconds: f64,
     /// Evicting calls, where they were counted.
     pub evicting_calls: Option<f64>,
     /// Keys evicted, where that is known.
@@ -27,7 +29,7 @@ pub struct Burst {
     pub client_buffers_peak_bytes: Option<u64>,
     /// How far memory fell after the burst.
     pub reclaimed_bytes: Option<u64>,
-    /// `self_amplifying` or `plain`.
+    /// `self_amplifying`, `plain` or `unknown`.
     pub kind: String,
     /// Why it is of that kind.
     pub reason: String,

@@ -47,14 +47,17 @@ pub const PACKAGE: Needed = Needed {
     ],
 };
 
-/// What trying the package on other kernels needs.
+/// What trying the agent on other kernels and on other builds of servers needs.
 pub const MATRIX: Needed = Needed {
-    by: "trying the package on other kernels",
+    by: "trying other kernels and other builds of servers",
     programs: &[
         ("qemu-system-x86_64", "qemu-system-x86"),
         ("mmdebstrap", "mmdebstrap"),
         ("cpio", "cpio"),
         ("setpriv", "util-linux"),
+        ("gdb", "gdb"),
+        ("strip", "binutils"),
+        ("time", "time"),
     ],
 };
 

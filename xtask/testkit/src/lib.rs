@@ -5,11 +5,14 @@
 pub mod agent;
 pub mod burst;
 pub mod clock;
+pub mod code;
 pub mod cores;
 pub mod debian;
+pub mod evictions;
 pub mod histogram;
 mod http;
 pub mod json_lines;
+pub mod own_build;
 pub mod owned;
 pub mod port;
 pub mod process;

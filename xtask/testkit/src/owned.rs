@@ -131,6 +131,16 @@ impl Owned {
         }
     }
 
+    /// Sends `signal`, and waits for nothing.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let mut child = self.child();
+        // The process id cannot be another's, because the child has not been waited for.
+        if child.try_wait()?.is_none() {
+            kill_process(Pid::from_child(&child), signal)?;
+        }
+        Ok(())
+    }
+
     /// Sends `signal`, waits for the end and returns how it ended. A child that ignores the signal is
     /// killed after 5 s.
     pub fn end(&self, signal: Signal) -> Result<ExitStatus> {

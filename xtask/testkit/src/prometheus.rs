@@ -14,10 +14,6 @@ use tempfile::TempDir;
 
 use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port};
 
-/// From one scrape to the next, and from one evaluation of the rules to the next: an operator's 15 s
-/// would be too slow for a test.
-pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
-
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
 
@@ -36,6 +32,7 @@ pub struct Prometheus {
     _process: Owned,
     _directory: TempDir,
     http: Http,
+    pace: Duration,
 }
 
 /// One series of an answer: its labels, and its values with their times in seconds since 1970.
@@ -73,16 +70,17 @@ pub struct Alert {
 }
 
 impl Prometheus {
-    /// Starts a Prometheus that scrapes the agent on this loopback port as [`JOB`], and itself.
-    pub fn start(agent_port: u16, rules: &[PathBuf]) -> Result<Self> {
+    /// Starts a Prometheus that scrapes the agent on this loopback port as [`JOB`], and itself, and evaluates all rules,
+    /// once in each `pace`.
+    pub fn start(agent_port: u16, rules: &[PathBuf], pace: Duration) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("evictscope-prometheus-")
             .tempdir()
             .context("cannot make a temporary directory")?;
         for rule in rules {
-            copy_at_pace(rule, directory.path())?;
+            copy_at_pace(rule, directory.path(), pace)?;
         }
-        let seconds = SCRAPE_INTERVAL.as_secs();
+        let seconds = pace.as_secs();
         let port = free_port()?;
         let config = directory.path().join("prometheus.yml");
         fs::write(
@@ -115,6 +113,7 @@ impl Prometheus {
             _process: process,
             _directory: directory,
             http,
+            pace,
         })
     }
 
@@ -123,14 +122,20 @@ impl Prometheus {
         self.series("query", &[("query", query)])
     }
 
-    /// Returns the answers to a query in each second from `start` (in seconds since 1970) until now.
+    /// Returns the time from one scrape to the next.
+    pub fn pace(&self) -> Duration {
+        self.pace
+    }
+
+    /// Returns the answers to a query, one for each scrape, from `start` (in seconds since 1970) until now.
     pub fn since(&self, start: f64, query: &str) -> Result<Vec<Series>> {
         let (start, end) = (start.to_string(), unix_time()?.to_string());
+        let step = self.pace.as_secs().to_string();
         let pairs = [
             ("query", query),
             ("start", &start),
             ("end", &end),
-            ("step", "1"),
+            ("step", &step),
         ];
         self.series("query_range", &pairs)
     }
@@ -208,11 +213,11 @@ impl Prometheus {
     }
 }
 
-/// Copies a rule file and lets all its groups be evaluated at the pace of the test.
-fn copy_at_pace(rule: &Path, to: &Path) -> Result<()> {
+/// Copies a rule file and lets all its groups be evaluated at this pace.
+fn copy_at_pace(rule: &Path, to: &Path, pace: Duration) -> Result<()> {
     let text =
         fs::read_to_string(rule).with_context(|| format!("cannot read {}", rule.display()))?;
     let name = rule.file_name().context("a rule file has no name")?;
-    let pace = format!("interval: {}s", SCRAPE_INTERVAL.as_secs());
+    let pace = format!("interval: {}s", pace.as_secs());
     fs::write(to.join(name), text.replace(SLOWER, &pace)).context("cannot copy a rule file")
 }

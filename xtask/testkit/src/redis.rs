@@ -37,10 +37,18 @@ impl Redis {
         Self::start_program(Command::new("redis-server"), options)
     }
 
+    /// Starts it on this port, which must be free.
+    pub fn start_on(port: u16, options: &[&str]) -> Result<Self> {
+        Self::start_program_on(Command::new("redis-server"), port, options)
+    }
+
     /// Starts another redis-server, or starts it in another way.
-    pub fn start_program(mut program: Command, options: &[&str]) -> Result<Self> {
+    pub fn start_program(program: Command, options: &[&str]) -> Result<Self> {
+        Self::start_program_on(program, free_port()?, options)
+    }
+
+    fn start_program_on(mut program: Command, port: u16, options: &[&str]) -> Result<Self> {
         let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
-        let port = free_port()?;
         program
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
@@ -118,17 +126,14 @@ impl Redis {
         Ok(())
     }
 
+    /// Returns all of `INFO`, as it is now. It does not count itself as a command.
+    pub fn all_info(&self) -> Result<Info> {
+        Ok(Info(self.cli(&["info", "all"])?))
+    }
+
     /// Returns one number of `INFO`.
     pub fn info(&self, field: &str) -> Result<f64> {
-        let all = self.cli(&["info", "everything"])?;
-        let value = all
-            .lines()
-            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        let value = value.with_context(|| format!("INFO has no {field}"))?;
-        value
-            .trim()
-            .parse()
-            .with_context(|| format!("INFO {field} is {value}"))
+        self.all_info()?.number(field)
     }
 
     /// Returns a redis-benchmark of this server, not started yet.
@@ -166,6 +171,20 @@ impl Redis {
             rest.split('"').next()?.parse().ok()
         });
         rate.with_context(|| format!("redis-benchmark gives no rate:\n{text}"))
+    }
+}
+
+/// What a server says of itself at one moment.
+pub struct Info(String);
+
+impl Info {
+    /// Returns one of its numbers.
+    pub fn number(&self, field: &str) -> Result<f64> {
+        let mut lines = self.0.lines();
+        let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let value = value.with_context(|| format!("INFO has no {field}"))?;
+        let number = value.trim().parse();
+        number.with_context(|| format!("INFO {field} is {value}"))
     }
 }
 

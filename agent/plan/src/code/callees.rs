@@ -10,7 +10,7 @@ use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
 use super::block::BlockId;
 use super::graph::{Block, FunctionCode};
-use super::instruction::{callee, target, writes};
+use super::instruction::{address, callee, target, writes};
 use super::registers::{Callee, Registers, general_register};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
@@ -63,9 +63,7 @@ impl Survey<'_, '_> {
     }
 
     fn registers_of(&mut self, code: &FunctionCode, depth: u32) -> Callee {
-        let leaves_by_jump = (code.blocks.iter())
-            .any(|block| block.leaves && block.successors.is_empty() && tail_calls(block));
-        if leaves_by_jump || !code.unresolved_jumps.is_empty() {
+        if !code.unresolved_jumps.is_empty() {
             return Callee::UNKNOWN;
         }
         Callee {
@@ -77,7 +75,11 @@ impl Survey<'_, '_> {
     fn written_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
         let mut info = InstructionInfoFactory::new();
         let mut written = 0;
-        for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
+        for function in code.blocks.iter().filter_map(tail_callee) {
+            written |= self.look_at(function, depth).writes;
+        }
+        let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
+        for instruction in instructions.filter(|own| !code.hooks.contains(&address(own))) {
             written |= match instruction.flow_control() {
                 FlowControl::Call => self.look_at(target(instruction), depth).writes,
                 FlowControl::Next
@@ -118,7 +120,8 @@ impl Survey<'_, '_> {
             }
             let block = &code.blocks[id];
             self.image.budget.spend(4 * block.instructions.len() as u64);
-            for instruction in &block.instructions {
+            let instructions = block.instructions.iter();
+            for instruction in instructions.filter(|own| !code.hooks.contains(&address(own))) {
                 let passed_on = match instruction.flow_control() {
                     FlowControl::Call => self.look_at(target(instruction), depth).reads,
                     FlowControl::IndirectCall => Registers::MAX,
@@ -138,6 +141,9 @@ impl Survey<'_, '_> {
                     }
                 }
             }
+            if let Some(function) = tail_callee(block) {
+                read |= self.look_at(function, depth).reads & !gone;
+            }
             pending.extend(
                 block
                     .successors
@@ -149,9 +155,9 @@ impl Survey<'_, '_> {
     }
 }
 
-fn tail_calls(block: &Block) -> bool {
-    block
-        .instructions
-        .last()
-        .is_some_and(|last| last.flow_control() != FlowControl::Return)
+/// Returns the function that a block leaves to by a jump.
+fn tail_callee(block: &Block) -> Option<FileAddress> {
+    let last = block.instructions.last()?;
+    let is_jump = last.flow_control() == FlowControl::UnconditionalBranch;
+    (block.leaves && is_jump).then(|| target(last))
 }

@@ -6,12 +6,14 @@
 //! An indirect jump whose table is not found makes the graph incomplete, which is recorded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
 use super::block::{BlockId, PerBlock};
 use super::canary;
 use super::graph::{Block, EdgeKind, FunctionCode};
+use super::imports;
 use super::instruction::{address, next_address, target};
 use super::not_return;
 use super::switches;
@@ -21,7 +23,7 @@ use crate::elf::image::Image;
 /// Most instructions of one function.
 const MAX_INSTRUCTIONS: usize = 20_000;
 /// Budget for one `switch` table, in steps.
-const STEPS_TO_FOLLOW: u64 = 256;
+const STEPS_TO_FOLLOW: u64 = 1_024;
 /// Memory of one target of a `switch`, as an edge of the graph, in bytes.
 const BYTES_OF_TARGET: usize = 128;
 /// Budget for decoding one instruction and finding its place, in steps.
@@ -47,6 +49,8 @@ impl FunctionCode {
             instructions: BTreeMap::new(),
             leaders: BTreeSet::from([entry]),
             ends: BTreeMap::new(),
+            hooks: BTreeSet::new(),
+            checks: Vec::new(),
             unresolved_jumps: Vec::new(),
         };
         walk.run()?;
@@ -57,6 +61,15 @@ impl FunctionCode {
 /// Where control can go from the last instruction of a block.
 type Exits = Vec<(FileAddress, EdgeKind)>;
 
+/// Where a line of instructions begins.
+#[derive(Clone, Copy)]
+struct Begin {
+    address: FileAddress,
+    /// Whether control certainly comes there, if it comes to the function's entry: the end of a
+    /// `switch` table is not always known.
+    is_certain: bool,
+}
+
 struct Walk<'a, 'data> {
     image: &'a Image<'data>,
     entry: FileAddress,
@@ -65,24 +78,54 @@ struct Walk<'a, 'data> {
     leaders: BTreeSet<FileAddress>,
     /// Addresses of the last instructions of blocks.
     ends: BTreeMap<FileAddress, Exits>,
+    hooks: BTreeSet<FileAddress>,
+    /// The checks on which the length of a table relies, and the jumps that use it.
+    checks: Vec<(FileAddress, FileAddress)>,
     unresolved_jumps: Vec<FileAddress>,
 }
 
 impl Walk<'_, '_> {
     fn run(&mut self) -> Result<(), CodeError> {
-        let mut pending = vec![self.entry];
-        while let Some(address) = pending.pop() {
-            self.straight_line(address, &mut pending)?;
+        let mut pending = vec![Begin {
+            address: self.entry,
+            is_certain: true,
+        }];
+        while let Some(begin) = pending.pop() {
+            match self.straight_line(begin, &mut pending) {
+                // Compilers make valid instructions only, so this was no entry of the table.
+                Err(CodeError::NotCode(_)) if !begin.is_certain => self.forget(begin.address),
+                line => line?,
+            }
         }
+        self.distrust_checks();
         Ok(())
     }
 
+    /// Counts the `switch` jumps as not followed whose check something jumps past.
+    fn distrust_checks(&mut self) {
+        let exits = self.ends.values().flatten();
+        let jumps = exits.filter(|(_, kind)| *kind != EdgeKind::FallThrough);
+        let targets: BTreeSet<FileAddress> = jumps.map(|(target, _)| *target).collect();
+        let distrusted = self.checks.drain(..).filter(|(check, jump)| {
+            let behind = (Bound::Excluded(*check), Bound::Included(*jump));
+            check < jump && targets.range(behind).next().is_some()
+        });
+        self.unresolved_jumps
+            .extend(distrusted.map(|(_, jump)| jump));
+    }
+
+    /// Forgets the instructions from an address on, up to the first that is not known.
+    fn forget(&mut self, from: FileAddress) {
+        let mut next = from;
+        while let Some(instruction) = self.instructions.remove(&next) {
+            self.ends.remove(&next);
+            next = next_address(&instruction);
+        }
+    }
+
     /// Decodes from an address up to an instruction that does not fall through.
-    fn straight_line(
-        &mut self,
-        from: FileAddress,
-        pending: &mut Vec<FileAddress>,
-    ) -> Result<(), CodeError> {
+    fn straight_line(&mut self, begin: Begin, pending: &mut Vec<Begin>) -> Result<(), CodeError> {
+        let from = begin.address;
         let image = self.image;
         let bytes = image.bytes_at(from).filter(|_| image.is_code(from));
         let bytes = bytes.ok_or(CodeError::NotCode(from))?;
@@ -101,6 +144,9 @@ impl Walk<'_, '_> {
             if self.instructions.len() >= MAX_INSTRUCTIONS || !image.budget.spend(STEPS_TO_DECODE) {
                 return Err(CodeError::TooLarge);
             }
+            if imports::is_hook(image, &instruction) {
+                self.hooks.insert(address(&instruction));
+            }
             let exits = self.exits(&instruction);
             self.instructions.insert(address(&instruction), instruction);
             let Some(exits) = exits else { continue };
@@ -108,7 +154,10 @@ impl Walk<'_, '_> {
             for (target, kind) in &exits {
                 self.leaders.insert(*target);
                 if *kind != EdgeKind::FallThrough {
-                    pending.push(*target);
+                    pending.push(Begin {
+                        address: *target,
+                        is_certain: begin.is_certain && *kind != EdgeKind::Switch,
+                    });
                 }
             }
             self.ends.insert(address(&instruction), exits);
@@ -125,8 +174,10 @@ impl Walk<'_, '_> {
         let next = (next_address(instruction), EdgeKind::FallThrough);
         let before = || self.instructions.range(..address(instruction)).rev();
         Some(match instruction.flow_control() {
-            FlowControl::Next | FlowControl::IndirectCall => return None,
-            FlowControl::Call if self.returns(instruction) => return None,
+            FlowControl::Next => return None,
+            FlowControl::Call | FlowControl::IndirectCall if self.returns(instruction) => {
+                return None;
+            }
             FlowControl::ConditionalBranch => {
                 match canary::intact_edge(instruction, before().map(|(_, other)| other)) {
                     Some(EdgeKind::Taken) => vec![taken],
@@ -137,7 +188,14 @@ impl Walk<'_, '_> {
             FlowControl::UnconditionalBranch if !self.is_tail_call(instruction) => vec![taken],
             FlowControl::IndirectBranch => {
                 let before = before().map(|(_, other)| other);
-                let targets = switches::targets(self.image, self.entry, instruction, before);
+                let behind = self.instructions.range(address(instruction)..);
+                let behind = behind.map(|(_, other)| other);
+                let (image, entry) = (self.image, self.entry);
+                let found = switches::targets(image, entry, instruction, before, behind);
+                let targets = found.all;
+                if let Some(check) = found.check {
+                    self.checks.push((check, address(instruction)));
+                }
                 self.image.budget.spend(STEPS_TO_FOLLOW);
                 self.image.budget.keep(BYTES_OF_TARGET * targets.len());
                 if targets.is_empty() {
@@ -153,11 +211,9 @@ impl Walk<'_, '_> {
     /// Returns whether a call can return: its callee's name does not say otherwise, and what the
     /// unwind table's entry covers goes on behind it.
     fn returns(&self, call: &Instruction) -> bool {
-        let name = self.image.function_name(target(call));
+        let name = imports::callee_name(self.image, call);
         let frame = self.image.frames.at(address(call));
-        !not_return::FUNCTIONS
-            .iter()
-            .any(|(own, _)| name == Some(own))
+        !name.is_some_and(not_return::is_named)
             && frame.is_none_or(|frame| frame.end != next_address(call))
     }
 
@@ -198,6 +254,7 @@ impl Walk<'_, '_> {
         FunctionCode {
             blocks,
             callees: HashMap::new(),
+            hooks: self.hooks,
             unresolved_jumps: self.unresolved_jumps,
             budget: self.image.budget.clone(),
         }

@@ -1,6 +1,6 @@
 //! The control-flow graph of one function: basic blocks and the ways between them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use iced_x86::Instruction;
 use petgraph::algo::kosaraju_scc;
@@ -13,7 +13,7 @@ use crate::budget::Budget;
 use crate::elf::address::FileAddress;
 
 /// How control passes from one block to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EdgeKind {
     /// By a jump, taken.
     Taken,
@@ -54,6 +54,8 @@ pub struct FunctionCode {
     /// What the functions that it calls do with registers, as far as that was found out. Any other
     /// may take an argument in each register and change all that the ABI lets it change.
     pub callees: HashMap<FileAddress, Callee>,
+    /// Addresses of the calls that a profiler had the compiler add, which change nothing.
+    pub hooks: BTreeSet<FileAddress>,
     /// Addresses of the indirect jumps that could not be followed.
     pub unresolved_jumps: Vec<FileAddress>,
     /// What the plan for the file may take.

@@ -9,6 +9,7 @@ pub mod block;
 pub mod callees;
 pub mod emulation;
 pub mod graph;
+pub mod imports;
 pub mod instruction;
 pub mod not_return;
 pub mod references;

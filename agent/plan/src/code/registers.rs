@@ -10,6 +10,9 @@ pub const RBP: usize = 5;
 pub const RDI: usize = 7;
 /// Numbers of the registers that a call may change (System V ABI).
 pub const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+/// Numbers of the registers that a callee can find something in that is meant for it: the arguments
+/// and the static chain. `rax` only has the number of vector registers.
+pub const PASSED: [usize; 7] = [1, 2, 6, 7, 8, 9, 10];
 
 const NAMES_8: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",

@@ -2,8 +2,8 @@
 //!
 //! Every accessor is bounded by the file; it returns `None` for an address that no segment covers.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
 use object::read::elf::{ElfFile64, FileHeader as _};
@@ -13,13 +13,15 @@ use super::address::{FileAddress, FileOffset};
 use super::bounds;
 use super::error::ElfError;
 use super::frames::Frames;
-use super::relocations;
+use super::relocations::Relocations;
 use super::segments::Segments;
 use super::symbols::{Symbol, Symbols};
 use crate::budget::Budget;
 
 /// Most mentions of one text or address that are looked at.
 const MAX_MENTIONS: usize = 1_000;
+/// Most texts that have something in them; no linker leaves that many copies.
+const MAX_TEXTS: usize = 16;
 /// Longest build id, in bytes; linkers make 8 to 20.
 const MAX_BUILD_ID: usize = 64;
 /// What a 64-bit ELF file begins with: the magic number, and the class.
@@ -34,7 +36,7 @@ pub struct Image<'data> {
     pub frames: Frames,
     /// Whether it is linked to a fixed address, so that code can hold addresses.
     pub is_fixed: bool,
-    pointers: HashMap<FileAddress, FileAddress>,
+    relocations: Relocations<'data>,
     /// The GNU build id in lower-case hexadecimal digits.
     pub build_id: Option<String>,
     entry: FileAddress,
@@ -72,7 +74,7 @@ impl<'data> Image<'data> {
         Ok(Self {
             frames: Frames::read(&file),
             is_fixed: header.e_type(endian) == ET_EXEC,
-            pointers: relocations::pointers(&file, |address| segments.bytes_at(address)),
+            relocations: Relocations::read(&file, |address| segments.bytes_at(address)),
             build_id: build_id(&file)?,
             entry: FileAddress::new(header.e_entry(endian)),
             segments,
@@ -112,6 +114,11 @@ impl<'data> Image<'data> {
     /// Returns the name of the function that begins at `address`.
     pub fn function_name(&self, address: FileAddress) -> Option<&'data str> {
         self.symbols.function_name(address)
+    }
+
+    /// Returns the name of the function of a shared library whose address the loader stores at `slot`.
+    pub fn import(&self, slot: FileAddress) -> Option<&'data str> {
+        self.relocations.imports.get(&slot).copied()
     }
 
     /// Gives a name to the function at `address`, which has none in the file.
@@ -175,7 +182,7 @@ impl<'data> Image<'data> {
 
     /// Returns the pointer at `address` as the loader leaves it, before it adds the load bias.
     pub fn pointer_at(&self, address: FileAddress) -> Option<FileAddress> {
-        if let Some(pointer) = self.pointers.get(&address) {
+        if let Some(pointer) = self.relocations.pointers.get(&address) {
             return Some(*pointer);
         }
         let bytes = self.bytes_at(address)?.first_chunk()?;
@@ -196,6 +203,27 @@ impl<'data> Image<'data> {
         found
     }
 
+    /// Finds `part` in texts that the process cannot write: from the beginning of each such text, at most
+    /// `longest` bytes before, to the beginning of the part.
+    pub fn texts_with(&self, part: &[u8], longest: usize) -> Vec<Range<FileAddress>> {
+        let finder = memchr::memmem::Finder::new(part);
+        let mut found = Vec::new();
+        for (segment, bytes) in self.segments.iter() {
+            if segment.is_writable || !self.budget.scan(bytes.len()) {
+                continue;
+            }
+            for at in finder.find_iter(bytes).take(MAX_TEXTS) {
+                let before = bytes.get(at.saturating_sub(longest)..at);
+                let before = before.unwrap_or_default();
+                let length =
+                    memchr::memrchr(0, before).map_or(before.len(), |nul| before.len() - nul - 1);
+                let place = |at: usize| segment.address.wrapping_add(at as u64);
+                found.push(place(at - length)..place(at + 1));
+            }
+        }
+        found
+    }
+
     /// Returns the bytes at `address` up to the next NUL, if that is at most `longest` bytes away.
     pub fn text_at(&self, address: FileAddress, longest: usize) -> Option<&'data [u8]> {
         let bytes = self.bytes_at(address)?;
@@ -205,13 +233,11 @@ impl<'data> Image<'data> {
 
     /// Finds the addresses in writable data that hold a pointer to `target`, in ascending order.
     pub fn pointers_to(&self, target: FileAddress) -> Vec<FileAddress> {
-        if !self.budget.scan(16 * self.pointers.len()) {
+        if !self.budget.scan(16 * self.relocations.pointers.len()) {
             return Vec::new();
         }
-        let relocated = self
-            .pointers
-            .iter()
-            .filter(|(_, pointer)| **pointer == target);
+        let relocated =
+            (self.relocations.pointers.iter()).filter(|(_, pointer)| **pointer == target);
         let mut found: Vec<FileAddress> = relocated.map(|(at, _)| *at).take(MAX_MENTIONS).collect();
         for (segment, bytes) in self.segments.iter() {
             if !segment.is_writable {
@@ -226,7 +252,8 @@ impl<'data> Image<'data> {
             let (words, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<8>();
             let addresses = (first..).step_by(8).map(FileAddress::new);
             let stored = words.iter().zip(addresses).filter(|(word, at)| {
-                u64::from_le_bytes(**word) == target.get() && !self.pointers.contains_key(at)
+                u64::from_le_bytes(**word) == target.get()
+                    && !self.relocations.pointers.contains_key(at)
             });
             found.extend(stored.map(|(_, at)| at).take(MAX_MENTIONS));
         }

@@ -1,6 +1,7 @@
 //! Atoms: what values consist of.
 
 use super::condition::Condition;
+use super::truth::Truth;
 use super::value::Value;
 use crate::elf::address::FileAddress;
 
@@ -45,8 +46,8 @@ pub enum Atom {
         then: Value,
         otherwise: Value,
     },
-    /// 1 where the condition holds, else 0.
-    Truth(Condition),
+    /// 1 where it holds, else 0.
+    Truth(Truth),
     /// A register of which only the low byte was written.
     LowByte {
         /// What was written.
@@ -69,7 +70,9 @@ impl Atom {
             Self::Merged { options, .. } => options.iter().map(Value::bytes).sum(),
             Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
             Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
-            Self::Truth(condition) => condition.left.bytes() + condition.right.bytes(),
+            Self::Truth(truth) => (truth.conditions.iter())
+                .map(|own| size_of::<Condition>() + own.left.bytes() + own.right.bytes())
+                .sum(),
             Self::Select {
                 condition,
                 then,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::atom::Atom;
 use super::bits::{low_bits, sign_extended};
-use super::condition::{Condition, Relation};
+use super::condition::Condition;
 use super::value::{AtomId, Value};
 use crate::budget::Budget;
 use crate::code::registers::RSP;
@@ -241,38 +241,11 @@ impl Atoms {
         }
     }
 
-    /// Returns 1 where the condition holds, else 0.
-    pub fn truth(&mut self, condition: Condition) -> Value {
-        match condition.evaluate() {
-            Some(holds) => Value::constant(u64::from(holds)),
-            None => self.value(Atom::Truth(condition)),
-        }
-    }
-
-    /// Returns whether `value` is 1 or 0 depending on a condition.
-    pub fn is_truth(&self, value: &Value) -> bool {
-        let atom = value.as_atom().and_then(|atom| self.get(atom));
-        matches!(atom, Some(Atom::Truth(_)))
-    }
-
     /// Returns `rest` with its low byte replaced by `byte`, whose upper bits are 0.
     pub fn low_byte(&mut self, byte: Value, rest: Value) -> Value {
         match rest.as_constant() {
             Some(rest) => byte.offset(rest & !0xff),
             None => self.value(Atom::LowByte { byte, rest }),
-        }
-    }
-
-    /// Replaces a condition on whether another one holds by that other one, or its opposite.
-    pub fn without_truth(&self, condition: Condition) -> Condition {
-        let inner = match condition.left.as_atom().and_then(|atom| self.get(atom)) {
-            Some(Atom::Truth(inner)) if condition.right == Value::constant(0) => inner.clone(),
-            _ => return condition,
-        };
-        match condition.relation {
-            Relation::Equal => inner.negated(),
-            Relation::NotEqual => inner,
-            _ => condition,
         }
     }
 }

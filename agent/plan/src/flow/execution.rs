@@ -2,7 +2,8 @@
 //!
 //! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged. At
 //! the head of a loop, what the loop changes is forgotten. A branch that is decided by what is known is
-//! not taken the other way.
+//! not taken the other way. Where that shows that a loop comes back to its head with the number that a
+//! register had before it, a second pass knows the register there.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,19 +13,23 @@ use petgraph::visit::DfsPostOrder;
 
 use super::atoms::Atoms;
 use super::condition::{self, Condition, Relation};
-use super::loops::LoopEffects;
+use super::flags::Flags;
+use super::loops::{self, LoopEffects};
 use super::operands::Step;
 use super::state::State;
 use super::step::CallEffects;
 use super::value::Value;
 use crate::code::block::{BlockId, PerBlock};
 use crate::code::graph::{Block, EdgeKind, FunctionCode};
+use crate::code::instruction;
 use crate::elf::address::FileAddress;
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
 /// Most bytes that the states in one block may take.
 const MAX_STATES_BYTES: usize = 32 << 20;
+/// Most instructions of a block that is executed for each way to it.
+const MAX_SHARED: usize = 16;
 
 /// A function with the state at the beginning of each of its blocks.
 pub struct Execution<'a> {
@@ -35,7 +40,15 @@ pub struct Execution<'a> {
     /// The blocks in reverse post-order.
     pub order: Vec<BlockId>,
     entry_states: PerBlock<Option<State>>,
+    /// For the blocks whose branch depends on where control comes from: from which block it can
+    /// come, with the state on the way.
+    ways: HashMap<BlockId, Vec<(BlockId, State)>>,
     effects: HashMap<BlockId, Rc<LoopEffects>>,
+    /// By the head of a loop: the registers that the loop writes and that hold the same number
+    /// whenever control comes to the head.
+    constants: HashMap<BlockId, Vec<(usize, Value)>>,
+    /// Where each block is in `order`; `usize::MAX` where it is not.
+    position: PerBlock<usize>,
     known_calls: HashMap<FileAddress, CallEffects>,
     without: Option<(BlockId, EdgeKind)>,
     info: InstructionInfoFactory,
@@ -56,12 +69,20 @@ impl<'a> Execution<'a> {
         atoms: Atoms,
         without: Option<(BlockId, EdgeKind)>,
     ) -> Self {
+        let order = reverse_post_order(code);
+        let mut position = code.blocks.filled(usize::MAX);
+        for (index, block) in order.iter().enumerate() {
+            position[*block] = index;
+        }
         let mut execution = Self {
             code,
             atoms,
-            order: reverse_post_order(code),
+            order,
             entry_states: code.blocks.filled(None),
+            ways: HashMap::new(),
             effects: HashMap::new(),
+            constants: HashMap::new(),
+            position,
             known_calls: HashMap::new(),
             without,
             info: InstructionInfoFactory::new(),
@@ -79,48 +100,142 @@ impl<'a> Execution<'a> {
     }
 
     fn execute(&mut self, entry: &State) {
-        let order = self.order.clone();
-        let mut position = self.code.blocks.filled(usize::MAX);
-        for (index, block) in order.iter().enumerate() {
-            position[*block] = index;
-        }
-        for index in order {
-            let state = self.merge_into(index, &position, entry);
-            let bytes = state.as_ref().map_or(0, State::bytes);
-            if !self.code.budget.keep(bytes) {
-                return;
-            }
-            self.entry_states[index] = state;
+        self.constants.clear();
+        if self.pass(entry) && self.find_constants(entry) {
+            self.pass(entry);
         }
     }
 
-    fn merge_into(
+    /// Executes each block once. Returns `false` where the budget does not suffice.
+    fn pass(&mut self, entry: &State) -> bool {
+        for index in self.order.clone() {
+            self.ways.remove(&index);
+            let state = self.merge_into(index, entry);
+            let bytes = state.as_ref().map_or(0, State::bytes);
+            if !self.code.budget.keep(bytes) {
+                return false;
+            }
+            self.entry_states[index] = state;
+        }
+        true
+    }
+
+    /// Finds the registers that hold the same number on every way to the head of a loop, by what a
+    /// pass has found to hold there. Returns whether there are any.
+    fn find_constants(&mut self, entry: &State) -> bool {
+        for index in self.order.clone() {
+            if !self.is_loop_head(index) {
+                continue;
+            }
+            let ways = self.incoming(index, entry, true);
+            let Some(((_, first), effects)) = ways.first().zip(self.effects.get(&index)) else {
+                continue;
+            };
+            let is_same = |number: usize| {
+                (ways.iter()).all(|(_, way)| way.registers[number] == first.registers[number])
+            };
+            let constants = (first.registers.iter().enumerate()).filter(|(number, value)| {
+                value.as_constant().is_some() && effects.changes(*number) && is_same(*number)
+            });
+            let constants: Vec<_> = constants.map(|(own, value)| (own, value.clone())).collect();
+            if !constants.is_empty() {
+                self.constants.insert(index, constants);
+            }
+        }
+        !self.constants.is_empty() && !self.code.budget.is_spent()
+    }
+
+    /// Tells whether control goes back to a block from one that follows it.
+    fn is_loop_head(&self, index: BlockId) -> bool {
+        let mut before = self.code.blocks[index].predecessors.iter();
+        before.any(|from| self.is_back(*from, index))
+    }
+
+    /// Tells whether control goes back to the block `to` from `from`, as from the end of a loop.
+    fn is_back(&self, from: BlockId, to: BlockId) -> bool {
+        let at = self.position[from];
+        at >= self.position[to] && at != usize::MAX
+    }
+
+    /// Returns from which blocks control can come to a block, with the state on each way. Ways back
+    /// are left out unless `with_back`.
+    fn incoming(
         &mut self,
         index: BlockId,
-        position: &PerBlock<usize>,
         entry: &State,
-    ) -> Option<State> {
-        let block = &self.code.blocks[index];
+        with_back: bool,
+    ) -> Vec<(BlockId, State)> {
         let mut incoming = Vec::new();
-        let mut is_head = false;
         if index == BlockId::ENTRY {
-            incoming.push(entry.clone());
+            incoming.push((index, entry.clone()));
         }
-        let mut predecessors = block.predecessors.clone();
+        let mut predecessors = self.code.blocks[index].predecessors.clone();
         predecessors.sort_unstable();
         predecessors.dedup();
         for predecessor in predecessors {
-            if position[predecessor] >= position[index] {
-                is_head |= position[predecessor] != usize::MAX;
+            if !with_back && self.is_back(predecessor, index) {
                 continue;
             }
-            incoming.extend(self.edges_between(predecessor, index));
+            let states = self.edges_between(predecessor, index).into_iter();
+            incoming.extend(states.map(|state| (predecessor, state)));
         }
-        let mut state = State::merge(incoming, block.address(), &mut self.atoms)?;
-        if is_head && let Some(effects) = self.effects.get(&index).cloned() {
-            state.enter_loop(&effects, block.address(), &mut self.atoms);
+        incoming
+    }
+
+    fn merge_into(&mut self, index: BlockId, entry: &State) -> Option<State> {
+        let block = &self.code.blocks[index];
+        let incoming = self.incoming(index, entry, false);
+        let states = incoming.iter().map(|(_, state)| state.clone()).collect();
+        let mut state = State::merge(states, block.address(), &mut self.atoms)?;
+        if !self.is_loop_head(index) {
+            self.keep_ways(index, incoming, &state);
+        } else if let Some(effects) = self.effects.get(&index).cloned() {
+            let replaced = loops::replaced(block, &mut self.info);
+            state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
+            for (number, value) in self.constants.get(&index).into_iter().flatten() {
+                state.registers[*number].clone_from(value);
+            }
         }
         Some(state)
+    }
+
+    /// Keeps the ways to a block, at which `merged` holds, if its branch depends on them.
+    fn keep_ways(&mut self, index: BlockId, ways: Vec<(BlockId, State)>, merged: &State) {
+        let block = &self.code.blocks[index];
+        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
+        if ways.len() < 2 || !is_branch || block.instructions.len() > MAX_SHARED {
+            return;
+        }
+        let end = self.run_through(index, merged.clone());
+        let depends = match &end.flags {
+            Flags::Unknown => false,
+            Flags::Comparison { left, right, .. } => [left, right]
+                .into_iter()
+                .any(|side| self.atoms.depends_on_way(side, block.address())),
+            Flags::ZeroAndSign { of, .. } => self.atoms.depends_on_way(of, block.address()),
+        };
+        let bytes = ways.iter().map(|(_, state)| state.bytes()).sum();
+        if depends && self.code.budget.keep(bytes) {
+            self.ways.insert(index, ways);
+        }
+    }
+
+    /// Returns the ways to a block on which it can be left by an edge, with the state on each, if
+    /// the branch at its end rules out others.
+    fn ways_along(&mut self, from: BlockId, kind: EdgeKind) -> Option<Vec<(BlockId, State)>> {
+        let ways = self.ways.get(&from)?.clone();
+        let all = ways.len();
+        let mut possible = Vec::new();
+        for (way, state) in ways {
+            let end = self.run_through(from, state.clone());
+            if self
+                .along_edge(&end, &self.code.blocks[from], kind)
+                .is_some()
+            {
+                possible.push((way, state));
+            }
+        }
+        (possible.len() < all).then_some(possible)
     }
 
     fn find_effects(&mut self) {
@@ -146,17 +261,21 @@ impl<'a> Execution<'a> {
             .filter(|(successor, _)| *successor == to)
             .map(|(_, kind)| *kind)
             .collect();
-        let Some(end) = self.state_at_end(from) else {
-            return Vec::new();
-        };
-        kinds
-            .into_iter()
-            .filter_map(|kind| {
-                (self.without != Some((from, kind)))
-                    .then(|| self.along_edge(&end, block, kind))
-                    .flatten()
-            })
-            .collect()
+        let mut states = Vec::new();
+        for kind in kinds {
+            if self.without == Some((from, kind)) {
+                continue;
+            }
+            let begins = match self.ways_along(from, kind) {
+                Some(ways) => ways.into_iter().map(|(_, state)| state).collect(),
+                None => self.state_at(from).cloned().into_iter().collect::<Vec<_>>(),
+            };
+            for begin in begins {
+                let end = self.run_through(from, begin);
+                states.extend(self.along_edge(&end, block, kind));
+            }
+        }
+        states
     }
 
     /// Returns what is known behind an edge out of `block`, at whose end `end` holds; `None` where that
@@ -172,13 +291,14 @@ impl<'a> Execution<'a> {
                 EdgeKind::FallThrough => condition.negated(),
                 _ => condition,
             };
-            let condition = self.atoms.without_truth(condition);
             if self.decide(&end.facts, &condition) == Some(false) {
                 return None;
             }
-            let is_whole = condition.bits == 64
-                || self.atoms.zero_extended(&condition.left, condition.bits) == condition.left;
-            state.assume(condition, is_whole);
+            for fact in self.atoms.consequences(&end.facts, condition)? {
+                let is_whole =
+                    fact.bits == 64 || self.atoms.zero_extended(&fact.left, fact.bits) == fact.left;
+                state.assume(fact, is_whole);
+            }
         }
         Some(state)
     }
@@ -203,9 +323,28 @@ impl<'a> Execution<'a> {
 
     /// Returns the states before each instruction of a block, and the one after the last.
     pub fn states_in(&mut self, block: BlockId) -> Vec<State> {
-        let Some(mut state) = self.state_at(block).cloned() else {
-            return Vec::new();
-        };
+        match self.state_at(block).cloned() {
+            Some(state) => self.states_from(block, state),
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the same, where the block is left by an edge.
+    pub fn states_towards(&mut self, block: BlockId, kind: EdgeKind) -> Vec<State> {
+        match self.only_way(block, kind) {
+            Some((_, state)) => self.states_from(block, state),
+            None => self.states_in(block),
+        }
+    }
+
+    /// Returns the block that control comes from where a block is left by an edge, with the state on
+    /// that way, if the branch at its end rules out all others.
+    pub fn only_way(&mut self, block: BlockId, kind: EdgeKind) -> Option<(BlockId, State)> {
+        let mut ways = self.ways_along(block, kind)?.into_iter();
+        ways.next().filter(|_| ways.next().is_none())
+    }
+
+    fn states_from(&mut self, block: BlockId, mut state: State) -> Vec<State> {
         let mut states = Vec::new();
         let mut bytes = 0;
         for instruction in &self.code.blocks[block].instructions {
@@ -222,25 +361,29 @@ impl<'a> Execution<'a> {
         states
     }
 
-    fn state_at_end(&mut self, block: BlockId) -> Option<State> {
-        let mut state = self.state_at(block).cloned()?;
+    /// Executes a block from its beginning, where `state` holds, and returns what holds at its end.
+    fn run_through(&mut self, block: BlockId, mut state: State) -> State {
         for instruction in &self.code.blocks[block].instructions {
             self.step(&mut state, instruction);
         }
-        Some(state)
+        state
     }
 
     /// Returns the state at the beginning of the block that an edge leads to, if control comes along that
     /// edge.
     pub fn state_along(&mut self, from: BlockId, kind: EdgeKind) -> Option<State> {
-        let end = self.state_at_end(from)?;
-        let block = &self.code.blocks[from];
-        self.along_edge(&end, block, kind)
+        let begin = match self.only_way(from, kind) {
+            Some((_, state)) => state,
+            None => self.state_at(from)?.clone(),
+        };
+        let end = self.run_through(from, begin);
+        self.along_edge(&end, &self.code.blocks[from], kind)
     }
 
     /// Executes one instruction.
     pub fn step(&mut self, state: &mut State, instruction: &Instruction) {
-        if !self.code.budget.spend(STEPS_OF_ONE) {
+        let is_hook = self.code.hooks.contains(&instruction::address(instruction));
+        if !self.code.budget.spend(STEPS_OF_ONE) || is_hook {
             return;
         }
         let step = Step {

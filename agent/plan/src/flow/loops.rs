@@ -1,13 +1,14 @@
 //! What a loop changes, and the state at its head, where that is forgotten.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::atom::Atom;
 use super::atoms::Atoms;
 use super::flags::Flags;
 use super::state::State;
+use crate::code::graph::Block;
 use crate::code::instruction::{is_call, writes};
-use crate::code::registers::{CALLER_SAVED, RBP, RSP, general_register};
+use crate::code::registers::{CALLER_SAVED, RBP, RSP, Registers, general_register};
 use crate::elf::address::FileAddress;
 
 /// What the instructions of a loop change.
@@ -38,6 +39,11 @@ struct LoopSlot {
 }
 
 impl LoopEffects {
+    /// Tells whether they write a register, by its x86-64 number.
+    pub fn changes(&self, register: usize) -> bool {
+        self.registers.get(register).is_some_and(|own| *own)
+    }
+
     /// Adds what one instruction changes.
     pub fn add(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
         if is_call(instruction) {
@@ -73,9 +79,15 @@ impl LoopEffects {
 }
 
 impl State {
-    /// Forgets what a loop changes whose head is the block at `address`. Facts remain: they are about
-    /// values, not about places.
-    pub fn enter_loop(&mut self, effects: &LoopEffects, address: FileAddress, atoms: &mut Atoms) {
+    /// Forgets what a loop changes whose head is the block at `address`, which begins with writing
+    /// `replaced`. Facts remain: they are about values, not about places.
+    pub fn enter_loop(
+        &mut self,
+        effects: &LoopEffects,
+        replaced: Registers,
+        address: FileAddress,
+        atoms: &mut Atoms,
+    ) {
         if effects.memory {
             self.generation = address;
         }
@@ -85,7 +97,9 @@ impl State {
                 let index = u32::try_from(number).unwrap_or(u32::MAX);
                 let changed = atoms.value(Atom::Opaque { address, index });
                 let before = std::mem::replace(&mut self.registers[number], changed);
-                self.escape_value(&before, atoms);
+                if replaced & (1 << number) == 0 {
+                    self.escape_value(&before, atoms);
+                }
             }
         }
         self.flags = Flags::Unknown;
@@ -131,6 +145,28 @@ impl State {
             None => {}
         }
     }
+}
+
+/// Returns the registers that a block writes before it reads them, so that nothing comes of what they
+/// held.
+pub fn replaced(block: &Block, info: &mut InstructionInfoFactory) -> Registers {
+    let (mut read, mut written): (Registers, Registers) = (0, 0);
+    for instruction in block.instructions.iter().take_while(|own| !is_call(own)) {
+        let used = info.info(instruction).used_registers();
+        let numbers = used.iter().filter_map(|used| {
+            let is_whole = used.access() == OpAccess::Write && used.register().size() >= 4;
+            Some((general_register(used.register())?, is_whole))
+        });
+        let mut own: Registers = 0;
+        for (number, is_whole) in numbers {
+            match is_whole {
+                true => own |= 1 << number,
+                false => read |= (1 << number) & !written,
+            }
+        }
+        written |= own;
+    }
+    written & !read
 }
 
 /// Returns the stack slot whose address an instruction puts into a register.

@@ -16,7 +16,9 @@ pub mod paths;
 pub mod recipe;
 pub mod resolve;
 pub mod result;
+pub mod returned;
 pub mod state;
+pub mod truth;
 pub mod value;
 
 #[cfg(test)]

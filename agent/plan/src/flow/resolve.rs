@@ -3,6 +3,7 @@
 use super::atom::Atom;
 use super::atoms::Atoms;
 use super::condition::{Condition, Relation, implies, is_impossible};
+use super::truth::Truth;
 use super::value::{AtomId, Value};
 
 /// How often one value is resolved further.
@@ -127,9 +128,14 @@ impl Atoms {
                 let otherwise = self.substitute(&otherwise, atom, by);
                 self.select(condition, then, otherwise)
             }
-            Some(Atom::Truth(condition)) => {
-                let condition = self.substitute_condition(&condition, atom, by);
-                self.truth(condition)
+            Some(Atom::Truth(truth)) => {
+                let conditions = truth.conditions.iter();
+                let conditions = conditions.map(|own| self.substitute_condition(own, atom, by));
+                let conditions = conditions.collect();
+                self.truth_of(Truth {
+                    conditions,
+                    ..truth
+                })
             }
             Some(Atom::LowByte { byte, rest }) => {
                 let byte = self.substitute(&byte, atom, by);

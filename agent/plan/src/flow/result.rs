@@ -3,6 +3,7 @@
 //! A register or stack slot holds it if, for each possible result, every path that is possible when
 //! the place holds that result returns it.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use iced_x86::{Code, Instruction, OpKind, Register};
@@ -11,6 +12,7 @@ use crate::code::block::{BlockId, InstructionId};
 use crate::code::registers::RSP;
 use crate::elf::address::FileAddress;
 use crate::flow::atom::Atom;
+use crate::flow::cut::Point;
 use crate::flow::execution::Execution;
 use crate::flow::flags::Flags;
 use crate::flow::operands::{self, place};
@@ -21,6 +23,9 @@ use crate::flow::value::{AtomId, Value};
 
 /// How many merges are taken apart, one after the other.
 const MAX_SPLITS: u32 = 5;
+/// Most states that are asked about for one function: an executable with a check at every access has
+/// too many paths for more.
+const MAX_STATES: u32 = 512;
 /// Registers by their x86-64 numbers, callee-saved ones first: they hold what is kept.
 const ORDER: [u8; 15] = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// In place of an address, for the unknown content of a stack slot.
@@ -31,6 +36,8 @@ pub struct Results<'a> {
     possible: &'a [u64],
     /// Stack slots, by their offset from the stack pointer at entry.
     slots: BTreeSet<i64>,
+    /// How many more states can be asked about.
+    left: Cell<u32>,
 }
 
 impl<'a> Results<'a> {
@@ -44,20 +51,18 @@ impl<'a> Results<'a> {
         Self {
             possible,
             slots: loaded_slots(execution, blocks),
+            left: Cell::new(MAX_STATES),
         }
     }
 
     /// Returns what holds the result at `point`: always the same number, or a register, or that plus
     /// 1 (compilers tell the results apart by `result - 1 ≤ 1`), or a stack slot (as without
     /// optimisation).
-    pub fn at(&self, execution: &mut Execution<'_>, point: InstructionId) -> Option<Operand> {
+    pub fn at(&self, execution: &mut Execution<'_>, point: Point) -> Option<Operand> {
         if self.possible.is_empty() {
             return None;
         }
-        let state = execution
-            .states_in(point.block)
-            .into_iter()
-            .nth(point.index)?;
+        let state = state_at(execution, point)?;
         let returned = returned_from(execution, state.clone(), point)?;
         if let [only] = returned.as_slice()
             && let Some(result) = self.possible_constant(only)
@@ -103,7 +108,7 @@ impl<'a> Results<'a> {
         &self,
         execution: &mut Execution<'_>,
         state: &State,
-        point: InstructionId,
+        point: Point,
         place: Place,
         splits: u32,
     ) -> bool {
@@ -124,6 +129,10 @@ impl<'a> Results<'a> {
                 .possible_constant(&held)
                 .is_some_and(|result| returns_only(execution, state.clone(), point, result));
         }
+        let Some(left) = self.left.get().checked_sub(1) else {
+            return false;
+        };
+        self.left.set(left);
         let Some((atom, constant)) = variable_part(execution, &value) else {
             return false;
         };
@@ -152,6 +161,18 @@ impl<'a> Results<'a> {
             self.is_held(execution, &on_way, point, place, splits - 1)
         })
     }
+}
+
+/// Returns the state before the instruction of a point.
+fn state_at(execution: &mut Execution<'_>, point: Point) -> Option<State> {
+    let (block, index) = match point {
+        Point::Instruction(InstructionId { block, index }) => (block, index),
+        Point::Way(block, _) => {
+            let last = execution.code.blocks[block].instructions.len();
+            (block, last.checked_sub(1)?)
+        }
+    };
+    execution.states_in(block).into_iter().nth(index)
 }
 
 /// What can hold the result.
@@ -217,12 +238,7 @@ fn variable_part(execution: &Execution<'_>, value: &Value) -> Option<(AtomId, i6
     }
 }
 
-fn returns_only(
-    execution: &mut Execution<'_>,
-    state: State,
-    point: InstructionId,
-    result: u64,
-) -> bool {
+fn returns_only(execution: &mut Execution<'_>, state: State, point: Point, result: u64) -> bool {
     returned_from(execution, state, point).is_some_and(|returned| {
         returned
             .iter()
@@ -247,14 +263,22 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
     }
 }
 
-/// Returns what the function can return on the paths from `point`, over 32 bits.
-fn returned_from(
-    execution: &mut Execution<'_>,
-    state: State,
-    point: InstructionId,
-) -> Option<Vec<Value>> {
+/// Returns what the function can return on the paths from `point`, over 32 bits: nothing where `state` rules
+/// them out.
+fn returned_from(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
-    for state in paths::to_returns(execution, state, point)? {
+    let (state, next) = match point {
+        Point::Instruction(id) => (state, id),
+        Point::Way(from, kind) => {
+            let from = &execution.code.blocks[from];
+            let (to, _) = from.successors.iter().find(|(_, own)| *own == kind)?;
+            match execution.along_edge(&state, from, kind) {
+                Some(state) => (state, to.first()),
+                None => return Some(returned),
+            }
+        }
+    };
+    for state in paths::to_returns(execution, state, next)? {
         let value = execution.atoms.zero_extended(&state.registers[0], 32);
         if !returned.contains(&value) {
             returned.push(value);

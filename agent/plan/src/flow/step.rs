@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{ConditionCode, InstructionInfoFactory, Mnemonic, OpKind};
+use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
 
 use super::atom::Atom;
 use super::flags::Flags;
 use super::operands::{Place, Step};
 use super::value::Value;
 use crate::code::instruction::{self, is_call, operand_bits, writes};
-use crate::code::registers::{CALLER_SAVED, Callee, RDI, RSP, general_register};
+use crate::code::registers::{CALLER_SAVED, Callee, PASSED, RDI, RSP, general_register};
 use crate::elf::address::FileAddress;
 
 /// Most bytes that an instruction without a repeat prefix writes to memory.
@@ -45,6 +45,8 @@ impl Step<'_> {
                 self.write(0, value);
             }
             Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => self.sum(),
+            Mnemonic::Sbb if is_from_itself(instruction) => self.borrow(),
+            Mnemonic::Neg => self.negate(),
             Mnemonic::Cmp => self.compare(),
             Mnemonic::Test | Mnemonic::And | Mnemonic::Or | Mnemonic::Xor => self.logic(),
             Mnemonic::Push => {
@@ -114,10 +116,7 @@ impl Step<'_> {
         if let Some(top) = self.atoms.stack_offset(&self.state.registers[RSP]) {
             self.state.stack.retain(|at, _| *at >= top);
         }
-        for number in CALLER_SAVED
-            .into_iter()
-            .filter(|number| callee.reads(*number))
-        {
+        for number in PASSED.into_iter().filter(|number| callee.reads(*number)) {
             let value = self.state.registers[number].clone();
             self.state.escape_value(&value, self.atoms);
         }
@@ -187,6 +186,14 @@ impl Step<'_> {
         };
     }
 
+    /// Executes `neg`.
+    fn negate(&mut self) {
+        let bits = operand_bits(self.instruction, 0);
+        let (left, right) = (Value::constant(0), self.read(0));
+        self.write(0, left.minus(&right));
+        self.state.flags = Flags::Comparison { left, right, bits };
+    }
+
     /// Executes `cmp`.
     fn compare(&mut self) {
         self.state.flags = Flags::Comparison {
@@ -201,7 +208,6 @@ impl Step<'_> {
         let bits = operand_bits(self.instruction, 0);
         let (left, right) = (self.read(0), self.read(1));
         let mnemonic = self.instruction.mnemonic();
-        let is_and = matches!(mnemonic, Mnemonic::Test | Mnemonic::And);
         let result = match (left.as_constant(), right.as_constant()) {
             _ if left == right && mnemonic == Mnemonic::Xor => Value::constant(0),
             _ if left == right => left,
@@ -210,10 +216,12 @@ impl Step<'_> {
                 Mnemonic::Xor => left ^ right,
                 _ => left & right,
             }),
-            (_, Some(1)) if is_and && self.atoms.is_truth(&left) => left,
             (_, Some(u64::MAX)) if mnemonic == Mnemonic::Or => Value::constant(u64::MAX),
-            _ if mnemonic == Mnemonic::Test => self.opaque(0),
-            _ => self.lose(&[&left, &right]),
+            _ => match self.combine(&left, &right) {
+                Some(value) => value,
+                None if mnemonic == Mnemonic::Test => self.opaque(0),
+                None => self.lose(&[&left, &right]),
+            },
         };
         if mnemonic != Mnemonic::Test {
             self.write(0, result.clone());
@@ -224,6 +232,32 @@ impl Step<'_> {
             right: Value::constant(0),
             bits,
         };
+    }
+
+    /// Returns what a bitwise operation makes of numbers that say whether conditions hold.
+    fn combine(&mut self, left: &Value, right: &Value) -> Option<Value> {
+        let is_one = right.as_constant() == Some(1);
+        match self.instruction.mnemonic() {
+            Mnemonic::Xor if is_one => self.atoms.inverted(left),
+            Mnemonic::Or => self.atoms.combined(false, left, right),
+            Mnemonic::And | Mnemonic::Test if is_one => {
+                let low = self.atoms.zero_extended(left, 8);
+                self.atoms.is_truth(&low).then_some(low)
+            }
+            Mnemonic::And | Mnemonic::Test => self.atoms.combined(true, left, right),
+            _ => None,
+        }
+    }
+
+    /// Executes `sbb` of a register from itself, which leaves -1 where there was a borrow, else 0.
+    fn borrow(&mut self) {
+        let bits = operand_bits(self.instruction, 0);
+        let value = match self.state.flags.condition(ConditionCode::b) {
+            Some(condition) => Value::constant(0).minus(&self.atoms.truth(condition)),
+            None => self.opaque(0),
+        };
+        self.write(0, value.clone());
+        self.state.flags = Flags::ZeroAndSign { of: value, bits };
     }
 
     /// Executes `cmovcc` and `setcc`.
@@ -266,4 +300,10 @@ impl Step<'_> {
         }
         self.opaque(0)
     }
+}
+
+/// Returns whether both operands are the same register.
+fn is_from_itself(instruction: &Instruction) -> bool {
+    let is_register = |operand| instruction.op_kind(operand) == OpKind::Register;
+    is_register(0) && is_register(1) && instruction.op0_register() == instruction.op1_register()
 }

@@ -1,4 +1,5 @@
-//! What is still known of two stack slots behind instructions that may overwrite them.
+//! What is still known of two stack slots behind instructions that may overwrite them, and of a register
+//! behind a loop.
 
 use crate::code::graph::FunctionCode;
 use crate::elf::address::FileAddress;
@@ -104,4 +105,18 @@ fn an_address_that_a_loop_changes_escapes() {
         0x75, 0xf4,
     ];
     assert_eq!(slots_after(&code), [Some(5), None]);
+}
+
+/// `xor %ecx, %ecx; 1: test %rsi, %rsi; jz 2f; mov %rdi, %rcx; xor %ecx, %ecx; dec %rsi; jmp 1b;
+/// 2: mov %rcx, (%rsp)`
+#[test]
+fn what_a_loop_always_comes_back_with_is_known() {
+    let mut code = [
+        0x31, 0xc9, 0x48, 0x85, 0xf6, 0x74, 0x0a, 0x48, 0x89, 0xf9, 0x31, 0xc9, 0x48, 0xff, 0xce,
+        0xeb, 0xf1, 0x48, 0x89, 0x0c, 0x24,
+    ];
+    assert_eq!(slots_after(&code), [Some(0), Some(7)]);
+    // With `nop; nop` for the second `xor`.
+    code[10..12].copy_from_slice(&[0x90, 0x90]);
+    assert_eq!(slots_after(&code), [None, Some(7)]);
 }

@@ -1,7 +1,7 @@
 //! What the data flow says of the members: what the eviction loop counts, what INFO prints, and what
 //! `getMemoryOverheadData()` adds up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
@@ -17,14 +17,16 @@ use crate::flow::state::State;
 use crate::flow::value::Value;
 use crate::item::Member;
 
-use super::certain::{MemberError, only, only_in};
-use super::info;
+use super::certain::{MemberError, only};
+use super::info::{Info, info};
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";
 /// What it adds up to the memory of normal clients: the elements for normal clients, subscribers
 /// and the primary, by their distance from the first in bytes. It keeps the one for replicas apart.
 const ADDED_UP: [u64; 3] = [0, 16, 24];
+/// Most of the functions that INFO calls that are looked at.
+const MAX_CALLED: usize = 256;
 /// The members that no configuration directive sets, in the order of the plan.
 pub const COUNTERS: [Member; 4] = [
     Member::StatNumcommands,
@@ -36,20 +38,23 @@ pub const COUNTERS: [Member; 4] = [
 /// Addresses of members that the data flow gives.
 pub type DataFlow = BTreeMap<Member, FileAddress>;
 
-/// Returns what the code says of the members in [`COUNTERS`]: the eviction loop, which adds 1 to the
-/// addresses in `counted`, what INFO prints, and the report on memory. Only addresses in `server`
-/// count. Fails where two of them differ.
+/// Returns what the code says of the members in [`COUNTERS`]: what INFO prints, the report on memory,
+/// and `counted`, the only address in `server` that the eviction loop adds 1 to. Only addresses in
+/// `range`, where `server` lies, count. Fails where two of them differ.
 pub fn by_data_flow(
     image: &Image<'_>,
-    counted: &[FileAddress],
-    server: Range<FileAddress>,
+    counted: Option<FileAddress>,
+    range: Range<FileAddress>,
 ) -> Result<DataFlow, MemberError> {
-    let mut found: DataFlow = info::shown_members(image).into_iter().collect();
-    if let Some(address) = client_memory(image) {
+    let Info {
+        shown: mut found,
+        callees,
+    } = info(image);
+    if let Some(address) = client_memory(image, &callees) {
         found.insert(Member::StatClientsTypeMemory, address);
     }
-    found.retain(|_, address| server.contains(address));
-    let Some(counted) = only_in(server, counted) else {
+    found.retain(|_, address| range.contains(address));
+    let Some(counted) = counted else {
         return Ok(found);
     };
     match found.insert(Member::StatEvictedkeys, counted) {
@@ -103,12 +108,36 @@ fn incremented(
     adds_one.then_some(target)
 }
 
-/// Returns the address of `stat_clients_type_memory`: a register holds the sum of three 8-byte
-/// globals at the distances of [`ADDED_UP`], in one place only.
-fn client_memory(image: &Image<'_>) -> Option<FileAddress> {
-    let function = image.function(REPORTING_FUNCTION)?;
-    let code = FunctionCode::decode(image, function.address).ok()?;
-    let mut execution = Execution::run(&code);
+/// Returns the address of `stat_clients_type_memory`: in the function that reports on memory, a register
+/// holds the sum of three 8-byte globals at the distances of [`ADDED_UP`], in one place only. Where no
+/// function has that name, it is one of `called`, those that INFO calls.
+fn client_memory(image: &Image<'_>, called: &[FileAddress]) -> Option<FileAddress> {
+    let named = image.function(REPORTING_FUNCTION);
+    let functions = match &named {
+        Some(symbol) => std::slice::from_ref(&symbol.address),
+        None => called.get(..MAX_CALLED).unwrap_or(called),
+    };
+    let found = functions.iter().filter_map(|function| {
+        let code = FunctionCode::decode(image, *function).ok()?;
+        mentions_what_is_added(&code).then(|| added_up(&code))
+    });
+    only(found.flatten().collect())
+}
+
+/// Returns whether a function can add up what lies at the distances of [`ADDED_UP`].
+fn mentions_what_is_added(code: &FunctionCode) -> bool {
+    let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
+    let loads = instructions.filter(|instruction| instruction.memory_size().size() == 8);
+    let loaded: HashSet<u64> = loads.map(Instruction::memory_displacement64).collect();
+    loaded.iter().any(|first| {
+        let mut all = ADDED_UP.iter();
+        all.all(|distance| loaded.contains(&first.wrapping_add(*distance)))
+    })
+}
+
+/// Returns the first of the three globals, wherever a register holds their sum.
+fn added_up(code: &FunctionCode) -> Vec<FileAddress> {
+    let mut execution = Execution::run(code);
     let mut found = Vec::new();
     for block in code.blocks.ids() {
         for state in execution.states_in(block) {
@@ -122,5 +151,5 @@ fn client_memory(image: &Image<'_>) -> Option<FileAddress> {
             found.extend(sums);
         }
     }
-    only(found)
+    found
 }

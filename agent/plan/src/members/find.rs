@@ -7,12 +7,12 @@ use crate::elf::image::Image;
 use crate::item::{Member, Method};
 use crate::names::Identity;
 
-use super::certain::MemberError;
+use super::certain::{MemberError, only_in};
 use super::config_table::ConfigTable;
 use super::counters::{Counters, counters};
 use super::data_flow::{COUNTERS, by_data_flow};
 use super::layouts::{KnownLayout, known_layout};
-use super::server::{Server, server};
+use super::server::{Server, around, server};
 
 /// How something in the server's memory is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,9 +76,7 @@ impl Members {
         });
         let server = symbol.map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
         members.add_configured(config, server.as_ref().ok());
-        let layout = server
-            .and_then(|server| members.add_counters(image, config, &evidence.counted, server));
-        match layout {
+        match members.add_counters(image, config, &evidence.counted, server) {
             Ok(Some(layout)) => members.check_version(&layout, identity),
             Ok(None) => {}
             Err(why) => {
@@ -105,29 +103,43 @@ impl Members {
         &mut self,
         image: &Image<'_>,
         config: &ConfigTable,
-        counted: &[FileAddress],
-        server: Server,
+        counted_in_loops: &[FileAddress],
+        server: Result<Server, MemberError>,
     ) -> Result<Option<KnownLayout>, MemberError> {
-        let range = server.address..server.address.saturating_add(server.size);
+        let range = match &server {
+            Ok(server) => server.range(),
+            Err(_) => around(config),
+        };
+        // Only where `server` certainly begins and ends, what the loop counts in it is told from what
+        // it counts beside.
+        let counted = server.as_ref().ok();
+        let counted = counted.and_then(|server| only_in(server.range(), counted_in_loops));
         let flow = by_data_flow(image, counted, range)?;
-        let known = known_layout(server.address, server.size, config, &flow);
+        let known = server.as_ref().map_err(MemberError::clone);
+        let known = known.and_then(|server| {
+            let layout = known_layout(server.address, server.size, config, &flow)?;
+            Ok((server, layout))
+        });
         if let Err(why @ MemberError::Contradiction(_)) = known {
             return Err(why);
         }
         for (index, member) in COUNTERS.into_iter().enumerate() {
-            let (offset, method) = match (flow.get(&member), &known) {
-                (Some(address), _) => (address.wrapping_sub(server.address), Method::Dataflow),
-                (None, Ok(known)) => (known.layout.counters()[index], Method::KnownLayout),
+            let (address, method) = match (flow.get(&member), &known) {
+                (Some(address), _) => (*address, Method::Dataflow),
+                (None, Ok((server, known))) => {
+                    let offset = known.layout.counters()[index];
+                    (server.address.wrapping_add(offset), Method::KnownLayout)
+                }
                 (None, Err(why)) => {
                     self.miss(member, why.clone());
                     continue;
                 }
             };
-            let address = server.address.wrapping_add(offset);
-            let offset = server.is_exact.then_some(offset);
+            let exact = server.as_ref().ok().filter(|server| server.is_exact);
+            let offset = exact.map(|server| address.wrapping_sub(server.address));
             self.add(member, address, offset, method);
         }
-        Ok(known.ok())
+        Ok(known.ok().map(|(_, layout)| layout))
     }
 
     /// Compares what the executable says of itself with its layout.

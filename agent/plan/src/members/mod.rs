@@ -3,8 +3,9 @@
 //! Three sources, in this order of trust, each cross-checked with the others: the static table of
 //! configuration directives (`standardConfig` entries in config.c), which gives addresses; the data
 //! flow of what the eviction loop counts and of what INFO and MEMORY STATS print; and the table of
-//! known layouts, which counts only where all else that is known agrees with it. [`Members::agree`]
-//! compares what was found with another source, the debug information.
+//! known layouts, which counts only where all else that is known agrees with it. The first two need
+//! neither a symbol nor a known layout. [`Members::agree`] compares what was found with another
+//! source, the debug information.
 
 mod certain;
 mod config_table;
@@ -13,6 +14,7 @@ mod data_flow;
 mod find;
 mod info;
 mod layouts;
+mod origin;
 mod server;
 
 pub use certain::MemberError;

@@ -5,6 +5,8 @@
 //! all that is read and differ in what lies before it; then the members' addresses are certain and
 //! only their offsets are not.
 
+use std::ops::Range;
+
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::names::Identity;
@@ -13,6 +15,9 @@ use super::certain::MemberError;
 use super::certain::only_in;
 use super::config_table::ConfigTable;
 use super::layouts::{Layout, layouts};
+
+/// More bytes than `server` has.
+const LARGEST: u64 = 64 << 10;
 
 /// The global `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +28,23 @@ pub struct Server {
     pub size: u64,
     /// Whether it is certain where it begins, and so how far members are from there.
     pub is_exact: bool,
+}
+
+impl Server {
+    /// Returns the addresses of its bytes.
+    pub fn range(&self) -> Range<FileAddress> {
+        self.address..self.address.saturating_add(self.size)
+    }
+}
+
+/// Returns the addresses that `server` can have, wherever in it the members are that directives set.
+pub fn around(config: &ConfigTable) -> Range<FileAddress> {
+    let (lowest, highest) = (config.values().min(), config.values().max());
+    let (Some(lowest), Some(highest)) = (lowest, highest) else {
+        return Range::default();
+    };
+    let begin = lowest.moved_back(LARGEST).unwrap_or_default();
+    begin..highest.saturating_add(LARGEST)
 }
 
 /// A layout and where it would have `server` begin.

@@ -33,6 +33,9 @@ const PRODUCTS: [(&str, &str); 2] = [
     ("Redis server %s\n", "redis"),
     ("Valkey server %s\n", "valkey"),
 ];
+/// The oldest series of Redis that is looked into. Before, no table of directives has the address of `maxmemory`, and no
+/// member the client buffers.
+const OLDEST_REDIS: u32 = 6;
 /// Longest text that can be a version, in bytes.
 const LONGEST: usize = 11;
 
@@ -68,6 +71,25 @@ impl Identity {
             build_id: image.build_id.clone(),
             entry_point: image.entry(),
             ..Self::default()
+        }
+    }
+}
+
+impl Identity {
+    /// Returns why a server that is this one is not looked into, where that is so.
+    pub fn unsupported(&self) -> Option<String> {
+        let version = self.version.as_deref();
+        let major = || version?.split('.').next()?.parse::<u32>().ok();
+        match self.product {
+            Some("keydb") => Some(
+                "this is KeyDB, which evicts in several threads: only Redis and Valkey are supported"
+                    .to_owned(),
+            ),
+            Some("redis") if major().is_some_and(|major| major < OLDEST_REDIS) => Some(format!(
+                "Redis {} is too old: Redis {OLDEST_REDIS}.0 is the oldest that is supported",
+                version.unwrap_or_default()
+            )),
+            _ => None,
         }
     }
 }
@@ -114,4 +136,32 @@ fn version_at<'data>(image: &Image<'data>, address: FileAddress) -> Option<&'dat
             .split('.')
             .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     is_version.then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Identity;
+
+    #[test]
+    fn old_servers_and_keydb_are_not_supported() {
+        let of = |product: Option<&'static str>, version: &str| {
+            let identity = Identity {
+                product,
+                version: Some(version.to_owned()).filter(|version| !version.is_empty()),
+                ..Identity::default()
+            };
+            identity.unsupported()
+        };
+        assert!(of(Some("redis"), "5.0.14").is_some_and(|why| why.contains("5.0.14")));
+        assert!(of(Some("keydb"), "6.3.4").is_some_and(|why| why.contains("KeyDB")));
+        for (product, version) in [
+            (Some("redis"), "6.0.0"),
+            (Some("redis"), "255.255.255"),
+            (Some("redis"), ""),
+            (Some("valkey"), "7.2.5"),
+            (None, "5.0.14"),
+        ] {
+            assert_eq!(of(product, version), None, "{product:?} {version}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::code::not_return::FUNCTIONS;
 use crate::elf::image::Image;
 
 pub use identity::{Identity, identity};
-pub use texts::Texts;
+pub use texts::{Texts, functions_of};
 
 /// Finds `wanted` and the texts that this step needs itself, and gives the functions that do not
 /// return their names where no symbol does.

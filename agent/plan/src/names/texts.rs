@@ -59,18 +59,9 @@ impl Texts {
         frames
     }
 
-    /// Returns the functions that mention the text, by address. Where a part that the compiler moved
-    /// elsewhere mentions it, that is the one function that jumps there.
+    /// Returns the functions that mention the text, as [`functions_of`].
     pub fn functions(&self, image: &Image<'_>, text: &str) -> Vec<FileAddress> {
-        let (whole, parts): (Vec<Frame>, Vec<Frame>) = self
-            .mentioned_in(text)
-            .into_iter()
-            .partition(|frame| image.is_function(frame.start));
-        let mut functions: Vec<FileAddress> = whole.iter().map(|frame| frame.start).collect();
-        functions.extend(owners(image, &parts));
-        functions.sort_unstable();
-        functions.dedup();
-        functions
+        functions_of(image, &self.mentioned_in(text))
     }
 
     /// Returns the addresses of the text.
@@ -80,6 +71,18 @@ impl Texts {
             .find(|(own, _)| *own == text)
             .map_or(&[], |(_, places)| places)
     }
+}
+
+/// Returns the functions that unwind tables' entries belong to, by address. Where an entry is that of
+/// a part that the compiler moved elsewhere, that is the one function that jumps there.
+pub fn functions_of(image: &Image<'_>, frames: &[Frame]) -> Vec<FileAddress> {
+    let (whole, parts): (Vec<Frame>, Vec<Frame>) =
+        (frames.iter()).partition(|frame| image.is_function(frame.start));
+    let mut functions: Vec<FileAddress> = whole.iter().map(|frame| frame.start).collect();
+    functions.extend(owners(image, &parts));
+    functions.sort_unstable();
+    functions.dedup();
+    functions
 }
 
 /// Finds the function that jumps to each part, if it is the only one.

@@ -2,6 +2,8 @@
 
 #[path = "../../tests/support/compiler.rs"]
 pub mod compiler;
+mod exits;
+mod forms;
 mod nameless;
 
 use evictscope_abi::VARIABLES;

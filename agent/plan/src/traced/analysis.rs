@@ -11,7 +11,7 @@ use crate::members::{ConfigTable, Evidence};
 use crate::names::Texts;
 use crate::plan::{Exit, NotFound, Site, TracedFunction};
 use crate::reason::Reason;
-use crate::traced::exits::{self, Calls};
+use crate::traced::exits::{self, Calls, FoundExit};
 use crate::traced::sites;
 
 /// A function that a plan probes, and how it is planned for.
@@ -97,7 +97,7 @@ impl Analysis<'_, '_> {
         &mut self,
         kind: FunctionKind,
         execution: &mut Execution<'_>,
-        calls: Calls,
+        calls: Calls<'_>,
         results: &[u64],
     ) -> Vec<Exit> {
         let found = exits::find(execution, calls, results);
@@ -105,13 +105,16 @@ impl Analysis<'_, '_> {
             self.miss(Item::Exits(kind), why);
             Vec::new()
         });
-        if !results.is_empty() && found.iter().any(|(_, result)| result.is_none()) {
+        if !results.is_empty() && found.iter().any(|exit| exit.result.is_none()) {
             self.miss(Item::Result(kind), Reason::ResultUnknown);
         }
-        let exit = |(instruction, result)| {
-            let site: Site = sites::site(self.image, &instruction)?;
-            Some(Exit { site, result })
+        let exit = |found: FoundExit| {
+            let site: Site = sites::site(self.image, &found.instruction)?;
+            let FoundExit { way, result, .. } = found;
+            Some(Exit { site, way, result })
         };
-        found.into_iter().filter_map(exit).collect()
+        // Without one of them, calls would not be seen to end.
+        let exits: Option<Vec<Exit>> = found.into_iter().map(exit).collect();
+        exits.unwrap_or_default()
     }
 }

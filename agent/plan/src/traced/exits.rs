@@ -1,157 +1,192 @@
 //! Where calls of a traced function end: exit sites by minimum cut.
 //!
-//! Every path of a call, from where it is seen first to the function's returns, must pass exactly one
-//! exit site. What an instruction weighs in the cut is what a probe costs there and how much work
-//! would still follow it unmeasured. An instruction that a loop can follow is no candidate, as the
-//! loop is the work.
+//! Every path of a call, from where it is seen first to the function's returns, passes exactly one exit.
+//! What a point weighs in the cut is what a probe costs there and how much work would still follow it
+//! unmeasured. A point that a loop can follow is no candidate, as the loop is the work; nor is one that
+//! other calls pass, which are not to pay for these. Compilers merge the ends of both kinds of calls, so
+//! that a conditional jump is at times all that tells them apart: then the exit is one of the ways out of
+//! it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use iced_x86::Instruction;
+use evictscope_abi::MAX_DONE_SITES;
+use iced_x86::{ConditionCode, Instruction};
 
 use crate::code::block::{BlockId, InstructionId};
-use crate::code::emulation;
 use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::code::instruction::is_call;
-use crate::flow::cut::{CutError, INFINITE, minimum_cut};
+use crate::elf::address::FileAddress;
+use crate::flow::cut::{CutError, Point, minimum_cut};
 use crate::flow::execution::Execution;
 use crate::flow::recipe::Operand;
 use crate::flow::result::Results;
+use crate::plan::Way;
+use crate::traced::weights::{passed_blocks, weights};
 
-/// Factor for an instruction that other calls execute, too: it would cost those.
-const SHARED_FACTOR: u64 = 1_000;
-/// Weight of one unit of relative cost.
-const COST_WEIGHT: u64 = 16;
-/// Weight of each call that can still follow: its work would not be measured.
-const FOLLOWING_CALL_WEIGHT: u64 = 4;
-/// Most following calls that are weighed.
-const MAX_FOLLOWING_CALLS: u64 = 16;
-/// Weight of an instruction where the result is not known; less than that of one more site.
-const RESULT_UNKNOWN_WEIGHT: u64 = 24;
+/// Weight of a point where the result is not known; that of some more sites, of which each call passes
+/// one only.
+const RESULT_UNKNOWN_WEIGHT: u64 = 1_000;
 /// Most points that are asked for the result.
-const MAX_RESULTS: usize = 48;
+const MAX_RESULTS: usize = 64;
 
 /// The calls whose exits are looked for: those that come to a block.
 #[derive(Clone, Copy, Debug)]
-pub struct Calls {
+pub struct Calls<'a> {
     /// The block that they come to.
     pub block: BlockId,
-    /// The branch by which they come there, where other calls take another edge of it.
-    pub by: Option<(BlockId, EdgeKind)>,
+    /// Edges of which other calls take none: those are to pass no exit. Empty where there are no others.
+    pub by: &'a [(BlockId, EdgeKind)],
+    /// The inner site, which is no exit: two probes at one instruction have no order.
+    pub inner: Option<FileAddress>,
 }
 
-impl Calls {
+impl Calls<'_> {
     /// All calls of the function.
     pub const ALL: Self = Self {
         block: BlockId::ENTRY,
-        by: None,
+        by: &[],
+        inner: None,
     };
 }
 
-/// An exit: the instruction that the probe sits on, and what holds the result there, if known.
-pub type FoundExit = (Instruction, Option<Operand>);
+/// An exit.
+pub struct FoundExit {
+    /// The instruction that the probe sits on.
+    pub instruction: Instruction,
+    /// The way out of it that ends a call, where the other does not.
+    pub way: Option<Way>,
+    /// What holds the result there, if known.
+    pub result: Option<Operand>,
+}
 
 /// Finds the exits of `calls`. `results` has all results that the function can have. Fails where the
 /// graph is incomplete or has no usable cut.
 pub fn find(
     execution: &mut Execution<'_>,
-    calls: Calls,
+    calls: Calls<'_>,
     results: &[u64],
 ) -> Result<Vec<FoundExit>, CutError> {
     let code = execution.code;
     if let Some(address) = code.unresolved_jumps.first() {
         return Err(CutError::Indirect(*address));
     }
-    let passed = reachable(code, calls.block, None);
+    let passed = passed_blocks(code, calls);
     let results = Results::new(execution, &passed, results);
     let mut weights = weights(code, &passed, calls);
     // Whether the result is known is expensive to tell, so at first it counts as known everywhere.
-    // Once it is known or weighed at each site of the least cut, no other cut can cost less.
-    let mut known: BTreeMap<InstructionId, Option<Operand>> = BTreeMap::new();
-    loop {
+    // Once it is known or weighed at each point of the least cut, no other cut can cost less.
+    let mut known: BTreeMap<Point, Option<Operand>> = BTreeMap::new();
+    let cut = loop {
         let cut = minimum_cut(code, &weights, calls.block)?;
-        let news: Vec<InstructionId> = (cut.iter().copied())
-            .filter(|point| !known.contains_key(point))
-            .collect();
-        if news.is_empty() || known.len() >= MAX_RESULTS {
-            let exit = |point: InstructionId| {
-                let result = known.remove(&point).flatten();
-                (code.blocks[point.block].instructions[point.index], result)
-            };
-            return Ok(cut.into_iter().map(exit).collect());
-        }
-        for point in news {
-            let result = results.at(execution, point);
+        let is_last = known.len() >= MAX_RESULTS || cut.iter().all(|own| known.contains_key(own));
+        for point in &cut {
+            if known.contains_key(point) {
+                continue;
+            }
+            let result = results.at(execution, *point);
             if result.is_none()
-                && let Some(weight) = weights.get_mut(&point)
+                && let Some(weight) = weights.get_mut(point)
             {
                 *weight += RESULT_UNKNOWN_WEIGHT;
             }
-            known.insert(point, result);
+            known.insert(*point, result);
         }
-    }
-}
-
-/// Returns what each point in the blocks that the calls pass weighs.
-fn weights(
-    code: &FunctionCode,
-    passed: &BTreeSet<BlockId>,
-    calls: Calls,
-) -> BTreeMap<InstructionId, u64> {
-    let shared = match calls.by {
-        Some(edge) => reachable(code, BlockId::ENTRY, Some(edge)),
-        None => BTreeSet::new(),
+        if is_last {
+            break cut;
+        }
     };
-    let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
-    let mut weights = BTreeMap::new();
-    for block in passed {
-        let before_loop = !reachable(code, *block, None).is_disjoint(&looping);
-        for (index, instruction) in code.blocks[*block].instructions.iter().enumerate() {
-            let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
-            let point = block.instruction(index);
-            let following = calls_from(code, point).min(MAX_FOLLOWING_CALLS);
-            let weight = cost + following * FOLLOWING_CALL_WEIGHT;
-            let weight = match (before_loop, shared.contains(block)) {
-                (true, _) => INFINITE,
-                (false, true) => weight * SHARED_FACTOR,
-                (false, false) => weight,
-            };
-            weights.insert(point, weight);
-        }
+    if cut.len() > MAX_DONE_SITES {
+        return Err(CutError::TooMany(cut.len()));
     }
-    weights
+    let exits = cut.into_iter().map(|point| {
+        let result = known.remove(&point).flatten();
+        exit(code, point, result)
+    });
+    exits.collect::<Option<_>>().ok_or(CutError::NoCut)
 }
 
-/// Returns the blocks reachable from `from`, without passing the edge `except`.
-fn reachable(
-    code: &FunctionCode,
-    from: BlockId,
-    except: Option<(BlockId, EdgeKind)>,
-) -> BTreeSet<BlockId> {
-    let mut seen = BTreeSet::from([from]);
-    let mut pending = vec![from];
-    while let Some(block) = pending.pop() {
-        if !code.budget.spend(2) {
-            break;
+fn exit(code: &FunctionCode, point: Point, result: Option<Operand>) -> Option<FoundExit> {
+    let (instruction, way) = match point {
+        Point::Instruction(InstructionId { block, index }) => {
+            (code.blocks[block].instructions.get(index)?, None)
         }
-        for (successor, kind) in &code.blocks[block].successors {
-            if except != Some((block, *kind)) && seen.insert(*successor) {
-                pending.push(*successor);
-            }
+        Point::Way(block, kind) => {
+            let jump = code.blocks[block].instructions.last()?;
+            let taken = kind == EdgeKind::Taken;
+            // The opposite of a condition differs from it in the lowest bit.
+            let condition = number(jump.condition_code())? ^ u8::from(!taken);
+            (jump, Some(Way { taken, condition }))
         }
-    }
-    seen
-}
-
-/// Counts the calls that can follow from a point on, itself included.
-fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
-    let calls = |instructions: &[Instruction]| {
-        let calls = instructions.iter().filter(|other| is_call(other));
-        calls.count() as u64
     };
-    let here = code.blocks[point.block].instructions.get(point.index..);
-    let later = reachable(code, point.block, None).into_iter();
-    let later = later.filter(|other| *other != point.block);
-    let later = later.map(|other| calls(&code.blocks[other].instructions));
-    here.map_or(0, calls) + later.sum::<u64>()
+    Some(FoundExit {
+        instruction: *instruction,
+        way,
+        result,
+    })
+}
+
+/// Returns the number of a condition in x86-64 instructions.
+fn number(condition: ConditionCode) -> Option<u8> {
+    (condition as u8).checked_sub(ConditionCode::o as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Calls, find};
+    use crate::code::block::BlockId;
+    use crate::code::graph::{EdgeKind, FunctionCode};
+    use crate::elf::address::FileAddress;
+    use crate::elf::image::Image;
+    use crate::flow::execution::Execution;
+    use crate::flow::recipe::Operand;
+
+    /// The address of the code, of which the second jump is an exit for those that take it.
+    const CODE: FileAddress = FileAddress::new(0x1000);
+    /// As compilers merge the ends of calls that do nothing and of others:
+    /// `xor %eax, %eax; test %edi, %edi; je 1f; mov $2, %eax; test %esi, %esi; je 1f;
+    /// call 0x2000; xor %eax, %eax; 1: ret`
+    const MERGED_ENDS: [u8; 23] = [
+        0x31, 0xc0, 0x85, 0xff, 0x74, 0x10, 0xb8, 0x02, 0x00, 0x00, 0x00, 0x85, 0xf6, 0x74, 0x07,
+        0xe8, 0xec, 0x0f, 0x00, 0x00, 0x31, 0xc0, 0xc3,
+    ];
+
+    /// An exit: its address, whether its jump is to be taken, and the result.
+    type Found = (u64, Option<bool>, Option<Operand>);
+
+    /// Returns the exits of the calls that do not take the first jump.
+    fn exits(inner: Option<FileAddress>) -> Option<Vec<Found>> {
+        let image = Image::of_code(&MERGED_ENDS, CODE);
+        let code = FunctionCode::decode(&image, CODE).ok()?;
+        let (block, _) = *(code.blocks[BlockId::ENTRY].successors.iter())
+            .find(|(_, kind)| *kind == EdgeKind::FallThrough)?;
+        let calls = Calls {
+            block,
+            by: &[(BlockId::ENTRY, EdgeKind::FallThrough)],
+            inner,
+        };
+        let found = find(&mut Execution::run(&code), calls, &[0, 1, 2]).ok()?;
+        let exit = found.into_iter().map(|exit| {
+            let taken = exit.way.map(|way| way.taken);
+            (exit.instruction.ip(), taken, exit.result)
+        });
+        Some(exit.collect())
+    }
+
+    #[test]
+    fn where_ends_are_merged_a_way_out_of_a_jump_is_an_exit() {
+        let jump = (0x100d, Some(true), Some(Operand::Constant(2)));
+        let rest = (0x100d, Some(false), Some(Operand::Constant(0)));
+        let found = exits(None).unwrap_or_default();
+        assert!(found.contains(&jump), "{found:?}");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            !found.contains(&rest),
+            "the call would not be timed: {found:?}"
+        );
+    }
+
+    #[test]
+    fn the_inner_site_is_no_exit_and_other_calls_pass_none() {
+        // Nothing else tells the call that takes the second jump from those that take the first.
+        assert_eq!(exits(Some(FileAddress::new(0x100d))), None);
+    }
 }

@@ -1,5 +1,6 @@
 //! `evictscope inspect`: the probe plan of one server or file.
 
+mod missing;
 mod text;
 
 use std::io::Write as _;
@@ -11,6 +12,7 @@ use anyhow::Context as _;
 use rustix::process::geteuid;
 use serde::Serialize;
 
+use self::missing::Missing;
 use super::cost::{self, Prediction, Source};
 use crate::host::{Executable, find_debug_file, root_of};
 use crate::probes::Probes;
@@ -54,6 +56,7 @@ struct Report<'a> {
     planning_seconds: f64,
     #[serde(flatten)]
     plan: &'a ProbePlan,
+    lost: &'a [Missing<'a>],
     cost: Option<Prediction>,
 }
 
@@ -79,6 +82,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let plan = evictscope_plan::plan(&data, debug.data())
         .with_context(|| format!("cannot plan for {}", shown.display()))?;
     let took = begun.elapsed();
+    let missing = missing::of(&plan, debug.is_missing, &exe, &root);
     let cost = arguments.rate.map(|rate| predict(&plan, rate));
     let text = if arguments.json {
         let report = Report {
@@ -86,12 +90,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             debug_file,
             planning_seconds: took.as_secs_f64(),
             plan: &plan,
+            lost: &missing,
             cost,
         };
         serde_json::to_string_pretty(&report).context("cannot write the plan as JSON")? + "\n"
     } else {
         let cost = cost.map(|cost| cost.to_string());
-        text::of(&shown, debug_file, &plan, took) + &cost.unwrap_or_default()
+        text::of(&shown, debug_file, &plan, &missing, took) + &cost.unwrap_or_default()
     };
     match std::io::stdout().write_all(text.as_bytes()) {
         // A reader that has seen enough (`| head`) is no failure.

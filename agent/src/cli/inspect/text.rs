@@ -5,8 +5,16 @@ use std::time::Duration;
 
 use evictscope_plan::{ProbePlan, Site, TracedFunction, variable_name};
 
+use super::missing::Missing;
+
 /// Returns the plan of the executable at `path` as a text for people.
-pub fn of(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, took: Duration) -> String {
+pub fn of(
+    path: &Path,
+    debug_file: Option<&Path>,
+    plan: &ProbePlan,
+    missing: &[Missing<'_>],
+    took: Duration,
+) -> String {
     let identity = &plan.identity;
     let mut lines = vec![
         format!("executable  {}", path.display()),
@@ -29,14 +37,12 @@ pub fn of(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, took: Durati
     if !plan.members.is_empty() {
         members(plan, &mut lines);
     }
-    lines.extend([String::new(), "not found, and so not exported".to_owned()]);
-    if plan.not_found.is_empty() {
+    lines.extend([String::new(), "not found".to_owned()]);
+    if missing.is_empty() {
         lines.push("  nothing".to_owned());
     }
-    for missing in &plan.not_found {
-        lines.push(format!("  {}: {}", missing.item, missing.reason));
-    }
     lines.push(String::new());
+    lines.extend(missing.iter().map(Missing::to_string));
     lines.join("\n")
 }
 
@@ -70,9 +76,14 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
         probe(part, function.inner.as_ref().map(|inner| &inner.site), "");
     }
     for exit in &function.exits {
+        let way = match exit.way.map(|way| way.taken) {
+            None => "",
+            Some(true) => "if it jumps, ",
+            Some(false) => "unless it jumps, ",
+        };
         let note = exit.result.as_ref().map_or_else(
-            || "   (result not known)".to_owned(),
-            |place| format!("   (result: {place})"),
+            || format!("   ({way}result not known)"),
+            |place| format!("   ({way}result: {place})"),
         );
         probe(description.exit, Some(&exit.site), &note);
     }

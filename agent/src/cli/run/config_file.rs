@@ -100,6 +100,14 @@ mod tests {
                 "debug-dir = \"/usr/lib/debug\"",
                 "FILE, line 1, debug-dir: invalid type: string",
             ),
+            (
+                "exclude = [\n  \"port=6380\",\n  \"prot=6381\",\n]\n",
+                "exclude: nothing can be excluded by that: write port=6380, user=redis",
+            ),
+            (
+                "exclude = \"port=6380\"",
+                "FILE, line 1, exclude: invalid type: string \"port=6380\", expected a sequence",
+            ),
             ("[run]\n", "FILE, line 1: unknown field `run`"),
             ("listen = \n", "FILE, line 1, listen: "),
             (
@@ -120,6 +128,15 @@ mod tests {
         let settings = settings.map_err(anyhow::Error::msg)?;
         assert!(!settings.contains("\"a\"") && !settings.contains("\"web.yml\""));
         assert!(settings.contains("\"/b\""), "{settings}");
+        Ok(())
+    }
+
+    #[test]
+    fn servers_are_excluded_as_on_the_command_line() -> anyhow::Result<()> {
+        let settings = load_text("exclude = [\"port=6380\", \"user=root\"]\n")?;
+        let settings = settings.map_err(anyhow::Error::msg)?;
+        let excluded = "exclusions: [Port(6380), User(0)]";
+        assert!(settings.contains(excluded), "{settings}");
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::host::{DEFAULT_PATTERN, Matcher};
+use crate::host::{DEFAULT_PATTERN, Exclusion, Matcher};
 use crate::telemetry::OverheadBudget;
 use crate::watch::{RequestedMode, Settings};
 
@@ -36,17 +36,24 @@ pub struct Options {
     /// Which eviction calls to probe [default: auto]
     #[arg(long, value_enum)]
     probe_mode: Option<RequestedMode>,
-    /// In probe mode auto: the share of a server's main thread up to which every call is probed,
-    /// such as 1% or 0.01. Probes on evicting calls stay whatever they cost [default: 1%]
+    /// In probe mode auto: the most that the probes may cost, as a share of a server's main thread (mean
+    /// of 10 s), such as 1% or 0.01. Where evicting calls alone would cost more, they are observed for a
+    /// part of the time [default: 1%]
     #[arg(long, value_name = "SHARE")]
     #[serde(deserialize_with = "parsed")]
     overhead_budget: Option<OverheadBudget>,
     /// Regular expression: a process whose command name, executable's name or argument 0 it
     /// matches is a server (sentinels and forked children never are)
-    /// [default: ^(redis-server|valkey-server|keydb-server)$]
+    /// [default: ^(redis-server|valkey-server)$]
     #[arg(long, value_name = "REGEX")]
     #[serde(deserialize_with = "parsed")]
     process_match: Option<Matcher>,
+    /// Leave servers alone: no probe, no reading, no series. By a TCP port that they listen on, the user
+    /// they run as (name or number), or at least 12 digits of their container's id; may be given
+    /// several times
+    #[arg(long, value_name = "port=N|user=NAME|container=ID")]
+    #[serde(deserialize_with = "all_parsed")]
+    exclude: Option<Vec<Exclusion>>,
     /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the
     /// executable) before /usr/lib/debug; may be given several times
     #[arg(long, value_name = "DIR")]
@@ -62,6 +69,7 @@ impl Options {
             probe_mode: self.probe_mode.or(other.probe_mode),
             overhead_budget: self.overhead_budget.or(other.overhead_budget),
             process_match: self.process_match.or(other.process_match),
+            exclude: self.exclude.or(other.exclude),
             debug_dir: self.debug_dir.or(other.debug_dir),
         }
     }
@@ -95,6 +103,7 @@ impl Options {
                 .process_match
                 .map_or_else(|| DEFAULT_PATTERN.parse(), Ok)
                 .map_err(anyhow::Error::msg)?,
+            exclusions: self.exclude.unwrap_or_default(),
             debug_dirs: self.debug_dir.unwrap_or_default(),
         })
     }
@@ -118,6 +127,16 @@ fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
 ) -> Result<Option<T>, D::Error> {
     let text = String::deserialize(from)?;
     text.parse().map(Some).map_err(D::Error::custom)
+}
+
+/// Parses a list of texts in the configuration file, each as on the command line.
+fn all_parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    from: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    let parsed = texts.iter().map(|text| text.parse());
+    let parsed: Result<Vec<T>, _> = parsed.collect();
+    parsed.map(Some).map_err(D::Error::custom)
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@
 //! not ignored.
 
 mod access;
+mod agree;
 mod config;
 mod error;
-mod listener;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -21,4 +21,3 @@ mod users;
 
 pub use access::guard;
 pub use config::{Web, WebConfig};
-pub use listener::WebListener;

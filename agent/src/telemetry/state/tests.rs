@@ -1,62 +1,74 @@
-use evictscope_abi::{
-    Activity, CLIENT_BUFFERS_INTERVAL_NS, Check, Fault, Member, MemberValues, Probe, ResultKind,
-    bounds,
-};
+use std::time::Duration;
+
+use evictscope_abi::{Check, Fault, Noted, Probe, ResultKind, bounds};
 use proptest::prelude::*;
 
-use super::ServerState;
-use crate::telemetry::fixture::empty_snapshot;
+use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
+use crate::telemetry::{ClientBuffers, Members, Observed, Snapshot, ThreadTimes};
 
-/// Returns a reading of the four types of client buffers, each a quarter of `total`.
-fn clients(read_ns: u64, total: u64) -> MemberValues {
-    MemberValues {
-        read_ns,
-        known: 0b1111_0000,
-        values: [0, 0, 0, 0, total / 4, total / 4, total / 4, total / 4],
-        ..MemberValues::default()
+/// Returns a reading of client buffers.
+fn clients(at: Duration, total: u64) -> Snapshot {
+    let client_buffers = ClientBuffers {
+        normal: total - 3,
+        replica: 1,
+        pubsub: 1,
+        primary: 1,
+    };
+    Snapshot {
+        at,
+        members: Some(Members {
+            client_buffers: Some(client_buffers),
+            ..Members::default()
+        }),
+        ..Snapshot::default()
     }
 }
 
 #[test]
 fn what_was_not_read_is_not_known() {
     let mut state = ServerState::new();
-    state.apply(&empty_snapshot());
+    state.apply(&Snapshot::default());
     assert!(state.members.is_none());
     assert!(state.client_buffers().is_none());
     assert_eq!(state.client_buffers_peak(), None);
-    assert_eq!(state.cpu_ns(Activity::Other), None);
+    assert!(!state.main_thread.is_known());
 
-    let mut snapshot = empty_snapshot();
-    snapshot.samples.members = MemberValues {
-        read_ns: 1,
-        known: 1 << Member::EvictedKeys as usize | 1 << Member::ClientsNormal as usize,
-        values: [7; 8],
-        ..MemberValues::default()
+    let members = Members {
+        evicted_keys: Some(7),
+        ..Members::default()
     };
-    state.apply(&snapshot);
-    let Some(members) = state.members else {
-        panic!("read once");
+    let read = Snapshot {
+        members: Some(members),
+        ..Snapshot::default()
     };
-    assert_eq!(members.get(Member::EvictedKeys), Some(7));
-    assert_eq!(members.get(Member::Maxmemory), None);
-    assert_eq!(members.client_buffers(), None);
-    assert_eq!(members.used_memory(), None);
+    state.apply(&read);
+    assert_eq!(state.members, Some(members));
+    assert_eq!(state.client_buffers_peak(), None);
+
+    // A value that cannot be read any more is not the last one.
+    state.apply(&Snapshot::default());
+    assert_eq!(state.members, None);
 }
 
 #[test]
 fn counters_of_every_kind_are_taken_in() {
-    let mut snapshot = empty_snapshot();
-    snapshot.calls[0].inner.record(3, 9_000);
-    snapshot.calls[0].hits[Probe::Inner as usize] = 3;
-    let evictions = &mut snapshot.evictions;
+    let mut snapshot = Snapshot::default();
+    snapshot.counted.calls[0].inner.record(3, 9_000);
+    snapshot.counted.calls[0].hits[Probe::Inner as usize] = 3;
+    let evictions = &mut snapshot.counted.evictions;
     evictions.evicting_results[ResultKind::Running as usize] = 1;
     evictions.noop_results[ResultKind::Ok as usize] = 2;
-    evictions.overhead.record(0, 0);
+    evictions.last.overhead = Noted {
+        value: 77,
+        is_known: 1,
+    };
     evictions.checks[Check::Allocator as usize] = 5;
     evictions.check_failures[Check::Allocator as usize] = 1;
-    snapshot.faults[Fault::Recipe as usize] = 10;
-    snapshot.samples.hits = 7;
-    snapshot.samples.cpu_ns = [8, 9];
+    snapshot.counted.faults[Fault::Recipe as usize] = 10;
+    snapshot.times = Some(ThreadTimes {
+        cpu_ns: 1_000,
+        waiting_ns: 0,
+    });
 
     let mut state = ServerState::new();
     // Once more with the same counters: nothing happened in between.
@@ -69,77 +81,88 @@ fn counters_of_every_kind_are_taken_in() {
             1
         );
         assert_eq!(state.noop_results[ResultKind::Ok as usize].count(), 2);
-        assert_eq!(state.overhead.count(), 1);
+        assert_eq!(state.overhead, Some(77));
         assert_eq!(state.eviction().hits[Probe::Inner as usize].count(), 3);
         assert_eq!(state.faults[Fault::Recipe as usize].count(), 10);
         assert_eq!(state.checks[Check::Allocator as usize].count(), 5);
         assert_eq!(state.check_failures[Check::Allocator as usize].count(), 1);
-        assert_eq!(state.sample_hits.count(), 7);
-        assert_eq!(state.cpu_ns(Activity::Eviction), Some(8));
-        assert_eq!(state.cpu_ns(Activity::Other), Some(9));
+        assert!(state.main_thread.is_known());
     }
 }
 
 #[test]
-fn the_sum_of_mem_reported_outgrows_64_bits() {
+fn the_sum_of_mem_tofree_outgrows_64_bits() {
     let mut state = ServerState::new();
-    let mut snapshot = empty_snapshot();
+    let mut snapshot = Snapshot::default();
     for _ in 0..6 {
-        snapshot.evictions.mem_reported.record(0, 1 << 62);
+        snapshot.counted.evictions.mem_tofree.record(0, 1 << 62);
         state.apply(&snapshot);
     }
-    assert_eq!(state.mem_reported.sum(), 6 << 62);
+    assert_eq!(state.mem_tofree.sum(), 6 << 62);
 }
 
 #[test]
-fn the_newer_reading_of_the_members_counts() {
-    let mut state = ServerState::new();
-    let mut snapshot = empty_snapshot();
-    snapshot.samples.members = clients(20, 400);
-    snapshot.idle_members = Some(clients(30, 800));
-    state.apply(&snapshot);
-    let total = |state: &ServerState| {
-        let buffers = state.members?.client_buffers()?;
-        Some(buffers.total())
+fn what_the_probes_take_of_a_servers_work_is_not_observed_time() {
+    let observed = |seconds| Observed {
+        evicting: Duration::from_secs(seconds),
+        noop: Duration::ZERO,
     };
-    assert_eq!(total(&state), Some(800));
-
-    // The idle reading is gone from the snapshot, but nothing newer has come.
-    snapshot.idle_members = None;
-    state.apply(&snapshot);
-    assert_eq!(total(&state), Some(800));
-
-    snapshot.samples.members = clients(40, 1_200);
-    state.apply(&snapshot);
-    assert_eq!(total(&state), Some(1_200));
+    let after_two_seconds = |cpu_ns| {
+        let mut state = ServerState::new();
+        for second in 0..3 {
+            let times = ThreadTimes {
+                cpu_ns: second * cpu_ns,
+                waiting_ns: 0,
+            };
+            state.apply(&Snapshot {
+                at: Duration::from_secs(second),
+                times: Some(times),
+                ..Snapshot::default()
+            });
+            state.observe(observed(second), 100e6);
+        }
+        state.observed.evicting.as_secs_f64()
+    };
+    assert_eq!(after_two_seconds(1_000_000_000), 1.8);
+    assert_eq!(after_two_seconds(0), 2.0, "it had time to spare");
 }
 
 #[test]
-fn an_idle_reading_is_a_sample_of_the_client_buffers() {
+fn client_buffers_are_sampled_ten_times_a_second() {
     let mut state = ServerState::new();
-    let mut snapshot = empty_snapshot();
-    // The kernel made an entry at 1 s.
-    snapshot.samples.client_buffers.record(0, 1_000);
-    snapshot.samples.client_buffers_ns = 1_000_000_000;
-    snapshot.samples.client_buffers_peak = 1_000;
-    let samples_after = |state: &mut ServerState, idle| {
-        let mut snapshot = snapshot.clone();
-        snapshot.idle_members = Some(idle);
-        state.apply(&snapshot);
+    let begin = Duration::from_secs(1);
+    let mut samples_after = |at, total| {
+        state.apply(&clients(at, total));
         state.client_buffers().map(|totals| totals.count())
     };
-    let interval = CLIENT_BUFFERS_INTERVAL_NS;
-    let too_soon = clients(1_000_000_000 + interval - 1, 8_000);
-    assert_eq!(samples_after(&mut state, too_soon), Some(1));
-    // Not an entry of the histogram, but the highest value all the same.
-    assert_eq!(state.client_buffers_peak(), Some(8_000));
-
-    let soon_enough = clients(1_000_000_000 + interval, 4_000);
-    assert_eq!(samples_after(&mut state, soon_enough), Some(2));
-    let again = samples_after(&mut state, soon_enough);
-    assert_eq!(again, Some(2), "the same reading again");
+    assert_eq!(samples_after(begin, 1_000), Some(1));
+    let too_soon = begin + CLIENT_BUFFERS_INTERVAL - Duration::from_nanos(1);
+    assert_eq!(samples_after(too_soon, 8_000), Some(1));
+    let soon_enough = begin + CLIENT_BUFFERS_INTERVAL;
+    assert_eq!(samples_after(soon_enough, 4_000), Some(2));
     let sum = state.client_buffers().map(|totals| totals.sum());
     assert_eq!(sum, Some(5_000));
+    // Not an entry of the histogram, but the highest value all the same.
+    assert_eq!(state.client_buffers_peak(), Some(8_000));
+}
+
+#[test]
+fn a_call_under_way_counts_as_time_in_evicting_calls() {
+    let mut state = ServerState::new();
+    let mut snapshot = Snapshot {
+        at: Duration::from_nanos(10_000),
+        ..Snapshot::default()
+    };
+    snapshot.counted.calls[0].inner.record(3, 2_000);
+    snapshot.counted.calls[0].inner_since_ns = 7_000;
+    state.apply(&snapshot);
+    assert_eq!(state.evicting_ns(), 5_000);
+    // It ended.
+    snapshot.at = Duration::from_nanos(20_000);
+    snapshot.counted.calls[0].inner.record(3, 4_000);
+    snapshot.counted.calls[0].inner_since_ns = 0;
+    state.apply(&snapshot);
+    assert_eq!(state.evicting_ns(), 6_000);
 }
 
 proptest! {
@@ -149,11 +172,11 @@ proptest! {
         read_every in 1..20_usize,
     ) {
         let mut state = ServerState::new();
-        let mut snapshot = empty_snapshot();
+        let mut snapshot = Snapshot::default();
         for (index, (duration, result)) in durations.iter().enumerate() {
-            let calls = &mut snapshot.calls[0].inner;
-            let results = &mut snapshot.evictions.evicting_results;
-            calls.record(bounds::DURATION_NS.bucket(*duration), *duration);
+            let calls = &mut snapshot.counted.calls[0].inner;
+            let results = &mut snapshot.counted.evictions.evicting_results;
+            calls.record(bounds::INNER_NS.bucket(*duration), *duration);
             results[*result] += 1;
             if index % read_every == 0 {
                 state.apply(&snapshot);

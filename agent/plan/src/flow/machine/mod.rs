@@ -17,6 +17,7 @@ use std::collections::HashMap;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
+use crate::code::imports::is_hook;
 use crate::code::instruction::{next_address, target};
 use crate::code::registers::RSP;
 use crate::elf::address::FileAddress;
@@ -54,6 +55,10 @@ impl<'a, 'data> Machine<'a, 'data> {
         let mut at = entry;
         for _ in 0..MAX_STEPS {
             let instruction = self.decode(at)?;
+            if is_hook(self.image, &instruction) {
+                at = next_address(&instruction);
+                continue;
+            }
             match run.step(&instruction)? {
                 Next::At(next) => at = next,
                 Next::Returned => {

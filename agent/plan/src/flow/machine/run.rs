@@ -86,7 +86,8 @@ pub struct Run<'a, 'data> {
     globals: Globals,
     /// By x86-64 number.
     pub registers: [u64; 16],
-    pub vectors: [u128; 16],
+    /// By number, as halves of 16 bytes, the lower first.
+    pub vectors: [[u128; 2]; 16],
     pub flags: Flags,
     stack: HashMap<u64, u8>,
     pub loads: Vec<Load>,
@@ -103,7 +104,7 @@ impl<'a, 'data> Run<'a, 'data> {
             globals,
             registers,
             vectors: std::array::from_fn(|number| {
-                u128::from(noise(!globals.seed ^ (16 + number as u64)))
+                [u128::from(noise(!globals.seed ^ (16 + number as u64))); 2]
             }),
             flags: Flags::default(),
             stack: HashMap::new(),

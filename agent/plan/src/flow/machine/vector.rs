@@ -1,15 +1,22 @@
-//! The SSE instructions that compilers make of a loop that adds up 8-byte numbers.
+//! The SSE and AVX instructions that compilers make of a loop that adds up 8-byte numbers.
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{EncodingKind, Instruction, Mnemonic, OpKind, Register};
 
 use super::run::{Halt, Run};
 
-/// Returns whether an instruction has an operand of 16 bytes or more in a vector register.
+/// Returns whether an instruction is about vector registers.
 pub fn is_vector(instruction: &Instruction) -> bool {
-    (0..instruction.op_count()).any(|operand| {
+    let has_vector = (0..instruction.op_count()).any(|operand| {
         instruction.op_kind(operand) == OpKind::Register
             && instruction.op_register(operand).is_vector_register()
-    })
+    });
+    has_vector || instruction.mnemonic() == Mnemonic::Vzeroupper
+}
+
+/// Returns whether an instruction is one of SSE: its result is in its first operand too, and it leaves
+/// the upper half of the register.
+fn is_old(instruction: &Instruction) -> bool {
+    instruction.code().encoding() == EncodingKind::Legacy
 }
 
 fn halves(value: u128) -> [u64; 2] {
@@ -21,8 +28,7 @@ fn whole([low, high]: [u64; 2]) -> u128 {
 }
 
 fn number(register: Register) -> Option<usize> {
-    register
-        .is_xmm()
+    (register.is_xmm() || register.is_ymm())
         .then(|| register.number())
         .filter(|number| *number < 16)
 }
@@ -31,6 +37,9 @@ impl Run<'_, '_> {
     /// Executes an instruction on vector registers.
     pub fn vector(&mut self, instruction: &Instruction) -> Result<(), Halt> {
         let unknown = || Halt::at(instruction);
+        if instruction.has_op_mask() {
+            return Err(unknown());
+        }
         match instruction.mnemonic() {
             Mnemonic::Movdqa
             | Mnemonic::Movdqu
@@ -38,12 +47,23 @@ impl Run<'_, '_> {
             | Mnemonic::Movaps
             | Mnemonic::Movups
             | Mnemonic::Movapd
-            | Mnemonic::Movupd => {
+            | Mnemonic::Movupd
+            | Mnemonic::Vmovdqa
+            | Mnemonic::Vmovdqu
+            | Mnemonic::Vlddqu
+            | Mnemonic::Vmovaps
+            | Mnemonic::Vmovups
+            | Mnemonic::Vmovapd
+            | Mnemonic::Vmovupd => {
                 let value = self.read_vector(instruction, 1)?;
                 self.write_vector(instruction, value)
             }
             // The upper half is cleared, except of `movsd` from register to register.
-            Mnemonic::Movq | Mnemonic::Movd | Mnemonic::Movsd => {
+            Mnemonic::Movq
+            | Mnemonic::Movd
+            | Mnemonic::Movsd
+            | Mnemonic::Vmovq
+            | Mnemonic::Vmovd => {
                 let between = (0..2).all(|operand| {
                     instruction.op_kind(operand) == OpKind::Register
                         && instruction.op_register(operand).is_xmm()
@@ -53,15 +73,12 @@ impl Run<'_, '_> {
                 }
                 let value = match instruction.op1_kind() {
                     OpKind::Register if instruction.op1_register().is_xmm() => {
-                        halves(self.read_vector(instruction, 1)?)[0]
+                        halves(self.read_vector(instruction, 1)?[0])[0]
                     }
                     _ => self.read(instruction, 1)?,
                 };
                 match number(instruction.op0_register()) {
-                    Some(to) => {
-                        self.vectors[to] = u128::from(value);
-                        Ok(())
-                    }
+                    Some(_) => self.write_vector(instruction, [u128::from(value), 0]),
                     None => self.write(instruction, 0, value),
                 }
             }
@@ -70,52 +87,92 @@ impl Run<'_, '_> {
                     return Err(unknown());
                 }
                 let loaded = self.read(instruction, 1)?;
-                let [low, high] = halves(self.read_vector(instruction, 0)?);
+                let [low, high] = halves(self.read_vector(instruction, 0)?[0]);
                 let value = match instruction.mnemonic() {
                     Mnemonic::Movhps | Mnemonic::Movhpd => [low, loaded],
                     _ => [loaded, high],
                 };
-                self.write_vector(instruction, whole(value))
+                self.write_vector(instruction, [whole(value), 0])
             }
-            Mnemonic::Pextrq => {
-                let value = halves(self.read_vector(instruction, 1)?);
+            Mnemonic::Vextracti128
+            | Mnemonic::Vextractf128
+            | Mnemonic::Vextracti64x2
+            | Mnemonic::Vextracti32x4 => {
+                let from = self.read_vector(instruction, 1)?;
+                let which = usize::from(instruction.immediate8() & 1);
+                self.write_vector(instruction, [from[which], 0])
+            }
+            Mnemonic::Vzeroupper => {
+                for [_, upper] in &mut self.vectors {
+                    *upper = 0;
+                }
+                Ok(())
+            }
+            Mnemonic::Pextrq | Mnemonic::Vpextrq => {
+                let value = halves(self.read_vector(instruction, 1)?[0]);
                 let which = usize::from(instruction.immediate8() & 1);
                 self.write(instruction, 0, value[which])
             }
-            _ => {
-                let left = self.read_vector(instruction, 0)?;
-                let right = self.read_vector(instruction, 1)?;
-                let value = combined(instruction, left, right).ok_or_else(unknown)?;
+            mnemonic => {
+                let (left, right) = match mnemonic {
+                    Mnemonic::Vpshufd => (1, 1),
+                    _ if is_old(instruction) => (0, 1),
+                    _ => (1, 2),
+                };
+                let left = self.read_vector(instruction, left)?;
+                let right = self.read_vector(instruction, right)?;
+                let half = |half: usize| {
+                    combined(instruction, left[half], right[half]).ok_or_else(unknown)
+                };
+                let value = [half(0)?, half(1)?];
                 self.write_vector(instruction, value)
             }
         }
     }
 
-    fn read_vector(&mut self, instruction: &Instruction, operand: u32) -> Result<u128, Halt> {
+    /// Reads an operand of 16 bytes, with 0 for the upper half, or of 32.
+    fn read_vector(&mut self, instruction: &Instruction, operand: u32) -> Result<[u128; 2], Halt> {
+        let width = Self::width(instruction, operand);
         match instruction.op_kind(operand) {
-            OpKind::Register => number(instruction.op_register(operand))
-                .map(|number| self.vectors[number])
-                .ok_or(Halt::at(instruction)),
-            OpKind::Memory if Self::width(instruction, operand) == 16 => {
-                let address = self.address(instruction)?;
-                let low = self.load(instruction, address, 8)?;
-                let high = self.load(instruction, address.wrapping_add(8), 8)?;
-                Ok(whole([low, high]))
+            OpKind::Register => {
+                let number = number(instruction.op_register(operand));
+                let [low, high] = self.vectors[number.ok_or(Halt::at(instruction))?];
+                Ok([low, if width == 32 { high } else { 0 }])
             }
-            OpKind::Immediate8 => Ok(u128::from(instruction.immediate8())),
+            OpKind::Memory if matches!(width, 16 | 32) => {
+                let address = self.address(instruction)?;
+                let mut value = [0; 4];
+                for (index, word) in (0..width / 8).zip(&mut value) {
+                    *word = self.load(instruction, address.wrapping_add(8 * index), 8)?;
+                }
+                let [first, second, third, fourth] = value;
+                Ok([whole([first, second]), whole([third, fourth])])
+            }
+            OpKind::Immediate8 => Ok([u128::from(instruction.immediate8()); 2]),
             _ => Err(Halt::at(instruction)),
         }
     }
 
-    fn write_vector(&mut self, instruction: &Instruction, value: u128) -> Result<(), Halt> {
+    /// Writes the first operand: 16 bytes, or 32.
+    fn write_vector(&mut self, instruction: &Instruction, value: [u128; 2]) -> Result<(), Halt> {
+        let width = Self::width(instruction, 0);
         if instruction.op0_kind() == OpKind::Memory {
             let address = self.address(instruction)?;
-            let [low, high] = halves(value);
-            self.store(instruction, address, 8, low)?;
-            return self.store(instruction, address.wrapping_add(8), 8, high);
+            let words = value.into_iter().flat_map(halves);
+            for (index, word) in (0..width / 8).zip(words) {
+                self.store(instruction, address.wrapping_add(8 * index), 8, word)?;
+            }
+            return Ok(());
         }
         let number = number(instruction.op0_register()).ok_or(Halt::at(instruction))?;
-        self.vectors[number] = value;
+        let [low, high] = value;
+        let [_, before] = self.vectors[number];
+        let high = match width {
+            32 => high,
+            _ if is_old(instruction) => before,
+            _ => 0,
+        };
+        self.vectors[number] = [low, high];
         Ok(())
     }
 }
@@ -125,20 +182,29 @@ fn combined(instruction: &Instruction, left: u128, right: u128) -> Option<u128> 
     let [left_low, left_high] = halves(left);
     let [right_low, right_high] = halves(right);
     Some(match instruction.mnemonic() {
-        Mnemonic::Pxor | Mnemonic::Xorps | Mnemonic::Xorpd => left ^ right,
-        Mnemonic::Paddq => whole([
+        Mnemonic::Pxor
+        | Mnemonic::Xorps
+        | Mnemonic::Xorpd
+        | Mnemonic::Vpxor
+        | Mnemonic::Vxorps
+        | Mnemonic::Vxorpd => left ^ right,
+        Mnemonic::Paddq | Mnemonic::Vpaddq => whole([
             left_low.wrapping_add(right_low),
             left_high.wrapping_add(right_high),
         ]),
-        Mnemonic::Psrldq => left
+        Mnemonic::Psrldq | Mnemonic::Vpsrldq => left
             .checked_shr(8 * u32::try_from(right).ok()?)
             .unwrap_or(0),
-        Mnemonic::Punpcklqdq | Mnemonic::Unpcklpd | Mnemonic::Movlhps => {
-            whole([left_low, right_low])
+        Mnemonic::Punpcklqdq
+        | Mnemonic::Unpcklpd
+        | Mnemonic::Movlhps
+        | Mnemonic::Vpunpcklqdq
+        | Mnemonic::Vunpcklpd => whole([left_low, right_low]),
+        Mnemonic::Punpckhqdq | Mnemonic::Unpckhpd | Mnemonic::Vpunpckhqdq | Mnemonic::Vunpckhpd => {
+            whole([left_high, right_high])
         }
-        Mnemonic::Punpckhqdq | Mnemonic::Unpckhpd => whole([left_high, right_high]),
         Mnemonic::Movhlps => whole([right_high, left_high]),
-        Mnemonic::Pshufd => {
+        Mnemonic::Pshufd | Mnemonic::Vpshufd => {
             let order = instruction.immediate8();
             (0..4).rev().fold(0, |value, index| {
                 let which = u32::from(order >> (2 * index) & 3);

@@ -7,7 +7,7 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::tests::compiler::compile;
 
-const LEVELS: [&[&str]; 7] = [
+const LEVELS: [&[&str]; 9] = [
     &["-O0"],
     &["-O0", "-fstack-protector-all"],
     &["-Os"],
@@ -15,6 +15,8 @@ const LEVELS: [&[&str]; 7] = [
     &["-O2"],
     &["-O3"],
     &["-O3", "-no-pie", "-fno-pie", "-fcf-protection"],
+    &["-O3", "-march=haswell"],
+    &["-O3", "-march=skylake-avx512"],
 ];
 
 fn address_of(data: &[u8], name: &str) -> Option<FileAddress> {

@@ -5,6 +5,8 @@
 //! variable that is assigned once and has no location there is compared earlier: at the last
 //! instruction with a location that every evicting call has passed.
 
+use std::rc::Rc;
+
 use evictscope_abi::{VARIABLES, Variable};
 use petgraph::algo::dominators::simple_fast;
 
@@ -13,6 +15,7 @@ use crate::code::instruction;
 use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
 use crate::elf::address::FileAddress;
 use crate::flow::atom::Atom;
+use crate::flow::condition::Condition;
 use crate::flow::execution::Execution;
 use crate::flow::resolve::resolve;
 use crate::flow::state::State;
@@ -62,6 +65,12 @@ fn of_variable(
     verdict
 }
 
+/// Returns what is known of the values of evicting calls, wherever a place holds them.
+fn facts_of_evicting_calls(execution: &mut Execution<'_>, goal: &GoalCopy) -> Rc<Vec<Condition>> {
+    let behind = execution.state_along(goal.deciding_block, goal.over_edge);
+    behind.map(|state| state.facts).unwrap_or_default()
+}
+
 /// Returns the deciding branch, and the instructions that all evicting calls pass after it.
 fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, State)> {
     let mut points = Vec::new();
@@ -69,9 +78,11 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, S
     if let Some(branch) = block.instructions.last() {
         // The last state is the one behind the branch.
         let before = execution
-            .states_in(goal.deciding_block)
+            .states_towards(goal.deciding_block, goal.over_edge)
             .into_iter()
             .nth_back(1);
+        let facts = facts_of_evicting_calls(execution, goal);
+        let before = before.map(|state| State { facts, ..state });
         points.extend(before.map(|state| (instruction::address(branch), state)));
     }
     let after = after_decision(execution, goal).into_iter();
@@ -98,6 +109,7 @@ fn before(
     let Some(passed) = dominators.dominators(goal.deciding_block.node()) else {
         return Verdict::Silent;
     };
+    let facts = facts_of_evicting_calls(execution, goal);
     for block in passed.map(BlockId::of) {
         let states = execution.states_in(block);
         let instructions = &code.blocks[block].instructions;
@@ -107,7 +119,11 @@ fn before(
             let Some(location) = assigned.filter_map(|place| place.at(address)).next() else {
                 continue;
             };
-            match at_point(execution, goal, state, (address, location), value) {
+            let state = State {
+                facts: facts.clone(),
+                ..state.clone()
+            };
+            match at_point(execution, goal, &state, (address, location), value) {
                 Verdict::Silent => {}
                 decided => return decided,
             }

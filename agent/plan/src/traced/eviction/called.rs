@@ -20,6 +20,7 @@ use crate::code::registers::RSP;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::atom::Atom;
+use crate::flow::atoms::Atoms;
 use crate::flow::condition::Relation;
 use crate::flow::execution::Execution;
 use crate::flow::flags::Flags;
@@ -28,6 +29,7 @@ use crate::flow::resolve::resolve;
 use crate::flow::state::State;
 use crate::flow::value::Value;
 use crate::members::{self, Counters, MemberError};
+use crate::reason::Reason;
 use crate::traced::eviction::comparison::{blocks_before_eviction, first_comparison};
 use crate::traced::eviction::goal::{Form, GoalCopy};
 
@@ -44,36 +46,46 @@ struct Callee {
     counters: Result<Counters, MemberError>,
 }
 
-/// Finds the called copy, and executes the caller again with what is then known.
+/// A callee compares memory with the limit, but it is not certain what it leaves behind.
+const NOT_CERTAIN: &str = "getMaxmemoryState() is called, and it is not certain where it leaves mem_reported and mem_tofree";
+
+/// Finds the called copy, and executes the caller again with what is then known. `None` where no
+/// callee looks like one.
 pub fn find(
     image: &Image<'_>,
     execution: &mut Execution<'_>,
     maxmemory: FileAddress,
-) -> Option<CalledCopy> {
+) -> Option<Result<CalledCopy, Reason>> {
     let code = execution.code;
+    let mut found = None;
     for block in blocks_before_eviction(execution) {
         let states = execution.states_in(block);
         for (call, state) in code.blocks[block].instructions.iter().zip(states) {
             if call.flow_control() != FlowControl::Call {
                 continue;
             }
-            let callee = target(call);
-            if let Some(callee) = examine(image, execution, callee, state, maxmemory) {
-                return in_caller(execution, address(call), callee, maxmemory);
+            match examine(image, execution, target(call), state, maxmemory) {
+                Some(Ok(callee)) => {
+                    let goal = in_caller(execution, address(call), callee, maxmemory);
+                    return Some(goal.ok_or(Reason::Unrecognised(NOT_CERTAIN)));
+                }
+                Some(Err(why)) => found = Some(Err(why)),
+                None => {}
             }
         }
     }
-    None
+    found
 }
 
-/// Executes a callee from the state at its call, and looks for the calculation in it.
+/// Executes a callee from the state at its call, and looks for the calculation in it. `None` where it
+/// compares nothing with the limit.
 fn examine(
     image: &Image<'_>,
     caller: &mut Execution<'_>,
     function: FileAddress,
     mut entry: State,
     maxmemory: FileAddress,
-) -> Option<Callee> {
+) -> Option<Result<Callee, Reason>> {
     let top = caller.atoms.stack_offset(&entry.registers[RSP])?;
     let mut code = FunctionCode::decode(image, function).ok()?;
     entry.registers[RSP] = entry.registers[RSP].offset(8_u64.wrapping_neg());
@@ -86,15 +98,27 @@ fn examine(
     first_comparison(&mut first_look, maxmemory)?;
     let blocks = code.blocks.ids();
     code.callees = callees::of(image, &code, blocks);
-    let mut execution = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
+    let left = left_behind(image, &code, entry, &atoms, top, maxmemory);
+    Some(left.ok_or(Reason::Unrecognised(NOT_CERTAIN)))
+}
+
+/// Finds what a callee that holds the calculation leaves behind from `top` on, if that is certain.
+fn left_behind(
+    image: &Image<'_>,
+    code: &FunctionCode,
+    entry: State,
+    atoms: &Atoms,
+    top: i64,
+    maxmemory: FileAddress,
+) -> Option<Callee> {
+    let mut execution = Execution::run_from(code, entry.clone(), atoms.clone(), None);
     let from_start = all_returns(&mut execution).and_then(|returns| {
         let over_limit = over_limit(&mut execution, returns, top)?;
         left_slots(image, &execution, &over_limit, maxmemory)
     });
     from_start.or_else(|| {
-        let (block, comparison) = first_comparison(&mut execution, maxmemory)?;
-        let (over_edge, over_block) = comparison.over?;
-        let mut within = Execution::run_from(&code, entry, atoms, Some((block, over_edge)));
+        let (block, (over_edge, over_block)) = first_comparison(&mut execution, maxmemory)?;
+        let mut within = Execution::run_from(code, entry, atoms.clone(), Some((block, over_edge)));
         if !always_returns_zero(&mut within) {
             return None;
         }

@@ -1,85 +1,92 @@
 //! Comparisons with `maxmemory` that the function makes before it evicts.
 
+use iced_x86::Instruction;
+
 use crate::code::block::BlockId;
 use crate::code::graph::EdgeKind;
 use crate::elf::address::FileAddress;
+use crate::flow::atoms::Atoms;
 use crate::flow::condition::{Condition, Relation};
 use crate::flow::execution::Execution;
-use crate::flow::flags::Flags;
 use crate::flow::value::Value;
+
+/// The edge that is taken where a value is above the limit, and the block it leads to.
+pub type Over = (EdgeKind, BlockId);
 
 /// A comparison with `maxmemory`.
 pub struct Comparison {
     pub value: Value,
     /// The load of `maxmemory` that it is compared with.
     pub maxmemory: Value,
-    /// The edge that is taken where the value is above, and the block it leads to.
-    pub over: Option<(EdgeKind, BlockId)>,
+    /// Where the value is above; `None` where the comparison only says where it is not.
+    pub over: Option<Over>,
 }
 
 /// Returns the first comparison with `maxmemory` that tells what is above it, and its block.
 pub fn first_comparison(
     execution: &mut Execution<'_>,
     maxmemory: FileAddress,
-) -> Option<(BlockId, Comparison)> {
+) -> Option<(BlockId, Over)> {
     blocks_before_eviction(execution)
         .into_iter()
         .find_map(|block| {
-            let comparison = comparison_with(execution, block, maxmemory)?;
-            comparison.over.map(|_| (block, comparison))
+            let comparisons = comparisons_with(execution, block, maxmemory);
+            let over = comparisons.into_iter().find_map(|own| own.over)?;
+            Some((block, over))
         })
 }
 
-/// Returns what a block's last instruction, a conditional jump, compares with the global at
-/// `maxmemory`, and the edge it takes where that value is above it.
-pub fn comparison_with(
+/// Returns what the conditional jump at the end of a block tells of values in relation to the global
+/// at `maxmemory`, first what is above it. The jump can depend on several comparisons that were made
+/// before, here or on the only way to one of its edges.
+pub fn comparisons_with(
     execution: &mut Execution<'_>,
     block: BlockId,
     maxmemory: FileAddress,
-) -> Option<Comparison> {
+) -> Vec<Comparison> {
     let code = execution.code;
-    let last = code.blocks[block].instructions.last()?;
-    if !last.is_jcc_short_or_near() {
-        return None;
-    }
-    let states = execution.states_in(block);
-    let Flags::Comparison {
-        left,
-        right,
-        bits: 64,
-    } = &states.last()?.flags
-    else {
-        return None;
+    let last = code.blocks[block].instructions.last();
+    let Some(known) = execution.state_at(block).map(|state| state.facts.clone()) else {
+        return Vec::new();
     };
-    let is_limit = |value: &Value| execution.atoms.as_global(value) == Some(maxmemory);
+    if !last.is_some_and(Instruction::is_jcc_short_or_near) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (target, edge) in &code.blocks[block].successors {
+        let Some(state) = execution.state_along(block, *edge) else {
+            continue;
+        };
+        for fact in state.facts.iter().filter(|fact| !known.contains(fact)) {
+            let over = (*edge, *target);
+            found.extend(comparison_in(&execution.atoms, fact, over, maxmemory));
+        }
+    }
+    found.sort_by_key(|own| own.over.is_none());
+    found
+}
+
+/// Returns what a condition says of a value in relation to the global at `maxmemory`; `edge` is the one
+/// behind which it holds.
+fn comparison_in(
+    atoms: &Atoms,
+    condition: &Condition,
+    edge: Over,
+    maxmemory: FileAddress,
+) -> Option<Comparison> {
+    let is_limit = |value: &Value| atoms.as_global(value) == Some(maxmemory);
+    let (left, right) = (&condition.left, &condition.right);
     let (value, limit) = match (is_limit(left), is_limit(right)) {
-        (true, false) => (right.clone(), left.clone()),
-        (false, true) => (left.clone(), right.clone()),
+        (true, false) => (right, left),
+        (false, true) => (left, right),
         _ => return None,
     };
-    if value.as_constant().is_some() {
-        return None;
-    }
-    let condition = states.last()?.flags.condition(last.condition_code())?;
-    let is_over = |condition: &Condition| {
-        condition.relation == Relation::Below && condition.left == limit && condition.right == value
-    };
-    let over_edge = if is_over(&condition) {
-        Some(EdgeKind::Taken)
-    } else if is_over(&condition.negated()) {
-        Some(EdgeKind::FallThrough)
-    } else {
-        None
-    };
-    let over = over_edge.and_then(|edge| {
-        let successors = &code.blocks[block].successors;
-        let (target, _) = successors.iter().find(|(_, kind)| *kind == edge)?;
-        Some((edge, *target))
-    });
-    Some(Comparison {
-        value,
-        maxmemory: limit,
-        over,
+    let is_over = condition.relation == Relation::Below && limit == left;
+    let is_comparison = condition.bits == 64 && value.as_constant().is_none();
+    is_comparison.then(|| Comparison {
+        value: value.clone(),
+        maxmemory: limit.clone(),
+        over: is_over.then_some(edge),
     })
 }
 

@@ -9,7 +9,7 @@ use petgraph::algo::dominators::simple_fast;
 
 use super::comparison::blocks_before_eviction;
 use crate::code::block::BlockId;
-use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::graph::EdgeKind;
 use crate::flow::execution::Execution;
 use crate::flow::state::State;
 use crate::flow::value::Value;
@@ -64,21 +64,26 @@ impl GoalCopy {
 
 /// Returns the points where a goal site could be, in order: what all evicting calls pass after the
 /// deciding branch, then that branch, then what they pass before it since they were first found to be
-/// over the limit, from the last to the first.
+/// over the limit, from the last to the first. No call within the limit by `mem_reported` passes any.
 pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
     let mut found = after_decision(execution, goal);
     let outside_loops = blocks_before_eviction(execution);
-    for index in before_decision(execution.code, goal) {
+    for index in before_decision(execution, goal) {
         if outside_loops.contains(&index) {
-            found.extend(in_block(execution, index, false).into_iter().rev());
+            let states = execution.states_in(index);
+            found.extend(in_block(execution, index, states, false).into_iter().rev());
         }
     }
     found
 }
 
-/// Returns the points of a block, in order.
-fn in_block(execution: &mut Execution<'_>, block: BlockId, exclusive: bool) -> Vec<Candidate> {
-    let states = execution.states_in(block);
+/// Returns the points of a block, in order, with the states there.
+fn in_block(
+    execution: &Execution<'_>,
+    block: BlockId,
+    states: Vec<State>,
+    exclusive: bool,
+) -> Vec<Candidate> {
     let instructions = execution.code.blocks[block].instructions.iter();
     let candidate = |(instruction, state): (&Instruction, State)| Candidate {
         instruction: *instruction,
@@ -90,13 +95,17 @@ fn in_block(execution: &mut Execution<'_>, block: BlockId, exclusive: bool) -> V
 
 /// Returns the blocks that all evicting calls pass from where they were first found to be over the
 /// limit up to the decision, the last first.
-fn before_decision(code: &FunctionCode, goal: &GoalCopy) -> Vec<BlockId> {
+fn before_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<BlockId> {
     let Some(first) = goal.first_over_block else {
         return Vec::new();
     };
-    let dominators = simple_fast(&code.graph(), BlockId::ENTRY.node());
-    let chain = dominators.dominators(goal.deciding_block.node());
-    let mut blocks = Vec::new();
+    // Where the ways meet before the decision, only one of them can be that of evicting calls. Where
+    // they have met, the other calls pass too, and registers hold something else for them.
+    let way = execution.only_way(goal.deciding_block, goal.over_edge);
+    let last = way.map_or(goal.deciding_block, |(before, _)| before);
+    let dominators = simple_fast(&execution.code.graph(), BlockId::ENTRY.node());
+    let chain = dominators.dominators(last.node());
+    let mut blocks: Vec<BlockId> = Vec::new();
     for block in chain.into_iter().flatten().take(MAX_CHAIN).map(BlockId::of) {
         blocks.push(block);
         if block == first {
@@ -117,7 +126,8 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Can
         if block.predecessors.len() != 1 {
             break;
         }
-        found.extend(in_block(execution, index, true));
+        let states = execution.states_in(index);
+        found.extend(in_block(execution, index, states, true));
         next = match block.successors.as_slice() {
             [(only, _)] => Some(*only),
             _ => None,

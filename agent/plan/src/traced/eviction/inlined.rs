@@ -16,7 +16,7 @@
 //! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
 //! precedes.
 
-use super::comparison::{blocks_before_eviction, comparison_with};
+use super::comparison::{blocks_before_eviction, comparisons_with};
 use super::goal::{Form, GoalCopy};
 use crate::elf::address::FileAddress;
 use crate::flow::execution::Execution;
@@ -27,7 +27,7 @@ use crate::reason::Reason;
 /// Nothing is compared with `maxmemory`.
 const NO_COMPARISON: &str = "the function compares nothing with maxmemory before its first loop";
 /// `mem_reported` is compared with it, and nothing derived from it.
-const NO_GOAL: &str = "memory is compared with maxmemory, but not less an overhead: no inlined copy of getMaxmemoryState";
+const NO_GOAL: &str = "memory is compared with maxmemory, but nothing is that is understood as memory less an overhead";
 
 /// Finds the copy that sets the goal. Fails where the function does not look like an eviction call
 /// with an inlined copy.
@@ -35,39 +35,38 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Result<Goa
     let mut reported: Vec<Value> = Vec::new();
     let mut first_over_block = None;
     for block in blocks_before_eviction(execution) {
-        let Some(comparison) = comparison_with(execution, block, maxmemory) else {
-            continue;
-        };
-        let Some((over_edge, over_block)) = comparison.over else {
-            reported.push(comparison.value);
-            continue;
-        };
-        let state = execution.state_along(block, over_edge);
-        let facts = state.map(|state| state.facts.to_vec()).unwrap_or_default();
-        let mem_used = resolve(&mut execution.atoms, &comparison.value, &facts);
-        let source = reported.iter().find_map(|mem_reported| {
-            let overhead = mem_reported.minus(&mem_used);
-            let independent = !overhead.shares_atoms_with(mem_reported)
-                && !overhead.shares_atoms_with(&comparison.maxmemory)
-                && overhead.as_constant().is_none();
-            independent.then(|| (mem_reported.clone(), overhead))
-        });
-        if let Some((mem_reported, overhead)) = source {
-            return Ok(GoalCopy {
-                form: Form::Inlined,
-                deciding_block: block,
-                over_edge,
-                over_block,
-                first_over_block,
-                mem_reported,
-                overhead,
-                mem_tofree: mem_used.minus(&comparison.maxmemory),
-                mem_used,
-                maxmemory: comparison.maxmemory,
+        for comparison in comparisons_with(execution, block, maxmemory) {
+            let Some((over_edge, over_block)) = comparison.over else {
+                reported.push(comparison.value);
+                continue;
+            };
+            let state = execution.state_along(block, over_edge);
+            let facts = state.map(|state| state.facts.to_vec()).unwrap_or_default();
+            let mem_used = resolve(&mut execution.atoms, &comparison.value, &facts);
+            let source = reported.iter().find_map(|mem_reported| {
+                let overhead = mem_reported.minus(&mem_used);
+                let independent = !overhead.shares_atoms_with(mem_reported)
+                    && !overhead.shares_atoms_with(&comparison.maxmemory)
+                    && overhead.as_constant().is_none();
+                independent.then(|| (mem_reported.clone(), overhead))
             });
+            if let Some((mem_reported, overhead)) = source {
+                return Ok(GoalCopy {
+                    form: Form::Inlined,
+                    deciding_block: block,
+                    over_edge,
+                    over_block,
+                    first_over_block,
+                    mem_reported,
+                    overhead,
+                    mem_tofree: mem_used.minus(&comparison.maxmemory),
+                    mem_used,
+                    maxmemory: comparison.maxmemory,
+                });
+            }
+            first_over_block = first_over_block.or(Some(over_block));
+            reported.push(comparison.value);
         }
-        first_over_block = first_over_block.or(Some(over_block));
-        reported.push(comparison.value);
     }
     Err(Reason::Unrecognised(match reported.is_empty() {
         true => NO_COMPARISON,

@@ -13,18 +13,23 @@ mod inlined;
 
 use evictscope_abi::VARIABLES;
 
+use crate::code::block::BlockId;
+use crate::code::graph::EdgeKind;
+use crate::code::instruction;
 use crate::dwarf;
 use crate::elf::address::FileAddress;
 use crate::flow::execution::Execution;
 use crate::flow::recipe::Operand;
+use crate::flow::returned;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
-use crate::plan::{InnerSite, QuantityPlan, TracedFunction};
+use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::analysis::{Analysis, Traced};
 use crate::traced::exits::Calls;
 use crate::traced::sites;
-use goal::GoalCopy;
+use comparison::first_comparison;
+use goal::{Form, GoalCopy};
 
 /// The eviction call.
 pub const EVICTION_CALL: Traced = Traced {
@@ -40,13 +45,21 @@ pub const EVICTION_CALL: Traced = Traced {
 };
 
 /// The values of `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` (evict.c).
-const RESULTS: [u64; 3] = [0, 1, 2];
+const RESULTS: &[u64] = &[0, 1, 2];
+/// The values of `C_OK` and `C_ERR`, over 32 bits (server.h), which it returns before 6.2.
+const RESULTS_BEFORE_6_2: &[u64] = &[0, C_ERR as u64];
+/// Those of a function that returns some of both.
+const ALL_RESULTS: &[u64] = &[0, 1, 2, C_ERR as u64];
+const C_ERR: u32 = u32::MAX;
 /// Without the configuration table the goal cannot be looked for.
 const NO_MAXMEMORY: &str = "without the address of maxmemory the calculation cannot be recognised";
 /// The configuration table and the debug information differ about it.
 const UNCERTAIN_MAXMEMORY: &str = "it is not certain where maxmemory is";
 /// All evicting calls share the deciding branch with others, and nothing else.
 const NO_SITE: &str = "no instruction after the deciding branch";
+
+/// The goal site and the done sites.
+type Ends = (Option<InnerSite>, Vec<Exit>);
 
 fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFunction> {
     let (name, address) = locate(analysis)
@@ -59,14 +72,79 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         .ok();
     analysis.evidence.counted = members::counted_in_loops(&mut execution);
     if let Some(goal) = goal {
-        function.inner = inner_site(analysis, kind, &mut execution, &goal);
-        let calls = Calls {
-            block: goal.over_block,
-            by: Some((goal.deciding_block, goal.over_edge)),
-        };
-        function.exits = analysis.exits(kind, &mut execution, calls, &RESULTS);
+        (function.inner, function.exits) = both_ends(analysis, kind, &mut execution, &goal);
     }
     Some(function)
+}
+
+/// Plans the goal site and the done sites. Where it is at the goal site, and nowhere else, that some calls are
+/// told from those within the limit, the goal site goes elsewhere.
+fn both_ends(
+    analysis: &mut Analysis<'_, '_>,
+    kind: FunctionKind,
+    execution: &mut Execution<'_>,
+    goal: &GoalCopy,
+) -> Ends {
+    let before = analysis.not_found.len();
+    let cheapest = ends(analysis, kind, execution, goal, None);
+    let (Some(InnerSite { site, quantities }), []) = (&cheapest.0, cheapest.1.as_slice()) else {
+        return cheapest;
+    };
+    let missing = analysis.not_found.split_off(before);
+    let other = ends(analysis, kind, execution, goal, Some(site.address));
+    if let (Some(inner), [_, ..]) = (&other.0, other.1.as_slice())
+        && inner.quantities.len() >= quantities.len()
+    {
+        return other;
+    }
+    analysis.not_found.truncate(before);
+    analysis.not_found.extend(missing);
+    cheapest
+}
+
+/// Plans the goal site, elsewhere than at `except`, and the done sites.
+fn ends(
+    analysis: &mut Analysis<'_, '_>,
+    kind: FunctionKind,
+    execution: &mut Execution<'_>,
+    goal: &GoalCopy,
+    except: Option<FileAddress>,
+) -> Ends {
+    let inner = inner_site(analysis, kind, execution, goal, except);
+    let calls = Calls {
+        block: goal.over_block,
+        by: &over_the_limit(analysis, execution, goal),
+        inner: inner.as_ref().map(|inner| inner.site.address),
+    };
+    let results = results(execution);
+    let exits = analysis.exits(kind, execution, calls, results);
+    (inner, exits)
+}
+
+/// Returns the edges that no call within the limit takes: that of the decision, and that of the first comparison.
+/// Calls that are over the limit by `mem_reported` but not by `mem_used` take the latter; a server has them at its
+/// limit only.
+fn over_the_limit(
+    analysis: &Analysis<'_, '_>,
+    execution: &mut Execution<'_>,
+    goal: &GoalCopy,
+) -> Vec<(BlockId, EdgeKind)> {
+    let maxmemory = analysis.config.get(&Member::Maxmemory);
+    let maxmemory = maxmemory.filter(|_| goal.form == Form::Inlined);
+    let first = maxmemory.and_then(|maxmemory| first_comparison(execution, *maxmemory));
+    let first = first.map(|(block, (edge, _))| (block, edge));
+    let decision = (goal.deciding_block, goal.over_edge);
+    first.into_iter().chain([decision]).collect()
+}
+
+/// Returns all results that the function can have, over 32 bits.
+fn results(execution: &mut Execution<'_>) -> &'static [u64] {
+    let numbers = returned::numbers(execution);
+    match (numbers.contains(&C_ERR), numbers.range(1..=2).next()) {
+        (false, _) => RESULTS,
+        (true, None) => RESULTS_BEFORE_6_2,
+        (true, Some(_)) => ALL_RESULTS,
+    }
 }
 
 /// Returns name and address of the function. Where DWARF has it too, both must agree.
@@ -100,11 +178,14 @@ fn find_goal(
     }
     // A called copy comes first where there is one: what is inlined behind it in the same function
     // only looks whether enough was freed.
-    if let Some((goal, counters)) = called::find(analysis.image, execution, maxmemory) {
+    let called = called::find(analysis.image, execution, maxmemory);
+    if let Some(Ok((goal, counters))) = called {
         analysis.evidence.counters = Some(counters);
         return Ok(goal);
     }
-    let goal = inlined::find(execution, maxmemory)?;
+    let not_called = called.and_then(Result::err);
+    let inlined = inlined::find(execution, maxmemory);
+    let goal = inlined.map_err(|why| not_called.unwrap_or(why))?;
     let counters = members::counters_behind(analysis.image, &goal.mem_reported, execution);
     analysis.evidence.counters = Some(counters);
     Ok(goal)
@@ -116,19 +197,25 @@ fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<FileAddress> {
     Some(server.address.wrapping_add(*offset))
 }
 
-/// Plans the goal site, and how to compute the variables there.
+/// Plans the goal site, and how to compute the variables there. With `except` it is elsewhere, where only
+/// evicting calls come.
 fn inner_site(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
+    except: Option<FileAddress>,
 ) -> Option<InnerSite> {
     let wanted = VARIABLES.map(|variable| goal.value(variable));
     let last_resort = Operand::Global {
         address: *analysis.config.get(&Member::Maxmemory)?,
         name: "server.maxmemory".to_owned(),
     };
-    let candidates = goal::candidates(execution, goal);
+    let mut candidates = goal::candidates(execution, goal);
+    if let Some(except) = except {
+        // One that others pass, too, would only move the cost from the done sites to the goal site.
+        candidates.retain(|own| own.exclusive && instruction::address(&own.instruction) != except);
+    }
     let best = sites::cheapest(
         execution,
         candidates,

@@ -1,0 +1,72 @@
+//! Small programs with the forms that compilers give the calculation of the goal.
+//!
+//! What DWARF says of the same variables is the reference. Compilers that are not there are skipped.
+
+use evictscope_abi::VARIABLES;
+
+use super::compiler::compile;
+use super::{eviction_call, plan_of};
+use crate::Method;
+
+/// The calculation is a function of its own.
+const CALLED: &str = "-DFORM=__attribute__((noinline))";
+const INLINED: &str = "-DFORM=static inline __attribute__((always_inline))";
+const PROGRAM: &str = "#include \"evict.c\"\n";
+
+/// Compiles the program in one form, and returns for each variable how it was found.
+fn methods(compiler: &str, options: &[&str]) -> Option<Vec<Option<Method>>> {
+    let options = [&["-g", "-rdynamic"], options].concat();
+    let plan = plan_of(&compile(compiler, PROGRAM, &options)?, None);
+    let function = eviction_call(&plan);
+    let method = |variable| function.quantity(variable).map(|own| own.method);
+    Some(VARIABLES.map(method).to_vec())
+}
+
+/// Both methods find all variables, with every compiler and at every level that optimises.
+fn both_agree_about(form: &[&str]) {
+    for (compiler, level) in ["gcc", "clang"]
+        .into_iter()
+        .flat_map(|compiler| ["-O1", "-O2", "-O3", "-Os"].map(|level| (compiler, level)))
+    {
+        let options = [&[level], form].concat();
+        if let Some(methods) = methods(compiler, &options) {
+            let both = vec![Some(Method::Both); VARIABLES.len()];
+            assert_eq!(methods, both, "{compiler} {options:?}");
+        }
+    }
+}
+
+#[test]
+fn tests_that_are_merged_into_one_branch() {
+    both_agree_about(&[CALLED, "-DMERGED"]);
+}
+
+#[test]
+fn a_sum_over_threads_and_a_tail_call() {
+    both_agree_about(&[CALLED, "-DTHREADS", "-DTAIL"]);
+}
+
+#[test]
+fn an_entry_that_calls_a_profiler() {
+    both_agree_about(&[CALLED, "-pg"]);
+}
+
+/// clang -O1 returns from what it inlines by way of a number, which it tests then, and gives the
+/// variables no location where they are alive.
+#[test]
+fn a_decision_that_comes_as_a_number() {
+    for form in [&[INLINED][..], &[INLINED, "-DMERGED"]] {
+        let options = [&["-O1"], form].concat();
+        if let Some(methods) = methods("clang", &options) {
+            assert!(methods.iter().all(Option::is_some), "{form:?}: {methods:?}");
+        }
+    }
+}
+
+/// The checks of the address sanitizer end in calls that do not return.
+#[test]
+fn checks_of_every_access() {
+    if let Some(methods) = methods("gcc", &["-O2", INLINED, "-fsanitize=address"]) {
+        assert!(methods.iter().all(Option::is_some), "{methods:?}");
+    }
+}

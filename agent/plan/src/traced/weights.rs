@@ -1,0 +1,143 @@
+//! What a point weighs in the cut that calls of a traced function end at: what a probe costs there, and how
+//! much work would still follow it unmeasured. Where it cannot be, it weighs [`INFINITE`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::Instruction;
+
+use crate::code::block::{BlockId, InstructionId};
+use crate::code::emulation;
+use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::instruction::{address, is_call};
+use crate::elf::address::FileAddress;
+use crate::flow::cut::{INFINITE, Point};
+use crate::traced::exits::Calls;
+
+/// Weight of one unit of relative cost.
+const COST_WEIGHT: u64 = 16;
+/// Weight of each call that can still follow: its work would not be measured.
+const FOLLOWING_CALL_WEIGHT: u64 = 4;
+/// Most following calls that are weighed.
+const MAX_FOLLOWING_CALLS: u64 = 16;
+
+/// Returns what each point in the blocks that the calls pass weighs.
+pub fn weights(
+    code: &FunctionCode,
+    passed: &BTreeSet<BlockId>,
+    calls: Calls<'_>,
+) -> BTreeMap<Point, u64> {
+    let shared = match calls.by {
+        [] => BTreeSet::new(),
+        edges => reachable(code, BlockId::ENTRY, edges),
+    };
+    let loops = code.loops().into_iter().flatten();
+    let looping: BTreeSet<BlockId> = loops.filter(|block| passed.contains(block)).collect();
+    let inner = calls.inner.and_then(|inner| place(code, inner));
+    // The call is under way there: in a loop, or before it was seen.
+    let is_under_way = |block: BlockId| {
+        let reached = reachable(code, block, &[]);
+        let inner = inner.filter(|inner| inner.block != block);
+        !reached.is_disjoint(&looping) || inner.is_some_and(|inner| reached.contains(&inner.block))
+    };
+    let mut weights = BTreeMap::new();
+    for block in passed {
+        let is_excluded = shared.contains(block) || is_under_way(*block);
+        let is_seen = |index| inner.is_none_or(|own| own.block != *block || own.index < index);
+        let own = &code.blocks[*block];
+        for (index, instruction) in own.instructions.iter().enumerate() {
+            let point = block.instruction(index);
+            let weight = match is_excluded || !is_seen(index) {
+                true => INFINITE,
+                false => weight(instruction, calls_from(code, point)),
+            };
+            weights.insert(Point::Instruction(point), weight);
+        }
+        let Some(jump) = own.instructions.last() else {
+            continue;
+        };
+        let is_told = !calls.by.is_empty()
+            && jump.is_jcc_short_or_near()
+            && is_seen(own.instructions.len() - 1)
+            && !shared.contains(block)
+            && !looping.contains(block);
+        for (successor, kind) in own.successors.iter().filter(|_| is_told) {
+            if passed.contains(successor) && !is_under_way(*successor) {
+                // The calls that take the other way pay for a hit, too.
+                let weight = 2 * weight(jump, calls_from(code, successor.first()));
+                weights.insert(Point::Way(*block, *kind), weight);
+            }
+        }
+    }
+    weights
+}
+
+/// Returns the place of the instruction at an address.
+fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
+    code.blocks.entries().find_map(|(id, block)| {
+        let mut instructions = block.instructions.iter();
+        let index = instructions.position(|own| address(own) == at)?;
+        Some(id.instruction(index))
+    })
+}
+
+fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
+    let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
+    cost + following_calls.min(MAX_FOLLOWING_CALLS) * FOLLOWING_CALL_WEIGHT
+}
+
+/// Returns the blocks that the calls pass and from which the function can return.
+pub fn passed_blocks(code: &FunctionCode, calls: Calls<'_>) -> BTreeSet<BlockId> {
+    let returning = returning(code);
+    let mut passed = reachable(code, calls.block, &[]);
+    passed.retain(|block| returning.contains(block));
+    passed
+}
+
+/// Returns the blocks from which the function can return.
+fn returning(code: &FunctionCode) -> BTreeSet<BlockId> {
+    let mut pending: Vec<BlockId> = code.blocks.ids().collect();
+    pending.retain(|block| code.blocks[*block].leaves);
+    let mut seen: BTreeSet<BlockId> = pending.iter().copied().collect();
+    while let Some(block) = pending.pop() {
+        if !code.budget.spend(2) {
+            break;
+        }
+        let before = code.blocks[block].predecessors.iter();
+        pending.extend(before.filter(|block| seen.insert(**block)));
+    }
+    seen
+}
+
+/// Returns the blocks reachable from `from`, without passing an edge in `except`.
+fn reachable(
+    code: &FunctionCode,
+    from: BlockId,
+    except: &[(BlockId, EdgeKind)],
+) -> BTreeSet<BlockId> {
+    let mut seen = BTreeSet::from([from]);
+    let mut pending = vec![from];
+    while let Some(block) = pending.pop() {
+        if !code.budget.spend(2) {
+            break;
+        }
+        for (successor, kind) in &code.blocks[block].successors {
+            if !except.contains(&(block, *kind)) && seen.insert(*successor) {
+                pending.push(*successor);
+            }
+        }
+    }
+    seen
+}
+
+/// Counts the calls that can follow from a point on, itself included.
+fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
+    let calls = |instructions: &[Instruction]| {
+        let calls = instructions.iter().filter(|other| is_call(other));
+        calls.count() as u64
+    };
+    let here = code.blocks[point.block].instructions.get(point.index..);
+    let later = reachable(code, point.block, &[]).into_iter();
+    let later = later.filter(|other| *other != point.block);
+    let later = later.map(|other| calls(&code.blocks[other].instructions));
+    here.map_or(0, calls) + later.sum::<u64>()
+}

@@ -1,0 +1,79 @@
+//! A load that makes a server at its limit evict all the time.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, ensure};
+
+/// While one connection reads its answers, the server works for the others.
+const CONNECTIONS: u32 = 4;
+/// Commands that are sent before any answer is read. It takes a server some milliseconds to answer so many, for which a
+/// connection may wait for a CPU without leaving the server idle.
+const AT_ONCE: u32 = 1_000;
+/// Bytes of a value: small, so that evicting takes longer than reading it.
+const VALUE: usize = 256;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Threads that write keys.
+pub struct Load(Vec<JoinHandle<anyhow::Result<()>>>);
+
+impl Load {
+    /// Begins to write keys that are new each time, for `lasting`. It ends by itself.
+    pub fn start(server: SocketAddr, lasting: Duration) -> anyhow::Result<Self> {
+        let until = Instant::now() + lasting;
+        let threads = (0..CONNECTIONS).map(|number| {
+            thread::Builder::new()
+                .name("load".to_owned())
+                .spawn(move || write_keys(server, number, until))
+        });
+        let threads = threads.collect::<Result<_, _>>();
+        Ok(Self(threads.context("cannot start a thread")?))
+    }
+
+    /// Tells whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.0.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the server did not answer each command with `OK`.
+    pub fn end(self) -> anyhow::Result<()> {
+        for thread in self.0 {
+            let ended = thread.join();
+            ended.map_err(|_| anyhow!("the load panicked; please report this"))??;
+        }
+        Ok(())
+    }
+}
+
+fn write_keys(server: SocketAddr, connection: u32, until: Instant) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let value = "x".repeat(VALUE);
+    let right = b"+OK\r\n".repeat(AT_ONCE as usize);
+    let mut answers = vec![0; right.len()];
+    let mut next = 0_u64;
+    while Instant::now() < until {
+        let mut commands = Vec::new();
+        for _ in 0..AT_ONCE {
+            let key = format!("{connection}:{next:012}");
+            let length = key.len();
+            write!(
+                commands,
+                "*3\r\n$3\r\nSET\r\n${length}\r\n{key}\r\n${VALUE}\r\n{value}\r\n"
+            )?;
+            next += 1;
+        }
+        stream.write_all(&commands)?;
+        stream.read_exact(&mut answers)?;
+        ensure!(answers == right, "the server answered a SET with an error");
+    }
+    Ok(())
+}

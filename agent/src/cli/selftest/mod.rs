@@ -1,0 +1,260 @@
+//! `evictscope selftest`: whether a burst of evictions is seen on this host.
+
+mod child;
+mod directory;
+mod load;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+use super::check;
+use super::report::Report;
+use crate::live::{Agent, ServerReading, text};
+use child::Tied;
+use directory::Directory;
+use load::Load;
+use server::Server;
+
+/// For how long keys are written: most of it at the limit.
+const LASTING: Duration = Duration::from_secs(4);
+/// How often the agent and the server are asked.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// How long the server may take to answer, and the agent to watch it.
+const START: Duration = Duration::from_secs(20);
+/// How long the load may take to end after its time, on a machine that has little CPU to spare.
+const END: Duration = Duration::from_secs(15);
+/// How long the agent may take to know what has happened. It reads a server ten times a second.
+const SETTLE: Duration = Duration::from_secs(5);
+/// The least stall that must be seen: an eighth of the load's time, as filling the memory is part of it, and the machine
+/// may be busy.
+const LEAST_STALL: Duration = Duration::from_millis(500);
+
+/// Make a small burst on a throw-away redis-server, and check that it is seen
+///
+/// Starts the redis-server (or valkey-server) of this host on a free loopback port, and an agent that watches only it; writes
+/// keys for 4 s, so that it evicts all the time; and compares what the agent says with the server's own INFO.
+/// Takes about 10 s, up to two CPUs and 100 MiB, and ends what it started. Needs root, as `run` does. No other server is
+/// touched. An agent that already runs here sees the throw-away server, too.
+///
+/// Exit code 0 only if everything was seen; each line that fails says what to do.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The server's program [default: redis-server, else valkey-server, in PATH]
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
+}
+
+/// Makes the test, and prints a line for each check.
+///
+/// # Errors
+///
+/// Fails where the process cannot handle signals. A failed check is a line of the report.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut report = Report::default();
+    if check::host(&mut report) {
+        // The main thread, to which the children are tied, does everything.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the asynchronous runtime")?;
+        let server = arguments.server.as_deref();
+        let tested = runtime.block_on(async {
+            tokio::select! {
+                tested = test(server, &mut report) => tested,
+                told = told_to_end() => told,
+            }
+        });
+        if let Err(error) = tested {
+            report.fail("selftest", &format!("{error:#}"));
+        }
+    }
+    Ok(report.end(
+        "A burst of evictions is seen on this host.",
+        "It was not shown that evictions are seen on this host",
+    ))
+}
+
+/// Fails when the user or the system wants this process to end.
+async fn told_to_end() -> anyhow::Result<()> {
+    let listen = |kind| signal(kind).context("cannot handle signals");
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hang_up = listen(SignalKind::hangup())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+    }
+    bail!("interrupted; the server and the agent that it started have ended")
+}
+
+async fn test(named: Option<&Path>, report: &mut Report) -> anyhow::Result<()> {
+    let program = server::find(named)?;
+    // Dropped last.
+    let directory = Directory::new()?;
+    // No other server is called so, and the agent looks for nothing else.
+    let name = format!("evictscope-selftest-{}", std::process::id());
+
+    let mut server = Server::start(&program, &name, directory.path())?;
+    let what = format!("{} answers", program.display());
+    let described = within(START, &what, || server.describe()).await?;
+    report.ok("server", &format!("{}, {described}", program.display()));
+
+    let mut watching = Watching::start(&name, &server, directory.path())?;
+    let what = "the agent watches the server";
+    let first = within(START, what, || watching.reading()).await?;
+    let Some(phase) = first.phase else {
+        let program = program.display();
+        bail!("its evicting calls cannot be seen: `evictscope inspect {program}` says why");
+    };
+    report.ok("agent", &format!("watches it; its phase is {phase}"));
+
+    let load = Load::start(server.address(), LASTING)?;
+    let mut saturated = None;
+    let begun = Instant::now();
+    while !load.has_ended() {
+        if begun.elapsed() > LASTING + END {
+            bail!("the load does not end: the host has no CPU to spare, try again when it has");
+        }
+        sleep(INTERVAL).await;
+        let phase = watching.reading()?.and_then(|reading| reading.phase);
+        if phase.as_deref() == Some("saturated") {
+            saturated = saturated.or(Some(begun.elapsed()));
+        }
+    }
+    load.end()?;
+
+    let (seen, own) = watching.settled(&mut server).await?;
+    report_seen(report, &seen, own, saturated);
+    Ok(())
+}
+
+/// An agent that watches nothing but the throw-away server.
+struct Watching {
+    process: Tied,
+    agent: Agent,
+    label: String,
+}
+
+impl Watching {
+    fn start(name: &str, server: &Server, directory: &Path) -> anyhow::Result<Self> {
+        let port = server::free_port()?;
+        let options = [
+            "run".to_owned(),
+            format!("--listen=127.0.0.1:{port}"),
+            // Not the configuration of this host's service.
+            "--config=/dev/null".to_owned(),
+            format!("--process-match=^{name}$"),
+            // Each evicting call is counted and timed, whatever that costs the throw-away server.
+            "--probe-mode=evicting-only".to_owned(),
+        ];
+        Ok(Self {
+            process: Tied::start("evictscope", &std::env::current_exe()?, &options, directory)?,
+            agent: Agent::on_loopback(port),
+            label: server.label(),
+        })
+    }
+
+    /// Returns what the agent says of the server; `None` while it is not ready, or does not watch it.
+    fn reading(&mut self) -> anyhow::Result<Option<ServerReading>> {
+        self.process.must_run()?;
+        let reading = self.agent.reading().ok();
+        Ok(reading.and_then(|mut reading| reading.servers.remove(&self.label)))
+    }
+
+    /// Waits until the agent has read all that has happened, and returns what it says then and how many keys the
+    /// server has evicted. `INFO` itself may evict some, so they need not agree at once.
+    async fn settled(&mut self, server: &mut Server) -> anyhow::Result<(ServerReading, u64)> {
+        let begun = Instant::now();
+        loop {
+            let own = server.evicted_keys()?;
+            sleep(INTERVAL).await;
+            let seen = self.reading()?.context("the agent has lost the server")?;
+            if seen.evicted_keys == Some(own as f64) || begun.elapsed() > SETTLE {
+                return Ok((seen, own));
+            }
+        }
+    }
+}
+
+/// Reports what was seen of the burst. `own` is how many keys the server says that it has evicted, and `saturated` how long
+/// after the load's begin the phase was seen.
+fn report_seen(report: &mut Report, seen: &ServerReading, own: u64, saturated: Option<Duration>) {
+    let advice = "please report this, with the output of `evictscope inspect` about that program";
+    let known = |value: Option<f64>| text::or_unknown(value, |value| format!("{value}"));
+    let (calls, seconds) = (known(seen.evicting_calls), known(seen.evicting_seconds));
+    let longest = text::or_unknown(seen.longest_call, text::seconds);
+    let detail = format!(
+        "{calls} evicting calls were timed, {seconds} s in all; the longest took {longest}"
+    );
+    match seen.evicting_calls {
+        Some(calls) if calls > 0.0 => report.ok("calls", &detail),
+        _ => report.fail("calls", &format!("no evicting call was seen; {advice}")),
+    }
+
+    match saturated {
+        Some(after) => {
+            let after = after.as_secs_f64();
+            report.ok(
+                "phase",
+                &format!("saturated {after:.1} s after the load began, at the latest"),
+            );
+        }
+        None => report.fail("phase", &format!("saturated was never seen; {advice}")),
+    }
+
+    let least = LEAST_STALL.as_secs_f64();
+    match seen.stalled_seconds {
+        Some(stalled) if stalled >= least => {
+            report.ok(
+                "stall",
+                &format!("evictions stalled the server for {stalled:.1} s"),
+            );
+        }
+        stalled => {
+            let stalled = known(stalled);
+            let detail = format!(
+                "{stalled} s of stall were seen, where {least} s were expected at least. On a busy host, try \
+                 again when it has a CPU to spare; otherwise {advice}"
+            );
+            report.fail("stall", &detail);
+        }
+    }
+
+    match seen.evicted_keys {
+        Some(keys) if keys == own as f64 && own > 0 => {
+            report.ok("evicted keys", &format!("{own}, the same as INFO says"));
+        }
+        keys => {
+            let keys = known(keys);
+            report.fail(
+                "evicted keys",
+                &format!("{keys}, where INFO says {own}; {advice}"),
+            );
+        }
+    }
+}
+
+/// Repeats `attempt` until it has an answer.
+async fn within<T>(
+    limit: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = attempt()? {
+            return Ok(answer);
+        }
+        if begun.elapsed() > limit {
+            bail!("not within {} s: {what}", limit.as_secs());
+        }
+        sleep(INTERVAL).await;
+    }
+}

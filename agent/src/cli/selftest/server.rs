@@ -1,0 +1,170 @@
+//! The throw-away server, and what it says about itself.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::child::Tied;
+
+/// The programs that are looked for in `PATH`, the first one first.
+const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
+
+/// Its limit, MiB: full after some tenths of a second, and small beside the memory of any host.
+const LIMIT_MIB: u32 = 32;
+
+/// How many keys it looks at to evict one. With 64 instead of 5 an eviction takes several times as long as the `SET` that
+/// causes it, so that evictions take most of the main thread on any machine.
+const SAMPLES: u32 = 64;
+
+/// How long it may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest answer to `INFO` that is read, bytes. Real ones have some thousands.
+const LONGEST_INFO: usize = 1 << 20;
+
+/// Returns the server's program: `named`, or the first in `PATH`.
+///
+/// # Errors
+///
+/// Fails where there is none, with what to do.
+pub fn find(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = named {
+        ensure!(path.is_file(), "{} is no file", path.display());
+        return Ok(std::path::absolute(path)?);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let candidates = PROGRAMS.iter().flat_map(|name| {
+        directories
+            .iter()
+            .map(move |directory| directory.join(name))
+    });
+    match candidates.into_iter().find(|path| path.is_file()) {
+        Some(found) => Ok(found),
+        None => bail!(
+            "neither redis-server nor valkey-server is in PATH: install one (on Debian: apt install \
+             redis-server), or name it with --server FILE"
+        ),
+    }
+}
+
+/// A throw-away server, which is killed when this is dropped.
+pub struct Server {
+    process: Tied,
+    port: u16,
+}
+
+impl Server {
+    /// Starts `program` on a free loopback port, as `name`. It saves nothing.
+    pub fn start(program: &Path, name: &str, directory: &Path) -> anyhow::Result<Self> {
+        let port = free_port()?;
+        let (number, limit, samples) = (
+            port.to_string(),
+            format!("{LIMIT_MIB}mb"),
+            SAMPLES.to_string(),
+        );
+        let options = [
+            ["--port", &number],
+            ["--bind", "127.0.0.1"],
+            ["--daemonize", "no"],
+            ["--save", ""],
+            ["--appendonly", "no"],
+            ["--maxmemory", &limit],
+            ["--maxmemory-policy", "allkeys-lru"],
+            ["--maxmemory-samples", &samples],
+        ];
+        let process = Tied::start(name, program, options.as_flattened(), directory)?;
+        Ok(Self { process, port })
+    }
+
+    /// Returns its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Returns where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Returns what the label `server` says.
+    pub fn label(&self) -> String {
+        self.port.to_string()
+    }
+
+    /// Describes it, once it answers.
+    pub fn describe(&mut self) -> anyhow::Result<Option<String>> {
+        self.process.must_run()?;
+        let Ok(info) = self.info() else {
+            return Ok(None);
+        };
+        // Another program may have taken the port meanwhile.
+        if info.field("process_id") != Some(&self.pid().to_string()) {
+            return Ok(None);
+        }
+        let version = info.field("valkey_version").or(info.field("redis_version"));
+        let (version, port, pid) = (version.unwrap_or("unknown"), self.port, self.pid());
+        Ok(Some(format!(
+            "version {version}, on 127.0.0.1:{port}, pid {pid}, with a limit of {LIMIT_MIB} MiB"
+        )))
+    }
+
+    /// Returns how many keys it has evicted, by its own count.
+    pub fn evicted_keys(&mut self) -> anyhow::Result<u64> {
+        self.process.must_run()?;
+        let info = self.info()?;
+        let evicted = info
+            .field("evicted_keys")
+            .context("INFO has no evicted_keys")?;
+        evicted.parse().context("evicted_keys is no number")
+    }
+
+    fn info(&self) -> anyhow::Result<Info> {
+        let mut connection = TcpStream::connect_timeout(&self.address(), PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_write_timeout(Some(PATIENCE))?;
+        connection.write_all(b"INFO\r\n")?;
+        let mut answer = BufReader::new(connection);
+        let mut length = String::new();
+        answer.by_ref().take(32).read_line(&mut length)?;
+        let length = length.trim_end().strip_prefix('$');
+        let length: usize = length.context("INFO was not answered")?.parse()?;
+        ensure!(length <= LONGEST_INFO, "INFO has {length} bytes");
+        let mut text = vec![0; length];
+        answer.read_exact(&mut text)?;
+        Ok(Info(String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+/// The text of `INFO`.
+struct Info(String);
+
+impl Info {
+    fn field(&self, name: &str) -> Option<&str> {
+        let mut lines = self.0.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    }
+}
+
+/// Returns a loopback port that is free at this moment.
+pub fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listener = listener.context("no loopback port is free")?;
+    Ok(listener.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Info;
+
+    #[test]
+    fn a_field_of_info_is_found_by_its_whole_name() {
+        let info =
+            Info("# Stats\r\nexpired_keys:1\r\nevicted_keys_x:2\r\nevicted_keys:3\r\n".to_owned());
+        assert_eq!(info.field("evicted_keys"), Some("3"));
+        assert_eq!(info.field("evicted"), None);
+    }
+}

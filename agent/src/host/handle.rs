@@ -1,0 +1,130 @@
+//! Asks the kernel whether a process has ended.
+
+use std::os::fd::OwnedFd;
+
+use procfs::process::Process;
+use procfs::{ProcError, ProcResult};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::identity::Identity;
+
+/// A hold on a process, which no later one with the same pid can take over. It takes no privilege.
+#[derive(Debug)]
+pub struct ProcessHandle {
+    identity: Identity,
+    /// Readable once the process has ended. Older sandboxes do not let a process have one.
+    pidfd: Option<OwnedFd>,
+}
+
+impl ProcessHandle {
+    /// Takes hold of the process with this identity.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` where that process has ended, and where `/proc/PID/stat` cannot be read.
+    pub fn open(identity: Identity) -> ProcResult<Self> {
+        let pid = Pid::from_raw(identity.pid.cast_signed()).ok_or(ProcError::NotFound(None))?;
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(Errno::SRCH) => return Err(ProcError::NotFound(None)),
+            pidfd => pidfd.ok(),
+        };
+        // Only now, because until it was opened the pid could go to another process.
+        match has_gone(&identity)? {
+            true => Err(ProcError::NotFound(None)),
+            false => Ok(Self { identity, pidfd }),
+        }
+    }
+
+    /// Returns the identity that it was opened with.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns whether the kernel says that the process has ended. Another error than that is no end: a
+    /// process of which nothing can be learnt now still runs.
+    ///
+    /// A process that executes another program has not ended.
+    pub fn has_ended(&self) -> bool {
+        let Some(pidfd) = &self.pidfd else {
+            return has_gone(&self.identity).unwrap_or(false);
+        };
+        let now = Timespec::default();
+        poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+}
+
+/// Two are equal if they hold the same program of the same process.
+impl PartialEq for ProcessHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for ProcessHandle {}
+
+/// Returns whether a process has ended, by `/proc/PID/stat`.
+fn has_gone(identity: &Identity) -> ProcResult<bool> {
+    match Process::new(identity.pid.cast_signed()).and_then(|process| process.stat()) {
+        Ok(stat) => {
+            Ok(stat.starttime != identity.start_time_ticks || matches!(stat.state, 'Z' | 'X'))
+        }
+        Err(ProcError::NotFound(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    use evictscope_testkit::wait::within;
+    use procfs::ProcError;
+
+    use super::{Identity, ProcessHandle};
+
+    /// Ends a process and checks that the handle says so when it is a zombie, and when nothing is left.
+    fn sees_the_end(mut process: Child, handle: &ProcessHandle) -> anyhow::Result<()> {
+        let was_running = !handle.has_ended();
+        process.kill()?;
+        let ended = || Ok(handle.has_ended().then_some(()));
+        let as_zombie = within(Duration::from_secs(5), "a zombie has ended", ended);
+        process.wait()?;
+        as_zombie?;
+        assert!(was_running && handle.has_ended());
+        Ok(())
+    }
+
+    #[test]
+    fn a_process_ends_when_the_kernel_says_so() -> anyhow::Result<()> {
+        let process = Command::new("sleep").arg("60").spawn()?;
+        let handle = ProcessHandle::open(Identity::read(process.id())?)?;
+        assert!(handle.pidfd.is_some());
+        sees_the_end(process, &handle)
+    }
+
+    #[test]
+    fn without_a_pidfd_the_end_is_seen_too() -> anyhow::Result<()> {
+        let process = Command::new("sleep").arg("60").spawn()?;
+        let identity = Identity::read(process.id())?;
+        let handle = ProcessHandle {
+            identity,
+            pidfd: None,
+        };
+        sees_the_end(process, &handle)
+    }
+
+    #[test]
+    fn a_pid_that_went_to_another_process_is_not_taken_hold_of() -> anyhow::Result<()> {
+        let own = Identity::read(std::process::id())?;
+        let earlier = Identity {
+            start_time_ticks: own.start_time_ticks - 1,
+            ..own
+        };
+        let opened = ProcessHandle::open(earlier);
+        assert!(matches!(opened, Err(ProcError::NotFound(_))), "{opened:?}");
+        Ok(())
+    }
+}

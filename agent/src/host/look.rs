@@ -1,0 +1,160 @@
+//! Finds out of a process with a server's name where it listens, and whether to leave it alone.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use procfs::process::Process;
+use procfs::{ProcError, ProcResult};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::exclusion::{Exclusion, Traits};
+use super::handle::ProcessHandle;
+use super::identity::{Identity, exe_proc_path};
+use super::observed::{ExeLink, Observed};
+use super::sockets::Listening;
+
+/// A process younger than this is not reported: it may be about to fork into the background or to
+/// execute something else, and not all of its sockets may be there.
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long to wait for a new server to listen. Servers load their data only after that, but may
+/// load modules before.
+pub(super) const LISTEN: Duration = Duration::from_millis(1_500);
+
+/// A server that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerProcess {
+    /// Tells it from every other server, past ones too.
+    pub identity: Identity,
+    /// Tells when it has ended.
+    pub handle: Arc<ProcessHandle>,
+    /// The name that it was started by, as the kernel keeps it (15 bytes of it): that of the link, where the executable
+    /// is one to a file with another name. Its arguments do not tell: a server overwrites them with its title.
+    pub command: String,
+    /// The executable, as the process sees it; with ` (deleted)` appended where it was deleted or
+    /// replaced before the server was found. For display: open `exe_proc_path` instead.
+    pub exe: PathBuf,
+    /// `/proc/PID/exe`, which opens the executable wherever it is.
+    pub exe_proc_path: PathBuf,
+    /// TCP port, else path of the Unix socket, else `pid-N`: where it listened when it was found.
+    /// It never changes after that. Two servers may have the same name: see `labels`.
+    pub name: String,
+}
+
+impl ServerProcess {
+    /// Returns how long ago it started.
+    pub fn age(&self) -> Duration {
+        age(self.identity.start_time_ticks)
+    }
+}
+
+/// A process that looks like a server, but that the agent may not look into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenServer {
+    /// Process id.
+    pub pid: u32,
+    /// The user it runs as.
+    pub uid: u32,
+    /// What could not be read, and what to do about it.
+    pub why: String,
+}
+
+/// The outcome of looking into a candidate.
+pub(super) enum Look {
+    Server(ServerProcess),
+    /// The user wants it to be left alone.
+    Excluded {
+        handle: ProcessHandle,
+        by: Exclusion,
+    },
+    /// It does not listen yet.
+    Starting,
+    Hidden(HiddenServer),
+}
+
+/// Finds out where a candidate listens. It has been waited for since `since`.
+pub(super) fn look_into(
+    candidate: &Observed,
+    since: Instant,
+    exclusions: &[Exclusion],
+) -> ProcResult<Look> {
+    let pid = candidate.identity.pid;
+    let mut traits = match exclusions {
+        [] => Traits::default(),
+        _ => traits(candidate)?,
+    };
+    if let Some(by) = exclusions.iter().find(|one| one.names(&traits)) {
+        return excluded(candidate, by);
+    }
+    let exe = match &candidate.exe {
+        ExeLink::Path(path) => path.clone(),
+        ExeLink::Denied => return hidden(pid, "exe"),
+        ExeLink::Absent => return Err(ProcError::NotFound(None)),
+    };
+    if age(candidate.identity.start_time_ticks) < SETTLE {
+        return Ok(Look::Starting);
+    }
+    let listening = match Listening::of(pid) {
+        Err(ProcError::PermissionDenied(_)) => return hidden(pid, "fd"),
+        listening => listening?,
+    };
+    let name = match listening.name(candidate.title_port()) {
+        Some(name) => name,
+        None if since.elapsed() < LISTEN => return Ok(Look::Starting),
+        None => format!("pid-{pid}"),
+    };
+    traits.ports.extend(listening.ports);
+    if let Some(by) = exclusions.iter().find(|one| one.names(&traits)) {
+        return excluded(candidate, by);
+    }
+    Ok(Look::Server(ServerProcess {
+        identity: candidate.identity,
+        handle: Arc::new(ProcessHandle::open(candidate.identity)?),
+        command: candidate.comm.clone(),
+        exe,
+        exe_proc_path: exe_proc_path(pid),
+        name,
+    }))
+}
+
+fn excluded(candidate: &Observed, by: &Exclusion) -> ProcResult<Look> {
+    Ok(Look::Excluded {
+        handle: ProcessHandle::open(candidate.identity)?,
+        by: by.clone(),
+    })
+}
+
+fn hidden(pid: u32, what: &str) -> ProcResult<Look> {
+    Ok(Look::Hidden(HiddenServer {
+        pid,
+        uid: Process::new(pid.cast_signed())?.status()?.euid,
+        why: format!(
+            "may not read /proc/{pid}/{what}: run as root, or with CAP_SYS_PTRACE and \
+             CAP_DAC_READ_SEARCH"
+        ),
+    }))
+}
+
+/// Reads what exclusions name of a process, except for the ports that its title does not have.
+fn traits(candidate: &Observed) -> ProcResult<Traits> {
+    let pid = candidate.identity.pid;
+    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    Ok(Traits {
+        ports: candidate.title_port().into_iter().collect(),
+        user: Process::new(pid.cast_signed())?.status()?.euid,
+        cgroups: match cgroups {
+            // A kernel without control groups has no containers.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        },
+    })
+}
+
+/// Returns how long ago a process started.
+pub(super) fn age(start_time_ticks: u64) -> Duration {
+    let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+    let ticks_per_second = procfs::ticks_per_second().max(1);
+    let started = Duration::from_millis(start_time_ticks * 1_000 / ticks_per_second);
+    now.saturating_sub(started)
+}

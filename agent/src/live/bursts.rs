@@ -1,0 +1,69 @@
+//! What is shown of each finished burst in one line.
+
+use serde::Deserialize;
+
+use super::columns::{Alignment, Cell, Column};
+use super::text::{bytes, count, or_unknown, seconds};
+
+/// The shown fields of a finished burst in the API's list.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Burst {
+    pub server: String,
+    start: Option<String>,
+    duration_seconds: f64,
+    reclaim_seconds: f64,
+    evicted_keys: Option<f64>,
+    throughput_ratio: Option<f64>,
+    client_buffers_before_bytes: Option<f64>,
+    client_buffers_peak_bytes: Option<f64>,
+    reclaimed_bytes: Option<f64>,
+    kind: String,
+}
+
+/// The columns, the most important ones first.
+pub const COLUMNS: [Column<Burst>; 9] = [
+    Column {
+        heading: "START",
+        width: "2026-11-21T08:14:23.070Z".len(),
+        alignment: Alignment::Left,
+        cell: |burst| Cell::from(or_unknown(burst.start.as_ref(), String::clone)),
+    },
+    Column {
+        heading: "KIND",
+        width: SELF_AMPLIFYING.len(),
+        alignment: Alignment::Left,
+        cell: |burst| Cell {
+            text: burst.kind.clone(),
+            is_alarming: burst.kind == SELF_AMPLIFYING,
+        },
+    },
+    number("LASTED", 7, |burst| seconds(burst.duration_seconds).into()),
+    number("EVICTED", 7, |burst| {
+        or_unknown(burst.evicted_keys, count).into()
+    }),
+    number("THROUGHPUT", 10, |burst| {
+        let percent = |ratio| format!("{:.0} %", ratio * 100.0);
+        or_unknown(burst.throughput_ratio, percent).into()
+    }),
+    number("RECLAIM", 7, |burst| seconds(burst.reclaim_seconds).into()),
+    number("RECLAIMED", 9, |burst| {
+        or_unknown(burst.reclaimed_bytes, bytes).into()
+    }),
+    number("BUFFERS", 8, |burst| {
+        or_unknown(burst.client_buffers_before_bytes, bytes).into()
+    }),
+    number("PEAK", 8, |burst| {
+        or_unknown(burst.client_buffers_peak_bytes, bytes).into()
+    }),
+];
+
+const SELF_AMPLIFYING: &str = "self_amplifying";
+
+const fn number(heading: &'static str, width: usize, cell: fn(&Burst) -> Cell) -> Column<Burst> {
+    Column {
+        heading,
+        width,
+        alignment: Alignment::Right,
+        cell,
+    }
+}

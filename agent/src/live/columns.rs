@@ -1,0 +1,130 @@
+//! Tables whose columns go by importance: where there is no room, the last ones go first.
+
+/// From one column to the next.
+const GAP: usize = 1;
+
+/// A column of a table about `T`.
+pub struct Column<T> {
+    pub heading: &'static str,
+    /// Enough for every cell.
+    pub width: usize,
+    pub alignment: Alignment,
+    pub cell: fn(&T) -> Cell,
+}
+
+#[derive(Clone, Copy)]
+pub enum Alignment {
+    Left,
+    Right,
+}
+
+/// A cell.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    pub text: String,
+    /// Whether somebody should look at it.
+    pub is_alarming: bool,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        let is_alarming = false;
+        Self { text, is_alarming }
+    }
+}
+
+/// Returns the most important columns, as many as fit into `width`; always the first one.
+pub fn fitting<T>(columns: &[Column<T>], width: usize) -> &[Column<T>] {
+    let mut taken = 0;
+    let fits = |column: &Column<T>| {
+        taken += column.width + GAP;
+        taken - GAP <= width
+    };
+    let count = columns.iter().map(fits).take_while(|fits| *fits).count();
+    &columns[..count.max(1).min(columns.len())]
+}
+
+/// Returns the line of headings.
+pub fn headings<T>(columns: &[Column<T>]) -> String {
+    let headings = columns.iter().map(|column| padded(column, column.heading));
+    headings.collect()
+}
+
+/// Returns the cells of one line, padded so that they only have to be put one after the other.
+pub fn cells<T>(columns: &[Column<T>], of: &T) -> Vec<Cell> {
+    let cells = columns.iter().map(|column| {
+        let cell = (column.cell)(of);
+        Cell {
+            text: padded(column, &cell.text),
+            ..cell
+        }
+    });
+    cells.collect()
+}
+
+fn padded<T>(column: &Column<T>, text: &str) -> String {
+    let width = column.width;
+    match column.alignment {
+        Alignment::Left => format!("{text:<width$}{:GAP$}", ""),
+        Alignment::Right => format!("{text:>width$}{:GAP$}", ""),
+    }
+}
+
+/// Tells whether somebody should look at a row.
+pub fn is_alarming<T>(columns: &[Column<T>], of: &T) -> bool {
+    columns.iter().any(|column| (column.cell)(of).is_alarming)
+}
+
+/// Returns the whole table as plain text.
+pub fn plain<T>(columns: &[Column<T>], rows: &[T]) -> String {
+    let line = |row| {
+        let cells = cells(columns, row);
+        cells.iter().map(|cell| cell.text.as_str()).collect()
+    };
+    let lines = std::iter::once(headings(columns)).chain(rows.iter().map(line));
+    lines
+        .map(|line: String| format!("{}\n", line.trim_end()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Alignment, Cell, Column, fitting, plain};
+
+    fn columns() -> [Column<u32>; 3] {
+        let column = |heading, width, alignment| Column {
+            heading,
+            width,
+            alignment,
+            cell: |number: &u32| Cell::from(format!("{number}")),
+        };
+        [
+            column("NAME", 6, Alignment::Left),
+            column("RATE", 4, Alignment::Right),
+            column("MORE", 4, Alignment::Right),
+        ]
+    }
+
+    #[test]
+    fn the_last_columns_go_first() {
+        let columns = columns();
+        for (width, count) in [
+            (usize::MAX, 3),
+            (16, 3),
+            (15, 2),
+            (11, 2),
+            (10, 1),
+            (6, 1),
+            (0, 1),
+        ] {
+            assert_eq!(fitting(&columns, width).len(), count, "{width}");
+        }
+    }
+
+    #[test]
+    fn a_plain_table_is_aligned() {
+        let columns = columns();
+        let expected = "NAME   RATE\n7         7\n1234   1234\n";
+        assert_eq!(plain(fitting(&columns, 12), &[7, 1234]), expected);
+    }
+}

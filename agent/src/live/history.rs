@@ -1,0 +1,172 @@
+//! The last minutes of a server, one point a second.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::rates::Rates;
+use super::reading::ServerReading;
+
+/// How many points are kept: ten minutes, as in the agent's timeline.
+const KEPT: usize = 600;
+
+/// A second of a server. What is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    pub commands: Option<f64>,
+    /// Share of the time in which evictions stalled the server.
+    pub stalled: Option<f64>,
+    /// Share of the time that was spent in evicting calls.
+    pub evicting: Option<f64>,
+    /// Bytes.
+    pub client_buffers: Option<f64>,
+}
+
+/// The last minutes of a server, the newest point last.
+#[derive(Clone, Debug, Default)]
+pub struct History(VecDeque<Point>);
+
+impl History {
+    /// Adds the newest second.
+    pub fn add(&mut self, reading: &ServerReading, rates: &Rates) {
+        self.0.push_back(Point {
+            commands: rates.commands,
+            stalled: rates.stalled_share,
+            evicting: rates.evicting_share,
+            client_buffers: reading.client_buffers,
+        });
+        while self.0.len() > KEPT {
+            self.0.pop_front();
+        }
+    }
+
+    /// Returns the last `count` points, the oldest first.
+    pub fn last(&self, count: usize) -> impl Iterator<Item = &Point> {
+        self.0.iter().skip(self.0.len().saturating_sub(count))
+    }
+}
+
+/// The agent's answer about the last minutes of one server.
+#[derive(Debug, Deserialize)]
+pub struct Timeline {
+    start: Option<String>,
+    bin_seconds: f64,
+    eviction_call_seconds: Vec<Option<f64>>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Sample {
+    time: Option<String>,
+    client_buffers_bytes: Option<f64>,
+    commands_processed: Option<f64>,
+    stall_seconds: Option<f64>,
+}
+
+impl From<&Timeline> for History {
+    /// Reduces a timeline to whole seconds. A second without a sample at each end has no rates.
+    fn from(timeline: &Timeline) -> Self {
+        let Some(start) = timeline.start.as_deref().and_then(seconds) else {
+            return Self::default();
+        };
+        // One, where the length of a bin makes no sense.
+        let in_a_second = ((1.0 / timeline.bin_seconds).round() as usize).max(1);
+        let samples = timeline.samples.iter();
+        let mut samples = samples
+            .filter_map(|sample| Some((seconds(sample.time.as_deref()?)? - start, sample)))
+            .peekable();
+        let mut before: Option<(f64, &Sample)> = None;
+        let bins = timeline.eviction_call_seconds.chunks_exact(in_a_second);
+        let points = bins.enumerate().map(|(second, bins)| {
+            let end = (second + 1) as f64;
+            let mut newest = None;
+            while let Some(sample) = samples.next_if(|(at, _)| *at < end) {
+                newest = Some(sample);
+            }
+            let risen = |of: fn(&Sample) -> Option<f64>| {
+                let ((from, before), (to, now)) = (before?, newest?);
+                Some((of(now)? - of(before)?).max(0.0) / (to - from))
+            };
+            let point = Point {
+                commands: risen(|sample| sample.commands_processed),
+                stalled: risen(|sample| sample.stall_seconds).map(|share| share.min(1.0)),
+                evicting: evicting(bins, timeline.bin_seconds),
+                client_buffers: newest.and_then(|(_, sample)| sample.client_buffers_bytes),
+            };
+            before = newest;
+            point
+        });
+        let points: VecDeque<Point> = points.collect();
+        let mut history = Self(points);
+        while history.0.len() > KEPT {
+            history.0.pop_front();
+        }
+        history
+    }
+}
+
+/// Returns the share of evicting calls in the bins that are known.
+fn evicting(bins: &[Option<f64>], bin_seconds: f64) -> Option<f64> {
+    let known: Vec<f64> = bins.iter().copied().flatten().collect();
+    let length = known.len() as f64 * bin_seconds;
+    (length > 0.0).then(|| known.iter().sum::<f64>() / length)
+}
+
+/// Returns a time in seconds since 1970.
+fn seconds(time: &str) -> Option<f64> {
+    let time: Timestamp = time.parse().ok()?;
+    Some(time.as_millisecond() as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{History, KEPT, Point, Timeline};
+    use crate::live::rates::Rates;
+    use crate::live::reading::ServerReading;
+
+    #[test]
+    fn a_timeline_becomes_points_of_a_second() -> anyhow::Result<()> {
+        let timeline: Timeline = serde_json::from_value(serde_json::json!({
+            "start": "2026-11-21T08:14:23.500Z",
+            "bin_seconds": 0.5,
+            "eviction_call_seconds": [0.0, 0.1, null, 0.2, null, null, 0.5],
+            "samples": [
+                {"time": "2026-11-21T08:14:23.600Z", "client_buffers_bytes": 1, "commands_processed": 70},
+                {"time": "2026-11-21T08:14:24.400Z", "client_buffers_bytes": 2, "commands_processed": 100,
+                 "stall_seconds": 1.0},
+                {"time": "2026-11-21T08:14:25.400Z", "client_buffers_bytes": null, "commands_processed": 300,
+                 "stall_seconds": 1.5},
+            ],
+        }))?;
+        let points: Vec<Point> = History::from(&timeline).last(10).copied().collect();
+        let first = Point {
+            evicting: Some(0.1),
+            client_buffers: Some(2.0),
+            ..Point::default()
+        };
+        let second = Point {
+            commands: Some(200.0),
+            stalled: Some(0.5),
+            evicting: Some(0.4),
+            client_buffers: None,
+        };
+        assert_eq!(points, [first, second, Point::default()]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_history_stays_bounded() {
+        let mut history = History::default();
+        for commands in 0..KEPT + 10 {
+            let rates = Rates {
+                commands: Some(commands as f64),
+                ..Rates::default()
+            };
+            history.add(&ServerReading::default(), &rates);
+        }
+        assert_eq!(history.last(usize::MAX).count(), KEPT);
+        let newest = history.last(1).next().and_then(|point| point.commands);
+        assert_eq!(newest, Some((KEPT + 9) as f64));
+    }
+}

@@ -1,0 +1,117 @@
+//! One server alone: its last minutes, histograms and bursts.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::widgets::{Block, ListState};
+
+use super::bursts::{Burst, COLUMNS};
+use super::colours::Colours;
+use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
+use super::history::History;
+use super::rates::Rates;
+use super::reading::ServerReading;
+use super::servers::{Row, columns};
+use super::text::{self, HISTOGRAM_TEXT};
+
+/// The longest bars of a histogram.
+const LONGEST_BAR: usize = 40;
+/// Two histograms go side by side only where each has room for bars of this length.
+const SHORTEST_BAR: usize = 10;
+/// Lines that stay for the bursts: two, below their headings.
+const BURSTS: u16 = TABLE_EXTRA + 2;
+/// On a screen of fewer lines, a sparkline has one line.
+const HIGH_SCREEN: u16 = 40;
+
+/// What is shown of one server.
+pub struct Server<'a> {
+    pub name: &'a str,
+    pub reading: &'a ServerReading,
+    pub rates: Option<&'a Rates>,
+    pub history: Option<&'a History>,
+    /// The newest first.
+    pub bursts: Vec<Burst>,
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server<'_>) {
+    let none = (Rates::default(), History::default());
+    let rates = server.rates.unwrap_or(&none.0);
+    let history = server.history.unwrap_or(&none.1);
+    let [high, low] = SPARKLINES;
+    let height = if area.height >= HIGH_SCREEN {
+        high
+    } else {
+        low
+    };
+
+    let inner = usize::from(area.width.saturating_sub(FRAME));
+    let half = usize::from(area.width / 2).saturating_sub(usize::from(FRAME));
+    let is_wide = half >= HISTOGRAM_TEXT + SHORTEST_BAR;
+    let room = if is_wide { half } else { inner };
+    let bar = room.saturating_sub(HISTOGRAM_TEXT).min(LONGEST_BAR);
+    let durations = text::histogram(&rates.durations, text::seconds, bar);
+    let goals = text::histogram(&rates.goals, text::bytes, bar);
+    let most = match is_wide {
+        true => durations.len().max(goals.len()),
+        false => durations.len(),
+    };
+    let most = u16::try_from(most)
+        .unwrap_or(u16::MAX)
+        .saturating_add(FRAME);
+    let rest = area
+        .height
+        .saturating_sub(TABLE_EXTRA + 1 + height + BURSTS);
+
+    let [top, upper, middle, bottom] = Layout::vertical([
+        Constraint::Length(TABLE_EXTRA + 1),
+        Constraint::Length(height),
+        Constraint::Length(most.min(rest)),
+        Constraint::Fill(1),
+    ])
+    .areas(area);
+    let rows = [Row::new(server.name, server.reading, server.rates)];
+    let mut unselected = ListState::default();
+    let columns = columns(&rows);
+    table(
+        frame,
+        top,
+        colours,
+        server.name,
+        &columns,
+        &rows,
+        &mut unselected,
+    );
+    sparklines(frame, upper, colours, server.name, history);
+    let by_duration = ("evicting calls by duration, per second", durations);
+    let by_goal = ("evicting calls by mem_tofree, per second", goals);
+    if is_wide {
+        let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(middle);
+        histogram(frame, left, by_duration);
+        histogram(frame, right, by_goal);
+    } else {
+        histogram(frame, middle, by_duration);
+    }
+    let title = "bursts, the newest first";
+    table(
+        frame,
+        bottom,
+        colours,
+        title,
+        &COLUMNS,
+        &server.bursts,
+        &mut unselected,
+    );
+}
+
+/// Draws a histogram. Where there is no room for all of it, the smallest values go, which matter least.
+fn histogram(frame: &mut Frame<'_>, area: Rect, (title, mut text): (&str, Vec<String>)) {
+    let block = Block::bordered().title(format!(" {title} "));
+    let inside = block.inner(area);
+    frame.render_widget(block, area);
+    let room = usize::from(inside.height);
+    if text.len() > room {
+        let hidden = text.len() - room + 1;
+        text.drain(..hidden.min(text.len()));
+        text.insert(0, format!("… {hidden} lines of smaller ones"));
+    }
+    lines(frame, inside, text);
+}

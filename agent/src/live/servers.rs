@@ -1,0 +1,234 @@
+//! What is shown of each server in one line.
+
+use super::agent::Unwatched;
+use super::columns::{Alignment, Cell, Column};
+use super::rates::Rates;
+use super::reading::{Reading, ServerReading};
+use super::text::{bytes, count, duration, or_unknown, seconds, share, shortened};
+
+/// A longer name loses its beginning.
+const LONGEST_NAME: usize = 20;
+
+/// Explains the mode `sampled` of a server.
+const SAMPLED: &str = "sampled: evicting calls are observed for a part of the time; their rates are per second of it.";
+
+/// A server, its last reading, and its rates since the one before.
+pub struct Row<'a> {
+    name: String,
+    reading: &'a ServerReading,
+    rates: Option<&'a Rates>,
+}
+
+impl<'a> Row<'a> {
+    pub fn new(name: &str, reading: &'a ServerReading, rates: Option<&'a Rates>) -> Self {
+        Self {
+            name: shortened(name, LONGEST_NAME),
+            reading,
+            rates,
+        }
+    }
+
+    fn rate(&self, of: fn(&Rates) -> Option<f64>) -> Option<f64> {
+        self.rates.and_then(of)
+    }
+
+    /// Tells whether evictions fail now, or did since the agent found the server.
+    fn has_failed(&self) -> bool {
+        self.reading.failed_calls.is_some_and(|calls| calls > 0.0)
+    }
+}
+
+/// Returns the columns for these servers, the most important ones first.
+pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
+    let names = rows.iter().map(|row| row.name.chars().count());
+    let mut columns = vec![
+        Column {
+            heading: "SERVER",
+            width: names.max().unwrap_or(0).max("SERVER".len()),
+            alignment: Alignment::Left,
+            cell: |row: &Row<'a>| row.name.clone().into(),
+        },
+        Column {
+            heading: "PHASE",
+            width: "not_saturated".len(),
+            alignment: Alignment::Left,
+            cell: |row| or_unknown(row.reading.phase.as_ref(), String::clone).into(),
+        },
+        number("STALLED", 7, |row| Cell {
+            text: or_unknown(row.reading.stalled_seconds, duration),
+            is_alarming: row.rate(|rates| rates.stalled_share) > Some(0.0),
+        }),
+    ];
+    // Rare, and then it matters more than all that follows.
+    if rows.iter().any(Row::has_failed) {
+        columns.push(number("FAILING/S", 9, |row| {
+            let failing = row.rate(|rates| rates.failing_calls);
+            Cell {
+                text: or_unknown(failing, count),
+                is_alarming: failing > Some(0.0),
+            }
+        }));
+    }
+    columns.extend([
+        number("COMMANDS/S", 10, |row| {
+            or_unknown(row.rate(|rates| rates.commands), count).into()
+        }),
+        number("MEMORY", 16, |row| memory(row.reading).into()),
+        number("LONGEST", 7, |row| {
+            or_unknown(row.reading.longest_call, seconds).into()
+        }),
+        number("BUFFERS", 8, |row| {
+            or_unknown(row.reading.client_buffers, bytes).into()
+        }),
+        number("EVICTING", 8, |row| {
+            or_unknown(row.rate(|rates| rates.evicting_share), share).into()
+        }),
+        number("CALLS/S", 7, |row| {
+            or_unknown(row.rate(|rates| rates.evicting_calls), count).into()
+        }),
+        number("OBSERVED", 15, |row| observed(row).into()),
+    ]);
+    columns
+}
+
+fn number<'a>(heading: &'static str, width: usize, cell: fn(&Row<'a>) -> Cell) -> Column<Row<'a>> {
+    Column {
+        heading,
+        width,
+        alignment: Alignment::Right,
+        cell,
+    }
+}
+
+/// Returns how much of its limit a server uses, by Redis's own account.
+fn memory(reading: &ServerReading) -> String {
+    let counted = reading
+        .used_memory
+        .map(|used| (used - reading.not_counted_memory.unwrap_or(0.0)).max(0.0));
+    match (counted, reading.maxmemory) {
+        (counted, Some(0.0)) => format!("{}, no limit", or_unknown(counted, bytes)),
+        (Some(counted), Some(limit)) => {
+            format!("{:.0} % of {}", counted / limit * 100.0, bytes(limit))
+        }
+        (None, limit) => format!("- of {}", or_unknown(limit, bytes)),
+        (Some(counted), None) => bytes(counted),
+    }
+}
+
+fn observed(row: &Row<'_>) -> String {
+    let observed = or_unknown(row.rate(|rates| rates.observed_share), share);
+    match is_sampled(row.reading) {
+        true => format!("sampled {observed}"),
+        false => observed,
+    }
+}
+
+fn is_sampled(reading: &ServerReading) -> bool {
+    reading.probe_mode.as_deref() == Some("sampled")
+}
+
+/// Returns what else there is to know: why servers are not watched, or their probes are off, and what their rates
+/// are of. A sentence each.
+pub fn notes(reading: &Reading, unwatched: &[Unwatched]) -> Vec<String> {
+    let unwatched = unwatched.iter().map(|one| {
+        format!(
+            "{} (pid {}) is not watched: {}",
+            one.server, one.pid, one.why
+        )
+    });
+    let withdrawn = reading.servers.iter().filter_map(|(server, reading)| {
+        let reason = reading.withdrawn.as_ref()?;
+        Some(format!(
+            "{server}: its probes are switched off, as a check failed ({reason})."
+        ))
+    });
+    let is_any_sampled = reading.servers.values().any(is_sampled);
+    let sampled = is_any_sampled.then(|| SAMPLED.to_owned());
+    unwatched.chain(withdrawn).chain(sampled).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Row, columns, notes};
+    use crate::live::agent::Unwatched;
+    use crate::live::columns::{cells, fitting, plain};
+    use crate::live::rates::Rates;
+    use crate::live::reading::{Reading, ServerReading};
+
+    fn limited() -> ServerReading {
+        ServerReading {
+            phase: Some("saturated".to_owned()),
+            stalled_seconds: Some(61.25),
+            used_memory: Some(110.0 * 1024.0),
+            not_counted_memory: Some(10.0 * 1024.0),
+            maxmemory: Some(200.0 * 1024.0),
+            ..ServerReading::default()
+        }
+    }
+
+    #[test]
+    fn what_matters_most_fits_a_narrow_terminal() {
+        let (unknown, limited) = (ServerReading::default(), limited());
+        let rates = Rates {
+            commands: Some(1_500.0),
+            ..Rates::default()
+        };
+        let rows = [
+            Row::new("6379", &limited, Some(&rates)),
+            Row::new("/run/redis/of/somebody.sock", &unknown, None),
+        ];
+        let columns = columns(&rows);
+        assert_eq!(
+            plain(fitting(&columns, 70), &rows),
+            "SERVER               PHASE         STALLED COMMANDS/S           MEMORY\n\
+             6379                 saturated      61.2 s       1.5k  50 % of 200 KiB\n\
+             …is/of/somebody.sock -                   -          -           - of -\n"
+        );
+    }
+
+    #[test]
+    fn stalls_and_failing_evictions_are_alarming() {
+        let mut reading = limited();
+        let rates = Rates {
+            stalled_share: Some(0.4),
+            failing_calls: Some(3.0),
+            ..Rates::default()
+        };
+        let alarming = |reading: &ServerReading, rates: Option<&Rates>| {
+            let rows = [Row::new("6379", reading, rates)];
+            let columns = columns(&rows);
+            let line = columns.iter().zip(cells(&columns, &rows[0]));
+            line.filter(|(_, cell)| cell.is_alarming)
+                .map(|(column, _)| column.heading)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(alarming(&reading, Some(&rates)), ["STALLED"]);
+        reading.failed_calls = Some(5.0);
+        assert_eq!(alarming(&reading, Some(&rates)), ["STALLED", "FAILING/S"]);
+        let calm = Rates::default();
+        assert!(alarming(&reading, Some(&calm)).is_empty());
+        assert!(alarming(&reading, None).is_empty());
+    }
+
+    #[test]
+    fn notes_say_what_the_table_cannot() {
+        let mut reading = Reading::default();
+        assert!(notes(&reading, &[]).is_empty());
+        let sampled = ServerReading {
+            probe_mode: Some("sampled".to_owned()),
+            withdrawn: Some("lost_exit".to_owned()),
+            ..ServerReading::default()
+        };
+        reading.servers.insert("6379".to_owned(), sampled);
+        let unwatched = Unwatched {
+            server: "6380".to_owned(),
+            pid: 43,
+            why: "too old".to_owned(),
+        };
+        let notes = notes(&reading, &[unwatched]);
+        assert_eq!(notes.len(), 3);
+        assert_eq!(notes[0], "6380 (pid 43) is not watched: too old");
+        assert!(notes[1].contains("6379") && notes[1].contains("lost_exit"));
+        assert!(notes[2].starts_with("sampled: "));
+    }
+}

@@ -1,0 +1,138 @@
+//! The longest evicting call of the last minutes, to the nanosecond.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use evictscope_abi::{CallStats, Longest};
+
+use super::snapshot::under_way_since;
+
+/// How far back calls count: a scrape every minute or two misses none, and an alert on a single slow call has the time
+/// to see it.
+const SPAN: Duration = Duration::from_secs(300);
+
+/// The longest inner calls of the last five minutes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LongestCalls {
+    /// The longest call of each window of time, oldest first; without those after which a longer one ended.
+    ended: VecDeque<Longest>,
+    /// How long the call under way has taken.
+    under_way: Duration,
+}
+
+impl LongestCalls {
+    /// Takes in what the kernel has kept until `at`.
+    pub(super) fn take_in(&mut self, at: Duration, calls: &CallStats) {
+        let since = under_way_since(calls);
+        self.under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
+        let mut kept = calls.longest;
+        kept.sort_unstable_by_key(|longest| longest.window);
+        for longest in kept {
+            // An older window was complete when a later one was taken in.
+            if self
+                .ended
+                .back()
+                .is_some_and(|last| last.window > longest.window)
+            {
+                continue;
+            }
+            let is_longer = |last: &mut Longest| last.duration_ns <= longest.duration_ns;
+            while self.ended.pop_back_if(is_longer).is_some() {}
+            self.ended.push_back(longest);
+        }
+        let is_over = |longest: &mut Longest| {
+            Duration::from_nanos((longest.window + 1) * Longest::WINDOW_NS) + SPAN <= at
+        };
+        while self.ended.pop_front_if(is_over).is_some() {}
+    }
+
+    /// Returns how long the longest one took, or takes, if it is still under way; zero where there was none.
+    pub fn longest(&self) -> Duration {
+        let ended = self.ended.front().map_or(0, |longest| longest.duration_ns);
+        Duration::from_nanos(ended).max(self.under_way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use evictscope_abi::{CallStats, Longest};
+    use proptest::prelude::*;
+
+    use super::{LongestCalls, SPAN};
+
+    const WINDOW: Duration = Duration::from_nanos(Longest::WINDOW_NS);
+
+    /// Counts a call as the programs do.
+    fn end(calls: &mut CallStats, ended: Duration, duration_ns: u64) {
+        let window = Longest::window(ended.as_nanos() as u64);
+        let longest = &mut calls.longest[Longest::place(window)];
+        if longest.window != window || longest.duration_ns < duration_ns {
+            *longest = Longest {
+                window,
+                duration_ns,
+            };
+        }
+    }
+
+    #[test]
+    fn a_call_counts_for_five_minutes() {
+        let (mut longest, mut calls) = (LongestCalls::default(), CallStats::default());
+        let ended = 1_000 * WINDOW;
+        end(&mut calls, ended, 900);
+        end(&mut calls, ended + 3 * WINDOW, 700);
+        let mut after = |at| {
+            longest.take_in(at, &calls);
+            longest.longest().as_nanos()
+        };
+        assert_eq!(after(ended + 3 * WINDOW), 900);
+        assert_eq!(after(ended + SPAN), 900);
+        assert_eq!(after(ended + SPAN + WINDOW), 700);
+        assert_eq!(after(ended + SPAN + 4 * WINDOW), 0);
+    }
+
+    #[test]
+    fn a_call_under_way_counts_as_it_grows() {
+        let (mut longest, mut calls) = (LongestCalls::default(), CallStats::default());
+        let begun = 1_000 * WINDOW;
+        calls.inner_since_ns = begun.as_nanos() as u64;
+        for milliseconds in [100, 487] {
+            let grown = Duration::from_millis(milliseconds);
+            longest.take_in(begun + grown, &calls);
+            assert_eq!(longest.longest(), grown);
+        }
+        calls.inner_since_ns = 0;
+        end(&mut calls, begun + Duration::from_millis(490), 490_000_000);
+        longest.take_in(begun + WINDOW, &calls);
+        assert_eq!(longest.longest(), Duration::from_millis(490));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_longest_of_all(
+            durations in prop::collection::vec((1..1_000_000_u64, 0..3_000_u64), 1..200),
+            read_every in 1..3_usize,
+        ) {
+            let (mut longest, mut calls) = (LongestCalls::default(), CallStats::default());
+            let mut now = 1_000 * WINDOW;
+            let mut ended = Vec::new();
+            for (index, (duration, pause)) in durations.iter().enumerate() {
+                now += Duration::from_millis(*pause);
+                end(&mut calls, now, *duration);
+                ended.push((now, *duration));
+                if index % read_every != 0 {
+                    continue;
+                }
+                longest.take_in(now, &calls);
+                let seen = longest.longest().as_nanos() as u64;
+                let within = |span: Duration| {
+                    let counts = ended.iter().filter(move |(at, _)| *at + span > now);
+                    counts.map(|(_, duration)| *duration).max()
+                };
+                prop_assert!(Some(seen) >= within(SPAN) && Some(seen) <= within(SPAN + WINDOW));
+                prop_assert!(longest.ended.len() <= 1 + SPAN.div_duration_f64(WINDOW) as usize + 1);
+            }
+        }
+    }
+}

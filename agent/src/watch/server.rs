@@ -1,0 +1,196 @@
+//! The thread of one server: it plans, attaches, reads and publishes, until the server has ended or the agent is
+//! about to. So no server holds up another.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evictscope_plan::{EVICTION_CALL, TracedFunction};
+
+use super::planner::Planner;
+use super::reading::Reader;
+use super::settings::RequestedMode;
+use super::stop::Stop;
+use super::watched::Watched;
+use crate::export::{Reason, Shared};
+use crate::host::{Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias};
+use crate::probes::{Attachment, ProbeError, Probes, Server};
+use crate::telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
+
+/// Least time between two states that are published of a server.
+const PUBLISHING_INTERVAL: Duration = Duration::from_millis(90);
+/// How long to wait before trying again a server that could not be attached to.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a server that is waited for is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the threads of all servers share.
+#[derive(Clone)]
+pub struct Watch {
+    /// The loaded programs.
+    pub probes: Arc<Probes>,
+    /// Makes the plans.
+    pub planner: Planner,
+    /// The cost of a probe hit on this machine.
+    pub costs: HitCosts,
+    /// The probe mode that the user asks for.
+    pub mode: RequestedMode,
+    /// The most that the probes may cost in probe mode auto.
+    pub budget: OverheadBudget,
+    /// Where servers are published.
+    pub shared: Shared,
+    /// Tells when the agent is about to end.
+    pub stop: Stop,
+}
+
+/// Why the thread of a server has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The server has ended or runs another program, or the agent is about to end.
+    Ended,
+    /// The server cannot be watched for as long as it runs.
+    Refused,
+}
+
+/// Why a server is not watched.
+enum Refusal {
+    /// It has ended, or runs another program by now.
+    Gone,
+    /// It will not be otherwise for as long as it runs.
+    ForGood(anyhow::Error),
+    /// It may be otherwise later.
+    ForNow(Reason, anyhow::Error),
+}
+
+impl Refusal {
+    fn for_now(error: impl Into<anyhow::Error>) -> Self {
+        Self::ForNow(Reason::Attach, error.into())
+    }
+
+    /// Returns why the server is not watched; `None` where it does not run any more.
+    fn why(&self) -> Option<(Reason, String)> {
+        match self {
+            Self::Gone => None,
+            Self::ForGood(why) => Some((Reason::Executable, format!("{why:#}"))),
+            Self::ForNow(reason, why) => Some((*reason, format!("{why:#}"))),
+        }
+    }
+}
+
+impl From<MemoryError> for Refusal {
+    fn from(error: MemoryError) -> Self {
+        match error {
+            MemoryError::Gone => Self::Gone,
+            error @ MemoryError::Denied(_) => Self::ForNow(Reason::Permission, error.into()),
+            error @ MemoryError::Other(..) => Self::for_now(error),
+        }
+    }
+}
+
+impl Watch {
+    /// Watches a server, which is called `label`, until it has ended, cannot be watched, or the agent is about to
+    /// end. Calls `tried` each time it was tried to attach to it, with the reason why that failed.
+    pub fn watch(
+        &self,
+        process: &ServerProcess,
+        label: &str,
+        tried: impl Fn(Option<(Reason, String)>),
+    ) -> Outcome {
+        let pid = process.identity.pid;
+        let mut before = String::new();
+        loop {
+            let attached = self.attach(process, label);
+            tried(attached.as_ref().err().and_then(Refusal::why));
+            let why = match attached {
+                Ok(watched) => {
+                    self.read(watched);
+                    return Outcome::Ended;
+                }
+                Err(Refusal::Gone) => return Outcome::Ended,
+                Err(Refusal::ForGood(why)) => {
+                    tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
+                    return Outcome::Refused;
+                }
+                // Whatever could not be read: it is no trouble of a process that has ended meanwhile.
+                Err(Refusal::ForNow(..)) if process.handle.has_ended() => return Outcome::Ended,
+                Err(Refusal::ForNow(_, why)) => format!("{why:#}"),
+            };
+            if why != before {
+                tracing::warn!(pid, server = label, "cannot watch this server: {why}");
+                before = why;
+            }
+            let retry = Instant::now() + RETRY_INTERVAL;
+            while Instant::now() < retry {
+                let has_ended = process.handle.has_ended();
+                if has_ended || self.stop.wait_until(Instant::now() + LOOK_INTERVAL) {
+                    return Outcome::Ended;
+                }
+            }
+        }
+    }
+
+    fn attach(&self, process: &ServerProcess, label: &str) -> Result<Watched, Refusal> {
+        let pid = process.identity.pid;
+        // First: what is read later is of the program that runs now, or nothing.
+        let words = Words::open(pid)?;
+        let executable = match Executable::open(&process.exe_proc_path) {
+            Ok(executable) => Arc::new(executable),
+            Err(ExecutableError::Gone(_)) => return Err(Refusal::Gone),
+            Err(error) => return Err(Refusal::for_now(error)),
+        };
+        let plan = self.planner.plan(&executable, process.exe.clone(), pid);
+        let plan = plan.map_err(Refusal::ForGood)?;
+        let load_bias = load_bias(pid, plan.identity.entry_point).map_err(Refusal::for_now)?;
+        // Where no-op calls cannot be counted, every-call mode would only cost.
+        let function = plan.function(EVICTION_CALL.description);
+        let has_choice = function.and_then(TracedFunction::every_call).is_some();
+        let mode = match self.mode {
+            RequestedMode::EveryCall if has_choice => ProbeMode::EveryCall,
+            _ => ProbeMode::EvictingOnly,
+        };
+        let is_auto = self.mode == RequestedMode::Auto;
+        let auto = is_auto.then(|| AutoMode::new(self.budget, has_choice));
+        let reader = Reader::new(pid, words, &plan, load_bias);
+        let server = Server {
+            pid,
+            exe: executable,
+            load_bias,
+            plan: plan.clone(),
+        };
+        let for_now = |error: ProbeError| match error {
+            ProbeError::Gone(_) => Refusal::Gone,
+            error => Refusal::for_now(error),
+        };
+        let attachment = Attachment::new(&self.probes, server).map_err(for_now)?;
+        let mut watched = Watched::new(
+            process,
+            label,
+            plan,
+            attachment,
+            reader,
+            self.costs,
+            self.budget,
+        );
+        watched.begin(mode, auto).map_err(for_now)?;
+        // The program that was planned may have been replaced meanwhile; then no probe stays.
+        watched.read()?;
+        watched.log_attached();
+        Ok(watched)
+    }
+
+    fn read(&self, mut watched: Watched) {
+        let mut published: Option<Instant> = None;
+        let mut next = Instant::now();
+        while !self.stop.wait_until(next) {
+            if let Err(MemoryError::Gone) = watched.read() {
+                watched.log_ended();
+                break;
+            }
+            let is_due = |at: Instant| at.elapsed() >= PUBLISHING_INTERVAL;
+            if published.is_none_or(is_due) {
+                self.shared.publish(watched.exported());
+                published = Some(Instant::now());
+            }
+            next = watched.next();
+        }
+    }
+}

@@ -1,0 +1,92 @@
+package main
+
+// Expressions that several panels share.
+
+// phases in the order of the cycle. None of them is red: a calm cache is in saturated for ever.
+var phases = []state{
+	{"0", "not_saturated", green},
+	{"1", "reclaim", blue},
+	{"2", "saturated", purple},
+}
+
+// impacts are numbered on from the phases, and are what is red.
+var impacts = []state{
+	{"3", "stalled", red},
+	{"4", "evictions fail", darkRed},
+}
+
+// phaseNow returns what a server is doing: its phase, or the impact that evictions had in the last minute, which
+// is a stall of a second or more, or a call that failed.
+const phaseNow = `max by (SERVER) (
+  4 * (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[1m]) > bool 0)
+  or
+  3 * (increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[1m]) >= bool 1)
+  or
+  2 * evictscope_phase{LABELS,phase="saturated"}
+  or
+  evictscope_phase{LABELS,phase="reclaim"}
+  or
+  0 * evictscope_phase{LABELS,phase="not_saturated"}
+)`
+
+// phaseInStep returns the last phase of the cycle that each step has a part of. It uses the time counted for
+// each phase, so that no burst is too short for the step.
+var phaseInStep = `max by (SERVER) (
+  2 * (` + inStep(`evictscope_phase_seconds_total{LABELS,phase="saturated"}`) + ` > bool 0)
+  or
+  (` + inStep(`evictscope_phase_seconds_total{LABELS,phase="reclaim"}`) + ` > bool 0)
+  or
+  0 * evictscope_phase_seconds_total{LABELS,phase="not_saturated"}
+)`
+
+// impactInStep returns the worst impact in each step, as numbered above, or -1 for none. It uses counters for
+// the same reason.
+var impactInStep = `max by (SERVER) (
+  5 * (` + inStep(`evictscope_eviction_calls_total{LABELS,result="fail"}`) + ` > bool 0)
+  or
+  4 * (` + inStep(`evictscope_stall_seconds_total{LABELS,cause="eviction"}`) + ` > bool 0)
+) - 1`
+
+// saturation returns the memory that counts against the limit, as a share of it. Before the first evicting
+// call, what does not count is not known, and taken for nothing.
+const saturation = `(` + countedMemory + `) / (evictscope_maxmemory_bytes{LABELS} > 0)`
+
+const countedMemory = `evictscope_used_memory_bytes{LABELS} - (evictscope_not_counted_memory_bytes{LABELS} or 0 * evictscope_used_memory_bytes{LABELS})`
+
+// perObserved divides rates that count evicting calls of one server by the share of the time in which these
+// are observed: in the probe mode sampled, that is a part of it. There is no value where nothing was observed.
+func perObserved(rates string) string {
+	return `(` + rates + `) / on () group_left () (sum(rate(evictscope_observed_seconds_total{LABELS,kind="evicting"}[$__rate_interval])) > 0)`
+}
+
+// histogram is the name of one, with the labels to select by. Prometheus 3 can make native histograms of ours
+// when it scrapes them (convert_classic_histograms_to_nhcb). Then it has no series of buckets, sums and counts, and
+// the second half of each expression below answers.
+type histogram struct{ name, labels string }
+
+// rates returns the rates of its buckets. Where Prometheus stores both forms, only the classic one answers.
+func (h histogram) rates() string {
+	return `sum by (le) (rate(` + h.name + `_bucket{` + h.labels + `}[$__rate_interval])) or on () sum(rate(` + h.name + `{` + h.labels + `}[$__rate_interval]))`
+}
+
+// quantile returns one of its quantiles. `>= 0` drops the NaN of a time without observations.
+func (h histogram) quantile(share string) string {
+	return `histogram_quantile(` + share + `, sum by (le) (rate(` + h.name + `_bucket{` + h.labels + `}[$__rate_interval]))) >= 0
+or
+histogram_quantile(` + share + `, sum(rate(` + h.name + `{` + h.labels + `}[$__rate_interval]))) >= 0`
+}
+
+// mean returns the mean of what it observed in each step, and nothing for a step without.
+func (h histogram) mean() string {
+	classic := `(` + inStep(h.name+`_sum{`+h.labels+`}`) + `) / (` + inStep(h.name+`_count{`+h.labels+`}`) + ` > 0)`
+	// The offset belongs to the series, not to the function.
+	now := h.name + `{` + h.labels + `}`
+	before := now + ` offset $__interval`
+	native := `(histogram_sum(` + now + `) - histogram_sum(` + before + `)) / (histogram_count(` + now + `) - histogram_count(` + before + `) > 0)`
+	return classic + "\nor\n" + native
+}
+
+// inStep returns what each step has added to a counter.
+func inStep(counter string) string {
+	return counter + ` - ` + counter + ` offset $__interval`
+}

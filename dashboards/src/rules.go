@@ -1,0 +1,123 @@
+package main
+
+import (
+	"embed"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// What differs from one Prometheus to the next in the rules alone.
+var (
+	// selector is label matchers for all series that the rules read. Empty selects all.
+	selector string
+	// runbooks and grafana are where the alerts lead to.
+	runbooks = "https://evictscope.example/docs/runbooks"
+	grafana  = "https://grafana.example"
+)
+
+// ruleTemplates are the rules. What is filled in stands in <<…>>, because Prometheus uses {{…}} itself.
+//
+//go:embed rules/*.yaml
+var ruleTemplates embed.FS
+
+// rulesFor writes rules as the arguments of the command line want them.
+func rulesFor(arguments []string) error {
+	flags := flag.NewFlagSet("rules", flag.ContinueOnError)
+	flags.StringVar(&selector, "selector", selector, "label `MATCHERS` for all series that the rules read, such as 'cluster=\"a\"'")
+	flags.StringVar(&agents, "agents", agents, "label `MATCHERS` for the series up of the agents")
+	flags.StringVar(&cluster, "cluster", cluster, "the `LABEL` that the dashboards choose clusters by, if they do")
+	flags.StringVar(&runbooks, "runbooks", runbooks, "`URL` of your copy of docs/runbooks")
+	flags.StringVar(&grafana, "grafana", grafana, "`URL` of your Grafana")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return errors.New("rules: name the directory to write to, after the flags")
+	}
+	return generateRules(flags.Arg(0))
+}
+
+// generateRules writes the files of rules into a directory, which it makes.
+func generateRules(directory string) error {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return err
+	}
+	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
+		Funcs(template.FuncMap{"comment": comment}).
+		ParseFS(ruleTemplates, "rules/*.yaml")
+	if err != nil {
+		return err
+	}
+	values := ruleValues()
+	for _, file := range templates.Templates() {
+		var text strings.Builder
+		if err := file.Execute(&text, values); err != nil {
+			return err
+		}
+		rules := selected(text.String())
+		if err := os.WriteFile(filepath.Join(directory, file.Name()), []byte(rules), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ruleValues are what the templates can name.
+func ruleValues() map[string]any {
+	values := map[string]any{
+		"Thresholds": thresholdsOfAlerts,
+		"Agents":     agents,
+		"Runbooks":   runbooks,
+		"Cycle":      dashboardOf(cycleUID, "job", "instance", "server"),
+		"Agent":      dashboardOf(agentUID, "job", "instance"),
+	}
+	for _, threshold := range thresholdsOfAlerts {
+		values[threshold.Name] = threshold.Value
+	}
+	return values
+}
+
+// dashboardOf returns the address of a dashboard. Its variables are filled in from the labels of the alert, by
+// Prometheus.
+func dashboardOf(uid string, variables ...string) string {
+	address, separator := grafana+"/d/"+uid, "?"
+	add := func(variable, label string) {
+		address += separator + "var-" + variable + "={{ $labels." + label + " | urlquery }}"
+		separator = "&"
+	}
+	if cluster != "" {
+		add("cluster", cluster)
+	}
+	for _, variable := range variables {
+		add(variable, variable)
+	}
+	return address
+}
+
+// selected puts the selector where the rules have LABELS.
+func selected(rules string) string {
+	if selector == "" {
+		return strings.NewReplacer("{LABELS}", "", "{LABELS,", "{").Replace(rules)
+	}
+	return strings.ReplaceAll(rules, "{LABELS", "{"+selector)
+}
+
+// comment returns a text as a comment in YAML.
+func comment(text string) string {
+	const width = 108
+	var lines strings.Builder
+	line := "#"
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > width {
+			lines.WriteString(line + "\n")
+			line = "#  "
+		}
+		line += " " + word
+	}
+	lines.WriteString(line)
+	return lines.String()
+}

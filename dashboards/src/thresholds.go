@@ -1,0 +1,29 @@
+package main
+
+// threshold is a number that an alert compares with, and why it is what it is.
+type threshold struct {
+	Name, Value, Reason string
+}
+
+// thresholdsOfAlerts are all of them, in the order of the alerts. "The article" is GitLab's, 2022: bursts of 6 to
+// 8 s, every 7 to 15 min, throughput down to 20 %, reclaim of 30 to 60 s. "The lab" is `cargo xtask lab`.
+var thresholdsOfAlerts = []threshold{
+	{"StalledShare", "0.5", "share of 2 m that is stalled, and of 1 m. A server that made 150,000 evicting calls a second on a full core was stalled for 73 % of the time: they took little more than the fifth of the thread that makes a stall. A calm cache has 0."},
+	{"StalledFor", "30s", "for how long. With both shares, such a server pages within 3 minutes, and a bulk load that stalls for a minute does not."},
+	{"StallBudget", "20", "seconds stalled in an hour. The article's cycle has 28 to 56 s an hour; a single burst of it has 6 to 8 s."},
+	{"StallSlot", "1", "seconds stalled in 5 m that count as a stall which came back. Shorter than the lab's bursts of 2 to 3 s, and longer than one slow call, which has an alert of its own."},
+	{"StallSlots", "3", "5-minute spans of the last hour with such a stall. A single bulk load of up to 5 minutes lies in two at most; the article's slowest cycle makes four."},
+	{"FailingFor", "1m", "for how long evictions fail. No failing call is normal; this allows for a moment in which lazy freeing is behind."},
+	{"Recurring", "1.5", "self-amplifying bursts in 30 m that make a cycle: two. increase() extrapolates, to a little more than 1 for one burst. The article's slowest cycle comes back after 15 m and a minute of reclaim."},
+	{"SlowCall", "0.1", "seconds of one eviction call. Redis stops a call after 0.0005 s by default (maxmemory-eviction-tenacity 10), but never within one key. 200 times that is a pause that clients see."},
+	{"SwellingRatio", "3", "times the median of an hour. The buckets are powers of 2: constant client buffers on a bound can look like 2.7 times their median."},
+	{"SwellingBytes", "16 * 1024 * 1024", "bytes of client buffers. 200 busy clients hold 7 MiB in the lab's `steady`; below 16 MiB a few large values can give any ratio."},
+	{"NearShare", "0.8", "of maxmemory. Below that, a straight line through half an hour says too little."},
+	{"NearSeconds", "3600", "seconds until memory reaches the limit: one hour is time to act."},
+	{"NearFor", "10m", "for how long memory grows like that. Leaves out a bulk load that ends soon, and the first minutes of a server."},
+	{"UnwatchedFor", "10m", "for how long a server is not watched. The agent finds a server within seconds; this allows for a roll-out."},
+	{"MissingFor", "5m", "for how long something was not found. Leaves out a server that is being replaced."},
+	{"OverBudgetFor", "15m", "for how long probes cost more than the budget. In probe mode auto they never do; with another mode, a burst may cost more while it lasts."},
+	{"AgentFor", "5m", "for how long an agent is away. Longer than a restart."},
+	{"StaleFor", "2m", "for how long the agent's loop does not turn. It turns several times a second, and an agent whose loop does not turn for 30 s ends itself."},
+}

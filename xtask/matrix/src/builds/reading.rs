@@ -1,0 +1,228 @@
+//! What the agent exports beside what the server says of itself in `INFO`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use evictscope_testkit::{
+    agent::Agent,
+    redis::{Info, Redis},
+    scrape::Scrape,
+};
+
+use super::plan::Plan;
+use crate::table::Row;
+
+/// How far the agent's sample of memory may be from `INFO`, which the client that asks for it adds to, in bytes.
+const NEAR: f64 = 128.0 * 1024.0;
+
+/// The counters that must be equal: the column, the metric, and the field of `INFO`.
+const COUNTERS: [(&str, &str, &str); 3] = [
+    (
+        "evicted keys",
+        "evictscope_evicted_keys_total",
+        "evicted_keys",
+    ),
+    (
+        "expired keys",
+        "evictscope_expired_keys_total",
+        "expired_keys",
+    ),
+    ("commands", "evictscope_commands_processed_total", COMMANDS),
+];
+const COMMANDS: &str = "total_commands_processed";
+
+const USED_MEMORY: &str = "evictscope_used_memory_bytes";
+const CLIENT_BUFFERS: &str = "evictscope_client_buffers_bytes";
+const CALLS: &str = "evictscope_eviction_calls_total";
+const HITS: &str = "evictscope_probe_hits_total";
+
+/// What the agent and the server said at the same moment, when all was at rest.
+pub struct Reading {
+    page: Scrape,
+    info: Info,
+}
+
+/// The readings of a build.
+pub struct Readings {
+    /// In evicting-only mode, before any load.
+    pub begun: Reading,
+    /// After a load below the limit.
+    pub below: Reading,
+    /// After a load at the limit, at least so many calls of which could evict nothing.
+    pub evicting: Reading,
+    /// How many.
+    pub failing: u32,
+    /// In every-call mode, before a load.
+    pub before: Reading,
+    /// After a load at the limit.
+    pub all: Reading,
+}
+
+impl Readings {
+    /// Adds to the row what was found.
+    pub fn judge(&self, plan: &Plan, row: &mut Row) -> Result<()> {
+        let (evicting, all) = (&self.evicting, &self.all);
+        if plan.eviction_call().is_some() {
+            let hits = self.below.hits()?;
+            let commands = self.below.since(&self.begun, COMMANDS)?;
+            let shown = format!("{hits} in {commands} commands");
+            row.check("hits below the limit", hits == 0.0, &shown);
+        }
+        for (column, metric, field) in COUNTERS {
+            if all.exports(metric) {
+                counters([evicting, all], column, metric, field, row)?;
+            }
+        }
+        memory(all, row)?;
+        if evicting.exports(CALLS) {
+            evicting_calls(evicting, plan.ways(), row)?;
+            let is_missing = |(item, _): &(&str, &str)| *item == "eviction_result";
+            match plan.not_found().iter().any(is_missing) {
+                // Then some calls have no result, and say so.
+                true => row.fact("results", &shown_results(evicting)),
+                false => results([evicting, all], self.failing, row),
+            }
+            every_call(&self.before, all, row)?;
+        }
+        if plan.not_found().is_empty() {
+            let metrics = COUNTERS.iter().map(|(_, metric, _)| *metric);
+            let metrics = metrics.chain([USED_MEMORY, CLIENT_BUFFERS, CALLS]);
+            for metric in metrics.filter(|metric| !all.exports(metric)) {
+                row.fault(&format!(
+                    "the plan is complete, but {metric} is not exported"
+                ));
+            }
+        }
+        for reading in [evicting, all] {
+            let withdrawn = reading.page.by_label("evictscope_plan_withdrawn", "reason");
+            if !withdrawn.is_empty() {
+                row.fault(&format!("withdrawn for {withdrawn:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reading {
+    /// Asks both when all is at rest.
+    pub fn of(agent: &Agent, redis: &Redis) -> Result<Self> {
+        let page = agent.settled()?.of_server(redis.port(), redis.pid());
+        let info = redis.all_info()?;
+        Ok(Self { page, info })
+    }
+
+    /// Tells whether the agent exports this.
+    fn exports(&self, metric: &str) -> bool {
+        self.page.sum(metric, &[]).is_ok()
+    }
+
+    /// Returns how far a number of `INFO` has grown since another reading.
+    fn since(&self, before: &Self, field: &str) -> Result<f64> {
+        Ok(self.info.number(field)? - before.info.number(field)?)
+    }
+
+    /// Returns how often any program ran on an eviction call.
+    fn hits(&self) -> Result<f64> {
+        let hits = self.page.by_label(HITS, "probe");
+        ensure!(self.exports(HITS), "the agent does not export {HITS}");
+        let of_calls = hits
+            .iter()
+            .filter(|(probe, _)| probe.starts_with("eviction_"));
+        Ok(of_calls.fold(0.0, |sum, (_, hits)| sum + hits))
+    }
+}
+
+/// Compares a counter with `INFO` in all readings, and shows the last.
+fn counters(
+    readings: [&Reading; 2],
+    column: &'static str,
+    metric: &str,
+    field: &str,
+    row: &mut Row,
+) -> Result<()> {
+    let mut right = true;
+    let mut shown = String::new();
+    for reading in readings {
+        let told = reading.page.sum(metric, &[])?;
+        let own = reading.info.number(field)?;
+        right &= told == own && own > 0.0;
+        shown = match right {
+            true => format!("{told} = {own}"),
+            false => format!("{shown} {told}, INFO {own}"),
+        };
+    }
+    row.check(column, right, shown.trim());
+    Ok(())
+}
+
+/// Compares what the agent samples with `INFO`.
+fn memory(reading: &Reading, row: &mut Row) -> Result<()> {
+    let mut near = |column, told: f64, own: f64| {
+        let right = (told - own).abs() <= NEAR && own > NEAR;
+        row.check(column, right, &format!("{:+} B of {own}", told - own));
+    };
+    if let Ok(told) = reading.page.sum(USED_MEMORY, &[]) {
+        near("used memory", told, reading.info.number("used_memory")?);
+    }
+    if let Ok(all) = reading.page.sum(CLIENT_BUFFERS, &[]) {
+        let replicas = reading.page.sum(CLIENT_BUFFERS, &[("class", "replica")])?;
+        let own = reading.info.number("mem_clients_normal")?;
+        near("client buffers", all - replicas, own);
+    }
+    Ok(())
+}
+
+/// Checks that each evicting call begins once and ends once. It may pass `ways` exits more, at which it does not end.
+fn evicting_calls(reading: &Reading, ways: usize, row: &mut Row) -> Result<()> {
+    let page = &reading.page;
+    let calls = page.sum(CALLS, &[("kind", "evicting")])?;
+    let begun = page.sum(HITS, &[("probe", "eviction_goal")])?;
+    let ended = page.sum(HITS, &[("probe", "eviction_done")])?;
+    let hits = calls..=calls * (1 + ways) as f64;
+    let right = begun == calls && hits.contains(&ended);
+    let shown = match (right, ended == calls) {
+        (true, true) => format!("{calls} begun and ended"),
+        (true, false) => format!("{calls} begun and ended, {ended} hits of done probes"),
+        (false, _) => format!("{begun} begun, {calls} ended, {ended} hits of done probes"),
+    };
+    row.check("evicting calls", right && calls > 0.0, &shown);
+    Ok(())
+}
+
+/// Checks that the result of each call is known, and that so many have failed in the first reading.
+fn results(readings: [&Reading; 2], failing: u32, row: &mut Row) {
+    let known = ["ok", "running", "fail"];
+    let by_result = readings.map(|reading| reading.page.by_label(CALLS, "result"));
+    let mut all = by_result.iter().flat_map(BTreeMap::keys);
+    let all_known = all.all(|result| known.contains(&result.as_str()));
+    let failed = by_result[0].get("fail").copied().unwrap_or(0.0);
+    let right = all_known && failed >= f64::from(failing);
+    row.check("results", right, &shown_results(readings[0]));
+}
+
+fn shown_results(reading: &Reading) -> String {
+    let results = reading.page.by_label(CALLS, "result").into_iter();
+    let shown = results.map(|(result, calls)| format!("{calls} {result}"));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Checks that each command makes one call, which is one hit of each probe.
+fn every_call(before: &Reading, after: &Reading, row: &mut Row) -> Result<()> {
+    let grown = |metric: &str, labels: &[(&str, &str)]| {
+        anyhow::Ok(after.page.sum(metric, labels)? - before.page.sum(metric, labels)?)
+    };
+    // An INFO does not count itself: the first is in the difference, the second is not.
+    let commands = after.since(before, COMMANDS)?;
+    let noop = grown(CALLS, &[("kind", "noop")])?;
+    let evicting = grown(CALLS, &[("kind", "evicting")])?;
+    let entered = grown(HITS, &[("probe", "eviction_enter")])?;
+    let begun = grown(HITS, &[("probe", "eviction_goal")])?;
+    let right = noop > 0.0 && noop + evicting == commands;
+    let hits_are_right = entered == commands && begun == evicting;
+    let mut shown = format!("{noop} no-op + {evicting} = {commands} commands");
+    if !hits_are_right {
+        shown += &format!(", but {entered} entered and {begun} begun");
+    }
+    row.check("every call", right && hits_are_right, &shown);
+    Ok(())
+}

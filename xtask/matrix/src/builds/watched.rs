@@ -1,0 +1,134 @@
+//! A build that runs and is watched: the agent's numbers beside those of the server.
+
+use std::{
+    io::Write as _,
+    net::{Ipv4Addr, TcpStream},
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use evictscope_testkit::{
+    agent::{Agent, Program},
+    own_build::OwnBuild,
+    port::free_port,
+    process,
+    redis::Redis,
+    wait::within,
+};
+use rustix::process::Signal;
+
+use super::{
+    Build, LIMIT,
+    plan::Plan,
+    reading::{Reading, Readings},
+};
+use crate::table::Row;
+
+/// A lower limit, which makes a server evict for some milliseconds.
+const LOWER_LIMIT: &str = "12mb";
+
+/// A limit far below what the server has by then.
+const LOWEST_LIMIT: &str = "6mb";
+
+/// How many calls fail.
+const FAILING: u32 = 2_000;
+
+/// Clients that have sent a part of a command, so that there are buffers to compare.
+const WAITING: usize = 50;
+
+/// Runs a build below its limit and at it, in both probe modes, and adds what was found.
+pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Result<()> {
+    let own = OwnBuild::in_root(&build.program, build.root.as_deref())?;
+    let redis = own.start(&["--maxmemory", LIMIT])?;
+    let _waiting = clients(redis.port())?;
+    let watch = |mode: &str| {
+        let run = Program::Built(agent.to_owned()).run();
+        let agent = Agent::start_command(run, free_port()?, &["--probe-mode", mode, &own.only()])?;
+        agent.watches(&redis)?;
+        anyhow::Ok(agent)
+    };
+
+    let agent = watch("evicting-only")?;
+    let begun = Reading::of(&agent, &redis)?;
+    expire(&redis)?;
+    redis.sets_per_second(1000, 20_000)?;
+    let below = Reading::of(&agent, &redis)?;
+    redis.write_keys(60_000)?;
+    // So much to evict at once that calls stop at their time limit.
+    redis.config_set("maxmemory", LOWER_LIMIT)?;
+    thread::sleep(Duration::from_millis(500));
+    fail(&redis)?;
+    // At the limit, the client that asks for INFO would make it evict.
+    redis.config_set("maxmemory", LIMIT)?;
+    let evicting = Reading::of(&agent, &redis)?;
+    agent.end(Signal::TERM)?;
+
+    // Without a time limit, nothing but a command makes a call. Redis 6.0 has none.
+    let _ = redis.config_set("maxmemory-eviction-tenacity", "100");
+    let agent = watch("every-call")?;
+    let before = Reading::of(&agent, &redis)?;
+    expire(&redis)?;
+    redis.write_keys(30_000)?;
+    let all = Reading::of(&agent, &redis)?;
+    agent.end(Signal::TERM)?;
+    redis.must_be_alive()?;
+
+    let readings = Readings {
+        begun,
+        below,
+        evicting,
+        failing: FAILING,
+        before,
+        all,
+    };
+    readings.judge(plan, row)
+}
+
+/// Connects clients that each have sent two thirds of a key.
+fn clients(port: u16) -> Result<Vec<TcpStream>> {
+    let part = format!("*2\r\n$3\r\nGET\r\n$30000\r\n{}", "k".repeat(20_000));
+    let connect = |_| {
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        client.write_all(part.as_bytes())?;
+        Ok(client)
+    };
+    (0..WAITING)
+        .map(connect)
+        .collect::<std::io::Result<_>>()
+        .context("cannot connect to the server")
+}
+
+/// Writes keys that live 20 ms, and waits until none is left.
+fn expire(redis: &Redis) -> Result<()> {
+    process::answer_of(&mut redis.benchmark(&[
+        "-n",
+        "10000",
+        "-r",
+        "100000",
+        "-P",
+        "4",
+        "set",
+        "short:__rand_int__",
+        "x",
+        "px",
+        "20",
+    ]))?;
+    let none_is_left = || {
+        let keys = redis.cli(&["info", "keyspace"])?;
+        Ok((!keys.contains("expires=") || keys.contains("expires=0")).then_some(()))
+    };
+    within(Duration::from_secs(20), "all keys expire", none_is_left)?;
+    Ok(())
+}
+
+/// Makes calls that can evict nothing: one with each command, which only reads.
+fn fail(redis: &Redis) -> Result<()> {
+    redis.config_set("maxmemory-policy", "noeviction")?;
+    redis.config_set("maxmemory", LOWEST_LIMIT)?;
+    let requests = FAILING.to_string();
+    process::answer_of(&mut redis.benchmark(&["-t", "get", "-n", &requests]))?;
+    redis.config_set("maxmemory", LOWER_LIMIT)?;
+    redis.config_set("maxmemory-policy", "allkeys-lru")
+}

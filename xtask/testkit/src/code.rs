@@ -1,0 +1,90 @@
+//! The code of a running program, compared with its file: where they differ, there is a breakpoint.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+};
+
+use anyhow::{Context as _, Result};
+use procfs::process::{MMPermissions, Process};
+
+/// The code of a process, for as long as it executes the same program.
+pub struct Code {
+    memory: File,
+    /// Where in memory it begins, and where in the file.
+    address: u64,
+    offset: u64,
+    original: Vec<u8>,
+}
+
+impl Code {
+    /// Opens the code of a process.
+    pub fn of(pid: u32) -> Result<Self> {
+        let exe = File::open(format!("/proc/{pid}/exe"))?;
+        let memory = File::open(format!("/proc/{pid}/mem"))?;
+        let inode = exe.metadata()?.ino();
+        let code = Process::new(pid.try_into()?)?
+            .maps()?
+            .into_iter()
+            .find(|map| map.inode == inode && map.perms.contains(MMPermissions::EXECUTE))
+            .context("no code is mapped")?;
+        let mut original = vec![0; usize::try_from(code.address.1 - code.address.0)?];
+        // The rest of the last page is not in the file.
+        let in_file = exe.read_at(&mut original, code.offset)?;
+        original.truncate(in_file);
+        Ok(Self {
+            memory,
+            address: code.address.0,
+            offset: code.offset,
+            original,
+        })
+    }
+
+    /// Returns the offsets in the file of the bytes that are others in memory.
+    pub fn changed(&self) -> Result<BTreeSet<u64>> {
+        let mut running = vec![0; self.original.len()];
+        self.memory.read_exact_at(&mut running, self.address)?;
+        let pairs = (self.offset..).zip(running.iter().zip(&self.original));
+        let changed = pairs.filter(|(_, (running, original))| running != original);
+        Ok(changed.map(|(offset, _)| offset).collect())
+    }
+
+    /// Returns where in memory this offset of the file is.
+    pub fn address_of(&self, offset: u64) -> u64 {
+        self.address.wrapping_add(offset).wrapping_sub(self.offset)
+    }
+
+    /// Returns how many of the bytes at these offsets are others in memory. This takes some microseconds.
+    pub fn changed_of(&self, offsets: &BTreeSet<u64>) -> Result<usize> {
+        let mut changed = 0;
+        for offset in offsets {
+            let at = offset.checked_sub(self.offset);
+            let index = at.and_then(|at| usize::try_from(at).ok());
+            let original = index.and_then(|index| self.original.get(index));
+            let original = original.context("not in this code")?;
+            let mut running = [0];
+            self.memory
+                .read_exact_at(&mut running, self.address_of(*offset))?;
+            changed += usize::from(*original != running[0]);
+        }
+        Ok(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_this_program_is_that_of_its_file() -> Result<()> {
+        let mut code = Code::of(std::process::id())?;
+        assert!(code.changed()?.is_empty());
+        let other = code.offset + 7;
+        code.original[7] ^= 1;
+        assert_eq!(code.changed()?, BTreeSet::from([other]));
+        assert_eq!(code.changed_of(&BTreeSet::from([other - 1, other]))?, 1);
+        assert!(code.changed_of(&BTreeSet::from([u64::MAX])).is_err());
+        Ok(())
+    }
+}

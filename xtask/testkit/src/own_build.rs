@@ -1,0 +1,91 @@
+//! A server's executable under a name of its own, which no other agent on this host looks for.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+
+use crate::{
+    redis::{self, Redis},
+    root,
+};
+
+/// Numbers those of this process.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// A copy of a server's executable, which is deleted when this is dropped.
+pub struct OwnBuild {
+    directory: TempDir,
+    name: String,
+    /// The root directory in which its servers run, where that is not this machine's.
+    root: Option<PathBuf>,
+}
+
+impl OwnBuild {
+    /// Copies the `redis-server` on `PATH`.
+    pub fn of_redis() -> Result<Self> {
+        Self::of(&redis::executable()?)
+    }
+
+    /// Copies an executable.
+    pub fn of(executable: &Path) -> Result<Self> {
+        Self::in_root(executable, None)
+    }
+
+    /// Copies an executable into another root directory, if one is given. Its servers run there, which needs root.
+    pub fn in_root(executable: &Path, root: Option<&Path>) -> Result<Self> {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let own = Self {
+            directory: match root {
+                Some(root) => tempfile::tempdir_in(root)?,
+                None => tempfile::tempdir()?,
+            },
+            name: format!("own-{}-{number}", std::process::id()),
+            root: root.map(Path::to_owned),
+        };
+        own.replace(executable)?;
+        Ok(own)
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join(&self.name)
+    }
+
+    /// Returns the option by which an agent watches the servers of this file, and of those whose names begin with its
+    /// name.
+    pub fn only(&self) -> String {
+        format!("--process-match=^{}", self.name)
+    }
+
+    /// Puts a copy of another executable in its place, as a package manager does: programs that run keep the old
+    /// file.
+    pub fn replace(&self, executable: &Path) -> Result<()> {
+        let new = self.directory.path().join("new");
+        fs::copy(executable, &new)
+            .with_context(|| format!("cannot copy {}", executable.display()))?;
+        Ok(fs::rename(new, self.path())?)
+    }
+
+    /// Deletes the file. Programs that run keep it.
+    pub fn delete(&self) -> Result<()> {
+        Ok(fs::remove_file(self.path())?)
+    }
+
+    /// Starts a server, with these options.
+    pub fn start(&self, options: &[&str]) -> Result<Redis> {
+        let Some(root) = &self.root else {
+            return Redis::start_program(Command::new(self.path()), options);
+        };
+        let inside = Path::new("/").join(self.directory.path().strip_prefix(root)?);
+        let program = root::enter(root, &inside.join(&self.name).to_string_lossy());
+        let directory = inside.to_string_lossy();
+        // A server in another root begins in `/`.
+        Redis::start_program(program, &[&["--dir", &*directory], options].concat())
+    }
+}
