@@ -39,6 +39,9 @@ pub const MAX_FUNCTIONS: u32 = 4;
 /// The eviction call's number among the traced functions.
 pub const EVICTION: u16 = 0;
 
+/// The expire cycle's number among the traced functions.
+pub const EXPIRE: u16 = 1;
+
 /// The cookie of an attached probe: which slot of the maps the server has, which traced function was
 /// hit, at which of its sites of that kind (0 where there is only one), and which calls end there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

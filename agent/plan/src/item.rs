@@ -87,6 +87,18 @@ pub enum Member {
     StatExpiredkeys,
     /// `server.stat_numcommands`.
     StatNumcommands,
+    /// `server.active_expire_effort`, 1 to 10, an `int`.
+    ActiveExpireEffort,
+    /// `server.config_hz`, an `int`: what `hz` was set to.
+    ConfigHz,
+    /// `server.stat_expire_cycle_time_used`, microseconds.
+    StatExpireCycleTimeUsed,
+    /// `server.stat_expired_stale_perc`, a `double` from 0 to 1: the share of the sampled keys that had expired.
+    StatExpiredStalePerc,
+    /// `server.stat_expired_time_cap_reached_count`.
+    StatExpiredTimeCapReachedCount,
+    /// `server.stat_expired_subkeys` (Redis 7.4) or `server.stat_expiredfields` (Valkey 9.0): fields of hashes.
+    StatExpiredSubkeys,
 }
 
 impl Member {
@@ -114,6 +126,12 @@ impl Member {
             Self::StatEvictedkeys => "stat_evictedkeys",
             Self::StatExpiredkeys => "stat_expiredkeys",
             Self::StatClientsTypeMemory => "stat_clients_type_memory",
+            Self::ActiveExpireEffort => "active_expire_effort",
+            Self::ConfigHz => "config_hz",
+            Self::StatExpireCycleTimeUsed => "stat_expire_cycle_time_used",
+            Self::StatExpiredStalePerc => "stat_expired_stale_perc",
+            Self::StatExpiredTimeCapReachedCount => "stat_expired_time_cap_reached_count",
+            Self::StatExpiredSubkeys => "stat_expired_subkeys",
         }
     }
 }
@@ -180,6 +198,12 @@ pub enum Item {
     Result(FunctionKind),
     /// A quantity at an inner site.
     Quantity(Variable),
+    /// At the inner site, the type of an expire cycle.
+    CycleType,
+    /// At the exits, the keys that an expire cycle sampled.
+    KeysSampled,
+    /// At the exits, the keys that an expire cycle found expired.
+    KeysExpired,
     /// A member of `server`, or the allocator's counter.
     Member(Member),
 }
@@ -197,6 +221,9 @@ impl fmt::Display for Item {
             Self::Exits(kind) => &part(kind, kind.description.exit),
             Self::Result(kind) => &part(kind, "result"),
             Self::Quantity(variable) => variable_name(variable),
+            Self::CycleType => "expire_type",
+            Self::KeysSampled => "expire_keys_sampled",
+            Self::KeysExpired => "expire_keys_expired",
             Self::Member(member) => member.name(),
         };
         f.write_str(name)

@@ -140,6 +140,9 @@ pub struct InnerSite {
     pub site: Site,
     /// What can be read there, in the order of the description; only what was found.
     pub quantities: Vec<QuantityPlan>,
+    /// Where the type of an expire cycle is: the `int` that it was called with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycle_type: Option<Operand>,
 }
 
 /// How a quantity is computed at the inner site.
@@ -168,6 +171,12 @@ pub struct Exit {
     pub way: Option<Way>,
     /// Where the call's result is, if that is known.
     pub result: Option<Operand>,
+    /// Where the number of keys is that an expire cycle sampled: `total_sampled` in expire.c.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<Operand>,
+    /// Where the number of those is that had expired: `total_expired` in expire.c.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expired: Option<Operand>,
 }
 
 /// One of the two ways out of a conditional jump.

@@ -9,8 +9,8 @@ use evictscope_abi::{Check, Histogram, Longest, Noted, ResultKind, VARIABLES, Va
 use super::server::ExportedServer;
 use super::unwatched::{Reason as WhyUnwatched, Unwatched};
 use crate::telemetry::{
-    BIN_NS, ClientBuffers, Cycle, EvictionTimes, Members, Observation, Observed, ProbeMode,
-    ServerState, Snapshot, ThreadTimes, Timeline,
+    BIN_NS, ClientBuffers, Cycle, EvictionTimes, ExpiryMembers, Members, Observation, Observed,
+    ProbeMode, ServerState, Snapshot, ThreadTimes, Timeline,
 };
 use evictscope_plan::{
     EVICTION_CALL, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite, Item, Member,
@@ -60,11 +60,14 @@ fn plan() -> ProbePlan {
     let inner = InnerSite {
         site: site(0x2040),
         quantities: VARIABLES.map(quantity).into(),
+        cycle_type: None,
     };
     let exit = Exit {
         site: site(0x2080),
         way: None,
         result: None,
+        sampled: None,
+        expired: None,
     };
     let function = TracedFunction {
         kind: EVICTION,
@@ -151,6 +154,7 @@ pub fn busy_server() -> ExportedServer {
             primary: 0,
         }),
         used_memory: Some(64 * mebi),
+        expiry: ExpiryMembers::default(),
     });
     let before = Snapshot {
         times: times(0),

@@ -34,6 +34,9 @@ pub fn lost(item: Item) -> Lost {
         }
         Item::Quantity(Variable::Overhead) => metrics(&["evictscope_not_counted_memory_bytes"]),
         Item::Quantity(Variable::MemTofree) => metrics(&["evictscope_mem_tofree_bytes"]),
+        Item::CycleType => metrics(&["evictscope_expire_cycle_duration_seconds{type}"]),
+        Item::KeysSampled => metrics(&["evictscope_expire_cycle_keys_sampled_total"]),
+        Item::KeysExpired => metrics(&["evictscope_expire_cycle_keys_expired_total"]),
         Item::Member(member) => of_member(member),
     }
 }
@@ -86,7 +89,16 @@ const fn of_member(member: Member) -> Lost {
             ],
         },
         Member::MaxmemoryPolicy => metrics(&["evictscope_maxmemory_policy_info"]),
-        Member::Port | Member::Maxclients => metrics(&[]),
+        Member::StatExpiredStalePerc => metrics(&["evictscope_expire_stale_ratio"]),
+        Member::StatExpiredTimeCapReachedCount => {
+            metrics(&["evictscope_expire_cycle_time_limit_hits_total"])
+        }
+        Member::Port
+        | Member::Maxclients
+        | Member::ActiveExpireEffort
+        | Member::ConfigHz
+        | Member::StatExpireCycleTimeUsed
+        | Member::StatExpiredSubkeys => metrics(&[]),
     }
 }
 

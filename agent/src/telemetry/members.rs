@@ -1,7 +1,7 @@
 //! The server's own counters.
 
 /// Values read together from a server's memory; one that is not known is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Members {
     /// `server.maxmemory`, bytes.
     pub maxmemory: Option<u64>,
@@ -17,6 +17,26 @@ pub struct Members {
     pub client_buffers: Option<ClientBuffers>,
     /// The allocator's counter, bytes.
     pub used_memory: Option<u64>,
+    /// What keys with a time to live do to the server.
+    pub expiry: ExpiryMembers,
+}
+
+/// What a server counts and is told of keys with a time to live.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ExpiryMembers {
+    /// The server's own estimate of the share of keys with a time to live that have expired and are still held,
+    /// from 0 to 1: `server.stat_expired_stale_perc`, a moving average over expire cycles.
+    pub stale_ratio: Option<f64>,
+    /// Expire cycles that ended at their time limit: `server.stat_expired_time_cap_reached_count`.
+    pub time_limit_hits: Option<u64>,
+    /// Time in expire cycles, microseconds: `server.stat_expire_cycle_time_used`.
+    pub cycle_us: Option<u64>,
+    /// Fields of hashes that have expired.
+    pub expired_fields: Option<u64>,
+    /// `server.active_expire_effort`, 1 to 10.
+    pub effort: Option<u32>,
+    /// `server.config_hz`: how often the cron runs a second, and with it the slow cycle.
+    pub hz: Option<u32>,
 }
 
 /// Returns the name, as `CONFIG` has it, of a policy with this number (server.h: `MAXMEMORY_VOLATILE_LRU` and the

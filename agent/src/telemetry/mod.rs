@@ -40,7 +40,7 @@ pub use bursts::{Burst, BurstKind};
 pub use cycle::Cycle;
 pub use longest::LongestCalls;
 pub use main_thread::MainThread;
-pub use members::{ClientBuffers, Members, policy_name};
+pub use members::{ClientBuffers, ExpiryMembers, Members, policy_name};
 pub use mode::ProbeMode;
 pub use observation::Observation;
 pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};

@@ -7,7 +7,9 @@ use evictscope_plan::{Counters, Member, ProbePlan, ProcessAddress};
 use super::clock::{monotonic, unix_time};
 use crate::host::{MemoryError, Scheduling, Words};
 use crate::probes::{Attachment, Probed};
-use crate::telemetry::{ClientBuffers, Counted, Members, Observed, Snapshot, ThreadTimes};
+use crate::telemetry::{
+    ClientBuffers, Counted, ExpiryMembers, Members, Observed, Snapshot, ThreadTimes,
+};
 
 /// Reads one server, again and again. What it needs is open, so that a lack of file descriptors stops no
 /// reading, and no later process with the same pid is read.
@@ -152,6 +154,7 @@ impl MemberWords {
             evicted_keys: word(self.evicted_keys),
             expired_keys: word(self.expired_keys),
             client_buffers: self.client_buffers.and_then(buffers),
+            expiry: ExpiryMembers::default(),
             // Threads can free what others allocated, so a counter can be negative; those of threads that do not
             // exist are 0.
             used_memory: counters.map(|counters| {

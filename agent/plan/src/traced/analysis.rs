@@ -111,7 +111,13 @@ impl Analysis<'_, '_> {
         let exit = |found: FoundExit| {
             let site: Site = sites::site(self.image, &found.instruction)?;
             let FoundExit { way, result, .. } = found;
-            Some(Exit { site, way, result })
+            Some(Exit {
+                site,
+                way,
+                result,
+                sampled: None,
+                expired: None,
+            })
         };
         // Without one of them, calls would not be seen to end.
         let exits: Option<Vec<Exit>> = found.into_iter().map(exit).collect();

@@ -87,13 +87,13 @@ fn both_ends(
 ) -> Ends {
     let before = analysis.not_found.len();
     let cheapest = ends(analysis, kind, execution, goal, None);
-    let (Some(InnerSite { site, quantities }), []) = (&cheapest.0, cheapest.1.as_slice()) else {
+    let (Some(found), []) = (&cheapest.0, cheapest.1.as_slice()) else {
         return cheapest;
     };
     let missing = analysis.not_found.split_off(before);
-    let other = ends(analysis, kind, execution, goal, Some(site.address));
+    let other = ends(analysis, kind, execution, goal, Some(found.site.address));
     if let (Some(inner), [_, ..]) = (&other.0, other.1.as_slice())
-        && inner.quantities.len() >= quantities.len()
+        && inner.quantities.len() >= found.quantities.len()
     {
         return other;
     }
@@ -249,5 +249,9 @@ fn inner_site(
         analysis.miss(Item::Quantity(quantity), why);
     }
     let site = sites::site(analysis.image, &instruction)?;
-    Some(InnerSite { site, quantities })
+    Some(InnerSite {
+        site,
+        quantities,
+        cycle_type: None,
+    })
 }
