@@ -54,6 +54,9 @@ pub struct Arguments {
     /// Seconds to fuzz for, all targets together
     #[arg(long, default_value_t = 60)]
     seconds: u32,
+    /// Where libFuzzer's random numbers begin; with 0, somewhere else each time
+    #[arg(long, default_value_t = 0)]
+    seed: u32,
 }
 
 /// Returns why it cannot run here, if it cannot.
@@ -76,7 +79,13 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let mut total = 0;
     for (target, share) in TARGETS {
         let seconds = (arguments.seconds * share / shares).max(1);
-        let inputs = fuzz(&directory, &targets.join(target), target, seconds, bases)?;
+        let inputs = fuzz(
+            &directory,
+            &targets.join(target),
+            target,
+            (seconds, arguments.seed),
+            bases,
+        )?;
         println!("{target}: {inputs} inputs in {seconds} s");
         total += inputs;
     }
@@ -85,13 +94,20 @@ pub fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// Fuzzes with one target, and returns how many inputs it tried.
-fn fuzz(directory: &Path, program: &Path, target: &str, seconds: u32, bases: usize) -> Result<u64> {
+fn fuzz(
+    directory: &Path,
+    program: &Path,
+    target: &str,
+    (seconds, seed): (u32, u32),
+    bases: usize,
+) -> Result<u64> {
     let corpus = directory.join("corpus").join(target);
     write_seeds(&corpus, bases)?;
     let mut command = Command::new(program);
     command
         .env("EVICTSCOPE_FUZZ_BASES", directory.join("bases"))
         .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-seed={seed}"))
         .arg(format!("-timeout={TIMEOUT}"))
         .arg(format!("-rss_limit_mb={MEMORY}"))
         .arg(format!("-max_len={SCRIPT_BYTES}"))
