@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evictscope_abi::{
-    AllocatorCounters, Cookie, EVICTION, Probe, REGISTERS, Recipe, ServerConfig, Term, TermKind,
-    Variable, When,
+    AllocatorCounters, Cookie, EVICTION, MAX_FUNCTIONS, Probe, REGISTERS, Recipe, ServerConfig,
+    Term, TermKind, Variable, When,
 };
 use evictscope_plan::{EVICTION_CALL, FileOffset};
 use rustix::time::{ClockId, clock_gettime};
@@ -180,7 +180,7 @@ fn calibration_config(pid: u32) -> ServerConfig {
     };
     let mut config = ServerConfig {
         tgid: pid,
-        is_observed: 1,
+        is_observed: [1; MAX_FUNCTIONS as usize],
         ..ServerConfig::OFF
     };
     let was_read = |read: u8| Term {

@@ -22,5 +22,5 @@ mod programs;
 mod target;
 
 pub use attach::Probes;
-pub use attachment::{Attachment, Probed, Server};
+pub use attachment::{Attachment, Coverage, Probed, Server};
 pub use error::{OLDER_KERNELS, ProbeError};

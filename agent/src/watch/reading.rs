@@ -52,7 +52,7 @@ impl Reader {
         }
     }
 
-    /// Adds up for how long calls were observed until now, and returns the time: call it when that is about to
+    /// Adds up for how long eviction calls were observed until now, and returns the time: call it when that is about to
     /// change.
     pub fn count_observed(&mut self, probed: Probed) -> Duration {
         let now = monotonic();
@@ -77,7 +77,7 @@ impl Reader {
         &mut self,
         attachment: &Attachment,
     ) -> Result<(Snapshot, Option<MemoryError>), MemoryError> {
-        let at = self.count_observed(attachment.probed());
+        let at = self.count_observed(attachment.covered().eviction);
         let unix_time = unix_time();
         attachment.read(&mut self.counted);
         let (members, failed) = match self.words.read() {

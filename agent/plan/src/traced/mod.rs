@@ -8,6 +8,7 @@
 pub mod analysis;
 pub mod eviction;
 pub mod exits;
+pub mod expire;
 pub mod sites;
 mod weights;
 
