@@ -77,7 +77,11 @@ pub fn expire_start(ctx: ProbeContext) -> u32 {
 /// At an end site: an expire cycle ends.
 #[uprobe]
 pub fn expire_end(ctx: ProbeContext) -> u32 {
-    ended(expire::try_end(&ctx))
+    let result = expire::try_end(&ctx);
+    if result.is_err() {
+        stack::stay(&ctx);
+    }
+    ended(result)
 }
 
 /// Counts what went wrong.
