@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, When};
 use evictscope_plan::{
-    Description, EVICTION_CALL, Exit, FileOffset, ProbePlan, Site, TracedFunction,
+    Description, EVICTION_CALL, Exit, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
 };
 
 use super::attach::{Probes, Slot};
@@ -143,7 +143,9 @@ impl Attachment {
         } = &self.slot;
         for function in &self.server.plan.functions {
             let is_observed = wanted.of(function.kind.description) != Probed::Nothing;
-            probes.maps.observe(*slot, number(function)?, is_observed);
+            probes
+                .maps
+                .observe(*slot, number(function.kind)?, is_observed);
         }
         self.take_off_unwanted();
         Ok(sites)
@@ -174,7 +176,7 @@ impl Attachment {
 
     fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {
         let sites = sites(function, probe).into_iter();
-        let number = number(function)?;
+        let number = number(function.kind)?;
         let sites: Vec<(FileOffset, Cookie)> = (0..)
             .zip(sites)
             .map(|(site, (place, when))| {
@@ -215,7 +217,7 @@ impl Attachment {
                 false => Probe::Exit,
             };
             let is_inside = |function| probes.maps.is_inside(*slot, function);
-            let is_needed = placed.probe == end && number(function).is_ok_and(is_inside);
+            let is_needed = placed.probe == end && number(function.kind).is_ok_and(is_inside);
             !is_needed && !is_wanted(function, placed.probe, covered)
         };
         let unwanted = self.placed.extract_if(.., is_unwanted);
@@ -228,7 +230,7 @@ impl Attachment {
             .plan
             .functions
             .iter()
-            .filter_map(|function| number(function).ok());
+            .filter_map(|function| number(function.kind).ok());
         numbers.max().map_or(1, |highest| highest + 1)
     }
 
@@ -304,8 +306,8 @@ fn exit_site(exit: &Exit) -> (&Site, When) {
 }
 
 /// Returns the number that the programs know a function by.
-fn number(function: &TracedFunction) -> Result<u16, ProbeError> {
-    let number = u16::try_from(function.kind.index).ok();
+pub(super) fn number(function: FunctionKind) -> Result<u16, ProbeError> {
+    let number = u16::try_from(function.index).ok();
     number
         .filter(|number| u32::from(*number) < MAX_FUNCTIONS)
         .ok_or(ProbeError::Object("entry for another traced function"))

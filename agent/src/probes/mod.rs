@@ -13,6 +13,8 @@ mod attachment;
 mod calibration;
 mod config;
 mod error;
+#[cfg(test)]
+mod expire_cycle;
 mod log;
 mod mapped;
 mod maps;
