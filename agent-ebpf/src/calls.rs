@@ -69,12 +69,19 @@ pub fn ends(ctx: &ProbeContext, hit: &Hit) -> bool {
 /// Counts the inner call that ended at `ended`.
 #[inline(always)]
 pub fn end_inner(calls: &mut CallStats, ended: u64) {
-    let duration = ended.saturating_sub(calls.inner_since_ns);
+    let duration = leave_inner(calls, ended);
     let bucket = bounds::INNER_NS.bucket(duration);
     calls.inner.record(bucket, duration);
     keep_longest(calls, ended, duration);
+}
+
+/// Notes that the inner call ended at `ended`, and returns how long it took.
+#[inline(always)]
+pub fn leave_inner(calls: &mut CallStats, ended: u64) -> u64 {
+    let duration = ended.saturating_sub(calls.inner_since_ns);
     calls.inner_since_ns = 0;
     calls.last_inner_ns = ended;
+    duration
 }
 
 /// Keeps the duration of an inner call that ended at `ended`, where it is the longest of its window.

@@ -94,9 +94,13 @@ pub fn recipe(recipe: &Recipe, words: &Words) -> u64 {
     sum
 }
 
-/// The value at the place of a call's result; not known where its memory cannot be read.
+/// The value at a place, of a call's result for example; not known where the plan has none, or where its memory
+/// cannot be read.
 #[inline(always)]
 pub fn place(place: &Term, words: &Words) -> Known {
+    if place.kind == TermKind::Absent as u8 {
+        return Known::NOT;
+    }
     let mut value = place.displacement as u64;
     if place.kind == TermKind::Register as u8 {
         value = value.wrapping_add(words[usize::from(place.register) % REGISTERS]);

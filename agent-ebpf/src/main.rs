@@ -13,6 +13,7 @@ mod calls;
 mod counters;
 mod evaluate;
 mod eviction;
+mod expire;
 mod maps;
 mod report;
 mod stack;
@@ -65,6 +66,22 @@ pub fn eviction_goal(ctx: ProbeContext) -> u32 {
 #[uprobe]
 pub fn eviction_done(ctx: ProbeContext) -> u32 {
     ended(eviction::try_done(&ctx))
+}
+
+/// At the start site: the expire cycle is behind its early returns.
+#[uprobe]
+pub fn expire_start(ctx: ProbeContext) -> u32 {
+    ended(expire::try_start(&ctx))
+}
+
+/// At an end site: an expire cycle ends.
+#[uprobe]
+pub fn expire_end(ctx: ProbeContext) -> u32 {
+    let result = expire::try_end(&ctx);
+    if result.is_err() {
+        stack::stay(&ctx);
+    }
+    ended(result)
 }
 
 /// Counts what went wrong.

@@ -1,7 +1,7 @@
 //! The maps, and how a program finds its entries in them.
 
 use core::ops::{Deref, DerefMut};
-use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
+use core::ptr::{addr_of_mut, read_volatile, write_volatile};
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use aya_ebpf::EbpfContext;
@@ -10,8 +10,8 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cook
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 use evictscope_abi::{
-    COUNTER_BYTES, CallStats, Cookie, EvictionStats, Fault, FaultCounts, MAX_FUNCTIONS,
-    MAX_SERVERS, Probe, ServerConfig, Updated, When,
+    COUNTER_BYTES, CallStats, Cookie, EvictionStats, ExpireStats, Fault, FaultCounts,
+    MAX_FUNCTIONS, MAX_SERVERS, Probe, ServerConfig, Updated, When,
 };
 
 /// By slot: what the programs need to know of a server.
@@ -27,6 +27,10 @@ static CALLS: Array<Updated<CallStats>> =
 /// `CALLS`.
 #[map]
 static EVICTIONS: Array<EvictionStats> = Array::with_max_entries(MAX_SERVERS, BPF_F_MMAPABLE);
+
+/// By slot: what else is counted of expire cycles. Updated with the entry of the expire cycle in `CALLS`.
+#[map]
+static EXPIRES: Array<ExpireStats> = Array::with_max_entries(MAX_SERVERS, BPF_F_MMAPABLE);
 
 /// By slot: what went wrong.
 #[map]
@@ -129,6 +133,8 @@ impl<T> Drop for Update<T> {
 pub struct Hit {
     /// The server's slot.
     pub slot: u32,
+    /// The function's number.
+    function: u16,
     /// Which of the function's sites of its kind was hit.
     pub site: u8,
     /// At an exit, which calls end there.
@@ -143,8 +149,9 @@ impl Hit {
     /// Tells whether calls that begin now are to be counted.
     #[inline(always)]
     pub fn is_observed(&self) -> bool {
+        let flag = self.config.is_observed.get(usize::from(self.function));
         // SAFETY: a field of a valid entry, which the agent writes at any time.
-        unsafe { read_volatile(addr_of!(self.config.is_observed)) != 0 }
+        flag.is_some_and(|flag| unsafe { read_volatile(flag) != 0 })
     }
 }
 
@@ -179,6 +186,7 @@ pub unsafe fn hit(ctx: &impl EbpfContext, probe: Probe) -> Result<Hit, Error> {
     calls.hits[probe as usize] += 1;
     Ok(Hit {
         slot,
+        function: cookie.function,
         site: cookie.site,
         when: cookie.when,
         config,
@@ -191,6 +199,13 @@ pub unsafe fn hit(ctx: &impl EbpfContext, probe: Probe) -> Result<Hit, Error> {
 #[inline(always)]
 pub fn eviction(slot: u32) -> Result<*mut EvictionStats, Error> {
     EVICTIONS.get_ptr_mut(slot).ok_or(Error::no_entry(slot))
+}
+
+/// Returns what the uprobe programs count of expire cycles. Valid, and theirs alone during an update of the
+/// expire cycle's [`CallStats`].
+#[inline(always)]
+pub fn expire(slot: u32) -> Result<*mut ExpireStats, Error> {
+    EXPIRES.get_ptr_mut(slot).ok_or(Error::no_entry(slot))
 }
 
 /// Returns where the programs copy the counters of the allocator. Valid, and theirs alone during an

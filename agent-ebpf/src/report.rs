@@ -42,3 +42,21 @@ pub fn maxmemory(tgid: u32, calculated: u64, configured: u64) {
         configured
     );
 }
+
+/// The type of an expire cycle is none that there is.
+#[inline(never)]
+pub fn cycle_type(tgid: u32, cycle_type: u64) {
+    warn!(
+        &(),
+        "{}: the type of an expire cycle is {}, not 0 or 1", tgid, cycle_type
+    );
+}
+
+/// More keys had expired than an expire cycle sampled.
+#[inline(never)]
+pub fn cycle_keys(tgid: u32, sampled: u64, expired: u64) {
+    warn!(
+        &(),
+        "{}: an expire cycle sampled {} keys, of which {} had expired", tgid, sampled, expired
+    );
+}

@@ -165,6 +165,19 @@ pub mod bounds {
     ];
     /// Duration of the other calls, nanoseconds: they do next to nothing, unless the thread is kept from it.
     pub const NOOP_NS: Bounds = Bounds::List(&[1_000, 10_000, 100_000]);
+    /// Duration of expire cycles, nanoseconds. A cycle stops soon after its time limit, so each limit of `hz` 10 is a
+    /// bound, and those that were cut there are between it and the next: 1 ms of a fast cycle and 25 ms of a slow one at
+    /// `active-expire-effort` 1, 3.25 ms and 43 ms at 10. The limit of a slow cycle goes with 1 / `hz`: at 1 it is 250 to
+    /// 430 ms, at 100 a tenth of that of 10.
+    pub const CYCLE_NS: Bounds = Bounds::List(&[
+        100_000,
+        1_000_000,
+        2_000_000,
+        5_000_000,
+        25_000_000,
+        50_000_000,
+        500_000_000,
+    ]);
     /// `mem_tofree`, bytes: powers of 4, 64 B … 64 GiB.
     pub const MEM_TOFREE: Bounds = Bounds::Powers {
         first: 6,
@@ -186,9 +199,10 @@ mod tests {
 
     use super::{Bounds, bounds};
 
-    const ALL: [Bounds; 4] = [
+    const ALL: [Bounds; 5] = [
         bounds::INNER_NS,
         bounds::NOOP_NS,
+        bounds::CYCLE_NS,
         bounds::MEM_TOFREE,
         bounds::CLIENT_BUFFERS,
     ];
@@ -218,6 +232,7 @@ mod tests {
         let ends = |series: Bounds| (series.bound(0), series.bound(series.buckets() - 2));
         assert_eq!(ends(bounds::INNER_NS), (Some(5_000), Some(1_000_000_000)));
         assert_eq!(ends(bounds::NOOP_NS), (Some(1_000), Some(100_000)));
+        assert_eq!(ends(bounds::CYCLE_NS), (Some(100_000), Some(500_000_000)));
         assert_eq!(ends(bounds::MEM_TOFREE), (Some(64), Some(64 << 30)));
         assert_eq!(
             ends(bounds::CLIENT_BUFFERS),

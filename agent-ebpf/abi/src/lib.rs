@@ -13,13 +13,13 @@ mod when;
 
 pub use histogram::{Bounds, Histogram, bounds};
 pub use recipe::{
-    AllocatorCounters, COUNTER_BYTES, MAX_DONE_SITES, MAX_READS, MAX_TERMS, REGISTERS, Recipe,
-    ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,
+    AllocatorCounters, COUNTER_BYTES, CycleKeys, MAX_DONE_SITES, MAX_READS, MAX_TERMS, REGISTERS,
+    Recipe, ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,
 };
 pub use stats::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check,
-    EvictionStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS, Longest, Noted, Probe, ResultKind,
-    Updated,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck,
+    CycleStats, CycleType, EvictionStats, ExpireStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS,
+    Longest, Noted, Probe, ResultKind, Updated,
 };
 pub use when::When;
 
@@ -50,7 +50,7 @@ pub struct Cookie {
     pub slot: u32,
     /// The function's number, below [`MAX_FUNCTIONS`].
     pub function: u16,
-    /// Index into [`ServerConfig::results`] for an exit of the eviction call.
+    /// At an exit, index into [`ServerConfig::results`] or, of the expire cycle, [`ServerConfig::cycle_keys`].
     pub site: u8,
     /// At an exit, which calls end there.
     pub when: When,

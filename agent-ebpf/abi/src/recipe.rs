@@ -1,7 +1,9 @@
 //! What a program needs to know of one server: how to compute the variables at a site, and where the
 //! values are that they are checked against.
 
-/// Most done sites that one plan may have.
+use crate::MAX_FUNCTIONS;
+
+/// Most exits of a function whose values are read there that one plan may have.
 pub const MAX_DONE_SITES: usize = 16;
 /// Most terms of one recipe.
 pub const MAX_TERMS: usize = 3;
@@ -151,15 +153,36 @@ impl AllocatorCounters {
     }
 }
 
+/// Where the keys of an expire cycle are counted, at one of its end sites; absent where the plan does not
+/// know it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CycleKeys {
+    /// Keys that it sampled.
+    pub sampled: Term,
+    /// Keys of those that had expired.
+    pub expired: Term,
+}
+
+impl CycleKeys {
+    /// Keys that are not known.
+    pub const UNKNOWN: Self = Self {
+        sampled: Term::ABSENT,
+        expired: Term::ABSENT,
+    };
+}
+
 /// The configuration of one slot. All addresses are run-time addresses in the server's process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Process id in the initial pid namespace; 0 switches the slot off.
     pub tgid: u32,
-    /// Whether calls that begin now are to be counted: 1 while the probes of a call's beginning and of its
-    /// end are both attached.
-    pub is_observed: u32,
+    /// Keeps what follows aligned.
+    pub reserved: u32,
+    /// By traced function, whether calls that begin now are to be counted: 1 while the probes of a call's
+    /// beginning and of its end are both attached.
+    pub is_observed: [u32; MAX_FUNCTIONS as usize],
     /// What the recipes need of the server's memory. Each place is read once, whatever the number of
     /// recipes that need it, because reading costs more than all arithmetic. Those that are used come first.
     pub reads: [Term; MAX_READS],
@@ -167,6 +190,10 @@ pub struct ServerConfig {
     pub recipes: [Recipe; VARIABLES.len()],
     /// The call's result at each done site; absent where the plan does not know it.
     pub results: [Term; MAX_DONE_SITES],
+    /// Where the type of an expire cycle is, at its start site; absent where the plan does not know it.
+    pub expire_type: Term,
+    /// Where its keys are counted, at each of its end sites.
+    pub cycle_keys: [CycleKeys; MAX_DONE_SITES],
     /// Run-time address of `server.maxmemory`, 8 bytes wide; 0 where it is not known.
     pub maxmemory: u64,
     /// The allocator's counters.
@@ -177,10 +204,13 @@ impl ServerConfig {
     /// A slot that nobody uses.
     pub const OFF: Self = Self {
         tgid: 0,
-        is_observed: 0,
+        reserved: 0,
+        is_observed: [0; MAX_FUNCTIONS as usize],
         reads: [Term::ABSENT; MAX_READS],
         recipes: [Recipe::UNKNOWN; VARIABLES.len()],
         results: [Term::ABSENT; MAX_DONE_SITES],
+        expire_type: Term::ABSENT,
+        cycle_keys: [CycleKeys::UNKNOWN; MAX_DONE_SITES],
         maxmemory: 0,
         used_memory: AllocatorCounters::UNKNOWN,
     };

@@ -42,7 +42,8 @@ impl ResultKind {
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A memory operand of the recipes could not be read; the call is counted, its variables are not.
+    /// What a recipe or a place needs of the server's memory could not be read; the call is counted, its values
+    /// are not.
     Recipe = 0,
     /// `server.maxmemory` could not be read.
     Member = 1,
@@ -173,6 +174,8 @@ impl Longest {
 /// The calls of one traced function. An inner call passes the inner site: of eviction calls these are the
 /// evicting ones, and the others are no-op calls. Where a function has no inner site, its entry is it.
 /// Calls of one function of one server do not overlap, so they need no atomics.
+///
+/// Of expire cycles, durations are in [`ExpireStats`], by type, and in no histogram here.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallStats {
@@ -260,6 +263,60 @@ pub struct EvictionStats {
     /// How many calls are not compared before the next one that is.
     pub skipped_left: u64,
     /// The registers at the probe site, and what was read for the recipes: scratch space of the program.
+    pub words: [u64; WORDS],
+}
+
+/// The type of an expire cycle: the `int type` that `activeExpireCycle()` gets (server.h).
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CycleType {
+    /// `ACTIVE_EXPIRE_CYCLE_SLOW`: the cron makes it, `hz` times a second.
+    Slow = 0,
+    /// `ACTIVE_EXPIRE_CYCLE_FAST`: made before the event loop sleeps, while many keys have expired.
+    Fast = 1,
+    /// The plan does not know where the type is.
+    Unknown = 2,
+}
+
+impl CycleType {
+    /// All of them, in the order of their indices.
+    pub const ALL: [Self; 3] = [Self::Slow, Self::Fast, Self::Unknown];
+}
+
+/// What is counted of the expire cycles of one type that have ended.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CycleStats {
+    /// Wall time from behind the early returns on, nanoseconds.
+    pub duration: Histogram<{ bounds::CYCLE_NS.buckets() }>,
+    /// Keys with a time to live that they looked at.
+    pub sampled: u64,
+    /// Keys of those that had expired, which they deleted.
+    pub expired: u64,
+}
+
+/// Invariants that are tested at each expire cycle, before it is counted. After the first failure of any of
+/// them no cycle is counted any more: the plan does not fit this server.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CycleCheck {
+    /// The type is 0 or 1.
+    Type = 0,
+    /// No more keys had expired than were sampled.
+    Keys = 1,
+}
+
+/// What is counted of expire cycles apart from their [`CallStats`], under the same update number.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpireStats {
+    /// The cycles that have ended, by [`CycleType`].
+    pub cycles: [CycleStats; CycleType::ALL.len()],
+    /// The [`CycleType`] of the cycle under way, valid inside of it.
+    pub under_way: u64,
+    /// Tests that failed, by [`CycleCheck`]; where one is not 0, no cycle is counted any more.
+    pub check_failures: [u64; 2],
+    /// The registers at the probe site: scratch space of the program.
     pub words: [u64; WORDS],
 }
 

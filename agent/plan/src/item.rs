@@ -89,11 +89,12 @@ pub enum Member {
     StatNumcommands,
     /// `server.active_expire_effort`, 1 to 10, an `int`.
     ActiveExpireEffort,
-    /// `server.config_hz`, an `int`: what `hz` was set to.
+    /// `server.config_hz` (`server.hz` since Valkey 8.1), an `int`: what `hz` was set to.
     ConfigHz,
     /// `server.stat_expire_cycle_time_used`, microseconds.
     StatExpireCycleTimeUsed,
-    /// `server.stat_expired_stale_perc`, a `double` from 0 to 1: the share of the sampled keys that had expired.
+    /// `server.stat_expired_stale_perc` (`server.stat_expired_keys_stale_perc` since Valkey 9.0), a `double` from 0 to
+    /// 1: the share of the sampled keys that had expired.
     StatExpiredStalePerc,
     /// `server.stat_expired_time_cap_reached_count`.
     StatExpiredTimeCapReachedCount,
@@ -103,7 +104,7 @@ pub enum Member {
 
 impl Member {
     /// The members of `server`.
-    pub const OF_SERVER: [Self; 8] = [
+    pub const OF_SERVER: [Self; 14] = [
         Self::Maxclients,
         Self::Maxmemory,
         Self::MaxmemoryPolicy,
@@ -112,6 +113,12 @@ impl Member {
         Self::StatEvictedkeys,
         Self::StatExpiredkeys,
         Self::StatClientsTypeMemory,
+        Self::ActiveExpireEffort,
+        Self::ConfigHz,
+        Self::StatExpiredStalePerc,
+        Self::StatExpiredTimeCapReachedCount,
+        Self::StatExpireCycleTimeUsed,
+        Self::StatExpiredSubkeys,
     ];
 
     /// Returns its name in Redis's source.
@@ -132,6 +139,17 @@ impl Member {
             Self::StatExpiredStalePerc => "stat_expired_stale_perc",
             Self::StatExpiredTimeCapReachedCount => "stat_expired_time_cap_reached_count",
             Self::StatExpiredSubkeys => "stat_expired_subkeys",
+        }
+    }
+
+    /// Returns the name that it has in the source of newer Valkeys, where that is another one.
+    pub(crate) const fn other_name(self) -> Option<&'static str> {
+        match self {
+            // Elsewhere `hz` is something else: what the server makes of `config_hz`.
+            Self::ConfigHz => Some("hz"),
+            Self::StatExpiredStalePerc => Some("stat_expired_keys_stale_perc"),
+            Self::StatExpiredSubkeys => Some("stat_expiredfields"),
+            _ => None,
         }
     }
 }

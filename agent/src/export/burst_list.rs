@@ -68,6 +68,8 @@ impl Serialize for Entry<'_> {
         )?;
         map.serialize_entry("throughput_ratio", &burst.throughput_ratio())?;
         map.serialize_entry("commands_lost", &burst.commands_lost())?;
+        map.serialize_entry("expired_share_before", &burst.expired_share_before)?;
+        map.serialize_entry("stale_ratio_before", &burst.stale_ratio_before)?;
         map.serialize_entry("client_buffers_before_bytes", &burst.client_buffers_before)?;
         map.serialize_entry("client_buffers_peak_bytes", &burst.client_buffers_peak)?;
         map.serialize_entry("memory_start_bytes", &burst.memory_start)?;
@@ -80,6 +82,7 @@ impl Serialize for Entry<'_> {
         map.serialize_entry("eviction_cpu_share", &burst.eviction_cpu_share)?;
         map.serialize_entry("kind", &kind.to_string())?;
         map.serialize_entry("reason", &reason)?;
+        map.serialize_entry("hint", &burst.expiry_behind())?;
         map.end()
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
+use super::cycles;
 use super::proto::{Series, Unit, histogram, label, single};
 use super::series::{self, number};
 use super::server::ExportedServer;
@@ -20,7 +21,7 @@ pub(super) struct Family {
     series: fn(&ExportedServer) -> Vec<Series<'_>>,
 }
 
-pub(super) const FAMILIES: [Family; 37] = [
+pub(super) const FAMILIES: [Family; 42] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         help: "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
@@ -102,9 +103,38 @@ pub(super) const FAMILIES: [Family; 37] = [
         series: |server| series::member(server, |members| members.expired_keys),
     },
     Family {
+        name: "evictscope_expire_cycle_duration_seconds",
+        help: "Wall time of expire cycles, activeExpireCycle(), from behind the early returns on. slow: made by \
+               the cron, fast: before the event loop sleeps.",
+        series: cycles::durations,
+    },
+    Family {
+        name: "evictscope_expire_cycle_keys_sampled_total",
+        help: "Keys with a time to live that expire cycles looked at.",
+        series: cycles::sampled,
+    },
+    Family {
+        name: "evictscope_expire_cycle_keys_expired_total",
+        help: "Keys of those that had expired, which they deleted. Keys that expire when a command asks for them \
+               are only in evictscope_expired_keys_total.",
+        series: cycles::expired,
+    },
+    Family {
+        name: "evictscope_expire_cycle_time_limit_hits_total",
+        help: "The server's own counter of expire cycles that ended at their time limit: \
+               expired_time_cap_reached_count of INFO. CONFIG RESETSTAT resets it.",
+        series: |server| cycles::own(server, |own| own.time_limit_hits.map(|hits| hits as f64)),
+    },
+    Family {
+        name: "evictscope_expire_stale_ratio",
+        help: "The server's own estimate, a moving average over expire cycles, of the share of keys with a time \
+               to live that have expired and are still held: expired_stale_perc of INFO, as a ratio.",
+        series: |server| cycles::own(server, |own| own.stale_ratio),
+    },
+    Family {
         name: "evictscope_main_thread_cpu_seconds_total",
-        help: "CPU time of the main thread since the process was found: inside evicting calls and \
-               elsewhere. While evicting calls are not observed, in the probe mode sampled, their share of it \
+        help: "CPU time of the main thread since the process was found: inside evicting calls, inside expire \
+               cycles and elsewhere. While evicting calls are not observed, in the probe mode sampled, their share of it \
                is taken to be that of the last seconds in which they were.",
         series: series::main_thread_cpu,
     },
@@ -132,8 +162,8 @@ pub(super) const FAMILIES: [Family; 37] = [
     },
     Family {
         name: "evictscope_stall_seconds_total",
-        help: "Time in which evicting calls took a fifth or more of a main thread that had none to spare, \
-               by tenths of a second. Counted as it happens.",
+        help: "Time in which evicting calls, or expire cycles, took a fifth or more of a main thread that had none to \
+               spare, by tenths of a second. A tenth counts for the one that took more. Counted as it happens.",
         series: series::stalls,
     },
     Family {
@@ -232,7 +262,7 @@ pub(super) const FAMILIES: [Family; 37] = [
         name: "evictscope_read_faults_total",
         help: "What could not be read from the server's memory (recipe, member, allocator) or from \
                the kernel (map), hits by a process that is not the server (other_process), \
-               and evicting calls whose end was not seen (lost_exit). A reason has a series once there was \
+               and evicting calls and expire cycles whose end was not seen (lost_exit). A reason has a series once there was \
                one.",
         series: series::faults,
     },
@@ -245,7 +275,8 @@ pub(super) const FAMILIES: [Family; 37] = [
     Family {
         name: "evictscope_plan_withdrawn",
         help: "1 for the reason for which the probe plan was found wrong at run time and withdrawn \
-               for the life of the process. What rests on the plan is no longer exported.",
+               for the life of the process. What rests on it is no longer exported. Reasons that begin with expire \
+               are about the expire cycle alone, the others about eviction calls.",
         series: series::withdrawn,
     },
 ];
@@ -371,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_everything_has_160_series_at_most() -> prometheus::Result<()> {
+    fn a_server_with_everything_has_190_series_at_most() -> prometheus::Result<()> {
         let mut server = busy_server();
         server.overhead_ratio = Some(0.001);
         let text = TextEncoder::new().encode_to_string(&families(&[server]))?;
@@ -379,15 +410,15 @@ mod tests {
             .lines()
             .filter(|line| line.contains("server=\""))
             .count();
-        assert!((140..=160).contains(&series), "{series} series");
+        assert!((170..=190).contains(&series), "{series} series");
         Ok(())
     }
 
     #[test]
     fn nothing_that_rests_on_a_withdrawn_plan_is_exported() -> prometheus::Result<()> {
         const CALLS: [&str; 4] = ["eviction_call", "mem_", "not_counted", "main_thread_cpu"];
-        const CYCLE: [&str; 5] = ["phase", "stall", "bursts", "burst_", "last_burst"];
-        const MEMBERS: [&str; 2] = ["maxmemory_", "client_buffers"];
+        const CYCLE: [&str; 4] = ["phase", "bursts", "burst_", "last_burst"];
+        const MEMBERS: [&str; 3] = ["maxmemory_", "client_buffers", "expire_stale_ratio"];
         const COUNTERS: [&str; 3] = ["commands_processed", "evicted_keys", "expired_keys"];
         for (broken, gone) in [
             (BrokenInvariant::Allocator, vec!["used_memory_bytes"]),
@@ -408,6 +439,7 @@ mod tests {
                 assert!(before.contains(&series), "{name}: the test tests nothing");
                 assert!(!after.contains(&series), "{broken}: {name}");
             }
+            assert!(!after.contains("cause=\"eviction\""), "{broken}");
             for series in [
                 format!("plan_withdrawn{{server=\"6379\",reason=\"{broken}\"}} 1"),
                 "probe_plan_info{server=\"6379\",variable=\"mem_used\",method=\"none\"} 1"
@@ -419,6 +451,38 @@ mod tests {
             }
         }
         assert!(!text_of(busy_server())?.contains("plan_withdrawn"));
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_withdrawn_of_the_expire_cycle_is_gone_and_nothing_else() -> prometheus::Result<()> {
+        let before = text_of(busy_server())?;
+        let after = text_of(ExportedServer {
+            cycles_withdrawn: Some(BrokenInvariant::CycleTime),
+            ..busy_server()
+        })?;
+        let reason = "\nevictscope_plan_withdrawn{server=\"6379\",reason=\"expire_time\"} 1\n";
+        assert!(after.contains(reason), "{after}");
+        for gone in [
+            "expire_cycle_duration",
+            "expire_cycle_keys_sampled",
+            "expire_cycle_keys_expired",
+            "activity=\"expire\"",
+            "cause=\"expire\"",
+        ] {
+            assert!(before.contains(gone), "{gone}: the test tests nothing");
+            assert!(!after.contains(gone), "{gone}");
+        }
+        for stays in [
+            "eviction_calls_total",
+            "activity=\"eviction\"",
+            "cause=\"eviction\"",
+            "expire_stale_ratio",
+            "expire_cycle_time_limit_hits_total",
+            "probe_mode{server=\"6379\",mode=\"every-call\"} 1",
+        ] {
+            assert!(after.contains(stays), "{stays}");
+        }
         Ok(())
     }
 

@@ -50,8 +50,20 @@ fn servers() -> Vec<ExportedServer> {
         withdrawn: Some(reason),
         ..busy_server()
     });
+    let reasons = [
+        BrokenInvariant::CycleType,
+        BrokenInvariant::CycleKeys,
+        BrokenInvariant::LostCycleEnd,
+        BrokenInvariant::ExpiredKeys,
+        BrokenInvariant::CycleTime,
+    ];
+    let cycles_withdrawn = reasons.map(|reason| ExportedServer {
+        cycles_withdrawn: Some(reason),
+        ..busy_server()
+    });
     let mut servers = vec![busy, partial_server()];
     servers.extend(withdrawn);
+    servers.extend(cycles_withdrawn);
     servers
 }
 

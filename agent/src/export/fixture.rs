@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use evictscope_abi::{Check, Histogram, Longest, Noted, ResultKind, VARIABLES, Variable, bounds};
+use evictscope_abi::{
+    CallStats, Check, CycleStats, CycleType, EXPIRE, Histogram, Longest, Noted, ResultKind,
+    VARIABLES, Variable, bounds,
+};
 
 use super::server::ExportedServer;
 use super::unwatched::{Reason as WhyUnwatched, Unwatched};
@@ -13,8 +16,9 @@ use crate::telemetry::{
     ProbeMode, ServerState, Snapshot, ThreadTimes, Timeline,
 };
 use evictscope_plan::{
-    EVICTION_CALL, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite, Item, Member,
-    Method, NotFound, Operand, ProbePlan, QuantityPlan, Reason, Recipe, Site, Term, TracedFunction,
+    EVICTION_CALL, EXPIRE_CYCLE, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite,
+    Item, Member, Method, NotFound, Operand, ProbePlan, QuantityPlan, Reason, Recipe, Site, Term,
+    TracedFunction,
 };
 
 /// A server that is too old.
@@ -40,6 +44,38 @@ const EVICTION: FunctionKind = FunctionKind {
     index: 0,
     description: EVICTION_CALL.description,
 };
+
+const EXPIRY: FunctionKind = FunctionKind {
+    index: EXPIRE as usize,
+    description: EXPIRE_CYCLE.description,
+};
+
+/// Returns an expire cycle of which everything was found.
+fn expire_cycle() -> TracedFunction {
+    let register = |number| Operand::Register {
+        plus: 0,
+        number,
+        width: 8,
+    };
+    TracedFunction {
+        kind: EXPIRY,
+        name: "activeExpireCycle",
+        address: FileAddress::new(0x3000),
+        entry: Some(site(0x3000)),
+        inner: Some(InnerSite {
+            site: site(0x3040),
+            quantities: Vec::new(),
+            cycle_type: Some(register(5)),
+        }),
+        exits: vec![Exit {
+            site: site(0x3080),
+            way: None,
+            result: None,
+            sampled: Some(register(12)),
+            expired: Some(register(13)),
+        }],
+    }
+}
 
 fn quantity(quantity: Variable) -> QuantityPlan {
     let operand = Operand::Register {
@@ -84,7 +120,7 @@ fn plan() -> ProbePlan {
             version: Some("7.0.15".to_owned()),
             entry_point: FileAddress::new(0x1000),
         },
-        functions: vec![function],
+        functions: vec![function, expire_cycle()],
         members: Vec::new(),
         not_found: Vec::new(),
     }
@@ -100,6 +136,7 @@ pub fn new_server() -> ExportedServer {
         plan: Arc::new(plan()),
         mode: ProbeMode::EvictingOnly,
         withdrawn: None,
+        cycles_withdrawn: None,
         overhead_ratio: None,
         overhead_budget_ratio: 0.01,
         state: ServerState::new(),
@@ -135,6 +172,14 @@ pub fn busy_server() -> ExportedServer {
     calls.lost_exits = 1;
     evictions.checks = [2; 3];
     evictions.check_failures[Check::Allocator as usize] = 1;
+    counted.calls.push(CallStats {
+        hits: [0, 0, 12, 12],
+        ..CallStats::default()
+    });
+    let expires = &mut counted.expires;
+    expires.cycles[CycleType::Slow as usize] =
+        cycles(&[30_000, 25_100_000, 25_200_000], 4_000, 3_000);
+    expires.cycles[CycleType::Fast as usize] = cycles(&[1_010_000], 200, 90);
     let times = |cpu_ns| {
         Some(ThreadTimes {
             cpu_ns,
@@ -154,7 +199,14 @@ pub fn busy_server() -> ExportedServer {
             primary: 0,
         }),
         used_memory: Some(64 * mebi),
-        expiry: ExpiryMembers::default(),
+        expiry: ExpiryMembers {
+            stale_ratio: Some(0.25),
+            time_limit_hits: Some(2),
+            cycle_us: Some(51_400),
+            expired_fields: Some(0),
+            effort: Some(1),
+            hz: Some(10),
+        },
     });
     let before = Snapshot {
         times: times(0),
@@ -177,14 +229,31 @@ pub fn busy_server() -> ExportedServer {
     server
 }
 
+fn cycles(durations: &[u64], sampled: u64, expired: u64) -> CycleStats {
+    let mut cycles = CycleStats {
+        sampled,
+        expired,
+        ..CycleStats::default()
+    };
+    record(&mut cycles.duration, bounds::CYCLE_NS, durations);
+    cycles
+}
+
 /// Returns a server whose plan lacks most items, with a name that needs escaping.
 pub fn partial_server() -> ExportedServer {
     let mut plan = plan();
     plan.identity.build_id = None;
     plan.identity.version = None;
     plan.functions[0].inner = None;
+    plan.functions[1]
+        .inner
+        .as_mut()
+        .map(|start| start.cycle_type.take());
+    plan.functions[1].exits[0].sampled = None;
     plan.not_found = [
         Item::Inner(EVICTION),
+        Item::CycleType,
+        Item::KeysSampled,
         Item::Member(Member::StatNumcommands),
         Item::Inner(EVICTION),
     ]
@@ -275,6 +344,9 @@ fn after_a_burst() -> Cycle {
             last_reported: Some(64 << 20),
             client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
             stalled: None,
+            keys_sampled: 200 * second,
+            keys_expired: 90 * second,
+            stale_ratio: Some(0.4),
         });
     }
     cycle

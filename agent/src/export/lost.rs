@@ -2,7 +2,7 @@
 //! then.
 
 use evictscope_abi::Variable;
-use evictscope_plan::{Item, Member};
+use evictscope_plan::{EXPIRE_CYCLE, Item, Member};
 use serde::Serialize;
 
 /// What is lost, by name.
@@ -17,7 +17,21 @@ pub struct Lost {
 /// Returns what is lost where `item` was not found.
 pub fn lost(item: Item) -> Lost {
     match item {
-        Item::Plan | Item::Function(_) => EVERYTHING,
+        Item::Plan => EVERYTHING,
+        Item::Function(kind)
+        | Item::Entry(kind)
+        | Item::Inner(kind)
+        | Item::Exits(kind)
+        | Item::Result(kind)
+            if kind.description == EXPIRE_CYCLE.description =>
+        {
+            match item {
+                // Neither is probed.
+                Item::Entry(_) | Item::Result(_) => Lost::default(),
+                _ => EXPIRE_CYCLES,
+            }
+        }
+        Item::Function(_) => EVERYTHING,
         Item::Inner(_) | Item::Exits(_) => EVICTING_CALLS,
         Item::Entry(_) => metrics(&[
             "evictscope_eviction_calls_total{kind=\"noop\"}",
@@ -117,6 +131,18 @@ const EVERYTHING: Lost = Lost {
     ],
 };
 
+/// Where expire cycles are not seen.
+const EXPIRE_CYCLES: Lost = Lost {
+    metrics: &[
+        "evictscope_expire_cycle_duration_seconds",
+        "evictscope_expire_cycle_keys_sampled_total",
+        "evictscope_expire_cycle_keys_expired_total",
+        "evictscope_main_thread_cpu_seconds_total{activity=\"expire\"}",
+        "evictscope_stall_seconds_total{cause=\"expire\"}",
+    ],
+    alerts: &[],
+};
+
 /// Where evicting calls are not seen.
 const EVICTING_CALLS: Lost = Lost {
     metrics: &[
@@ -128,7 +154,7 @@ const EVICTING_CALLS: Lost = Lost {
         "evictscope_not_counted_memory_bytes",
         "evictscope_phase",
         "evictscope_phase_seconds_total",
-        "evictscope_stall_seconds_total",
+        "evictscope_stall_seconds_total{cause=\"eviction\"}",
         "evictscope_bursts_total",
         "evictscope_burst_open",
         "evictscope_burst_duration_seconds",
@@ -155,9 +181,9 @@ mod tests {
     use std::sync::Arc;
 
     use evictscope_abi::Variable;
-    use evictscope_plan::{EVICTION_CALL, FunctionKind, Item, Member, ProbePlan};
+    use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, Item, Member, ProbePlan};
 
-    use super::{EVICTING_CALLS, lost, of_member};
+    use super::{EVICTING_CALLS, EXPIRE_CYCLES, Lost, lost, of_member};
     use crate::export::ExportedServer;
     use crate::export::catalogue::{FAMILIES, families};
     use crate::export::fixture::busy_server;
@@ -168,7 +194,7 @@ mod tests {
     #[test]
     fn each_name_is_that_of_a_metric_or_an_alert() {
         let members = Member::OF_SERVER.map(of_member);
-        for lost in members.iter().chain([&EVICTING_CALLS]) {
+        for lost in members.iter().chain([&EVICTING_CALLS, &EXPIRE_CYCLES]) {
             for metric in lost.metrics {
                 let name = metric.split('{').next();
                 assert!(
@@ -194,12 +220,21 @@ mod tests {
         let description = EVICTION_CALL.description;
         let index = 0;
         let call = FunctionKind { index, description };
+        let (index, description) = (1, EXPIRE_CYCLE.description);
+        let cycle = FunctionKind { index, description };
         let parts = [
             Item::Function(call),
             Item::Entry(call),
             Item::Inner(call),
             Item::Exits(call),
             Item::Result(call),
+            Item::Function(cycle),
+            Item::Entry(cycle),
+            Item::Inner(cycle),
+            Item::Exits(cycle),
+            Item::CycleType,
+            Item::KeysSampled,
+            Item::KeysExpired,
         ];
         let goal = [
             Variable::MemReported,
@@ -226,24 +261,38 @@ mod tests {
         families.map(|family| family.name().to_owned()).collect()
     }
 
-    #[test]
-    fn a_server_whose_evicting_calls_are_not_seen_has_none_of_their_metrics() {
+    /// Returns the families that are gone when an item is lost, but for those that lack a label only.
+    fn whole(lost: Lost) -> BTreeSet<&'static str> {
+        let metrics = lost.metrics.iter().copied();
+        metrics.filter(|metric| !metric.contains('{')).collect()
+    }
+
+    /// Returns the families that are gone where one traced function has no inner site.
+    fn gone_without_inner_site(index: usize) -> BTreeSet<String> {
         let mut server = busy_server();
         let mut plan = ProbePlan::clone(&server.plan);
-        for function in &mut plan.functions {
-            function.inner = None;
+        plan.functions[index].inner = None;
+        server.plan = Arc::new(plan);
+        if index == 0 {
+            server.cycle = None;
         }
-        (server.plan, server.cycle) = (Arc::new(plan), None);
         let (before, after) = (names(busy_server()), names(server));
-        let lost: BTreeSet<&str> = EVICTING_CALLS.metrics.iter().copied().collect();
-        let gone: BTreeSet<&str> = before.difference(&after).map(String::as_str).collect();
-        assert_eq!(gone, lost);
+        before.difference(&after).cloned().collect()
+    }
+
+    #[test]
+    fn a_server_whose_calls_are_not_seen_has_none_of_their_metrics() {
+        for (index, lost) in [EVICTING_CALLS, EXPIRE_CYCLES].into_iter().enumerate() {
+            let gone = gone_without_inner_site(index);
+            let gone: BTreeSet<&str> = gone.iter().map(String::as_str).collect();
+            assert_eq!(gone, whole(lost));
+        }
     }
 
     #[test]
     fn a_server_whose_member_is_not_known_lacks_its_metrics() {
         type Forget = fn(&mut Members);
-        let forget: [(Member, Forget); 6] = [
+        let forget: [(Member, Forget); 8] = [
             (Member::UsedMemory, |members| members.used_memory = None),
             (Member::Maxmemory, |members| members.maxmemory = None),
             (Member::MaxmemoryPolicy, |members| {
@@ -256,14 +305,18 @@ mod tests {
             (Member::StatExpiredkeys, |members| {
                 members.expired_keys = None
             }),
+            (Member::StatExpiredStalePerc, |members| {
+                members.expiry.stale_ratio = None
+            }),
+            (Member::StatExpiredTimeCapReachedCount, |members| {
+                members.expiry.time_limit_hits = None
+            }),
         ];
         for (member, forget) in forget {
             let mut server = busy_server();
             server.state.members.as_mut().map(forget);
             let (before, after) = (names(busy_server()), names(server));
-            let whole = |metric: &&str| !metric.contains('{');
-            let lost = lost(Item::Member(member)).metrics.iter().copied();
-            let lost: BTreeSet<&str> = lost.filter(whole).collect();
+            let lost = whole(lost(Item::Member(member)));
             let gone: BTreeSet<&str> = before.difference(&after).map(String::as_str).collect();
             assert_eq!(gone, lost, "{member:?}");
         }

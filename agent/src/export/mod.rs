@@ -8,6 +8,7 @@
 mod burst_list;
 mod catalogue;
 mod connections;
+mod cycles;
 #[cfg(test)]
 mod documentation;
 #[cfg(test)]

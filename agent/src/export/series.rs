@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 use evictscope_abi::{Fault, Probe, ResultKind, VARIABLES, Variable};
 
+use super::cycles;
 use super::proto::{Series, Unit, Value, by, histogram, single};
 use super::server::ExportedServer;
 use crate::telemetry::{
     Accumulator, BrokenInvariant, BurstKind, BurstTotals, Cycle, HistogramTotals, Members, Phase,
-    ProbeMode, policy_name,
+    ProbeMode, StallCause, policy_name,
 };
-use evictscope_plan::{EVICTION_CALL, FunctionKind, TracedFunction, variable_name};
+use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, TracedFunction, variable_name};
 
 /// The kind of eviction calls, their durations, and their number by result.
 type Calls<'a> = (&'static str, &'a HistogramTotals, &'a [Accumulator; 4]);
@@ -181,7 +182,7 @@ pub(super) fn policy_info(server: &ExportedServer) -> Vec<Series<'_>> {
 
 /// Tells whether the members of `server` are where the plan says. All of them rest on the address of
 /// `maxmemory`, by which the layout was recognised.
-fn trusts_members(server: &ExportedServer) -> bool {
+pub(super) fn trusts_members(server: &ExportedServer) -> bool {
     server.withdrawn != Some(BrokenInvariant::Maxmemory)
 }
 
@@ -189,12 +190,14 @@ fn trusts_members(server: &ExportedServer) -> bool {
 pub(super) fn main_thread_cpu(server: &ExportedServer) -> Vec<Series<'_>> {
     let thread = Some(&server.state.main_thread).filter(|thread| thread.is_known());
     let seconds = thread.filter(|_| server.withdrawn.is_none()).map(|thread| {
+        let expire = cycles::timed(server).map(|_| ("expire", thread.expire_ns()));
         [
-            ("eviction", thread.all_eviction_ns()),
-            ("other", thread.all_other_ns()),
+            Some(("eviction", thread.all_eviction_ns())),
+            expire,
+            Some(("other", thread.all_other_ns())),
         ]
     });
-    let seconds = seconds.into_iter().flatten();
+    let seconds = seconds.into_iter().flatten().flatten();
     by(
         "activity",
         seconds.map(|(name, ns)| (name, ns as f64 / 1e9)),
@@ -215,15 +218,24 @@ pub(super) fn by_phase(
     by("phase", server.cycle().into_iter().flat_map(phases))
 }
 
-/// Returns how long evictions have stalled the server, where evicting calls are timed now.
+/// Returns for how long the server was stalled by what is timed now.
 pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
     let is_timed =
         trusted_function(server).is_some_and(|function| counts_evicting(server, function));
-    let stalled = server.state.stalled().filter(|_| is_timed);
-    by(
-        "cause",
-        stalled.map(|stalled| ("eviction", stalled.as_secs_f64())),
-    )
+    let causes = [
+        ("eviction", StallCause::Eviction, is_timed),
+        (
+            "expire",
+            StallCause::Expire,
+            cycles::timed(server).is_some(),
+        ),
+    ];
+    let timed = causes.into_iter().filter(|(.., is_timed)| *is_timed);
+    let stalled = timed.filter_map(|(name, cause, _)| {
+        let stalled = server.state.stalled(cause)?;
+        Some((name, stalled.as_secs_f64()))
+    });
+    by("cause", stalled)
 }
 
 pub(super) fn bursts(server: &ExportedServer) -> Vec<Series<'_>> {
@@ -294,7 +306,8 @@ pub(super) fn mode(server: &ExportedServer) -> Vec<Series<'_>> {
 }
 
 pub(super) fn withdrawn(server: &ExportedServer) -> Vec<Series<'_>> {
-    by("reason", server.withdrawn.map(|broken| (broken, 1.0)))
+    let withdrawn = server.withdrawn.into_iter().chain(server.cycles_withdrawn);
+    by("reason", withdrawn.map(|broken| (broken, 1.0)))
 }
 
 /// Returns 1 for true and 0 for false.
@@ -313,7 +326,8 @@ pub(super) fn hits(server: &ExportedServer) -> Vec<Series<'_>> {
             let count = calls.map_or(0, |calls| calls.hits[probe as usize].count());
             hits.push((description.probe(name), count as f64));
         };
-        if description.inner.is_some() {
+        // The entry of the expire cycle is never probed.
+        if description.inner.is_some() && description != EXPIRE_CYCLE.description {
             push("enter", Probe::Enter);
             push("return", Probe::Return);
         }

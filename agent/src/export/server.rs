@@ -26,8 +26,11 @@ pub struct ExportedServer {
     pub plan: Arc<ProbePlan>,
     /// The probe mode that it is in now.
     pub mode: ProbeMode,
-    /// Why its plan was withdrawn, where it was: then nothing that rests on the plan is exported.
+    /// Why what its plan says of eviction calls was withdrawn, where it was: then nothing that rests on that is
+    /// exported.
     pub withdrawn: Option<BrokenInvariant>,
+    /// The same of the expire cycle.
+    pub cycles_withdrawn: Option<BrokenInvariant>,
     /// What the probes cost, as a share of the main thread, in the last ten seconds.
     pub overhead_ratio: Option<f64>,
     /// The most that they may cost, likewise.

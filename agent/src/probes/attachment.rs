@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, When};
-use evictscope_plan::{Exit, FileOffset, ProbePlan, Site, TracedFunction};
+use evictscope_plan::{
+    Description, EVICTION_CALL, Exit, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
+};
 
 use super::attach::{Probes, Slot};
 use super::config::server_config;
@@ -15,7 +17,7 @@ use super::target::{Link, Target};
 use crate::host::Executable;
 use crate::telemetry::Counted;
 
-/// Which calls are probed.
+/// Which calls of a function are probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Probed {
     /// None: nothing is placed in the server's code.
@@ -24,6 +26,35 @@ pub enum Probed {
     Inner,
     /// Every call.
     Every,
+}
+
+/// What is probed of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    /// Which eviction calls.
+    pub eviction: Probed,
+    /// Whether those expire cycles are that pass their early returns. They are rare, so this is no
+    /// question of the probe mode.
+    pub cycles: bool,
+}
+
+impl Coverage {
+    /// Nothing is placed in the server's code.
+    pub const NOTHING: Self = Self {
+        eviction: Probed::Nothing,
+        cycles: false,
+    };
+
+    /// Returns which calls of a function are probed.
+    fn of(self, function: &Description) -> Probed {
+        if function == EVICTION_CALL.description {
+            self.eviction
+        } else if self.cycles {
+            Probed::Inner
+        } else {
+            Probed::Nothing
+        }
+    }
 }
 
 /// What ends a call before what begins it, so that none is begun that cannot end. The return probe comes
@@ -45,7 +76,7 @@ pub struct Server {
 /// The probes on one server. Dropping it takes them off, for which it waits.
 pub struct Attachment {
     server: Server,
-    probed: Probed,
+    covered: Coverage,
     placed: Vec<Placed>,
     /// Threads that take probes off, one for each probe. The kernel takes the breakpoints of a
     /// uprobe_multi link out at once, and then waits for 50 to 100 ms, of several links at a time. A perf
@@ -75,7 +106,7 @@ impl Attachment {
         probes.maps.fill(slot.number, config)?;
         Ok(Self {
             server,
-            probed: Probed::Nothing,
+            covered: Coverage::NOTHING,
             placed: Vec::new(),
             leaving: Vec::new(),
             slot,
@@ -89,40 +120,48 @@ impl Attachment {
     }
 
     /// Changes which calls are probed. Places what is missing, and takes off in the background what is not wanted.
-    /// Calls that begin are counted from then on, unless nothing is probed. Returns at how many sites probes were
-    /// placed.
+    /// Calls that begin are counted from then on, of the functions that are probed. Returns at how many sites
+    /// probes were placed.
     ///
     /// # Errors
     ///
     /// Where the process is gone, or the kernel refuses; what was placed before stays.
-    pub fn set(&mut self, probed: Probed) -> Result<usize, ProbeError> {
-        if self.probed == probed || !self.is_settled() {
+    pub fn set(&mut self, wanted: Coverage) -> Result<usize, ProbeError> {
+        if self.covered == wanted || !self.is_settled() {
             return Ok(0);
         }
         let before = self.placed.len();
-        if let Err(error) = self.place_missing(probed) {
+        if let Err(error) = self.place_missing(wanted) {
             self.placed.truncate(before);
             return Err(error);
         }
         let sites = sites_of(&self.placed[before..]);
-        self.probed = probed;
-        let Slot { probes, number } = &self.slot;
-        probes.maps.observe(*number, probed != Probed::Nothing);
+        self.covered = wanted;
+        let Slot {
+            probes,
+            number: slot,
+        } = &self.slot;
+        for function in &self.server.plan.functions {
+            let is_observed = wanted.of(function.kind.description) != Probed::Nothing;
+            probes
+                .maps
+                .observe(*slot, number(function.kind)?, is_observed);
+        }
         self.take_off_unwanted();
         Ok(sites)
     }
 
     /// Returns which calls are counted if they begin now.
-    pub fn probed(&self) -> Probed {
-        self.probed
+    pub fn covered(&self) -> Coverage {
+        self.covered
     }
 
-    fn place_missing(&mut self, probed: Probed) -> Result<(), ProbeError> {
+    fn place_missing(&mut self, wanted: Coverage) -> Result<(), ProbeError> {
         let plan = self.server.plan.clone();
         for probe in ATTACH_ORDER {
             for (index, function) in plan.functions.iter().enumerate() {
                 let is_placed = |placed: &Placed| placed.function == index && placed.probe == probe;
-                if is_wanted(function, probe, probed) && !self.placed.iter().any(is_placed) {
+                if is_wanted(function, probe, wanted) && !self.placed.iter().any(is_placed) {
                     let links = self.place(function, probe)?;
                     self.placed.push(Placed {
                         function: index,
@@ -137,7 +176,7 @@ impl Attachment {
 
     fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {
         let sites = sites(function, probe).into_iter();
-        let number = number(function)?;
+        let number = number(function.kind)?;
         let sites: Vec<(FileOffset, Cookie)> = (0..)
             .zip(sites)
             .map(|(site, (place, when))| {
@@ -166,17 +205,20 @@ impl Attachment {
     /// Takes off in the background what is not wanted any more. The end of a call that is under way is
     /// still waited for: call this now and then.
     pub fn take_off_unwanted(&mut self) {
-        let Slot { probes, number } = &self.slot;
-        let is_inside = probes.maps.is_inside(*number, self.functions());
-        let functions = &self.server.plan.functions;
+        let Slot {
+            probes,
+            number: slot,
+        } = &self.slot;
+        let (functions, covered) = (&self.server.plan.functions, self.covered);
         let is_unwanted = |placed: &mut Placed| {
             let function = &functions[placed.function];
             let end = match function.exits.is_empty() {
                 true => Probe::Return,
                 false => Probe::Exit,
             };
-            let is_needed = placed.probe == end && is_inside;
-            !is_needed && !is_wanted(function, placed.probe, self.probed)
+            let is_inside = |function| probes.maps.is_inside(*slot, function);
+            let is_needed = placed.probe == end && number(function.kind).is_ok_and(is_inside);
+            !is_needed && !is_wanted(function, placed.probe, covered)
         };
         let unwanted = self.placed.extract_if(.., is_unwanted);
         self.leaving.extend(unwanted.filter_map(take_off));
@@ -188,7 +230,7 @@ impl Attachment {
             .plan
             .functions
             .iter()
-            .filter_map(|function| number(function).ok());
+            .filter_map(|function| number(function.kind).ok());
         numbers.max().map_or(1, |highest| highest + 1)
     }
 
@@ -229,10 +271,11 @@ fn sites_of(placed: &[Placed]) -> usize {
     links.map(Link::sites).sum()
 }
 
-/// Tells whether a probe of a function is needed where such calls are probed. The return probe, where there is
+/// Tells whether a probe of a function is needed for what is wanted. The return probe, where there is
 /// one, ends inner calls too: without exits, it alone. A function without an inner site is probed at its entry
 /// and its exits.
-fn is_wanted(function: &TracedFunction, probe: Probe, probed: Probed) -> bool {
+fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool {
+    let probed = wanted.of(function.kind.description);
     if probed == Probed::Nothing {
         return false;
     }
@@ -263,8 +306,8 @@ fn exit_site(exit: &Exit) -> (&Site, When) {
 }
 
 /// Returns the number that the programs know a function by.
-fn number(function: &TracedFunction) -> Result<u16, ProbeError> {
-    let number = u16::try_from(function.kind.index).ok();
+pub(super) fn number(function: FunctionKind) -> Result<u16, ProbeError> {
+    let number = u16::try_from(function.index).ok();
     number
         .filter(|number| u32::from(*number) < MAX_FUNCTIONS)
         .ok_or(ProbeError::Object("entry for another traced function"))

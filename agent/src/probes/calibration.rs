@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evictscope_abi::{
-    AllocatorCounters, Cookie, EVICTION, Probe, REGISTERS, Recipe, ServerConfig, Term, TermKind,
-    Variable, When,
+    AllocatorCounters, Cookie, EVICTION, EXPIRE, MAX_FUNCTIONS, Probe, REGISTERS, Recipe,
+    ServerConfig, Term, TermKind, Variable, When,
 };
-use evictscope_plan::{EVICTION_CALL, FileOffset};
+use evictscope_plan::{EVICTION_CALL, FileOffset, FunctionKind};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::attach::{Probes, Slot};
@@ -116,6 +116,20 @@ impl Own {
         config: ServerConfig,
         placed: &[(Probe, FileOffset)],
     ) -> Result<Self, ProbeError> {
+        let function = FunctionKind {
+            index: usize::from(EVICTION),
+            description: EVICTION_CALL.description,
+        };
+        Self::attach_function(probes, config, function, placed)
+    }
+
+    /// Attaches probes of a traced function.
+    pub(super) fn attach_function(
+        probes: &Arc<Probes>,
+        config: ServerConfig,
+        function: FunctionKind,
+        placed: &[(Probe, FileOffset)],
+    ) -> Result<Self, ProbeError> {
         let slot = Slot::take(probes)?;
         let mut own = Self {
             links: Vec::new(),
@@ -127,13 +141,13 @@ impl Own {
         };
         let cookie = Cookie {
             slot: own.slot.number,
-            function: EVICTION,
+            function: super::attachment::number(function)?,
             site: 0,
             when: When::ALWAYS,
         };
         probes.maps.fill(own.slot.number, config)?;
         for (probe, file_offset) in placed {
-            let function = EVICTION_CALL.description;
+            let function = function.description;
             let sites = [(*file_offset, cookie)];
             let links = probes.programs.attach(function, *probe, target, &sites)?;
             own.links.extend(links);
@@ -145,7 +159,7 @@ impl Own {
     pub(super) fn counted(&self) -> Counted {
         let mut counted = Counted::default();
         let Slot { probes, number } = &self.slot;
-        probes.maps.read(*number, 1, &mut counted);
+        probes.maps.read(*number, EXPIRE + 1, &mut counted);
         counted
     }
 }
@@ -180,7 +194,7 @@ fn calibration_config(pid: u32) -> ServerConfig {
     };
     let mut config = ServerConfig {
         tgid: pid,
-        is_observed: 1,
+        is_observed: [1; MAX_FUNCTIONS as usize],
         ..ServerConfig::OFF
     };
     let was_read = |read: u8| Term {
@@ -298,9 +312,7 @@ mod tests {
     }
 
     fn kinds(seen: &Counted) -> (u64, u64) {
-        let [calls] = &seen.calls[..] else {
-            panic!("{:?}", seen.calls);
-        };
+        let calls = &seen.calls[0];
         (
             calls.inner.counts.iter().sum(),
             calls.noop.counts.iter().sum(),

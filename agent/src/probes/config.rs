@@ -1,8 +1,12 @@
 //! From a plan, which speaks of the ELF file, to what the programs need of one process.
 
 use evictscope_abi as kernel;
-use evictscope_abi::{AllocatorCounters, MAX_READS, REGISTERS, ServerConfig, Term, TermKind};
-use evictscope_plan::{Counters, EVICTION_CALL, FileAddress, Member, Operand, ProbePlan, Recipe};
+use evictscope_abi::{
+    AllocatorCounters, CycleKeys, MAX_READS, REGISTERS, ServerConfig, Term, TermKind,
+};
+use evictscope_plan::{
+    Counters, EVICTION_CALL, EXPIRE_CYCLE, FileAddress, Member, Operand, ProbePlan, Recipe,
+};
 
 /// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
 /// `load_bias` to the addresses of the ELF file.
@@ -25,6 +29,20 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
             if let Some(result) = &exit.result {
                 *place = term(result, false, load_bias);
             }
+        }
+    }
+    if let Some(cycle) = plan.function(EXPIRE_CYCLE.description) {
+        let place = |operand: &Option<Operand>| match operand {
+            Some(operand) => term(operand, false, load_bias),
+            None => Term::ABSENT,
+        };
+        let of_type = cycle.inner.as_ref().map(|start| place(&start.cycle_type));
+        config.expire_type = of_type.unwrap_or(Term::ABSENT);
+        for (keys, exit) in config.cycle_keys.iter_mut().zip(&cycle.exits) {
+            *keys = CycleKeys {
+                sampled: place(&exit.sampled),
+                expired: place(&exit.expired),
+            };
         }
     }
     config.maxmemory = plan.member(Member::Maxmemory).map_or(0, |member| {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aya::Ebpf;
 use evictscope_abi::{
-    CallStats, Cookie, EVICTION, EvictionStats, FaultCounts, MAX_FUNCTIONS, MAX_SERVERS,
-    ServerConfig, Updated, When,
+    CallStats, Cookie, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts, MAX_FUNCTIONS,
+    MAX_SERVERS, ServerConfig, Updated, When,
 };
 
 use super::error::ProbeError;
@@ -17,6 +17,7 @@ pub struct Maps {
     configs: Mapped<ServerConfig>,
     calls: Mapped<Updated<CallStats>>,
     evictions: Mapped<EvictionStats>,
+    expires: Mapped<ExpireStats>,
     faults: Mapped<FaultCounts>,
 }
 
@@ -43,6 +44,7 @@ impl Maps {
             configs: Mapped::of(map("CONFIGS")?, MAX_SERVERS)?,
             calls: Mapped::of(map("CALLS")?, MAX_SERVERS * MAX_FUNCTIONS)?,
             evictions: Mapped::of(map("EVICTIONS")?, MAX_SERVERS)?,
+            expires: Mapped::of(map("EXPIRES")?, MAX_SERVERS)?,
             faults: Mapped::of(map("FAULTS")?, MAX_SERVERS)?,
         })
     }
@@ -58,6 +60,7 @@ impl Maps {
             self.calls.set(calls_index(slot, function), calls)?;
         }
         self.evictions.set(slot, EvictionStats::default())?;
+        self.expires.set(slot, ExpireStats::default())?;
         self.faults.set(slot, FaultCounts::default())?;
         self.configs.set(slot, config)
     }
@@ -70,25 +73,29 @@ impl Maps {
         }
     }
 
-    /// Says whether calls that begin from now on are to be counted.
-    pub fn observe(&self, slot: u32, is_observed: bool) {
-        if let Ok(config) = self.configs.entry(slot) {
+    /// Says whether calls of a function that begin from now on are to be counted.
+    pub fn observe(&self, slot: u32, function: u16, is_observed: bool) {
+        let function = usize::from(function);
+        if let Ok(config) = self.configs.entry(slot)
+            && function < MAX_FUNCTIONS as usize
+        {
             // SAFETY: as above.
-            let flag = unsafe { AtomicU32::from_ptr(&raw mut (*config).is_observed) };
+            let flag = unsafe {
+                let flags = (&raw mut (*config).is_observed).cast::<u32>();
+                AtomicU32::from_ptr(flags.add(function))
+            };
             flag.store(u32::from(is_observed), Ordering::SeqCst);
         }
     }
 
-    /// Tells whether an inner call of one of the first `functions` traced functions is under way.
-    pub fn is_inside(&self, slot: u32, functions: u16) -> bool {
-        (0..functions).any(|function| {
-            let Ok(calls) = self.calls.entry(calls_index(slot, function)) else {
-                return false;
-            };
-            // SAFETY: a field of a valid entry, an integer that programs write whole.
-            let since = unsafe { AtomicU64::from_ptr(&raw mut (*calls).value.inner_since_ns) };
-            since.load(Ordering::SeqCst) != 0
-        })
+    /// Tells whether an inner call of a function is under way.
+    pub fn is_inside(&self, slot: u32, function: u16) -> bool {
+        let Ok(calls) = self.calls.entry(calls_index(slot, function)) else {
+            return false;
+        };
+        // SAFETY: a field of a valid entry, an integer that programs write whole.
+        let since = unsafe { AtomicU64::from_ptr(&raw mut (*calls).value.inner_since_ns) };
+        since.load(Ordering::SeqCst) != 0
     }
 
     /// Copies what was counted in a slot, of as many traced functions. Leaves as it was what no whole copy
@@ -101,17 +108,18 @@ impl Maps {
                 continue;
             };
             let lock = calls.cast_const();
-            // SAFETY: a valid entry of integers.
-            let value = || unsafe { (&raw const (*lock).value).read_volatile() };
-            if function != EVICTION {
-                // SAFETY: as above.
-                *place = unsafe { whole(lock, value) }.unwrap_or(*place);
-            } else if let Ok(evictions) = self.evictions.entry(slot) {
-                // SAFETY: as above; programs update both under the lock of the first.
-                let both = unsafe { whole(lock, || (value(), evictions.read_volatile())) };
-                if let Some((calls, evictions)) = both {
-                    *place = calls;
-                    to.evictions = evictions;
+            // SAFETY: valid entries of integers; programs update both under the lock of the first.
+            unsafe {
+                match function {
+                    EVICTION => {
+                        let others = self.evictions.entry(slot);
+                        copy_both(lock, others, place, &mut to.evictions);
+                    }
+                    EXPIRE => {
+                        let others = self.expires.entry(slot);
+                        copy_both(lock, others, place, &mut to.expires);
+                    }
+                    _ => *place = whole(lock, || value(lock)).unwrap_or(*place),
                 }
             }
         }
@@ -119,5 +127,37 @@ impl Maps {
             // SAFETY: a valid entry of integers, each of which is right by itself.
             to.faults = unsafe { faults.read_volatile() };
         }
+    }
+}
+
+/// Copies what is counted of a function's calls.
+///
+/// # Safety
+///
+/// `lock` is valid.
+unsafe fn value(lock: *const Updated<CallStats>) -> CallStats {
+    // SAFETY: valid, says the caller.
+    unsafe { (&raw const (*lock).value).read_volatile() }
+}
+
+/// Copies what is counted of a function's calls, and what else is counted of them; neither where no whole
+/// copy of both can be had.
+///
+/// # Safety
+///
+/// `lock` and `others` are valid, and `others` is updated under `lock`.
+unsafe fn copy_both<T>(
+    lock: *const Updated<CallStats>,
+    others: Result<*mut T, ProbeError>,
+    to: &mut CallStats,
+    to_others: &mut T,
+) {
+    let Ok(others) = others else {
+        return;
+    };
+    // SAFETY: valid, says the caller.
+    let both = unsafe { whole(lock, || (value(lock), others.read_volatile())) };
+    if let Some(both) = both {
+        (*to, *to_others) = both;
     }
 }

@@ -13,6 +13,8 @@ mod attachment;
 mod calibration;
 mod config;
 mod error;
+#[cfg(test)]
+mod expire_cycle;
 mod log;
 mod mapped;
 mod maps;
@@ -22,5 +24,5 @@ mod programs;
 mod target;
 
 pub use attach::Probes;
-pub use attachment::{Attachment, Probed, Server};
+pub use attachment::{Attachment, Coverage, Probed, Server};
 pub use error::{OLDER_KERNELS, ProbeError};

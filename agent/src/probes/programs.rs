@@ -7,7 +7,7 @@ use aya::Ebpf;
 use aya::programs::UProbe;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use evictscope_abi::{Cookie, Probe, When};
-use evictscope_plan::{Description, EVICTION_CALL, FileOffset};
+use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE, FileOffset};
 
 use super::error::ProbeError;
 use super::multi::Multi;
@@ -23,17 +23,25 @@ const EVICTION: [&str; Probe::ALL.len()] = [
     "eviction_done",
 ];
 
+/// The programs on the expire cycle. Its entry is never probed: most calls return early.
+const EXPIRE: [&str; Probe::ALL.len()] =
+    ["call_enter", "call_return", "expire_start", "expire_end"];
+
 /// Returns the names of all programs.
 fn names() -> impl Iterator<Item = &'static str> {
-    let others = EVICTION.into_iter().filter(|name| !ANY.contains(name));
-    ANY.into_iter().chain(others)
+    let others = EVICTION.into_iter().chain(EXPIRE);
+    ANY.into_iter()
+        .chain(others.filter(|name| !ANY.contains(name)))
 }
 
 /// Returns the name of the program for a probe of a traced function.
 fn program(function: &Description, probe: Probe) -> &'static str {
-    let programs = match function == EVICTION_CALL.description {
-        true => EVICTION,
-        false => ANY,
+    let programs = if function == EVICTION_CALL.description {
+        EVICTION
+    } else if function == EXPIRE_CYCLE.description {
+        EXPIRE
+    } else {
+        ANY
     };
     programs[probe as usize]
 }

@@ -27,6 +27,11 @@ const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
 /// build up, and the server counts its client buffers about once a second. Nor has it an impact that could be measured.
 const LEAST_DURATION: Duration = Duration::from_millis(500);
 
+/// Expiry was behind where more than this share of the sampled keys had expired. It is what Redis itself puts up with
+/// at `active-expire-effort` 1 (`ACTIVE_EXPIRE_CYCLE_ACCEPTABLE_STALE`, expire.c; 0.01 at 10): a cycle goes on with a
+/// database while more of a sample than that has expired, and leaves more behind only at its time limit.
+const EXPIRY_BEHIND: f64 = 0.1;
+
 /// The kind of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstKind {
@@ -78,6 +83,11 @@ pub struct Burst {
     pub commands_per_second_during: Option<f64>,
     /// Commands a second in its slowest second; in all of it where it was shorter.
     pub commands_per_second_slowest: Option<f64>,
+    /// Of the keys that expire cycles sampled in the last minute before it, the share that had expired.
+    pub expired_share_before: Option<f64>,
+    /// The server's own estimate, just before it, of the share of keys with a time to live that have expired and are
+    /// still held.
+    pub stale_ratio_before: Option<f64>,
     /// Client buffers at its start, bytes.
     pub client_buffers_before: Option<u64>,
     /// Highest client buffers until the end of the reclaim, bytes: the server's count lags behind.
@@ -134,6 +144,20 @@ impl Burst {
     /// Returns by how much memory fell after the last evicting call, bytes.
     pub fn reclaimed(&self) -> Option<u64> {
         Some(self.memory_end?.saturating_sub(self.memory_after?))
+    }
+
+    /// Says, for people, that expiry was behind when it began, where that is known. Keys that expire all at once
+    /// make the share high for a moment, though the next cycles delete them. So the server's own estimate has to be high, too:
+    /// it follows in some twenty cycles.
+    pub fn expiry_behind(&self) -> Option<String> {
+        let share = self.expired_share_before?;
+        let is_behind = share > EXPIRY_BEHIND && self.stale_ratio_before? > EXPIRY_BEHIND;
+        is_behind.then(|| {
+            format!(
+                "{:.0} % of the keys sampled had expired: expiry was behind when evictions began",
+                share * 100.0
+            )
+        })
     }
 
     /// Returns its kind, and why, for people.
@@ -228,6 +252,8 @@ pub(super) mod tests {
             commands_per_second_since_start: Some(40_000.0),
             commands_per_second_during: Some(12_000.0),
             commands_per_second_slowest: Some(9_000.0),
+            expired_share_before: Some(0.02),
+            stale_ratio_before: Some(0.01),
             client_buffers_before: Some(300 << 20),
             client_buffers_peak: Some(900 << 20),
             memory_start: Some(60 << 30),
@@ -256,6 +282,27 @@ pub(super) mod tests {
         let mut burst = of_the_article();
         change(&mut burst);
         burst.kind()
+    }
+
+    #[test]
+    fn expiry_was_behind_where_both_estimates_say_so() {
+        let behind = |share, stale| {
+            let mut burst = of_the_article();
+            (burst.expired_share_before, burst.stale_ratio_before) = (share, stale);
+            burst.expiry_behind()
+        };
+        assert_eq!(
+            behind(Some(0.42), Some(0.4)).as_deref(),
+            Some("42 % of the keys sampled had expired: expiry was behind when evictions began")
+        );
+        for (share, stale) in [
+            (None, Some(0.4)),
+            (Some(0.42), None),
+            (Some(0.42), Some(0.05)),
+            (Some(0.1), Some(0.1)),
+        ] {
+            assert_eq!(behind(share, stale), None, "{share:?} {stale:?}");
+        }
     }
 
     #[test]

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use super::activity::{Activity, QUIET};
 use super::counters::{CounterReader, Counters};
-use super::open_burst::OpenBurst;
+use super::expired_share::ExpiredShare;
+use super::open_burst::{Before, OpenBurst};
 use super::rate_before::{self, RateBefore};
 use super::{Burst, BurstTotals, Observation, Phase, Phases};
 
@@ -36,6 +37,9 @@ pub struct Cycle {
     /// When it was found, and how long it had run by then.
     found: (Duration, Duration),
     rate_before: RateBefore,
+    expired_share: ExpiredShare,
+    /// The server's own estimate of that, when it was last observed.
+    stale_ratio: Option<f64>,
     /// The burst that is not over, or whose reclaim is not; `None` in `not_saturated`.
     open: Option<OpenBurst>,
     /// The newest evicting call that was taken in.
@@ -57,6 +61,8 @@ impl Cycle {
             last: None,
             found: (at, age),
             rate_before: RateBefore::default(),
+            expired_share: ExpiredShare::default(),
+            stale_ratio: None,
             open: None,
             taken_in: Duration::ZERO,
             begun: Duration::ZERO,
@@ -119,6 +125,8 @@ impl Cycle {
             Phase::Saturated => self.watch_saturated(&now, evicting),
             Phase::Reclaim => self.watch_reclaim(&now),
         };
+        self.expired_share.saw(seen);
+        self.stale_ratio = seen.stale_ratio;
         finished.extend(over);
         finished.into_iter().map(|burst| self.keep(burst)).collect()
     }
@@ -142,11 +150,13 @@ impl Cycle {
             self.count_usual(before, &before.interpolate(now, began));
         }
         let start = before.interpolate(now, began);
-        let rates = (
-            self.rate_before.at(began),
-            self.rate_since_start(&start, now, seen),
-        );
-        let burst = OpenBurst::new(rates, start, before, now, seen);
+        let known = Before {
+            rate: self.rate_before.at(began),
+            rate_since_start: self.rate_since_start(&start, now, seen),
+            expired_share: self.expired_share.before(began),
+            stale_ratio: self.stale_ratio,
+        };
+        let burst = OpenBurst::new(known, start, before, now, seen);
         self.totals.last_start = Some(burst.began_unix);
         self.open = Some(burst);
         self.phases.enter(Phase::Saturated, began);

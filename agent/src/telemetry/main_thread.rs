@@ -1,4 +1,9 @@
 //! The CPU time of a main thread by what it does.
+//!
+//! No evicting call is made inside of an expire cycle, and no cycle inside of an evicting call: eviction calls come from
+//! `processCommand()` and from a timer, cycles from the cron and before the event loop sleeps. Only a module that
+//! lets clients run (`RedisModule_Yield`) while it is told of an expired key could make one inside of the other. Whatever it
+//! does, no time is counted twice: what is an eviction's is never an expire cycle's.
 
 use std::time::Duration;
 
@@ -14,15 +19,17 @@ const BUSY_OVER: f64 = 0.2;
 /// server that is sampled is observed twice a second, each time for some milliseconds.
 const SHARE_OVER: f64 = 5.0;
 
-/// What is known of evicting calls at one moment.
+/// What the main thread has spent its time on until one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Evictions {
-    /// The wall time that they have taken, nanoseconds.
-    pub ns: u64,
+pub(super) struct Spent {
+    /// The wall time in evicting calls, nanoseconds.
+    pub evicting_ns: u64,
     /// The server's own counter of evicted keys.
-    pub keys: Option<u64>,
-    /// For how long they were observed.
+    pub evicted_keys: Option<u64>,
+    /// For how long evicting calls were observed.
     pub observed: Duration,
+    /// The wall time in expire cycles, which are observed all the time, nanoseconds.
+    pub expiring_ns: u64,
 }
 
 /// The CPU time of a main thread since the server was found, nanoseconds.
@@ -30,12 +37,14 @@ pub(super) struct Evictions {
 pub struct MainThread {
     /// Inside evicting calls.
     pub eviction_ns: u64,
-    /// Elsewhere, while evicting calls were observed.
+    /// Elsewhere, while evicting calls were observed; with expire cycles.
     pub other_ns: u64,
     /// While they were not observed.
     pub unobserved_ns: u64,
     /// Of that, what evicting calls took, by the share that they had while they were observed.
     estimated_ns: u64,
+    /// Inside expire cycles.
+    expire_ns: u64,
     /// CPU time inside evicting calls of late, and all that was observed.
     recent: [f64; 2],
     /// Time in which it was ready to run but had no CPU.
@@ -45,23 +54,21 @@ pub struct MainThread {
     busy: f64,
     /// Time in evicting calls that has not shown as CPU time yet.
     owed_ns: u64,
+    /// The same of expire cycles.
+    owed_expire_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Last {
     at: Duration,
     times: ThreadTimes,
-    evictions: Evictions,
+    spent: Spent,
 }
 
 impl MainThread {
     /// Takes in a reading at `at`.
-    pub(super) fn advance(&mut self, at: Duration, times: ThreadTimes, evictions: Evictions) {
-        let now = Last {
-            at,
-            times,
-            evictions,
-        };
+    pub(super) fn advance(&mut self, at: Duration, times: ThreadTimes, spent: Spent) {
+        let now = Last { at, times, spent };
         let Some(last) = self.last.replace(now) else {
             return;
         };
@@ -74,16 +81,14 @@ impl MainThread {
             let share = (work_ns as f64 / 1e9 / elapsed).min(1.0);
             self.busy += (share - self.busy) * (elapsed / BUSY_OVER).min(1.0);
         }
-        let seen = evictions.observed.saturating_sub(last.evictions.observed);
+        let seen = spent.observed.saturating_sub(last.spent.observed);
         let seen = match elapsed > 0.0 {
             true => (seen.as_secs_f64() / elapsed).min(1.0),
             false => 1.0,
         };
         let observed_ns = (cpu_ns as f64 * seen).round() as u64;
-        self.owed_ns += evictions.ns.saturating_sub(last.evictions.ns);
-        let eviction_ns = self.owed_ns.min(observed_ns);
-        // What is more was wall time in which the thread had no CPU.
-        self.owed_ns = (self.owed_ns - eviction_ns).min(TICK_NS);
+        let evicting_ns = spent.evicting_ns.saturating_sub(last.spent.evicting_ns);
+        let eviction_ns = shown(&mut self.owed_ns, evicting_ns, observed_ns);
         self.eviction_ns += eviction_ns;
         self.other_ns += observed_ns - eviction_ns;
         let remembered = (1.0 - elapsed / SHARE_OVER).max(0.0);
@@ -94,10 +99,16 @@ impl MainThread {
         self.unobserved_ns += unobserved_ns;
         // Where no key was evicted meanwhile, no call took long.
         let [evicting, observed] = self.recent;
-        let is_evicting = evictions.keys.is_none() || evictions.keys != last.evictions.keys;
-        if is_evicting && observed > 0.0 {
-            self.estimated_ns += (unobserved_ns as f64 * (evicting / observed)).round() as u64;
-        }
+        let is_evicting =
+            spent.evicted_keys.is_none() || spent.evicted_keys != last.spent.evicted_keys;
+        let estimated_ns = match is_evicting && observed > 0.0 {
+            true => (unobserved_ns as f64 * (evicting / observed)).round() as u64,
+            false => 0,
+        };
+        self.estimated_ns += estimated_ns;
+        let expiring_ns = spent.expiring_ns.saturating_sub(last.spent.expiring_ns);
+        let rest_ns = cpu_ns.saturating_sub(eviction_ns + estimated_ns);
+        self.expire_ns += shown(&mut self.owed_expire_ns, expiring_ns, rest_ns);
     }
 
     /// Returns the CPU time inside evicting calls, with an estimate of what they took while they were not observed.
@@ -105,9 +116,14 @@ impl MainThread {
         self.eviction_ns + self.estimated_ns
     }
 
+    /// Returns the CPU time inside expire cycles.
+    pub fn expire_ns(&self) -> u64 {
+        self.expire_ns
+    }
+
     /// Returns the rest of the CPU time.
     pub fn all_other_ns(&self) -> u64 {
-        self.other_ns + (self.unobserved_ns - self.estimated_ns)
+        (self.other_ns + self.unobserved_ns).saturating_sub(self.estimated_ns + self.expire_ns)
     }
 
     /// Returns the share of the time in which it has work of late.
@@ -121,11 +137,20 @@ impl MainThread {
     }
 }
 
+/// Returns what shows as CPU time of the wall time in calls, of which some is owed from before.
+fn shown(owed_ns: &mut u64, wall_ns: u64, cpu_ns: u64) -> u64 {
+    let all_ns = *owed_ns + wall_ns;
+    let shown_ns = all_ns.min(cpu_ns);
+    // What is more was wall time in which the thread had no CPU.
+    *owed_ns = (all_ns - shown_ns).min(TICK_NS);
+    shown_ns
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Evictions, MainThread, TICK_NS};
+    use super::{MainThread, Spent, TICK_NS};
     use crate::telemetry::ThreadTimes;
 
     const MS: u64 = 1_000_000;
@@ -140,12 +165,13 @@ mod tests {
                 cpu_ns: cpu * MS,
                 waiting_ns: 2 * at * MS,
             };
-            let evictions = Evictions {
-                ns: evicting * MS,
-                keys: *keys,
+            let spent = Spent {
+                evicting_ns: evicting * MS,
+                evicted_keys: *keys,
                 observed: Duration::from_millis(*observed),
+                expiring_ns: 0,
             };
-            thread.advance(Duration::from_millis(*at), times, evictions);
+            thread.advance(Duration::from_millis(*at), times, spent);
         }
         thread
     }
@@ -205,5 +231,46 @@ mod tests {
         // Where keys are not known, the share tells all the same.
         readings.push((12_000, 12_000, 500, 1_000, None));
         assert_eq!(both(&after(&readings)), [5_500 * MS, 6_500 * MS]);
+    }
+
+    /// Returns eviction, expire and other CPU time after readings: time, CPU time, time in evicting calls, in expire
+    /// cycles, and observed, all in milliseconds.
+    fn three(readings: &[(u64, u64, u64, u64, u64)]) -> [u64; 3] {
+        let mut thread = MainThread::default();
+        for (at, cpu, evicting, expiring, observed) in readings {
+            let times = ThreadTimes {
+                cpu_ns: cpu * MS,
+                waiting_ns: 0,
+            };
+            let spent = Spent {
+                evicting_ns: evicting * MS,
+                evicted_keys: None,
+                observed: Duration::from_millis(*observed),
+                expiring_ns: expiring * MS,
+            };
+            thread.advance(Duration::from_millis(*at), times, spent);
+        }
+        let (eviction, other) = (thread.all_eviction_ns(), thread.all_other_ns());
+        [eviction, thread.expire_ns(), other].map(|ns| ns / MS)
+    }
+
+    #[test]
+    fn expire_cycles_are_told_from_the_rest() {
+        assert_eq!(three(&[(0, 9, 1, 9, 0), (100, 9, 1, 9, 100)]), [0; 3]);
+        let both = [(0, 0, 0, 0, 0), (100, 80, 30, 25, 100)];
+        assert_eq!(three(&both), [30, 25, 25]);
+        // While evicting calls are not observed, cycles are.
+        let blind = [(0, 0, 0, 0, 0), (100, 80, 0, 25, 0)];
+        assert_eq!(three(&blind), [0, 25, 55]);
+        // CPU time that shows late is not lost.
+        let late = [(0, 0, 0, 0, 0), (20, 14, 0, 20, 20), (40, 40, 0, 20, 40)];
+        assert_eq!(three(&late), [0, 20, 20]);
+    }
+
+    #[test]
+    fn no_time_is_counted_twice() {
+        // A call of 60 ms inside of a cycle of 80 ms.
+        let nested = [(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)];
+        assert_eq!(three(&nested), [60, 30, 0]);
     }
 }

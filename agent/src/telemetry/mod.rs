@@ -1,7 +1,7 @@
 //! Turns snapshots into the state of each server. Pure: no clock of its own, no I/O.
 //!
 //! A [`Snapshot`] holds the values that were read of one server at one moment. [`ServerState`] adds
-//! snapshots up to totals that only grow, the time in which evictions stalled the server among them, and keeps the last
+//! snapshots up to totals that only grow, the time in which the server was stalled among them, and keeps the last
 //! of the other values. From these follow
 //! the cost of the probes ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
 //! fits the server at all ([`Withdrawal`]). [`Cycle`] makes phases and bursts of the same snapshots.
@@ -15,6 +15,9 @@ mod bursts;
 mod counters;
 mod cycle;
 mod eviction_pace;
+mod expire;
+mod expire_audit;
+mod expired_share;
 mod longest;
 mod main_thread;
 mod members;
@@ -38,6 +41,7 @@ pub use budget::{AutoMode, OverheadBudget};
 pub use burst_totals::BurstTotals;
 pub use bursts::{Burst, BurstKind};
 pub use cycle::Cycle;
+pub use expire::{CycleTotals, ExpireCycles};
 pub use longest::LongestCalls;
 pub use main_thread::MainThread;
 pub use members::{ClientBuffers, ExpiryMembers, Members, policy_name};
@@ -46,6 +50,7 @@ pub use observation::Observation;
 pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
 pub use phases::{Phase, Phases};
 pub use snapshot::{Counted, Observed, Snapshot, ThreadTimes};
+pub use stalls::StallCause;
 pub use state::ServerState;
 pub use timeline::{BIN_NS, TimeBin, Timeline};
 pub use totals::{Accumulator, CallTotals, HistogramTotals};

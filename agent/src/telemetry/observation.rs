@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{EvictionTimes, MainThread, ServerState, Snapshot};
+use super::{EvictionTimes, MainThread, ServerState, Snapshot, StallCause};
 
 /// A server at one moment, as far as phases and bursts need it. What is not known is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observation {
     /// Monotonic time of the snapshot.
     pub at: Duration,
@@ -37,6 +37,12 @@ pub struct Observation {
     pub client_buffers: Option<u64>,
     /// For how long evictions have stalled the server.
     pub stalled: Option<Duration>,
+    /// Keys that expire cycles have sampled; 0 where that is not known.
+    pub keys_sampled: u64,
+    /// Keys of those that had expired.
+    pub keys_expired: u64,
+    /// The server's own estimate of the share of keys with a time to live that have expired and are still held.
+    pub stale_ratio: Option<f64>,
 }
 
 /// Tells whether calls were observed in a time, of which they were for `observed`; placing probes takes a little
@@ -57,6 +63,7 @@ impl Observation {
         });
         let thread = Some(state.main_thread).filter(MainThread::is_known);
         let members = state.members.unwrap_or_default();
+        let (keys_sampled, keys_expired) = state.cycles.keys();
         Self {
             at: snapshot.at,
             unix_time: snapshot.unix_time,
@@ -72,7 +79,10 @@ impl Observation {
             evicted_keys: members.evicted_keys,
             used_memory: members.used_memory,
             client_buffers: members.client_buffers.map(|buffers| buffers.total()),
-            stalled: state.stalled(),
+            stalled: state.stalled(StallCause::Eviction),
+            keys_sampled,
+            keys_expired,
+            stale_ratio: members.expiry.stale_ratio,
         }
     }
 }

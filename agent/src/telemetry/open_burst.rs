@@ -10,14 +10,26 @@ use super::{Burst, Observation};
 /// The span over which the slowest throughput is measured.
 const SECOND: Duration = Duration::from_secs(1);
 
+/// What is known of the time before a burst.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before {
+    /// Commands a second of late in `not_saturated`.
+    pub rate: Option<f64>,
+    /// Commands a second since the server's start.
+    pub rate_since_start: Option<f64>,
+    /// Of the keys that expire cycles sampled in the last minute, the share that had expired.
+    pub expired_share: Option<f64>,
+    /// The server's own estimate of the keys that have expired and are still held.
+    pub stale_ratio: Option<f64>,
+}
+
 /// A burst that is not over, or whose reclaim is not.
 #[derive(Clone, Debug)]
 pub(super) struct OpenBurst {
     pub began: Duration,
     /// The same moment as time since 1970.
     pub began_unix: Duration,
-    /// Commands a second before it: of late in `not_saturated`, and since the server's start.
-    rates: (Option<f64>, Option<f64>),
+    known: Before,
     /// Before its first evicting call.
     before: Counters,
     /// At its first evicting call.
@@ -41,7 +53,7 @@ pub(super) struct OpenBurst {
 impl OpenBurst {
     /// Opens a burst that began at `start`, between two observations.
     pub fn new(
-        rates: (Option<f64>, Option<f64>),
+        known: Before,
         start: Counters,
         before: &Counters,
         now: &Counters,
@@ -52,7 +64,7 @@ impl OpenBurst {
         Self {
             began,
             began_unix: seen.unix_time.saturating_sub(since),
-            rates,
+            known,
             before: *before,
             start,
             end: start,
@@ -164,10 +176,12 @@ impl OpenBurst {
             observed: Duration::try_from_secs_f64(self.end.observed - self.start.observed)
                 .unwrap_or_default(),
             evicted_keys: evicted.map(whole),
-            commands_per_second_before: self.rates.0,
-            commands_per_second_since_start: self.rates.1,
+            commands_per_second_before: self.known.rate,
+            commands_per_second_since_start: self.known.rate_since_start,
             commands_per_second_during: during,
             commands_per_second_slowest: self.slowest_rate.or(during),
+            expired_share_before: self.known.expired_share,
+            stale_ratio_before: self.known.stale_ratio,
             client_buffers_before: bytes(self.start.client_buffers),
             client_buffers_peak: bytes(self.buffers_peak),
             memory_start: bytes(self.start.used_memory),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{CallStats, EvictionStats, FaultCounts};
+use evictscope_abi::{CallStats, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
 
 use super::Members;
 
@@ -14,6 +14,8 @@ pub struct Counted {
     pub calls: Vec<CallStats>,
     /// What else was counted of eviction calls.
     pub evictions: EvictionStats,
+    /// What else was counted of expire cycles.
+    pub expires: ExpireStats,
     /// What the programs could not read or count.
     pub faults: FaultCounts,
 }
@@ -23,6 +25,7 @@ impl Default for Counted {
         Self {
             calls: vec![CallStats::default()],
             evictions: EvictionStats::default(),
+            expires: ExpireStats::default(),
             faults: FaultCounts::default(),
         }
     }
@@ -67,6 +70,11 @@ impl Snapshot {
     /// Returns when the evicting call under way began.
     pub(super) fn evicting_since(&self) -> Option<Duration> {
         under_way_since(self.counted.calls.first()?)
+    }
+
+    /// Returns when the expire cycle under way began.
+    pub(super) fn expiring_since(&self) -> Option<Duration> {
+        under_way_since(self.counted.calls.get(usize::from(EXPIRE))?)
     }
 }
 

@@ -1,7 +1,8 @@
-//! The time in which evictions stall a server, added up as it passes.
+//! The time in which evictions or expire cycles stall a server, added up as it passes.
 //!
-//! Each tenth of a second is judged by itself: it was a stall if evicting calls took a good part of the main thread's
-//! time while that had none to spare. That needs no rate of commands to compare with, and no end of a burst.
+//! Each tenth of a second is judged by itself: it was a stall if evicting calls, or expire cycles, took a good part of the
+//! main thread's time while that had none to spare. It counts for the one of the two that took more, so that the
+//! sum over both is the time stalled. That needs no rate of commands to compare with, and no end of a burst.
 //!
 //! A tenth begins and ends at a reading, so that nothing in it is guessed; it is up to two tenths long where the server
 //! is read ten times a second. A call that takes longer than a tenth counts from its own beginning, while it is still
@@ -17,7 +18,7 @@ use super::eviction_pace::EvictionPace;
 const TENTH: Duration = Duration::from_millis(100);
 /// A longer span says too little of what happened when in it, and is left out. The agent reads ten times a second.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Evictions stall a server when they take this share of a thread that has no time to spare: with less, other work
+/// Evictions or expire cycles stall a server when they take this share of a thread that has no time to spare: with less, other work
 /// would fill the thread without them too.
 const LARGE_SHARE: f64 = 0.2;
 /// A thread that has work for this share of the time has none to spare. Waiting for a CPU is having work.
@@ -26,6 +27,15 @@ const SATURATED: f64 = 0.9;
 /// this much of a span's work may show only in the next one. It is allowed to be late once, not again and again:
 /// what a span lacked counts against the next.
 const TICK_NS: f64 = 10e6;
+
+/// What stalls a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallCause {
+    /// Evicting calls.
+    Eviction,
+    /// Expire cycles.
+    Expire,
+}
 
 /// What was read of a server at one moment. All of it only grows.
 #[derive(Clone, Copy, Debug)]
@@ -37,17 +47,29 @@ pub(super) struct Reading {
     /// Wall time in evicting calls, with that of the one under way, nanoseconds.
     pub evicting_ns: u64,
     /// When the evicting call under way began.
-    pub since: Option<Duration>,
+    pub evicting_since: Option<Duration>,
+    /// Wall time in expire cycles, with that of the one under way, nanoseconds.
+    pub expiring_ns: u64,
+    /// When the expire cycle under way began.
+    pub expiring_since: Option<Duration>,
     /// For how long evicting calls were observed.
     pub observed: Duration,
     /// The server's own counter of evicted keys.
     pub evicted_keys: Option<u64>,
 }
 
-/// Adds up the time in which evictions stalled a server.
+impl Reading {
+    /// Returns when the evicting call or the expire cycle under way began.
+    fn under_way_since(&self) -> Option<Duration> {
+        self.evicting_since.or(self.expiring_since)
+    }
+}
+
+/// Adds up the time in which a server was stalled.
 #[derive(Clone, Debug)]
 pub(super) struct Stalls {
-    stalled: Duration,
+    /// By [`StallCause`].
+    stalled: [Duration; 2],
     /// Until when time was counted.
     counted_to: Duration,
     /// The beginning of the span that is not judged yet.
@@ -64,7 +86,7 @@ impl Stalls {
     /// Begins with a server that was not read yet.
     pub fn new() -> Self {
         Self {
-            stalled: Duration::ZERO,
+            stalled: [Duration::ZERO; 2],
             counted_to: Duration::ZERO,
             begin: None,
             last: None,
@@ -74,9 +96,9 @@ impl Stalls {
         }
     }
 
-    /// Returns the time in which evictions stalled the server.
-    pub fn total(&self) -> Duration {
-        self.stalled
+    /// Returns the time in which the server was stalled by this.
+    pub fn total(&self, by: StallCause) -> Duration {
+        self.stalled[by as usize]
     }
 
     /// Takes in a reading that is later than the one before; `None` where the main thread's times could not be read.
@@ -89,14 +111,16 @@ impl Stalls {
         self.unobserved_ns += self.pace.unobserved_ns(&last, &now);
         let span = now.at.saturating_sub(begin.at);
         let long_call = now
-            .since
+            .under_way_since()
             .filter(|since| now.at.saturating_sub(*since) >= TENTH);
         if span.is_zero() || span < TENTH && long_call.is_none() {
             return;
         }
-        if span <= LONGEST && self.is_stalled(&begin, &now) {
+        if span <= LONGEST
+            && let Some(cause) = self.cause(&begin, &now)
+        {
             let from = long_call.map_or(begin.at, |since| since.min(begin.at));
-            self.stalled += now.at.saturating_sub(from.max(self.counted_to));
+            self.stalled[cause as usize] += now.at.saturating_sub(from.max(self.counted_to));
             self.counted_to = now.at;
         }
         self.begin_at(Some(now));
@@ -107,12 +131,18 @@ impl Stalls {
         self.unobserved_ns = 0.0;
     }
 
-    /// Tells whether evictions took a large share of a main thread that had none to spare.
-    fn is_stalled(&mut self, begin: &Reading, now: &Reading) -> bool {
+    /// Returns what took a large share of a main thread that had none to spare, where something did.
+    fn cause(&mut self, begin: &Reading, now: &Reading) -> Option<StallCause> {
         let span_ns = now.at.saturating_sub(begin.at).as_nanos() as f64;
-        let evicting_ns = now.evicting_ns.saturating_sub(begin.evicting_ns) as f64;
+        let evicting_ns =
+            now.evicting_ns.saturating_sub(begin.evicting_ns) as f64 + self.unobserved_ns;
+        let expiring_ns = now.expiring_ns.saturating_sub(begin.expiring_ns) as f64;
         let had_no_time = self.had_no_time(begin, now, span_ns);
-        had_no_time && evicting_ns + self.unobserved_ns >= LARGE_SHARE * span_ns
+        let (cause, taken_ns) = match expiring_ns > evicting_ns {
+            true => (StallCause::Expire, expiring_ns),
+            false => (StallCause::Eviction, evicting_ns),
+        };
+        (had_no_time && taken_ns >= LARGE_SHARE * span_ns).then_some(cause)
     }
 
     /// Tells whether the main thread had work all the time, as far as can be seen by now.

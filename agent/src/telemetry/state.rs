@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use evictscope_abi::{EVICTION, Fault, bounds};
 
-use super::main_thread::Evictions;
-use super::stalls::{Reading, Stalls};
+use super::expire_audit::{ExpireAudit, Own, Seen};
+use super::main_thread::Spent;
+use super::stalls::{Reading, StallCause, Stalls};
 use super::totals::advance_all;
 use super::{
-    Accumulator, CallTotals, HistogramTotals, LongestCalls, MainThread, Members, Observed, Snapshot,
+    Accumulator, CallTotals, ExpireCycles, HistogramTotals, LongestCalls, MainThread, Members,
+    Observed, Snapshot, Withdrawal,
 };
 
 /// Least time between two entries in the histogram of client buffers: 10 a second at most, give or take what a
@@ -39,6 +41,10 @@ pub struct ServerState {
     /// How often an invariant failed, by [`evictscope_abi::Check`].
     pub check_failures: [Accumulator; 3],
     evicting_ns: u64,
+    /// The expire cycles.
+    pub cycles: ExpireCycles,
+    expiring_ns: u64,
+    expire_audit: ExpireAudit,
     /// The longest evicting calls of late.
     pub longest: LongestCalls,
     /// The CPU time of the main thread.
@@ -68,6 +74,9 @@ impl ServerState {
             checks: Default::default(),
             check_failures: Default::default(),
             evicting_ns: 0,
+            cycles: ExpireCycles::new(),
+            expiring_ns: 0,
+            expire_audit: ExpireAudit::default(),
             longest: LongestCalls::default(),
             main_thread: MainThread::default(),
             observed: Observed::default(),
@@ -95,21 +104,50 @@ impl ServerState {
         advance_all(&mut self.check_failures, &evictions.check_failures);
 
         let at = snapshot.at;
-        self.evicting_ns = self.evicting_ns.max(self.evicting_ns_until(at, snapshot));
+        let evicting = until(at, self.eviction().inner.sum(), snapshot.evicting_since());
+        self.evicting_ns = self.evicting_ns.max(evicting);
+        self.cycles.advance(&counted.expires);
+        let expiring = until(at, self.cycles.ns(), snapshot.expiring_since());
+        self.expiring_ns = self.expiring_ns.max(expiring);
         if let Some(calls) = counted.calls.first() {
             self.longest.take_in(at, calls);
         }
         if let Some(times) = snapshot.times {
-            let evictions = Evictions {
-                ns: self.evicting_ns,
-                keys: snapshot.members.and_then(|members| members.evicted_keys),
+            let spent = Spent {
+                evicting_ns: self.evicting_ns,
+                evicted_keys: snapshot.members.and_then(|members| members.evicted_keys),
                 observed: snapshot.observed.evicting,
+                expiring_ns: self.expiring_ns,
             };
-            self.main_thread.advance(at, times, evictions);
+            self.main_thread.advance(at, times, spent);
         }
         self.members = snapshot.members;
+        self.audit_cycles(snapshot);
         self.stalls.advance(self.reading(snapshot));
         self.record_client_buffers(at);
+    }
+
+    /// Holds what was counted of expire cycles against the server's own counters.
+    fn audit_cycles(&mut self, snapshot: &Snapshot) {
+        let members = self.members.unwrap_or_default();
+        let own = Own {
+            expired_keys: members.expired_keys,
+            expired_fields: members.expiry.expired_fields,
+            cycle_us: members.expiry.cycle_us,
+        };
+        let seen = Seen {
+            cycles: self.cycles.count(),
+            ns: self.expiring_ns,
+            expired: self.cycles.keys().1,
+        };
+        let is_between_cycles = snapshot.expiring_since().is_none();
+        self.expire_audit
+            .advance(own, is_between_cycles.then_some(seen));
+    }
+
+    /// Returns what the server's own counters contradict of its expire cycles, once that is certain.
+    pub(super) fn cycles_contradicted(&self) -> Option<Withdrawal> {
+        self.expire_audit.contradiction()
     }
 
     /// Returns what tells of stalls; `None` where the main thread's times could not be read.
@@ -119,7 +157,9 @@ impl ServerState {
             at: snapshot.at,
             times: snapshot.times?,
             evicting_ns: self.evicting_ns,
-            since: snapshot.evicting_since(),
+            evicting_since: snapshot.evicting_since(),
+            expiring_ns: self.expiring_ns,
+            expiring_since: snapshot.expiring_since(),
             observed: snapshot.observed.evicting,
             evicted_keys: members.evicted_keys,
         })
@@ -134,22 +174,14 @@ impl ServerState {
         self.observed.noop += now.noop.saturating_sub(last.noop + taken);
     }
 
-    /// Returns the wall time in evicting calls until `at`, with that of the one under way.
-    fn evicting_ns_until(&self, at: Duration, snapshot: &Snapshot) -> u64 {
-        let under_way =
-            (snapshot.evicting_since()).map_or(Duration::ZERO, |since| at.saturating_sub(since));
-        let sum = self.eviction().inner.sum() + under_way.as_nanos();
-        u64::try_from(sum).unwrap_or(u64::MAX)
-    }
-
     /// Returns the wall time in evicting calls, with that of the one under way, nanoseconds.
     pub fn evicting_ns(&self) -> u64 {
         self.evicting_ns
     }
 
-    /// Returns the time in which evictions stalled the server; `None` where the main thread's times are not known.
-    pub fn stalled(&self) -> Option<Duration> {
-        self.main_thread.is_known().then(|| self.stalls.total())
+    /// Returns the time in which the server was stalled by this; `None` where the main thread's times are not known.
+    pub fn stalled(&self, by: StallCause) -> Option<Duration> {
+        self.main_thread.is_known().then(|| self.stalls.total(by))
     }
 
     fn record_client_buffers(&mut self, at: Duration) {
@@ -188,6 +220,12 @@ impl ServerState {
             .map(|calls| calls.lost_exits.count())
             .sum()
     }
+}
+
+/// Returns a sum of the durations of calls with that of the one under way until `at`, nanoseconds.
+fn until(at: Duration, sum_ns: u128, since: Option<Duration>) -> u64 {
+    let under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
+    u64::try_from(sum_ns + under_way.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

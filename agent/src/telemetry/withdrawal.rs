@@ -1,14 +1,15 @@
 //! Whether what a server does agrees with its probe plan.
 //!
-//! The kernel tests the invariants at evicting calls, and stops counting at the first failure.
-//! This module decides whether the plan is withdrawn. Deliberately absent: comparing the members that are read from
+//! The kernel tests the invariants at evicting calls and at expire cycles, and stops counting either of them at the
+//! first failure. This module decides whether the plan is withdrawn: what it says of eviction calls, or of the expire
+//! cycle. The one goes on without the other. Deliberately absent: comparing the members that are read from
 //! outside, since `used_memory` is the very counter that the kernel compares with at each call.
 
 use std::fmt;
 
-use evictscope_abi::{Check, Probe};
+use evictscope_abi::{Check, CycleCheck, EXPIRE, Probe};
 
-use super::{Accumulator, ServerState};
+use super::{Accumulator, CallTotals, ServerState};
 
 /// The end of one evicting call in this many may be missed. Calls whose end is not seen are not
 /// counted, so beyond this the counts are noticeably wrong. A call inside another call (a module
@@ -29,6 +30,16 @@ pub enum BrokenInvariant {
     Maxmemory,
     /// Evicting calls end elsewhere than at the done sites.
     LostExit,
+    /// The type of an expire cycle is neither slow nor fast.
+    CycleType,
+    /// More keys had expired than an expire cycle sampled.
+    CycleKeys,
+    /// Expire cycles end elsewhere than at the end sites.
+    LostCycleEnd,
+    /// More keys have expired in expire cycles than the server counts in all.
+    ExpiredKeys,
+    /// Expire cycles take another time than the server itself says.
+    CycleTime,
 }
 
 impl BrokenInvariant {
@@ -39,6 +50,11 @@ impl BrokenInvariant {
             Self::Arithmetic => "the goal variables do not add up",
             Self::Maxmemory => "maxmemory in the calculation is not the configured one",
             Self::LostExit => "evicting calls were not seen to end",
+            Self::CycleType => "the type of an expire cycle is neither slow nor fast",
+            Self::CycleKeys => "more keys had expired than an expire cycle sampled",
+            Self::LostCycleEnd => "expire cycles were not seen to end",
+            Self::ExpiredKeys => "more keys expired in expire cycles than the server counts",
+            Self::CycleTime => "expire cycles take another time than the server says",
         }
     }
 }
@@ -51,51 +67,79 @@ impl fmt::Display for BrokenInvariant {
             Self::Arithmetic => "arithmetic",
             Self::Maxmemory => "maxmemory",
             Self::LostExit => "lost_exit",
+            Self::CycleType => "expire_type",
+            Self::CycleKeys => "expire_keys",
+            Self::LostCycleEnd => "expire_lost_end",
+            Self::ExpiredKeys => "expire_counter",
+            Self::CycleTime => "expire_time",
         })
     }
 }
 
-/// Why a plan is withdrawn.
+/// Why a plan is withdrawn, of eviction calls or of the expire cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Withdrawal {
     /// What was broken.
     pub broken: BrokenInvariant,
-    /// The number of evicting calls at which it was broken.
+    /// How often it was broken: at evicting calls, at expire cycles, or in spans of at least a hundred cycles.
     pub failed: u64,
-    /// The number of evicting calls at which it was tested.
+    /// How often it was tested.
     pub tested: u64,
 }
 
 impl Withdrawal {
-    /// Returns why the plan of a server has to be withdrawn, if it has to be.
-    pub fn due(state: &ServerState) -> Option<Self> {
+    fn of(broken: BrokenInvariant, failed: Accumulator, tested: Accumulator) -> Self {
+        Self {
+            broken,
+            failed: failed.count(),
+            tested: tested.count(),
+        }
+    }
+
+    /// Returns why what the plan says of eviction calls has to be withdrawn, if it has to be.
+    pub fn of_evictions(state: &ServerState) -> Option<Self> {
         let checks = [
             (BrokenInvariant::Allocator, Check::Allocator),
             (BrokenInvariant::Arithmetic, Check::Arithmetic),
             (BrokenInvariant::Maxmemory, Check::Maxmemory),
         ];
-        let withdrawal = |broken, failed: Accumulator, tested: Accumulator| Self {
-            broken,
-            failed: failed.count(),
-            tested: tested.count(),
-        };
         let of_checks = checks.map(|(broken, check)| {
             let check = check as usize;
-            withdrawal(broken, state.check_failures[check], state.checks[check])
+            Self::of(broken, state.check_failures[check], state.checks[check])
         });
-        let calls = state.eviction();
+        let failed = of_checks.into_iter().find(|check| check.failed > 0);
+        failed.or_else(|| Self::of_lost_exits(BrokenInvariant::LostExit, state.eviction()))
+    }
+
+    /// Returns why what the plan says of the expire cycle has to be withdrawn, if it has to be.
+    pub fn of_cycles(state: &ServerState) -> Option<Self> {
+        let calls = state.calls.get(usize::from(EXPIRE))?;
+        let checks = [
+            (BrokenInvariant::CycleType, CycleCheck::Type),
+            (BrokenInvariant::CycleKeys, CycleCheck::Keys),
+        ];
+        let of_checks = checks.map(|(broken, check)| {
+            let failed = state.cycles.check_failures[check as usize];
+            Self::of(broken, failed, calls.hits[Probe::Inner as usize])
+        });
+        let failed = of_checks.into_iter().find(|check| check.failed > 0);
+        failed
+            .or_else(|| Self::of_lost_exits(BrokenInvariant::LostCycleEnd, calls))
+            .or_else(|| state.cycles_contradicted())
+    }
+
+    fn of_lost_exits(broken: BrokenInvariant, calls: &CallTotals) -> Option<Self> {
         let inner = calls.hits[Probe::Inner as usize];
-        let lost = withdrawal(BrokenInvariant::LostExit, calls.lost_exits, inner);
+        let lost = Self::of(broken, calls.lost_exits, inner);
         let is_lost =
             lost.failed >= LEAST_LOST_EXITS && lost.failed > lost.tested / LOST_EXITS_ONE_IN;
-        let failed = of_checks.into_iter().find(|check| check.failed > 0);
-        failed.or(is_lost.then_some(lost))
+        is_lost.then_some(lost)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use evictscope_abi::{Check, Probe};
+    use evictscope_abi::{CallStats, Check, CycleCheck, Probe};
 
     use super::{BrokenInvariant, Withdrawal};
     use crate::telemetry::{ServerState, Snapshot};
@@ -108,7 +152,8 @@ mod tests {
         snapshot.counted.calls[0].hits[Probe::Inner as usize] = goals;
         let mut state = ServerState::new();
         state.apply(&snapshot);
-        Withdrawal::due(&state)
+        assert_eq!(Withdrawal::of_cycles(&state), None);
+        Withdrawal::of_evictions(&state)
     }
 
     #[test]
@@ -137,5 +182,32 @@ mod tests {
         assert_eq!(due([0; 3], [0; 3], 10, 1_000), None, "one in a hundred");
         let broken = due([0; 3], [0; 3], 11, 1_000).map(|withdrawal| withdrawal.broken);
         assert_eq!(broken, Some(BrokenInvariant::LostExit));
+    }
+
+    #[test]
+    fn the_expire_cycle_is_judged_by_itself() {
+        let of = |check: Option<CycleCheck>, lost| {
+            let mut snapshot = Snapshot::default();
+            let calls = CallStats {
+                hits: [0, 0, 1_000, 1_000],
+                lost_exits: lost,
+                ..CallStats::default()
+            };
+            snapshot.counted.calls.push(calls);
+            if let Some(check) = check {
+                snapshot.counted.expires.check_failures[check as usize] = 1;
+            }
+            let mut state = ServerState::new();
+            state.apply(&snapshot);
+            assert_eq!(Withdrawal::of_evictions(&state), None);
+            Withdrawal::of_cycles(&state).map(|one| (one.broken, one.failed, one.tested))
+        };
+        assert_eq!(of(None, 10), None);
+        let broken = BrokenInvariant::CycleType;
+        assert_eq!(of(Some(CycleCheck::Type), 0), Some((broken, 1, 1_000)));
+        let broken = BrokenInvariant::CycleKeys;
+        assert_eq!(of(Some(CycleCheck::Keys), 0), Some((broken, 1, 1_000)));
+        let broken = BrokenInvariant::LostCycleEnd;
+        assert_eq!(of(None, 11), Some((broken, 11, 1_000)));
     }
 }

@@ -32,6 +32,17 @@ struct MemberWords {
     expired_keys: Option<usize>,
     client_buffers: Option<usize>,
     used_memory: Option<std::ops::Range<usize>>,
+    expiry: ExpiryWords,
+}
+
+/// Which of the words is which member that tells of expiry.
+struct ExpiryWords {
+    stale_ratio: Option<usize>,
+    time_limit_hits: Option<usize>,
+    cycle_us: Option<usize>,
+    expired_fields: Option<usize>,
+    effort: Option<usize>,
+    hz: Option<usize>,
 }
 
 impl Reader {
@@ -52,7 +63,7 @@ impl Reader {
         }
     }
 
-    /// Adds up for how long calls were observed until now, and returns the time: call it when that is about to
+    /// Adds up for how long eviction calls were observed until now, and returns the time: call it when that is about to
     /// change.
     pub fn count_observed(&mut self, probed: Probed) -> Duration {
         let now = monotonic();
@@ -77,7 +88,7 @@ impl Reader {
         &mut self,
         attachment: &Attachment,
     ) -> Result<(Snapshot, Option<MemoryError>), MemoryError> {
-        let at = self.count_observed(attachment.probed());
+        let at = self.count_observed(attachment.covered().eviction);
         let unix_time = unix_time();
         attachment.read(&mut self.counted);
         let (members, failed) = match self.words.read() {
@@ -115,6 +126,14 @@ impl MemberWords {
         let evicted_keys = member(Member::StatEvictedkeys, 1);
         let expired_keys = member(Member::StatExpiredkeys, 1);
         let client_buffers = member(Member::StatClientsTypeMemory, 4);
+        let expiry = ExpiryWords {
+            stale_ratio: member(Member::StatExpiredStalePerc, 1),
+            time_limit_hits: member(Member::StatExpiredTimeCapReachedCount, 1),
+            cycle_us: member(Member::StatExpireCycleTimeUsed, 1),
+            expired_fields: member(Member::StatExpiredSubkeys, 1),
+            effort: member(Member::ActiveExpireEffort, 1),
+            hz: member(Member::ConfigHz, 1),
+        };
         let counters = plan.member(Member::UsedMemory);
         let counters = counters.map(|used| used.counters.unwrap_or(Counters::one(used.address)));
         let used_memory = counters.map(|counters| {
@@ -132,6 +151,7 @@ impl MemberWords {
             expired_keys,
             client_buffers,
             used_memory,
+            expiry,
         }
     }
 
@@ -154,7 +174,7 @@ impl MemberWords {
             evicted_keys: word(self.evicted_keys),
             expired_keys: word(self.expired_keys),
             client_buffers: self.client_buffers.and_then(buffers),
-            expiry: ExpiryMembers::default(),
+            expiry: self.expiry.values(words),
             // Threads can free what others allocated, so a counter can be negative; those of threads that do not
             // exist are 0.
             used_memory: counters.map(|counters| {
@@ -163,5 +183,44 @@ impl MemberWords {
                     .fold(0_u64, |sum, one| sum.wrapping_add(*one))
             }),
         }
+    }
+}
+
+impl ExpiryWords {
+    fn values(&self, words: &[u64]) -> ExpiryMembers {
+        let word = |index: Option<usize>| words.get(index?).copied();
+        // The lower half of a word is the int.
+        let int = |index| word(index).map(|word| word as u32);
+        ExpiryMembers {
+            stale_ratio: word(self.stale_ratio).and_then(stale_ratio),
+            time_limit_hits: word(self.time_limit_hits),
+            cycle_us: word(self.cycle_us),
+            expired_fields: word(self.expired_fields),
+            effort: int(self.effort),
+            hz: int(self.hz),
+        }
+    }
+}
+
+/// Returns the `double` with these bits, where it is a share.
+fn stale_ratio(bits: u64) -> Option<f64> {
+    let ratio = f64::from_bits(bits);
+    (0.0..=1.0).contains(&ratio).then_some(ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stale_ratio;
+
+    #[test]
+    fn a_stale_ratio_is_a_share() {
+        for share in [0.0_f64, 0.0512, 1.0] {
+            assert_eq!(stale_ratio(share.to_bits()), Some(share));
+        }
+        for none in [-0.01_f64, 1.01, 5.12, f64::NAN, f64::INFINITY] {
+            assert_eq!(stale_ratio(none.to_bits()), None, "{none}");
+        }
+        // A whole number that is not one.
+        assert_eq!(stale_ratio(u64::MAX), None);
     }
 }

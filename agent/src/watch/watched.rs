@@ -10,10 +10,10 @@ use super::clock::monotonic;
 use super::reading::Reader;
 use crate::export::{ExportedServer, Lost, lost};
 use crate::host::{MemoryError, ServerProcess};
-use crate::probes::{Attachment, ProbeError, Probed};
+use crate::probes::{Attachment, Coverage, ProbeError, Probed};
 use crate::telemetry::{
-    AutoMode, Cycle, HitCosts, Observation, Overhead, OverheadBudget, Phase, ProbeMode,
-    ProbedSites, ServerState, Snapshot, Timeline, Withdrawal,
+    AutoMode, BrokenInvariant, Cycle, HitCosts, Observation, Overhead, OverheadBudget, Phase,
+    ProbeMode, ProbedSites, ServerState, Snapshot, Timeline, Withdrawal,
 };
 
 /// How often a server is read.
@@ -35,7 +35,10 @@ pub struct Watched {
     mode: ProbeMode,
     /// Chooses the mode; `None` if the user has chosen.
     auto: Option<AutoMode>,
+    /// Why what its plan says of eviction calls was withdrawn, where it was.
     withdrawn: Option<Withdrawal>,
+    /// The same of the expire cycle.
+    cycles_withdrawn: Option<Withdrawal>,
     pub(super) state: ServerState,
     /// Phases and bursts; `None` if evicting calls are not seen.
     cycle: Option<Cycle>,
@@ -74,6 +77,7 @@ impl Watched {
             mode: ProbeMode::EvictingOnly,
             auto: None,
             withdrawn: None,
+            cycles_withdrawn: None,
             state: ServerState::new(),
             cycle: sees_evictions.then(|| Cycle::new(found, process.age())),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
@@ -91,7 +95,7 @@ impl Watched {
     pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>) -> Result<(), ProbeError> {
         self.mode = mode;
         self.auto = auto;
-        self.place(probed(&self.plan, mode))
+        self.place(self.coverage(mode, true))
     }
 
     fn pid(&self) -> u32 {
@@ -108,6 +112,7 @@ impl Watched {
             plan: self.plan.clone(),
             mode: self.mode,
             withdrawn: self.withdrawn.map(|withdrawal| withdrawal.broken),
+            cycles_withdrawn: self.cycles_withdrawn.map(|withdrawal| withdrawal.broken),
             overhead_ratio: self.overhead.ratio(),
             overhead_budget_ratio: self.budget.share(),
             state: self.state.clone(),
@@ -223,19 +228,38 @@ impl Watched {
         }
     }
 
-    /// Withdraws the plan for good if the server does something that its plan rules out.
+    /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something
+    /// that it rules out.
     fn withdraw_if_wrong(&mut self) {
-        if self.withdrawn.is_some() {
-            return;
+        if self.withdrawn.is_none()
+            && let Some(withdrawal) = Withdrawal::of_evictions(&self.state)
+        {
+            self.withdrawn = Some(withdrawal);
+            self.auto = None;
+            self.cycle = None;
+            self.timeline = None;
+            self.mode = ProbeMode::EvictingOnly;
+            let lost = "What rests on the plan is no longer exported";
+            self.log_withdrawn("the probe plan", &withdrawal, "evicting calls", lost);
         }
-        let Some(withdrawal) = Withdrawal::due(&self.state) else {
-            return;
-        };
-        self.withdrawn = Some(withdrawal);
-        self.auto = None;
-        self.cycle = None;
-        self.timeline = None;
-        self.mode = ProbeMode::EvictingOnly;
+        if self.cycles_withdrawn.is_none()
+            && let Some(withdrawal) = Withdrawal::of_cycles(&self.state)
+        {
+            self.cycles_withdrawn = Some(withdrawal);
+            let lost =
+                "What is measured of expire cycles is no longer exported; evictions go on being";
+            let tested = match withdrawal.broken {
+                BrokenInvariant::ExpiredKeys | BrokenInvariant::CycleTime => {
+                    "spans of a hundred cycles or more"
+                }
+                _ => "cycles",
+            };
+            let part = "the probe plan of the expire cycle";
+            self.log_withdrawn(part, &withdrawal, tested, lost);
+        }
+    }
+
+    fn log_withdrawn(&self, part: &str, withdrawal: &Withdrawal, tested: &str, lost: &str) {
         let pid = self.pid();
         tracing::error!(
             pid,
@@ -243,9 +267,8 @@ impl Watched {
             exe = %self.process.exe.display(),
             build_id = self.plan.identity.build_id.as_deref().unwrap_or("none"),
             check = %withdrawal.broken,
-            "the probe plan is wrong for this server and was withdrawn: {}, at {} of {} evicting \
-             calls. What rests on the plan is no longer exported; please report this with the output \
-             of `evictscope inspect {pid} --json`",
+            "{part} is wrong for this server and was withdrawn: {}, at {} of {} {tested}. {lost}; \
+             please report this with the output of `evictscope inspect {pid} --json`",
             withdrawal.broken.meaning(),
             withdrawal.failed,
             withdrawal.tested,
@@ -256,11 +279,7 @@ impl Watched {
     fn follow_mode(&mut self) {
         let mode = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
         let is_on = self.withdrawn.is_none() && self.auto.as_ref().is_none_or(AutoMode::is_on);
-        let wanted = match is_on {
-            true => probed(&self.plan, mode),
-            false => Probed::Nothing,
-        };
-        let placed = self.place(wanted);
+        let placed = self.place(self.coverage(mode, is_on));
         let (pid, server) = (self.pid(), &self.label);
         match placed {
             Ok(()) => {
@@ -285,17 +304,30 @@ impl Watched {
         }
     }
 
-    fn place(&mut self, wanted: Probed) -> Result<(), ProbeError> {
-        if self.attachment.probed() == wanted {
+    /// Returns what is probed in a mode while the probes on eviction calls are on or off. Expire cycles are probed
+    /// whatever the mode.
+    fn coverage(&self, mode: ProbeMode, is_on: bool) -> Coverage {
+        Coverage {
+            eviction: match is_on {
+                true => probed(&self.plan, mode),
+                false => Probed::Nothing,
+            },
+            cycles: self.cycles_withdrawn.is_none(),
+        }
+    }
+
+    fn place(&mut self, wanted: Coverage) -> Result<(), ProbeError> {
+        let before = self.attachment.covered();
+        if before == wanted {
             return Ok(());
         }
-        let before = self.attachment.probed();
-        self.reader.count_observed(before);
+        self.reader.count_observed(before.eviction);
         let placed = self.attachment.set(wanted);
         // While probes are placed, those calls are observed that were before and are after.
-        let meanwhile = match before {
-            Probed::Nothing => Probed::Nothing,
-            Probed::Inner | Probed::Every => self.attachment.probed().min(Probed::Inner),
+        let meanwhile = match (before.eviction, self.attachment.covered().eviction) {
+            (before, after) if before == after => after,
+            (Probed::Nothing, _) => Probed::Nothing,
+            (_, after) => after.min(Probed::Inner),
         };
         self.reader.count_observed(meanwhile);
         self.overhead.place(placed?);
@@ -303,11 +335,11 @@ impl Watched {
     }
 }
 
-/// Returns which calls are probed in a mode while the probes are on. Where evicting calls end only where no-op
+/// Returns which eviction calls are probed in a mode while the probes are on. Where evicting calls end only where no-op
 /// calls do, a server below its limit would pay for seeing that: then no calls are probed unless all are.
 fn probed(plan: &ProbePlan, mode: ProbeMode) -> Probed {
     let function = plan.function(EVICTION_CALL.description);
-    let has_exits = function.is_none_or(|function| function.timed_span().is_some());
+    let has_exits = function.is_some_and(|function| function.timed_span().is_some());
     match mode {
         ProbeMode::EveryCall => Probed::Every,
         ProbeMode::EvictingOnly | ProbeMode::Sampled if has_exits => Probed::Inner,

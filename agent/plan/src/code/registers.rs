@@ -2,6 +2,10 @@
 
 use iced_x86::Register;
 
+/// Number of the register of a function's result, and of the lower half of products.
+pub const RAX: usize = 0;
+/// Number of the register of the upper half of products.
+pub const RDX: usize = 2;
 /// Number of the stack pointer.
 pub const RSP: usize = 4;
 /// Number of the frame pointer, where a function has one.

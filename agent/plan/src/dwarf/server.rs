@@ -40,7 +40,7 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
         return None;
     }
     let size = number(&structure, constants::DW_AT_byte_size)?;
-    let mut members = BTreeMap::new();
+    let (mut members, mut others) = (BTreeMap::new(), BTreeMap::new());
     let mut is_clear = true;
     units
         .walk(id, 1, |depth, child| {
@@ -48,17 +48,28 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
                 return;
             }
             let name = units.name(id.unit, child);
-            let mut wanted = Member::OF_SERVER.into_iter();
-            let Some(member) = wanted.find(|wanted| name == Some(wanted.name())) else {
-                return;
+            let Some(name) = name else { return };
+            let find = |is_it: &dyn Fn(Member) -> bool| {
+                let mut wanted = Member::OF_SERVER.into_iter();
+                wanted.find(|member| is_it(*member))
+            };
+            let (named, member) = match find(&|member| member.name() == name) {
+                Some(member) => (&mut members, member),
+                None => match find(&|member| member.other_name() == Some(name)) {
+                    Some(member) => (&mut others, member),
+                    None => return,
+                },
             };
             let offset = number(child, constants::DW_AT_data_member_location);
             is_clear &= offset
-                .is_some_and(|offset| offset < size && members.insert(member, offset).is_none());
+                .is_some_and(|offset| offset < size && named.insert(member, offset).is_none());
         })
         .ok()?;
     if !is_clear {
         return None;
+    }
+    for (member, offset) in others {
+        members.entry(member).or_insert(offset);
     }
     Some(Server {
         address: global.address,

@@ -11,12 +11,18 @@ use super::certain::{MemberError, only};
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
 const CONFIG_STRIDES: [u64; 2] = [56, 64];
-/// Directives whose variables are members of `server`, and those members.
+/// Directives whose variables are members of `server`, and those members: what a table must have to be
+/// the one.
 const DIRECTIVES: [(&str, Member); 4] = [
     ("maxmemory", Member::Maxmemory),
     ("port", Member::Port),
     ("maxclients", Member::Maxclients),
     ("maxmemory-policy", Member::MaxmemoryPolicy),
+];
+/// More of them, which are of use where the table has them.
+const FURTHER_DIRECTIVES: [(&str, Member); 2] = [
+    ("active-expire-effort", Member::ActiveExpireEffort),
+    ("hz", Member::ConfigHz),
 ];
 
 /// Addresses that the configuration table gives.
@@ -27,12 +33,12 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
     let tables: Vec<ConfigTable> = CONFIG_STRIDES
         .iter()
         .filter_map(|stride| {
-            DIRECTIVES
-                .iter()
-                .map(|(directive, member)| {
-                    Some((*member, directive_data(image, directive, *stride)?))
-                })
-                .collect()
+            let data =
+                |(directive, member)| Some((member, directive_data(image, directive, *stride)?));
+            let table: Option<ConfigTable> = DIRECTIVES.into_iter().map(data).collect();
+            let mut table = table?;
+            table.extend(FURTHER_DIRECTIVES.into_iter().filter_map(data));
+            Some(table)
         })
         .collect();
     match tables.as_slice() {
@@ -44,6 +50,17 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
             "more than one table of configuration directives",
         )),
     }
+}
+
+/// Returns the directives that this version has and the table says nothing certain of, and their members.
+pub fn absent<'a>(
+    image: &'a Image<'_>,
+    config: &'a ConfigTable,
+) -> impl Iterator<Item = (&'static str, Member)> + 'a {
+    let further = FURTHER_DIRECTIVES.into_iter();
+    further.filter(|(directive, member)| {
+        !config.contains_key(member) && !image.find_string(directive).is_empty()
+    })
 }
 
 /// Returns the one address that the entries called `directive` point to, `stride` bytes after their name.

@@ -8,11 +8,15 @@ use crate::item::{Member, Method};
 use crate::names::Identity;
 
 use super::certain::{MemberError, only_in};
-use super::config_table::ConfigTable;
+use super::config_table::{ConfigTable, absent};
 use super::counters::{Counters, counters};
 use super::data_flow::{COUNTERS, by_data_flow};
+use super::info::{Info, info};
 use super::layouts::{KnownLayout, known_layout};
 use super::server::{Server, around, server};
+
+/// The members that only some versions have. What INFO has no name for is not missing.
+const LATER: [Member; 2] = [Member::StatExpireCycleTimeUsed, Member::StatExpiredSubkeys];
 
 /// How something in the server's memory is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,7 +80,16 @@ impl Members {
         });
         let server = symbol.map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
         members.add_configured(config, server.as_ref().ok());
-        match members.add_counters(image, config, &evidence.counted, server) {
+        for (directive, member) in absent(image, config) {
+            let why = format!("the table of configuration directives has no clear {directive}");
+            members.miss(member, MemberError::Unknown(why));
+        }
+        let info = info(image);
+        let later = LATER
+            .into_iter()
+            .filter(|member| !info.named.contains(member));
+        let none: Vec<Member> = later.collect();
+        match members.add_counters(image, config, &evidence.counted, server, info) {
             Ok(Some(layout)) => members.check_version(&layout, identity),
             Ok(None) => {}
             Err(why) => {
@@ -85,6 +98,9 @@ impl Members {
                 }
             }
         }
+        members
+            .not_found
+            .retain(|(member, _)| !none.contains(member));
         members
     }
 
@@ -105,6 +121,7 @@ impl Members {
         config: &ConfigTable,
         counted_in_loops: &[FileAddress],
         server: Result<Server, MemberError>,
+        info: Info,
     ) -> Result<Option<KnownLayout>, MemberError> {
         let range = match &server {
             Ok(server) => server.range(),
@@ -114,7 +131,7 @@ impl Members {
         // it counts beside.
         let counted = server.as_ref().ok();
         let counted = counted.and_then(|server| only_in(server.range(), counted_in_loops));
-        let flow = by_data_flow(image, counted, range)?;
+        let flow = by_data_flow(image, info, counted, range)?;
         let known = server.as_ref().map_err(MemberError::clone);
         let known = known.and_then(|server| {
             let layout = known_layout(server.address, server.size, config, &flow)?;
@@ -126,10 +143,11 @@ impl Members {
         for (index, member) in COUNTERS.into_iter().enumerate() {
             let (address, method) = match (flow.get(&member), &known) {
                 (Some(address), _) => (*address, Method::Dataflow),
-                (None, Ok((server, known))) => {
-                    let offset = known.layout.counters()[index];
-                    (server.address.wrapping_add(offset), Method::KnownLayout)
-                }
+                (None, Ok((server, known))) => match known.layout.counters()[index] {
+                    Some(offset) => (server.address.wrapping_add(offset), Method::KnownLayout),
+                    // A version that has none.
+                    None => continue,
+                },
                 (None, Err(why)) => {
                     self.miss(member, why.clone());
                     continue;

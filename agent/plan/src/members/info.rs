@@ -2,10 +2,11 @@
 //!
 //! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in
 //! the order of the format: the conversion behind `evicted_keys:` tells which argument
-//! is `stat_evictedkeys`. The System V ABI says where each argument is, and [`Origins`] where it comes
+//! is `stat_evictedkeys`. Two are printed in other units than they are kept in, and must be converted as
+//! every version does it. The System V ABI says where each argument is, and [`Origins`] where it comes
 //! from. The function is found by the format, so it needs no name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::code::block::InstructionId;
@@ -17,16 +18,42 @@ use crate::elf::image::Image;
 use crate::item::Member;
 use crate::names::functions_of;
 
-use super::origin::{Origin, Origins};
+use super::origin::{Origin, Origins, Quotient};
 
-/// What INFO calls a member, and the member.
-const SHOWN: [(&str, Member); 3] = [
-    ("total_commands_processed", Member::StatNumcommands),
-    ("expired_keys", Member::StatExpiredkeys),
-    ("evicted_keys", Member::StatEvictedkeys),
+/// What INFO calls a member, the member, and what INFO makes of it.
+const SHOWN: [(&str, Member, Shown); 8] = [
+    (
+        "total_commands_processed",
+        Member::StatNumcommands,
+        Shown::AsItIs,
+    ),
+    ("expired_keys", Member::StatExpiredkeys, Shown::AsItIs),
+    ("evicted_keys", Member::StatEvictedkeys, Shown::AsItIs),
+    (
+        "expired_time_cap_reached_count",
+        Member::StatExpiredTimeCapReachedCount,
+        Shown::AsItIs,
+    ),
+    ("expired_subkeys", Member::StatExpiredSubkeys, Shown::AsItIs),
+    // As Valkey has it.
+    ("expired_fields", Member::StatExpiredSubkeys, Shown::AsItIs),
+    (
+        "expired_stale_perc",
+        Member::StatExpiredStalePerc,
+        Shown::Percentage,
+    ),
+    (
+        "expire_cycle_cpu_milliseconds",
+        Member::StatExpireCycleTimeUsed,
+        Shown::Milliseconds,
+    ),
 ];
 /// The conversions of integers of 8 bytes.
 const WHOLE: [&str; 6] = ["%lld", "%llu", "%ld", "%lu", "%zd", "%zu"];
+/// The conversion of a percentage.
+const FRACTION: &str = "%.2f";
+/// What a fraction is multiplied by to be one.
+const HUNDRED: f64 = 100.0;
 /// Longest format that is looked at, bytes.
 const MAX_FORMAT: usize = 16 << 10;
 /// Most functions that are looked at: one makes INFO, and compilers make few copies of it.
@@ -38,28 +65,44 @@ const ARGUMENTS: [usize; 4] = [2, 1, 8, 9];
 /// How many floating-point arguments are passed in registers.
 const FLOAT_REGISTERS: usize = 8;
 
+/// What INFO makes of a member that it prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    AsItIs,
+    /// A fraction in percent: it is multiplied by 100.
+    Percentage,
+    /// Microseconds in milliseconds: they are divided by 1000.
+    Milliseconds,
+}
+
 /// What INFO says.
 #[derive(Debug, Default)]
 pub struct Info {
-    /// The members that it prints as they are, with their addresses.
+    /// The members that it has a name for. Those that it has none for are no members in this version.
+    pub named: BTreeSet<Member>,
+    /// The members that it prints, with their addresses.
     pub shown: BTreeMap<Member, FileAddress>,
     /// The functions that the one calls that makes its text.
     pub callees: Vec<FileAddress>,
 }
 
-/// Finds out what INFO prints. A member is missing that is not printed as it is, or that two calls
-/// print from different places.
+/// Finds out what INFO prints. A member is missing that is not printed as [`SHOWN`] says, or that two
+/// calls print from different places.
 pub fn info(image: &Image<'_>) -> Info {
-    let formats: Vec<Range<FileAddress>> = SHOWN
-        .iter()
-        .flat_map(|(shown, _)| image.texts_with(label(shown).as_bytes(), MAX_FORMAT))
-        .collect();
+    let mut info = Info::default();
+    let mut formats: Vec<Range<FileAddress>> = Vec::new();
+    for (shown, member, _) in SHOWN {
+        let found = image.texts_with(label(shown).as_bytes(), MAX_FORMAT);
+        if !found.is_empty() {
+            info.named.insert(member);
+        }
+        formats.extend(found);
+    }
     let frames = references::find(image, &formats).into_iter();
     let frames: Vec<_> = frames.map(|reference| reference.frame).collect();
     let mut functions = functions_of(image, &frames);
     functions.truncate(MAX_FUNCTIONS);
     let mut printed: BTreeMap<Member, Vec<Option<FileAddress>>> = BTreeMap::new();
-    let mut info = Info::default();
     for function in functions {
         let Ok(code) = FunctionCode::decode(image, function) else {
             continue;
@@ -109,12 +152,13 @@ fn printed_by(
             let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) else {
                 continue;
             };
-            for (shown, member) in SHOWN {
-                if let Some(place) = place_in(text, shown) {
-                    let argument = argument_at(text, place).filter(|_| is_whole(text, place));
-                    let address =
-                        argument.and_then(|argument| global_in(&mut origins, call, top, argument));
-                    let address = address.filter(|address| image.is_writable(*address));
+            for (label, member, shown) in SHOWN {
+                if let Some(place) = place_in(text, label) {
+                    let argument =
+                        argument_at(text, place).filter(|_| is_whole(text, place, shown));
+                    let origin =
+                        argument.and_then(|argument| origin_of(&mut origins, call, top, argument));
+                    let address = origin.and_then(|origin| member_behind(image, origin, shown));
                     found.push((member, address));
                 }
             }
@@ -123,22 +167,42 @@ fn printed_by(
     found
 }
 
-/// Returns the address of the global that a call passes as an argument, those on the stack from `top`
+/// Returns where the value comes from that a call passes as an argument, those on the stack from `top`
 /// above the stack pointer on.
-fn global_in(
+fn origin_of(
     origins: &mut Origins<'_>,
     call: InstructionId,
     top: u64,
     argument: Argument,
-) -> Option<FileAddress> {
-    let origin = match argument {
+) -> Option<Origin> {
+    match argument {
         Argument::Register(index) => origins.of_register(call, *ARGUMENTS.get(index)?),
+        Argument::Float(index) => origins.of_vector(call, index),
         Argument::Stack(index) => origins.of_stack(call, top + 8 * index as u64),
-    };
-    match origin? {
-        Origin::Global(address) => Some(address),
-        Origin::Number(_) => None,
     }
+}
+
+/// Returns the address of the member that INFO shows a value of, where the value is what it makes of one.
+fn member_behind(image: &Image<'_>, origin: Origin, shown: Shown) -> Option<FileAddress> {
+    let address = match (shown, origin) {
+        (Shown::AsItIs, Origin::Global(address))
+        | (Shown::Milliseconds, Origin::Quotient(Quotient::Whole, address)) => address,
+        (Shown::Percentage, Origin::Product([left, right])) => {
+            match [left, right].map(|factor| constant(image, factor) == Some(HUNDRED)) {
+                [true, false] => right,
+                [false, true] => left,
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    image.is_writable(address).then_some(address)
+}
+
+/// Returns the floating-point number of 8 bytes at an address that the process cannot write.
+fn constant(image: &Image<'_>, address: FileAddress) -> Option<f64> {
+    let bytes = image.bytes_at(address)?.first_chunk()?;
+    (!image.is_writable(address)).then(|| f64::from_le_bytes(*bytes))
 }
 
 /// Returns what introduces the value of `shown` in a format.
@@ -153,9 +217,12 @@ fn place_in(format: &str, shown: &str) -> Option<usize> {
 }
 
 /// Returns whether the conversion at `place` prints all 8 bytes of its argument.
-fn is_whole(format: &str, place: usize) -> bool {
+fn is_whole(format: &str, place: usize, shown: Shown) -> bool {
     let conversion = format.get(place..).unwrap_or_default();
-    WHOLE.iter().any(|whole| conversion.starts_with(whole))
+    match shown {
+        Shown::Percentage => conversion.starts_with(FRACTION),
+        _ => WHOLE.iter().any(|whole| conversion.starts_with(whole)),
+    }
 }
 
 /// Where an argument is passed.
@@ -163,11 +230,13 @@ fn is_whole(format: &str, place: usize) -> bool {
 enum Argument {
     /// In one of [`ARGUMENTS`].
     Register(usize),
+    /// In the lower 8 bytes of the vector register with this number.
+    Float(usize),
     /// At this place above the stack pointer at the call, in words of 8 bytes.
     Stack(usize),
 }
 
-/// Returns the argument of the conversion at `place`, an integer. `None` where the format has
+/// Returns the argument of the conversion at `place`. `None` where the format has
 /// conversions that are not understood.
 fn argument_at(format: &str, place: usize) -> Option<Argument> {
     let (mut integers, mut floats, mut on_stack) = (0, 0, 0);
@@ -186,7 +255,7 @@ fn argument_at(format: &str, place: usize) -> Option<Argument> {
             }
             'f' | 'F' | 'e' | 'E' | 'g' | 'G' if floats < FLOAT_REGISTERS => {
                 floats += 1;
-                continue;
+                Argument::Float(floats - 1)
             }
             'd' | 'i' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' | 'f' | 'F' | 'e' | 'E' | 'g' | 'G' => {
                 on_stack += 1;

@@ -36,6 +36,13 @@ pub struct Layout {
     pub maxclients: u64,
     pub maxmemory: u64,
     pub maxmemory_policy: u64,
+    pub config_hz: u64,
+    pub active_expire_effort: u64,
+    pub stat_expired_stale_perc: u64,
+    pub stat_expired_time_cap_reached_count: u64,
+    pub stat_expire_cycle_time_used: u64,
+    /// `None` where fields of hashes cannot expire.
+    pub stat_expired_subkeys: Option<u64>,
     pub sizeof: u64,
 }
 
@@ -78,23 +85,22 @@ pub fn known_layout(
     config: &ConfigTable,
     flow: &DataFlow,
 ) -> Result<KnownLayout, MemberError> {
-    let agrees = |found: &BTreeMap<Member, FileAddress>, members: [(Member, u64); 4]| {
-        members.into_iter().all(|(member, offset)| {
-            let found = found.get(&member);
-            found.is_none_or(|found| *found == address.wrapping_add(offset))
-        })
+    let agrees = |found: &BTreeMap<Member, FileAddress>, member, offset: Option<u64>| {
+        let expected = offset.map(|offset| address.wrapping_add(offset));
+        let found = found.get(&member);
+        found.is_none_or(|found| Some(*found) == expected)
     };
     let mut matching: Vec<KnownLayout> = Vec::new();
     let mut contradicted = Vec::new();
     for (release, layout) in layouts()? {
-        if !agrees(config, layout.configured()) || (size != 0 && size != layout.sizeof) {
+        let mut configured = layout.configured().into_iter();
+        let is_like_table = configured.all(|(member, offset)| agrees(config, member, Some(offset)));
+        if !is_like_table || (size != 0 && size != layout.sizeof) {
             continue;
         }
         let counters = layout.counters();
-        if !agrees(
-            flow,
-            std::array::from_fn(|index| (COUNTERS[index], counters[index])),
-        ) {
+        let mut by_member = COUNTERS.into_iter().zip(counters);
+        if !by_member.all(|(member, offset)| agrees(flow, member, offset)) {
             contradicted.push(release);
             continue;
         }
@@ -125,23 +131,29 @@ pub fn known_layout(
 }
 
 impl Layout {
-    /// Returns the offsets of the counters, in the order of [`COUNTERS`].
-    pub fn counters(&self) -> [u64; COUNTERS.len()] {
+    /// Returns the offsets of the counters that it has, in the order of [`COUNTERS`].
+    pub fn counters(&self) -> [Option<u64>; COUNTERS.len()] {
         [
-            self.stat_numcommands,
-            self.stat_evictedkeys,
-            self.stat_expiredkeys,
-            self.stat_clients_type_memory,
+            Some(self.stat_numcommands),
+            Some(self.stat_evictedkeys),
+            Some(self.stat_expiredkeys),
+            Some(self.stat_clients_type_memory),
+            Some(self.stat_expired_stale_perc),
+            Some(self.stat_expired_time_cap_reached_count),
+            Some(self.stat_expire_cycle_time_used),
+            self.stat_expired_subkeys,
         ]
     }
 
     /// Returns the members that directives set, and their offsets.
-    pub fn configured(&self) -> [(Member, u64); 4] {
+    pub fn configured(&self) -> [(Member, u64); 6] {
         [
             (Member::Maxmemory, self.maxmemory),
             (Member::Port, self.port),
             (Member::Maxclients, self.maxclients),
             (Member::MaxmemoryPolicy, self.maxmemory_policy),
+            (Member::ActiveExpireEffort, self.active_expire_effort),
+            (Member::ConfigHz, self.config_hz),
         ]
     }
 }
@@ -190,6 +202,12 @@ mod tests {
                 (layout.maxclients, 4),
                 (layout.maxmemory, 8),
                 (layout.maxmemory_policy, 4),
+                (layout.config_hz, 4),
+                (layout.active_expire_effort, 4),
+                (layout.stat_expired_stale_perc, 8),
+                (layout.stat_expired_time_cap_reached_count, 8),
+                (layout.stat_expire_cycle_time_used, 8),
+                (layout.stat_expired_subkeys.unwrap_or_default(), 8),
             ] {
                 assert!(offset % size.min(8) == 0, "{release}: {offset}");
                 assert!(offset + size <= layout.sizeof, "{release}: {offset}");

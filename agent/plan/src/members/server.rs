@@ -14,6 +14,7 @@ use crate::names::Identity;
 use super::certain::MemberError;
 use super::certain::only_in;
 use super::config_table::ConfigTable;
+use super::data_flow::COUNTERS;
 use super::layouts::{Layout, layouts};
 
 /// More bytes than `server` has.
@@ -56,9 +57,10 @@ struct Candidate {
 
 impl Candidate {
     fn of(release: String, layout: Layout, config: &ConfigTable) -> Option<Self> {
+        // A table has the first four; what it lacks of the others says nothing.
         let configured = layout.configured().into_iter();
-        let mut addresses =
-            configured.map(|(member, offset)| config.get(&member)?.moved_back(offset));
+        let found = configured.filter_map(|(member, offset)| Some((config.get(&member)?, offset)));
+        let mut addresses = found.map(|(found, offset)| found.moved_back(offset));
         let address = addresses.next()??;
         addresses
             .all(|other| other == Some(address))
@@ -77,9 +79,9 @@ impl Candidate {
     }
 
     /// Returns the addresses of all that is read by the layout.
-    fn members(&self) -> [FileAddress; 4] {
+    fn members(&self) -> [Option<FileAddress>; COUNTERS.len()] {
         let counters = self.layout.counters();
-        counters.map(|offset| self.address.wrapping_add(offset))
+        counters.map(|offset| Some(self.address.wrapping_add(offset?)))
     }
 }
 
@@ -104,7 +106,7 @@ pub fn server(
     if let (Some(begin), Some(end)) = (begin, end)
         && let Some(evicted_keys) = only_in(begin..end, counted)
     {
-        candidates.retain(|candidate| candidate.members()[1] == evicted_keys);
+        candidates.retain(|candidate| candidate.members()[1] == Some(evicted_keys));
     }
     narrow_to_release(&mut candidates, identity);
     let Some(first) = candidates.first() else {

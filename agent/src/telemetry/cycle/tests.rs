@@ -390,6 +390,27 @@ fn a_call_under_way_keeps_the_burst_open() {
     assert!(near(burst.duration.as_secs_f64(), 3.1), "{burst:?}");
 }
 
+#[test]
+fn a_burst_notes_how_many_keys_had_expired_in_the_minute_before_it() {
+    let mut server = Server::new();
+    server.seen.stale_ratio = Some(0.3);
+    for expired in [900, 400] {
+        for _ in 0..70 {
+            server.seen.keys_sampled += 1_000;
+            server.seen.keys_expired += expired;
+            server.goes_on(CALM, 1_000);
+        }
+    }
+    server.seen.stale_ratio = Some(0.9);
+    server.goes_on(STARVED, 2_000);
+    server.goes_on(CALM, 5_000);
+    let burst = server.only_burst();
+    let share = burst.expired_share_before.unwrap_or_default();
+    assert!(near(share, 0.4), "{burst:?}");
+    assert_eq!(burst.stale_ratio_before, Some(0.3), "{burst:?}");
+    assert!(burst.expiry_behind().is_some(), "{burst:?}");
+}
+
 /// Returns the time in each phase.
 fn times(cycle: &Cycle) -> [Duration; 3] {
     Phase::ALL.map(|phase| cycle.phases.time(phase))
@@ -426,6 +447,9 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             client_buffers: values[6],
             last_reported: values[7],
             stalled: None,
+            keys_sampled: values[0].unwrap_or(0),
+            keys_expired: values[1].unwrap_or(0),
+            stale_ratio: values[2].map(|value| value as f64),
         },
     )
 }

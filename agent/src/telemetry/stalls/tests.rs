@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Reading, Stalls, TENTH};
+use super::{Reading, StallCause, Stalls, TENTH};
 use crate::telemetry::ThreadTimes;
 
 const MS: u64 = 1_000_000;
@@ -22,12 +22,14 @@ struct Doing {
     cpu: u64,
     waiting: u64,
     evicting: u64,
+    expiring: u64,
 }
 
 const IDLE: Doing = Doing {
     cpu: 50,
     waiting: 0,
     evicting: 0,
+    expiring: 0,
 };
 const BUSY: Doing = Doing { cpu: 1_000, ..IDLE };
 const STALLED: Doing = Doing {
@@ -46,7 +48,9 @@ impl Thread {
                     waiting_ns: 0,
                 },
                 evicting_ns: 0,
-                since: None,
+                evicting_since: None,
+                expiring_ns: 0,
+                expiring_since: None,
                 observed: Duration::ZERO,
                 evicted_keys: None,
             },
@@ -64,6 +68,7 @@ impl Thread {
             self.cpu_ns += doing.cpu * 1_000;
             now.times.waiting_ns += doing.waiting * 1_000;
             now.evicting_ns += doing.evicting * 1_000;
+            now.expiring_ns += doing.expiring * 1_000;
             let is_tick = (now.at.as_millis() as u64).is_multiple_of(self.tick);
             if is_tick || doing.cpu < 1_000 {
                 now.times.cpu_ns = self.cpu_ns;
@@ -76,17 +81,17 @@ impl Thread {
 
     /// Makes one evicting call on a thread with nothing else to do.
     fn calls(&mut self, milliseconds: u64, every: u64) {
-        self.now.since = Some(self.now.at);
+        self.now.evicting_since = Some(self.now.at);
         let call = Doing {
             evicting: 1_000,
             ..BUSY
         };
         self.goes_on(call, milliseconds, every);
-        self.now.since = None;
+        self.now.evicting_since = None;
     }
 
     fn stalled(&self) -> f64 {
-        self.stalls.total().as_secs_f64()
+        self.stalls.total(StallCause::Eviction).as_secs_f64()
     }
 }
 
@@ -151,6 +156,7 @@ fn waiting_for_a_cpu_is_having_work() {
         cpu: 400,
         waiting: 550,
         evicting: 300,
+        expiring: 0,
     };
     thread.goes_on(without_cpu, 10_000, 20);
     assert_between(thread.stalled(), 9.7, 10.0);
@@ -163,7 +169,7 @@ fn a_single_call_of_half_a_second_is_a_stall_of_half_a_second() {
         let mut thread = Thread::new();
         thread.goes_on(IDLE, 3_000, 100);
         thread.goes_on(IDLE, offset, u64::MAX);
-        thread.now.since = Some(thread.now.at);
+        thread.now.evicting_since = Some(thread.now.at);
         let call = Doing {
             evicting: 1_000,
             ..BUSY
@@ -173,7 +179,7 @@ fn a_single_call_of_half_a_second_is_a_stall_of_half_a_second() {
         let so_far = (400 - offset) as f64 / 1e3;
         assert_between(thread.stalled(), so_far - 0.03, so_far);
         thread.goes_on(call, 100 + offset, 20);
-        thread.now.since = None;
+        thread.now.evicting_since = None;
         thread.goes_on(IDLE, 3_000, 20);
         assert_between(thread.stalled(), 0.46, 0.51);
     }
@@ -193,7 +199,7 @@ fn short_calls_of_an_idle_server_are_no_stall() {
 #[test]
 fn a_call_that_an_idle_thread_seems_to_be_in_is_no_stall() {
     let mut thread = Thread::new();
-    thread.now.since = Some(thread.now.at);
+    thread.now.evicting_since = Some(thread.now.at);
     let idle = Doing {
         evicting: 1_000,
         ..IDLE
@@ -260,11 +266,63 @@ fn while_the_probes_are_off_evicted_keys_tell() {
     assert_eq!(sampled(idle, Some(600)), 0.0);
 }
 
+/// Returns for how long evictions and expire cycles have stalled a server that does this for ten seconds.
+fn by_cause(doing: Doing) -> [f64; 2] {
+    let mut thread = Thread::new();
+    thread.goes_on(doing, 10_000, 20);
+    [StallCause::Eviction, StallCause::Expire].map(|cause| thread.stalls.total(cause).as_secs_f64())
+}
+
+#[test]
+fn a_stall_has_the_cause_that_took_more() {
+    let taking = |evicting, expiring| Doing {
+        evicting,
+        expiring,
+        ..BUSY
+    };
+    for (doing, stalled) in [
+        (taking(0, 250), [false, true]),
+        (taking(300, 250), [true, false]),
+        (taking(250, 300), [false, true]),
+        // Neither took a fifth.
+        (taking(150, 150), [false, false]),
+    ] {
+        for (seconds, is_stalled) in by_cause(doing).into_iter().zip(stalled) {
+            let expected = if is_stalled { 9.7..=10.0 } else { 0.0..=0.0 };
+            assert!(expected.contains(&seconds), "{doing:?}: {seconds}");
+        }
+    }
+    let calm = Doing {
+        cpu: 600,
+        expiring: 400,
+        ..IDLE
+    };
+    assert_eq!(by_cause(calm), [0.0; 2]);
+}
+
+/// With `hz` 1 and a high effort.
+#[test]
+fn a_long_cycle_counts_from_its_beginning() {
+    let mut thread = Thread::new();
+    thread.goes_on(IDLE, 3_070, 100);
+    thread.now.expiring_since = Some(thread.now.at);
+    let cycle = Doing {
+        expiring: 1_000,
+        ..BUSY
+    };
+    thread.goes_on(cycle, 400, 20);
+    thread.now.expiring_since = None;
+    thread.goes_on(IDLE, 3_000, 20);
+    let stalled = thread.stalls.total(StallCause::Expire).as_secs_f64();
+    assert_between(stalled, 0.36, 0.41);
+    assert_eq!(thread.stalled(), 0.0);
+}
+
 proptest! {
     #[test]
     fn no_more_is_counted_than_has_passed(
         steps in prop::collection::vec(
-            (0..2_000_u64, 0..2_000_u64, 0..2_000_u64, 0..2_000_u64, prop::option::of(0..3_000_u64), any::<bool>()),
+            (0..2_000_u64, 0..2_000_u64, (0..2_000_u64, 0..2_000_u64), 0..2_000_u64, prop::option::of(0..3_000_u64), any::<bool>()),
             0..80,
         ),
     ) {
@@ -272,18 +330,20 @@ proptest! {
         let mut now = Thread::new().now;
         let begin = now.at;
         let mut before = Duration::ZERO;
-        for (elapsed, cpu, waiting, evicting, under_way, is_observed) in steps {
+        for (elapsed, cpu, (waiting, expiring), evicting, under_way, is_observed) in steps {
             let elapsed = Duration::from_millis(elapsed / 10 + 1);
             now.at += elapsed;
             now.times.cpu_ns += cpu * MS;
             now.times.waiting_ns += waiting * MS;
             now.evicting_ns += evicting * MS;
-            now.since = under_way.map(|time| now.at.saturating_sub(Duration::from_millis(time)).max(begin));
+            now.expiring_ns += expiring * MS;
+            now.evicting_since = under_way.map(|time| now.at.saturating_sub(Duration::from_millis(time)).max(begin));
             now.observed += if is_observed { elapsed } else { Duration::ZERO };
             now.evicted_keys = Some(now.evicted_keys.unwrap_or(0) + evicting);
             stalls.advance(Some(now));
-            prop_assert!(stalls.total() >= before);
-            before = stalls.total();
+            let total = stalls.total(StallCause::Eviction) + stalls.total(StallCause::Expire);
+            prop_assert!(total >= before);
+            before = total;
             prop_assert!(before <= now.at - begin + TENTH);
         }
         prop_assert!(before <= now.at - begin);

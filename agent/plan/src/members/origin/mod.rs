@@ -9,6 +9,7 @@
 //! address is taken can also be written through that address, so nothing is said of it, nor of what
 //! lies so near behind it that it can be part of the same array.
 
+mod arithmetic;
 mod stack;
 mod step;
 mod vector;
@@ -26,8 +27,8 @@ pub use stack::Frame;
 
 /// Most blocks that are gone through for one value.
 const MAX_VISITS: usize = 1 << 13;
-/// How often the address of a load may itself be a loaded or computed one.
-const MAX_DEPTH: u32 = 3;
+/// How often one value may be computed from others.
+const MAX_DEPTH: u32 = 7;
 /// Budget for going back over one instruction, in steps.
 const STEPS_OF_ONE: u64 = 1;
 
@@ -52,6 +53,25 @@ pub enum Origin {
     Number(u64),
     /// What the 8 bytes at an address hold.
     Global(FileAddress),
+    /// The product of the floating-point numbers at two addresses.
+    Product([FileAddress; 2]),
+    /// A step in dividing the signed number of 8 bytes at an address by 1000.
+    Quotient(Quotient, FileAddress),
+}
+
+/// How far a number is divided by 1000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quotient {
+    /// Multiplied by a fraction of a power of two: the upper half of the product.
+    Product,
+    /// The quotient, rounded towards minus infinity.
+    RoundedDown,
+    /// -1 where the number is negative, else 0.
+    Sign,
+    /// 1 where the number is negative, else 0.
+    SignBit,
+    /// The quotient, rounded towards 0.
+    Whole,
 }
 
 /// A value that is looked for: what something holds, and a number that is added to that.
@@ -96,6 +116,11 @@ impl<'a> Origins<'a> {
     pub fn of_stack(&mut self, at: InstructionId, distance: u64) -> Option<Origin> {
         let top = self.frame.pointers(at)?.stack;
         self.trace(at, Holder::Slot(top.plus(distance)), MAX_DEPTH)
+    }
+
+    /// Does the same for the lower 8 bytes of a vector register.
+    pub fn of_vector(&mut self, at: InstructionId, vector: usize) -> Option<Origin> {
+        self.trace(at, Holder::Lane { vector, lane: 0 }, MAX_DEPTH)
     }
 
     fn trace(&mut self, at: InstructionId, holder: Holder, depth: u32) -> Option<Origin> {
@@ -157,7 +182,7 @@ impl<'a> Origins<'a> {
                     let sum = number.wrapping_add(added);
                     return Some(Before::Origin(Origin::Number(sum)));
                 }
-                global => return (added == 0).then_some(global),
+                other => return (added == 0).then_some(other),
             }
         }
         Some(Before::Held(holder, added))

@@ -40,6 +40,9 @@ impl Origins<'_> {
             Mnemonic::Xor if instruction.op1_register() == to && to.size() >= 4 => {
                 Some(Before::Origin(Origin::Number(0)))
             }
+            Mnemonic::Imul | Mnemonic::Idiv | Mnemonic::Cqo => {
+                self.divided(at, instruction, register, depth)
+            }
             _ if !is_whole || general_register(to) != Some(register) => None,
             Mnemonic::Mov => self.operand(at, instruction, 1, 0, depth),
             Mnemonic::Movq | Mnemonic::Vmovq => self.operand(at, instruction, 1, 0, depth),
@@ -47,7 +50,13 @@ impl Origins<'_> {
                 let lane = usize::from(instruction.immediate8() & 1);
                 self.operand(at, instruction, 1, lane, depth)
             }
-            Mnemonic::Lea => computed(instruction),
+            Mnemonic::Lea if instruction.memory_index() == Register::None => computed(instruction),
+            Mnemonic::Lea | Mnemonic::Sar | Mnemonic::Shr => {
+                self.divided(at, instruction, register, depth)
+            }
+            Mnemonic::Add | Mnemonic::Sub if instruction.op1_kind() == OpKind::Register => {
+                self.divided(at, instruction, register, depth)
+            }
             Mnemonic::Add | Mnemonic::Sub => {
                 let by = instruction.try_immediate(1).ok()?;
                 let by = match instruction.mnemonic() {
@@ -158,7 +167,7 @@ impl Origins<'_> {
                 let number = general_register(base).filter(|_| base.size() == 8)?;
                 match self.trace(at, Holder::Register(number), depth)? {
                     Origin::Number(base) => base,
-                    Origin::Global(_) => return None,
+                    _ => return None,
                 }
             }
         };
@@ -184,11 +193,8 @@ impl Origins<'_> {
     }
 }
 
-/// Returns the address that `lea` computes: a number, or a register plus a number.
+/// Returns the address that `lea` computes without an index: a number, or a register plus a number.
 fn computed(instruction: &Instruction) -> Option<Before> {
-    if instruction.memory_index() != Register::None {
-        return None;
-    }
     let displacement = instruction.memory_displacement64();
     match instruction.memory_base() {
         Register::None | Register::RIP => Some(Before::Origin(Origin::Number(displacement))),

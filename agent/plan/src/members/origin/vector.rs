@@ -51,6 +51,9 @@ impl Origins<'_> {
             _ => 0,
         };
         let is_load = instruction.op_kind(right) == OpKind::Memory;
+        if let (Mnemonic::Mulsd | Mnemonic::Vmulsd, 0) = (instruction.mnemonic(), lane) {
+            return self.multiplied(at, instruction, depth);
+        }
         let (operand, from) = match (instruction.mnemonic(), lane) {
             (Mnemonic::Movq | Mnemonic::Vmovq, 0) => (right, 0),
             (Mnemonic::Movsd | Mnemonic::Vmovsd, 0) => (right, 0),

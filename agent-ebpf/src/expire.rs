@@ -1,0 +1,97 @@
+//! The programs on the expire cycle: they time it, and read its type and how many keys it has sampled and
+//! deleted.
+//!
+//! All of a cycle is counted when it ends. The first cycle that fails a check is the last that is looked at: it
+//! is not counted, nor is any after it.
+
+use aya_ebpf::programs::ProbeContext;
+use evictscope_abi::{CycleCheck, CycleType, ExpireStats, Fault, Probe, Term, TermKind, bounds};
+
+use crate::calls::{ends, leave_inner, lose_unfinished, now};
+use crate::evaluate::{self, Known, Words, copy_registers};
+use crate::maps::{self, Error, count_fault, hit};
+use crate::report;
+
+/// A cycle is behind its early returns.
+#[inline(always)]
+pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
+    // SAFETY: the only call in this program.
+    let mut hit = unsafe { hit(ctx, Probe::Inner) }?;
+    // SAFETY: an update is under way.
+    let stats = unsafe { &mut *maps::expire(hit.slot)? };
+    lose_unfinished(&mut hit.calls);
+    if !hit.is_observed() || has_failed(stats) {
+        return Ok(());
+    }
+    // SAFETY: the kernel passes the registers of the probed thread.
+    copy_registers(&mut stats.words, unsafe { &*ctx.regs });
+    let Known { value, is_known } = place(hit.slot, &hit.config.expire_type, &stats.words);
+    // An `int`, whatever is above it.
+    let value = value as u32 as u64;
+    if is_known && value > CycleType::Fast as u64 {
+        stats.check_failures[CycleCheck::Type as usize] += 1;
+        report::cycle_type(hit.config.tgid, value);
+        return Ok(());
+    }
+    stats.under_way = match is_known {
+        true => value,
+        false => CycleType::Unknown as u64,
+    };
+    // Last, so that what this program costs is not part of the duration.
+    hit.calls.inner_since_ns = now();
+    Ok(())
+}
+
+/// A cycle passes an end site.
+#[inline(always)]
+pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
+    let ended = now();
+    // SAFETY: the only call in this program.
+    let mut hit = unsafe { hit(ctx, Probe::Exit) }?;
+    if hit.calls.inner_since_ns == 0 || !ends(ctx, &hit) {
+        return Ok(());
+    }
+    // SAFETY: an update is under way.
+    let stats = unsafe { &mut *maps::expire(hit.slot)? };
+    // SAFETY: the kernel passes the registers of the probed thread.
+    copy_registers(&mut stats.words, unsafe { &*ctx.regs });
+    let duration = leave_inner(&mut hit.calls, ended);
+    let (mut sampled, mut expired) = (Known::NOT, Known::NOT);
+    if let Some(keys) = hit.config.cycle_keys.get(hit.site as usize) {
+        sampled = place(hit.slot, &keys.sampled, &stats.words);
+        expired = place(hit.slot, &keys.expired, &stats.words);
+    }
+    if sampled.is_known && expired.is_known && expired.value > sampled.value {
+        stats.check_failures[CycleCheck::Keys as usize] += 1;
+        report::cycle_keys(hit.config.tgid, sampled.value, expired.value);
+        return Ok(());
+    }
+    // Kept from the optimiser, as in `Histogram::record`.
+    let of_type = core::hint::black_box(stats.under_way as usize);
+    if let Some(cycles) = stats.cycles.get_mut(of_type) {
+        cycles
+            .duration
+            .record(bounds::CYCLE_NS.bucket(duration), duration);
+        cycles.sampled = cycles.sampled.wrapping_add(sampled.value);
+        cycles.expired = cycles.expired.wrapping_add(expired.value);
+    }
+    Ok(())
+}
+
+/// The value at a place; where its memory cannot be read, that is counted.
+#[inline(always)]
+fn place(slot: u32, place: &Term, words: &Words) -> Known {
+    let known = evaluate::place(place, words);
+    if !known.is_known && place.kind != TermKind::Absent as u8 {
+        count_fault(slot, Fault::Recipe);
+    }
+    known
+}
+
+/// Whether a cycle has failed a check: then the plan does not fit this server, and until the agent has
+/// withdrawn that part of it nothing more is counted.
+#[inline(always)]
+fn has_failed(stats: &ExpireStats) -> bool {
+    let [of_type, keys] = stats.check_failures;
+    of_type | keys != 0
+}

