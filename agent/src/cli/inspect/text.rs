@@ -118,12 +118,12 @@ fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
 fn members(plan: &ProbePlan, lines: &mut Vec<String>) {
     lines.extend([
         String::new(),
-        "member of server                 address  offset  found by".to_owned(),
+        "member of server                          address  offset  found by".to_owned(),
     ]);
     for member in &plan.members {
         let offset = member.offset.map(|offset| offset.to_string());
         lines.push(format!(
-            "  {:<26} {:#11x}  {:>6}  {}",
+            "  {:<35} {:#11x}  {:>6}  {}",
             member.member.name(),
             member.address,
             offset.as_deref().unwrap_or("-"),
