@@ -126,7 +126,7 @@ func rightColumn(made *dashboard.DashboardBuilder) {
 	made.WithPanel(lines("Main thread by activity",
 		"Share of the time in which the main thread evicts, expires keys, does anything else, or waits for a CPU. Red line: stalled, the share of the time in which evictions, or expire cycles, took a fifth or more of a main thread with no time to spare.",
 		"percentunit",
-		query("A", oneServer, `clamp_max(sum(rate(evictscope_stall_seconds_total{LABELS}[$__rate_interval])), 1)`, "stalled"),
+		query("A", oneServer, `sum(rate(evictscope_stall_seconds_total{LABELS}[$__rate_interval]))`, "stalled"),
 		query("B", oneServer, `sum by (activity) (rate(evictscope_main_thread_cpu_seconds_total{LABELS}[$__rate_interval]))`, "{{activity}}"),
 		query("C", oneServer, `sum(rate(evictscope_main_thread_waiting_seconds_total{LABELS}[$__rate_interval]))`, "waiting for a CPU")).
 		Max(1).

@@ -55,7 +55,10 @@ const countedMemory = `evictscope_used_memory_bytes{LABELS} - (evictscope_not_co
 
 // expiredMemory estimates the memory of keys that have expired and are still held. The recording rule of the same
 // formula (rules/recording.yaml) says what it needs and how wrong it can be.
-const expiredMemory = `evictscope_expire_stale_ratio{LABELS} * evictscope_used_memory_bytes{LABELS}`
+const expiredMemory = `evictscope_expire_stale_ratio{LABELS} * (
+  evictscope_used_memory_bytes{LABELS}
+  - (sum without (class) (evictscope_client_buffers_bytes{LABELS}) or 0 * evictscope_used_memory_bytes{LABELS})
+)`
 
 // perObserved divides rates that count evicting calls of one server by the share of the time in which these
 // are observed: in the probe mode sampled, that is a part of it. There is no value where nothing was observed.
