@@ -49,7 +49,7 @@ func expiry() *dashboard.RowBuilder {
 			OverrideByName("at the time limit", []dashboard.DynamicConfigValue{fixedColour(orange)}).
 			Span(8)).
 		WithPanel(lines("Memory held by expired keys, estimated",
-			"The stale ratio times the memory that is not client buffers. It takes all keys to have a TTL, and the expired ones to be as large as the others: where half of the keys have none, it is twice too much. It lags as the stale ratio does.",
+			"The stale ratio times the memory that is not client buffers: rather too high, by 16 and 18 % where all keys had a TTL. Where keys have none, multiply by the share of those that have one (expires by keys in INFO keyspace).",
 			"bytes",
 			query("A", oneServer, expiredMemory, "estimate")).
 			OverrideByName("estimate", []dashboard.DynamicConfigValue{fixedColour(blue)}).
