@@ -12,7 +12,7 @@ const (
 // evictionCycle is about one server.
 func evictionCycle() *dashboard.DashboardBuilder {
 	made := newDashboard("evictscope / Eviction cycle", cycleUID,
-		"One Redis server: what evictions do to it now, and its cycle of bursts (not_saturated, saturated, reclaim). Red is impact: stalls, and evictions that fail.").
+		"One Redis server: what evictions and expire cycles do to it now, and its cycle of bursts (not_saturated, saturated, reclaim). Red is impact: stalls, and evictions that fail.").
 		Time("now-1h", "now").
 		WithVariable(instances()).
 		WithVariable(labelVariable("server", "Server",
@@ -44,9 +44,9 @@ func numbersOfServer(made *dashboard.DashboardBuilder) {
 		GridPos(at(0, 0, 4, numbersHeight)).
 		Mappings(mapping(append(phases, impacts...))))
 	made.WithPanel(number("Stalled in the time range",
-		"Time in which evictions took a fifth or more of a main thread that had no time to spare. Counted as it happens. Threshold: a second.",
+		"Time in which evictions, or expire cycles, took a fifth or more of a main thread that had no time to spare. Counted as it happens. Main thread by activity shows which of them it was. Threshold: a second.",
 		"s", thresholds(green, step{1, red}),
-		query("A", oneServer, `sum(increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range]))`, "stalled")).
+		query("A", oneServer, `sum(increase(evictscope_stall_seconds_total{LABELS}[$__range]))`, "stalled")).
 		GridPos(at(4, 0, 3, numbersHeight)))
 	made.WithPanel(number("Memory of limit",
 		"Memory that counts against maxmemory (used memory less replication and AOF buffers), as a share of it. No threshold: a cache is at 100 %, and a store should not be.",
@@ -88,7 +88,7 @@ func finished(kind string) string {
 // leftColumn is what the server does: phase, memory, buffers, commands.
 func leftColumn(made *dashboard.DashboardBuilder) {
 	made.WithPanel(timeline("Phase of the cycle, and its impact",
-		"Above: not_saturated (green), saturated (purple), reclaim (blue). Each step shows the last phase in it that is not green, so no burst is too short to be seen. Below: red where evictions stalled the server, dark red where they failed.",
+		"Above: not_saturated (green), saturated (purple), reclaim (blue). Each step shows the last phase in it that is not green, so no burst is too short to be seen. Below: red where evictions or expire cycles stalled the server, dark red where evictions failed.",
 		append(append([]state{{"-1", "no impact", noColour}}, phases...), impacts...),
 		query("A", oneServer, phaseInStep, "phase"),
 		query("B", oneServer, impactInStep, "impact")).
@@ -124,9 +124,9 @@ func leftColumn(made *dashboard.DashboardBuilder) {
 // rightColumn is why: what takes the main thread, and what eviction calls do.
 func rightColumn(made *dashboard.DashboardBuilder) {
 	made.WithPanel(lines("Main thread by activity",
-		"Share of the time in which the main thread evicts, expires keys, does anything else, or waits for a CPU. Red line: stalled, the share of the time in which evictions took a fifth or more of a main thread with no time to spare.",
+		"Share of the time in which the main thread evicts, expires keys, does anything else, or waits for a CPU. Red line: stalled, the share of the time in which evictions, or expire cycles, took a fifth or more of a main thread with no time to spare.",
 		"percentunit",
-		query("A", oneServer, `sum(rate(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__rate_interval]))`, "stalled"),
+		query("A", oneServer, `sum(rate(evictscope_stall_seconds_total{LABELS}[$__rate_interval]))`, "stalled"),
 		query("B", oneServer, `sum by (activity) (rate(evictscope_main_thread_cpu_seconds_total{LABELS}[$__rate_interval]))`, "{{activity}}"),
 		query("C", oneServer, `sum(rate(evictscope_main_thread_waiting_seconds_total{LABELS}[$__rate_interval]))`, "waiting for a CPU")).
 		Max(1).

@@ -7,7 +7,7 @@ import (
 
 // foldedRows are what is behind the first screen. Grafana asks their queries when they are unfolded.
 func foldedRows(made *dashboard.DashboardBuilder) {
-	for i, row := range []*dashboard.RowBuilder{bursts(), evictingCalls(), server()} {
+	for i, row := range []*dashboard.RowBuilder{bursts(), evictingCalls(), expiry(), server()} {
 		made.WithRow(row.Collapsed(true).GridPos(at(0, screenHeight+uint32(i), fullWidth, 1)))
 	}
 }

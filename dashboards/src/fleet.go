@@ -13,7 +13,7 @@ import (
 const stalledServers = `
 and on (SERVER)
 (
-  sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range] @ end())) >= 1
+  sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS}[$__range] @ end())) >= 1
   or
   sum by (SERVER) (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[$__range] @ end())) > 0
 )`
@@ -37,7 +37,7 @@ func now(refID, expression string) *prometheus.DataqueryBuilder {
 // fleet is about all servers of all hosts: which of them hurt, how much, and where to look next.
 func fleet() *dashboard.DashboardBuilder {
 	made := newDashboard("evictscope / Fleet", fleetUID,
-		"All Redis servers of all hosts: which of them are hurt by evictions, how much, and where to look next.").
+		"All Redis servers of all hosts: which of them are hurt by evictions and expire cycles, how much, and where to look next.").
 		Time("now-6h", "now").
 		WithVariable(anyOf(instances()))
 
@@ -45,8 +45,8 @@ func fleet() *dashboard.DashboardBuilder {
 		"watched: servers that an agent watches now. Red: servers that stalled for a second or more in the time range, the time that all of them stalled, and servers on which evictions failed. not watched: servers that run beside an agent and cannot be watched (the dashboard Agent says why). agents down: Prometheus cannot scrape them.",
 		"none", thresholds(grey),
 		query("A", allServers, "count(evictscope_server_info{LABELS})", "watched"),
-		query("B", allServers, `count(sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range])) >= 1) or vector(0)`, "stalled"),
-		query("C", allServers, `sum(increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range]))`, "time stalled"),
+		query("B", allServers, `count(sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS}[$__range])) >= 1) or vector(0)`, "stalled"),
+		query("C", allServers, `sum(increase(evictscope_stall_seconds_total{LABELS}[$__range]))`, "time stalled"),
 		query("D", allServers, `count(sum by (SERVER) (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[$__range])) > 0) or vector(0)`, "failed to evict"),
 		query("E", allServers, "sum(evictscope_servers_unwatched{LABELS})", "not watched"),
 		query("F", allAgents, "count(up{LABELS} == 0) or vector(0)", "agents down")).
@@ -58,9 +58,9 @@ func fleet() *dashboard.DashboardBuilder {
 	made.WithPanel(tableOfServers().GridPos(at(0, 3, fullWidth, 12)))
 
 	made.WithPanel(lines("Stalled, by server",
-		"Share of the time that each server stalled, of those that stalled for a second or more in the time range, or failed to evict. A server at 100 % answers little else.",
+		"Share of the time that each server stalled, by evictions or expire cycles, of those that stalled for a second or more in the time range, or failed to evict. A server at 100 % answers little else.",
 		"percentunit",
-		query("A", allServers, `sum by (SERVER) (rate(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__rate_interval]))`+stalledServers, "{{instance}} {{server}}")).
+		query("A", allServers, `sum by (SERVER) (rate(evictscope_stall_seconds_total{LABELS}[$__rate_interval]))`+stalledServers, "{{instance}} {{server}}")).
 		GridPos(at(0, 15, halfWidth, 10)))
 
 	made.WithPanel(timeline("Impact and phases of these servers",
@@ -98,7 +98,7 @@ func tableOfServers() *table.PanelBuilder {
 		columns,
 		[]string{"Time", "Value #A"},
 		now("A", "max by (SERVER, version) (evictscope_server_info{LABELS})"),
-		now("B", `sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[$__range]))`),
+		now("B", `sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS}[$__range]))`),
 		// A minute in which a call failed. The number of calls would be too low where they are sampled.
 		now("C", `60 * sum by (SERVER) (sum_over_time((increase(evictscope_eviction_calls_total{LABELS,result="fail"}[1m]) > bool 0)[$__range:1m])) or 0 * sum by (SERVER) (evictscope_eviction_calls_total{LABELS,result="fail"})`),
 		now("D", phaseNow),

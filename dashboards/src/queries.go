@@ -15,12 +15,12 @@ var impacts = []state{
 	{"4", "evictions fail", darkRed},
 }
 
-// phaseNow returns what a server is doing: its phase, or the impact that evictions had in the last minute, which
-// is a stall of a second or more, or a call that failed.
+// phaseNow returns what a server is doing: its phase, or the impact of the last minute, which is a stall of a second
+// or more by either cause, or an eviction call that failed.
 const phaseNow = `max by (SERVER) (
   4 * (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[1m]) > bool 0)
   or
-  3 * (increase(evictscope_stall_seconds_total{LABELS,cause="eviction"}[1m]) >= bool 1)
+  3 * (sum without (cause) (increase(evictscope_stall_seconds_total{LABELS}[1m])) >= bool 1)
   or
   2 * evictscope_phase{LABELS,phase="saturated"}
   or
@@ -44,7 +44,7 @@ var phaseInStep = `max by (SERVER) (
 var impactInStep = `max by (SERVER) (
   5 * (` + inStep(`evictscope_eviction_calls_total{LABELS,result="fail"}`) + ` > bool 0)
   or
-  4 * (` + inStep(`evictscope_stall_seconds_total{LABELS,cause="eviction"}`) + ` > bool 0)
+  4 * (` + inStep(`evictscope_stall_seconds_total{LABELS}`) + ` > bool 0)
 ) - 1`
 
 // saturation returns the memory that counts against the limit, as a share of it. Before the first evicting
@@ -52,6 +52,13 @@ var impactInStep = `max by (SERVER) (
 const saturation = `(` + countedMemory + `) / (evictscope_maxmemory_bytes{LABELS} > 0)`
 
 const countedMemory = `evictscope_used_memory_bytes{LABELS} - (evictscope_not_counted_memory_bytes{LABELS} or 0 * evictscope_used_memory_bytes{LABELS})`
+
+// expiredMemory estimates the memory of keys that have expired and are still held. The recording rule of the same
+// formula (rules/recording.yaml) says what it needs and how wrong it can be.
+const expiredMemory = `evictscope_expire_stale_ratio{LABELS} * (
+  evictscope_used_memory_bytes{LABELS}
+  - (sum without (class) (evictscope_client_buffers_bytes{LABELS}) or 0 * evictscope_used_memory_bytes{LABELS})
+)`
 
 // perObserved divides rates that count evicting calls of one server by the share of the time in which these
 // are observed: in the probe mode sampled, that is a part of it. There is no value where nothing was observed.
@@ -74,6 +81,20 @@ func (h histogram) quantile(share string) string {
 	return `histogram_quantile(` + share + `, sum by (le) (rate(` + h.name + `_bucket{` + h.labels + `}[$__rate_interval]))) >= 0
 or
 histogram_quantile(` + share + `, sum(rate(` + h.name + `{` + h.labels + `}[$__rate_interval]))) >= 0`
+}
+
+// quantileBy returns one of its quantiles for each value of a label.
+func (h histogram) quantileBy(label, share string) string {
+	return `histogram_quantile(` + share + `, sum by (` + label + `, le) (rate(` + h.name + `_bucket{` + h.labels + `}[$__rate_interval]))) >= 0
+or
+histogram_quantile(` + share + `, sum by (` + label + `) (rate(` + h.name + `{` + h.labels + `}[$__rate_interval]))) >= 0`
+}
+
+// countBy returns how many values a second it observed, for each value of a label.
+func (h histogram) countBy(label string) string {
+	return `sum by (` + label + `) (rate(` + h.name + `_count{` + h.labels + `}[$__rate_interval]))
+or
+histogram_count(sum by (` + label + `) (rate(` + h.name + `{` + h.labels + `}[$__rate_interval])))`
 }
 
 // mean returns the mean of what it observed in each step, and nothing for a step without.

@@ -103,10 +103,14 @@ const fn of_member(member: Member) -> Lost {
             ],
         },
         Member::MaxmemoryPolicy => metrics(&["evictscope_maxmemory_policy_info"]),
-        Member::StatExpiredStalePerc => metrics(&["evictscope_expire_stale_ratio"]),
-        Member::StatExpiredTimeCapReachedCount => {
-            metrics(&["evictscope_expire_cycle_time_limit_hits_total"])
-        }
+        Member::StatExpiredStalePerc => Lost {
+            metrics: &["evictscope_expire_stale_ratio"],
+            alerts: &["EvictscopeExpiryFallsBehind"],
+        },
+        Member::StatExpiredTimeCapReachedCount => Lost {
+            metrics: &["evictscope_expire_cycle_time_limit_hits_total"],
+            alerts: &["EvictscopeExpiryFallsBehind"],
+        },
         Member::Port
         | Member::Maxclients
         | Member::ActiveExpireEffort
@@ -128,6 +132,7 @@ const EVERYTHING: Lost = Lost {
         "EvictscopeEvictionCallSlow",
         "EvictscopeClientBuffersSwelling",
         "EvictscopeMaxmemoryNear",
+        "EvictscopeExpiryFallsBehind",
     ],
 };
 

@@ -15,7 +15,8 @@ const KEPT: usize = 600;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
     pub commands: Option<f64>,
-    /// Share of the time in which evictions stalled the server.
+    /// Share of the time in which evictions or expire cycles stalled the server; from before the first reading, that
+    /// of evictions alone.
     pub stalled: Option<f64>,
     /// Share of the time that was spent in evicting calls.
     pub evicting: Option<f64>,

@@ -6,6 +6,7 @@ mod bursts;
 mod colours;
 mod columns;
 mod drawing;
+mod expiry;
 mod history;
 mod one;
 mod rates;

@@ -1,4 +1,4 @@
-//! One server alone: its last minutes, histograms and bursts.
+//! One server alone: its last minutes, expiry, histograms and bursts.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -7,6 +7,7 @@ use ratatui::widgets::{Block, ListState};
 use super::bursts::{Burst, COLUMNS};
 use super::colours::Colours;
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
+use super::expiry;
 use super::history::History;
 use super::rates::Rates;
 use super::reading::ServerReading;
@@ -57,13 +58,16 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let most = u16::try_from(most)
         .unwrap_or(u16::MAX)
         .saturating_add(FRAME);
+    let expiry = expiry::line(server.reading, rates);
+    let of_expiry = u16::from(expiry.is_some());
     let rest = area
         .height
-        .saturating_sub(TABLE_EXTRA + 1 + height + BURSTS);
+        .saturating_sub(TABLE_EXTRA + 1 + height + of_expiry + BURSTS);
 
-    let [top, upper, middle, bottom] = Layout::vertical([
+    let [top, upper, between, middle, bottom] = Layout::vertical([
         Constraint::Length(TABLE_EXTRA + 1),
         Constraint::Length(height),
+        Constraint::Length(of_expiry),
         Constraint::Length(most.min(rest)),
         Constraint::Fill(1),
     ])
@@ -81,6 +85,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
         &mut unselected,
     );
     sparklines(frame, upper, colours, server.name, history);
+    lines(frame, between, expiry.into_iter().collect());
     let by_duration = ("evicting calls by duration, per second", durations);
     let by_goal = ("evicting calls by mem_tofree, per second", goals);
     if is_wide {

@@ -12,7 +12,7 @@ pub struct Rates {
     pub evicting_share: Option<f64>,
     /// Evicting calls that failed.
     pub failing_calls: Option<f64>,
-    /// Share of the time in which evictions stalled the server.
+    /// Share of the time in which evictions or expire cycles stalled the server.
     pub stalled_share: Option<f64>,
     /// Share of the time in which evicting calls were observed.
     pub observed_share: Option<f64>,
@@ -20,6 +20,13 @@ pub struct Rates {
     pub durations: Cumulative,
     /// Evicting calls by goal, bytes: not cumulative. Empty if none was observed.
     pub goals: Cumulative,
+    pub expire_cycles: Option<f64>,
+    /// Share of the time that was spent in expire cycles.
+    pub expiring_share: Option<f64>,
+    /// Keys that expire cycles looked at.
+    pub sampled_keys: Option<f64>,
+    /// Expire cycles that ended at their time limit.
+    pub time_limit_hits: Option<f64>,
 }
 
 impl Rates {
@@ -29,6 +36,7 @@ impl Rates {
         let rise = |before: f64, now: f64| if now < before { now } else { now - before };
         let risen = |before: Option<f64>, now: Option<f64>| Some(rise(before?, now?));
         let observed = risen(before.observed_seconds, now.observed_seconds);
+        let a_second = |before, now| risen(before, now).map(|risen| risen / seconds);
         let rate = |before, now| Some(risen(before, now)? / observed.filter(|it| *it > 0.0)?);
         let by_bound = |before: &Cumulative, now: &Cumulative| {
             let mut below = 0.0;
@@ -41,15 +49,19 @@ impl Rates {
             rates.collect()
         };
         Self {
-            commands: risen(before.commands, now.commands).map(|commands| commands / seconds),
+            commands: a_second(before.commands, now.commands),
             evicting_calls: rate(before.evicting_calls, now.evicting_calls),
             evicting_share: rate(before.evicting_seconds, now.evicting_seconds),
             failing_calls: rate(before.failed_calls, now.failed_calls),
-            stalled_share: risen(before.stalled_seconds, now.stalled_seconds)
-                .map(|stalled| (stalled / seconds).min(1.0)),
+            stalled_share: a_second(before.stalled_seconds, now.stalled_seconds)
+                .map(|stalled| stalled.min(1.0)),
             observed_share: observed.map(|observed| (observed / seconds).min(1.0)),
             durations: by_bound(&before.durations, &now.durations),
             goals: by_bound(&before.goals, &now.goals),
+            expire_cycles: a_second(before.expire_cycles, now.expire_cycles),
+            expiring_share: a_second(before.expiring_seconds, now.expiring_seconds),
+            sampled_keys: a_second(before.sampled_keys, now.sampled_keys),
+            time_limit_hits: a_second(before.time_limit_hits, now.time_limit_hits),
         }
     }
 }
@@ -68,6 +80,8 @@ mod tests {
             failed_calls: Some(2.0),
             stalled_seconds: Some(1.0),
             durations: vec![(0.001, 10.0), (0.002, 20.0), (f64::INFINITY, 20.0)],
+            expire_cycles: Some(10.0),
+            expiring_seconds: Some(1.0),
             ..ServerReading::default()
         }
     }
@@ -81,6 +95,8 @@ mod tests {
             failed_calls: Some(4.0),
             stalled_seconds: Some(1.5),
             durations: vec![(0.001, 14.0), (0.002, 30.0), (f64::INFINITY, 32.0)],
+            expire_cycles: Some(34.0),
+            expiring_seconds: Some(1.5),
             ..ServerReading::default()
         }
     }
@@ -107,6 +123,8 @@ mod tests {
         assert_eq!(rates.evicting_calls, Some(24.0));
         assert_eq!(rates.evicting_share, Some(0.5));
         assert_eq!(rates.observed_share, Some(0.25));
+        assert_eq!(rates.expire_cycles, Some(12.0), "always observed");
+        assert_eq!(rates.expiring_share, Some(0.25));
         assert_eq!(
             rates.durations,
             [(0.001, 8.0), (0.002, 12.0), (f64::INFINITY, 4.0)]

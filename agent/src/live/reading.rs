@@ -25,7 +25,7 @@ pub struct ServerReading {
     pub maxmemory: Option<f64>,
     pub client_buffers: Option<f64>,
     pub evicted_keys: Option<f64>,
-    /// Time in which evictions stalled the server, seconds.
+    /// Time in which evictions or expire cycles stalled the server, seconds.
     pub stalled_seconds: Option<f64>,
     /// The longest evicting call of the last minutes, seconds.
     pub longest_call: Option<f64>,
@@ -35,6 +35,14 @@ pub struct ServerReading {
     pub durations: Cumulative,
     /// `mem_tofree` of evicting calls, bytes.
     pub goals: Cumulative,
+    pub expire_cycles: Option<f64>,
+    pub expiring_seconds: Option<f64>,
+    /// Keys that expire cycles looked at.
+    pub sampled_keys: Option<f64>,
+    /// Expire cycles that ended at their time limit.
+    pub time_limit_hits: Option<f64>,
+    /// Share of the keys with a time to live that have expired and are still held.
+    pub stale_ratio: Option<f64>,
 }
 
 /// One reading of all servers of an agent.
@@ -101,9 +109,8 @@ impl ServerReading {
             }
             "mem_tofree_bytes" => self.goals = buckets.collect(),
             "evicted_keys_total" => self.evicted_keys = Some(value),
-            "stall_seconds_total" if sample.labels.get("cause") == Some("eviction") => {
-                self.stalled_seconds = Some(value);
-            }
+            // By cause.
+            "stall_seconds_total" => *self.stalled_seconds.get_or_insert(0.0) += value,
             "eviction_call_longest_seconds" => self.longest_call = Some(value),
             "eviction_calls_total"
                 if is_evicting && sample.labels.get("result") == Some("fail") =>
@@ -114,6 +121,16 @@ impl ServerReading {
             "not_counted_memory_bytes" => self.not_counted_memory = Some(value),
             "maxmemory_bytes" => self.maxmemory = Some(value),
             "client_buffers_bytes" => *self.client_buffers.get_or_insert(0.0) += value,
+            // By type.
+            "expire_cycle_duration_seconds_count" => {
+                *self.expire_cycles.get_or_insert(0.0) += value;
+            }
+            "expire_cycle_duration_seconds_sum" => {
+                *self.expiring_seconds.get_or_insert(0.0) += value;
+            }
+            "expire_cycle_keys_sampled_total" => *self.sampled_keys.get_or_insert(0.0) += value,
+            "expire_cycle_time_limit_hits_total" => self.time_limit_hits = Some(value),
+            "expire_stale_ratio" => self.stale_ratio = Some(value),
             _ => {}
         }
     }
@@ -150,6 +167,20 @@ evictscope_used_memory_bytes{server=\"6380\"} 1e6
 # TYPE evictscope_stall_seconds_total counter
 evictscope_stall_seconds_total{server=\"6379\",cause=\"eviction\"} 2.5
 evictscope_stall_seconds_total{server=\"6379\",cause=\"expire\"} 9
+# TYPE evictscope_expire_cycle_duration_seconds histogram
+evictscope_expire_cycle_duration_seconds_bucket{server=\"6379\",type=\"slow\",le=\"+Inf\"} 20
+evictscope_expire_cycle_duration_seconds_sum{server=\"6379\",type=\"slow\"} 0.25
+evictscope_expire_cycle_duration_seconds_count{server=\"6379\",type=\"slow\"} 20
+evictscope_expire_cycle_duration_seconds_bucket{server=\"6379\",type=\"fast\",le=\"+Inf\"} 50
+evictscope_expire_cycle_duration_seconds_sum{server=\"6379\",type=\"fast\"} 0.5
+evictscope_expire_cycle_duration_seconds_count{server=\"6379\",type=\"fast\"} 50
+# TYPE evictscope_expire_cycle_keys_sampled_total counter
+evictscope_expire_cycle_keys_sampled_total{server=\"6379\",type=\"slow\"} 400
+evictscope_expire_cycle_keys_sampled_total{server=\"6379\",type=\"fast\"} 1000
+# TYPE evictscope_expire_cycle_time_limit_hits_total counter
+evictscope_expire_cycle_time_limit_hits_total{server=\"6379\"} 6
+# TYPE evictscope_expire_stale_ratio gauge
+evictscope_expire_stale_ratio{server=\"6379\"} 0.375
 # TYPE evictscope_eviction_call_longest_seconds gauge
 evictscope_eviction_call_longest_seconds{server=\"6379\"} 0.487
 # TYPE evictscope_eviction_calls_total counter
@@ -173,9 +204,14 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"lost_exit\"} 1
         assert_eq!(one.evicting_seconds, Some(0.5));
         assert_eq!(one.durations, [(0.0005, 30.0), (f64::INFINITY, 40.0)]);
         assert_eq!(one.used_memory, None);
-        assert_eq!(one.stalled_seconds, Some(2.5));
+        assert_eq!(one.stalled_seconds, Some(11.5));
         assert_eq!(one.longest_call, Some(0.487));
         assert_eq!(one.failed_calls, Some(3.0));
+        assert_eq!(one.expire_cycles, Some(70.0));
+        assert_eq!(one.expiring_seconds, Some(0.75));
+        assert_eq!(one.sampled_keys, Some(1_400.0));
+        assert_eq!(one.time_limit_hits, Some(6.0));
+        assert_eq!(one.stale_ratio, Some(0.375));
         assert_eq!(one.withdrawn, None);
         let other = reading.servers.get("6380").cloned().unwrap_or_default();
         assert_eq!((other.used_memory, other.phase), (Some(1e6), None));

@@ -32,6 +32,7 @@ fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
         let has_room = width >= 60;
         let has_histogram = one.contains("evicting calls by duration");
         assert_eq!(has_histogram, has_room, "{one}");
+        assert_eq!(one.contains("stale 37.5 %"), has_room, "{one}");
     }
     screen.press(KeyCode::Esc.into());
     assert!(shown(&mut screen, 80, 24)?.contains("6380"));

@@ -1,0 +1,57 @@
+package main
+
+import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+
+// expiry is a row about what the expire cycle does, and what it leaves behind. Its probes are on all the time, so its
+// rates need no division by observed time.
+func expiry() *dashboard.RowBuilder {
+	duration := histogram{"evictscope_expire_cycle_duration_seconds", "LABELS"}
+	return dashboard.NewRowBuilder("Expiry").
+		WithPanel(lines("Main thread in expire cycles",
+			"Share of the main thread's time. Red line: the share of the time in which expire cycles stalled the server. Redis gives slow cycles 25 % of the time at most with active-expire-effort 1, and 43 % with 10.",
+			"percentunit",
+			query("A", oneServer, `sum(rate(evictscope_main_thread_cpu_seconds_total{LABELS,activity="expire"}[$__rate_interval]))`, "expire cycles"),
+			query("B", oneServer, `sum(rate(evictscope_stall_seconds_total{LABELS,cause="expire"}[$__rate_interval]))`, "stalled by them")).
+			FillOpacity(40).
+			OverrideByName("expire cycles", []dashboard.DynamicConfigValue{fixedColour(purple)}).
+			OverrideByName("stalled by them", []dashboard.DynamicConfigValue{
+				fixedColour(red),
+				property("custom.lineWidth", 2),
+				property("custom.fillOpacity", 0),
+			}).
+			Span(8)).
+		WithPanel(lines("Duration of expire cycles, p50 and p99",
+			"Quantiles of the histogram. No client is answered during a cycle. slow: from the server's cron, hz times a second. fast: before the event loop sleeps, where a cycle before it was not enough. At effort 1 and hz 10 Redis stops a slow one after 25 ms, and a fast one after 1 ms.",
+			"s",
+			query("A", oneServer, duration.quantileBy("type", "0.5"), "{{type}} p50"),
+			query("B", oneServer, duration.quantileBy("type", "0.99"), "{{type}} p99")).
+			Span(8)).
+		WithPanel(lines("Keys sampled and expired",
+			"Keys a second that expire cycles looked at, and those of them that had expired and were removed. all expired: by the server's own counter, which has the keys that a command found expired, too.",
+			"cps",
+			query("A", oneServer, "sum(rate(evictscope_expire_cycle_keys_sampled_total{LABELS}[$__rate_interval]))", "sampled"),
+			query("B", oneServer, "sum(rate(evictscope_expire_cycle_keys_expired_total{LABELS}[$__rate_interval]))", "expired"),
+			query("C", oneServer, "sum(rate(evictscope_expired_keys_total{LABELS}[$__rate_interval]))", "all expired")).
+			Span(8)).
+		WithPanel(lines("Stale ratio",
+			"The server's own estimate of how many of its keys with a TTL have expired and are still held: a moving average over the keys that it samples. It lags, most of all where few cycles run, and does not say how much memory these keys hold. Threshold: that of the alert EvictscopeExpiryFallsBehind. Redis itself is content with 10 % at effort 1.",
+			"percentunit",
+			query("A", oneServer, "evictscope_expire_stale_ratio{LABELS}", "stale")).
+			Thresholds(thresholds(green, step{thresholdOf("StaleRatio"), orange})).
+			ThresholdsStyle(dashed()).
+			AxisSoftMax(0.3).
+			Span(8)).
+		WithPanel(lines("Expire cycles, and those at their time limit",
+			"Cycles a second that had something to do, by type. at the time limit: Redis stopped the cycle although there was more to expire. Again and again, while the stale ratio stays high: expiry falls behind. A high stale ratio without them: Redis stops by itself, because a sample of 20 keys had few expired ones.",
+			"cps",
+			query("A", oneServer, duration.countBy("type"), "{{type}}"),
+			query("B", oneServer, "rate(evictscope_expire_cycle_time_limit_hits_total{LABELS}[$__rate_interval])", "at the time limit")).
+			OverrideByName("at the time limit", []dashboard.DynamicConfigValue{fixedColour(orange)}).
+			Span(8)).
+		WithPanel(lines("Memory held by expired keys, estimated",
+			"The stale ratio times the memory that is not client buffers: rather too high, by 16 and 18 % where all keys had a TTL. Where keys have none, multiply by the share of those that have one (expires by keys in INFO keyspace).",
+			"bytes",
+			query("A", oneServer, expiredMemory, "estimate")).
+			OverrideByName("estimate", []dashboard.DynamicConfigValue{fixedColour(blue)}).
+			Span(8))
+}
