@@ -55,10 +55,12 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Switches active expiry off.
-    pub fn off(port: u16) -> Result<Self> {
+    /// Switches active expiry off, and deletes all keys: those that were written to measure the capacity would expire
+    /// in the first seconds.
+    pub fn off_without_keys(port: u16) -> Result<Self> {
         let mut client = Client::connect(port)?;
         set_active_expire(&mut client, false)?;
+        client.call(&["FLUSHALL"])?;
         Ok(Self {
             client,
             begin: Moment::default(),

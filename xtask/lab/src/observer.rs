@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::Result;
 use evictscope_testkit::{
-    clock::unix_time,
     json_lines::JsonLines,
     text::{bytes, count, percent},
 };
@@ -81,14 +80,14 @@ impl Observer {
         cycles::find(self.begin, &self.samples, &self.loads)
     }
 
-    /// Ends the record of a load that has ended, and returns what it shows.
+    /// Ends the record of a load that ended `at`, and returns what it shows.
     pub fn end(
         mut self,
+        at: f64,
         interrupted: bool,
         server_wait_max: f64,
         expiry: Option<Expiry>,
     ) -> Result<Outcome> {
-        let at = unix_time()?;
         let cycles = self.cycles();
         let swelling = match self.stall {
             (Some(start), Some(end)) => Swelling::of(start, end, &self.samples, &self.loads),

@@ -75,7 +75,7 @@ pub fn carry_out(
     let is_interrupted = || interrupted.load(Ordering::Relaxed);
     // Off while the agent comes, so that it sees each key that expires under load and no other.
     let mut expiry = (plan.measures_expiry)
-        .then(|| Switch::off(server.port()))
+        .then(|| Switch::off_without_keys(server.port()))
         .transpose()?;
     let agent = plan.agent.as_ref();
     let mut witness = agent
@@ -110,6 +110,7 @@ pub fn carry_out(
         _ => Ok(None),
     };
     let ended = load.end();
+    let ended_at = unix_time()?;
     let expiry = expiry.map(Switch::end);
     progress.finish();
     watched?;
@@ -132,7 +133,7 @@ pub fn carry_out(
     }
     Ok(Finished {
         measured,
-        outcome: observer.end(is_interrupted(), longest_wait, expiry)?,
+        outcome: observer.end(ended_at, is_interrupted(), longest_wait, expiry)?,
         testimony,
         onlooker: asked,
     })
