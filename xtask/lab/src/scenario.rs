@@ -148,7 +148,7 @@ const EXPIRE: Parameters = Parameters {
         read_window: 100_000,
         lives: Lives::One { seconds: 5.0 },
     },
-    share_of_capacity: 0.6,
+    share_of_capacity: 0.55,
     filled: 64 * MIB,
     ..BURST
 };
@@ -226,7 +226,7 @@ impl Scenario {
         Duration::from_secs(match self {
             Self::Burst | Self::Remedy => 240,
             Self::Stall => 40,
-            Self::Expire => 30,
+            Self::Expire => 25,
             Self::Steady | Self::Healthy => 60,
         })
     }
