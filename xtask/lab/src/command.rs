@@ -9,7 +9,9 @@ use anyhow::{Result, ensure};
 use evictscope_testkit::{agent::Program, cores::Cores, process};
 
 use crate::{
+    comparison::comparison,
     judge::Finished,
+    lives::Ttls,
     run::{Onlooker, carry_out},
     scenario::{Plan, Remedy, Scenario, name_of},
     summary,
@@ -35,6 +37,9 @@ pub struct Arguments {
     /// What `remedy` applies
     #[arg(long, value_enum, default_value = "ttl")]
     remedy: Remedy,
+    /// The times to live in `expire`
+    #[arg(long, value_enum, default_value = "one")]
+    ttls: Ttls,
     /// Watch it with evictscope (needs root), and fail where that differs from the record
     #[arg(long)]
     pub agent: bool,
@@ -45,7 +50,20 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     let interrupted = process::catch_ctrl_c()?;
     let cores = Cores::split()?;
     let scenario = arguments.scenario;
-    let mut plan = Plan::new(scenario, agent);
+    let remedy = arguments.remedy;
+    let is_remedy = scenario == Scenario::Remedy;
+    let tried_in = if is_remedy {
+        remedy.scenario()
+    } else {
+        scenario
+    };
+    let mut plan = Plan {
+        name: name_of(&scenario),
+        ..Plan::new(tried_in, agent)
+    };
+    if tried_in == Scenario::Expire {
+        plan.parameters.mix.lives = arguments.ttls.lives();
+    }
     if let Some(connections) = arguments.connections {
         plan.parameters.connections = connections;
     }
@@ -60,24 +78,27 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     if let Some(wanted) = arguments.cycles.filter(|_| !without.outcome.interrupted) {
         without.must_have_cycles(wanted)?;
     }
-    if scenario != Scenario::Remedy || interrupted.load(Ordering::Relaxed) {
+    if !is_remedy {
         return Ok(());
     }
 
-    let remedy = arguments.remedy;
-    plan.name = format!("remedy-{}", name_of(&remedy));
-    let before = &without.measured;
-    plan.rate = Some(remedy.apply(&mut plan.parameters, before.rate, before.key_bytes));
+    let before = without.measured;
     // As long as the run without it, however soon that had its cycles.
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
     plan.cycles = None;
-    let with = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
-    println!("\n{}", summary::outcome(&with.outcome));
-    with.must_agree(None)?;
-    print!(
-        "{}",
-        summary::comparison(&name_of(&remedy), &without.outcome, &with.outcome)
-    );
+    let mut runs = vec![("without".to_owned(), without)];
+    for change in remedy.changes() {
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        plan.name = format!("remedy-{}", change.name());
+        plan.rate = Some(change.apply(&mut plan.parameters, before.rate, before.key_bytes));
+        let with = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
+        println!("\n{}", summary::outcome(&with.outcome));
+        with.must_agree(None)?;
+        runs.push((change.name(), with));
+    }
+    print!("{}", comparison(&runs));
     Ok(())
 }
 

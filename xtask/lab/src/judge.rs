@@ -8,6 +8,7 @@ use evictscope_testkit::{
 
 use crate::{
     cycles::Cycle,
+    expired,
     record::{Measured, Outcome},
     scenario::PLAIN,
     witness::Testimony,
@@ -80,6 +81,11 @@ impl Finished {
             );
         }
         differences.extend(stalls(stalled, slow, outcome.cycles.len(), kind));
+        if let (Some(expiry), Some(reading)) = (&outcome.expiry, &testimony.expiry) {
+            let (text, found) = expired::compare(expiry, reading)?;
+            print!("{text}");
+            differences.extend(found);
+        }
         ensure!(
             differences.is_empty(),
             "evictscope and the record differ:\n  {}",

@@ -42,11 +42,15 @@
 
 mod client;
 mod command;
+mod comparison;
 mod connection;
 mod counts;
 mod cycles;
+mod expired;
+mod expiry;
 mod generator;
 mod judge;
+mod lives;
 mod observer;
 mod prepare;
 mod record;

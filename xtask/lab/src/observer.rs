@@ -4,14 +4,14 @@ use std::path::Path;
 
 use anyhow::Result;
 use evictscope_testkit::{
-    clock::unix_time,
     json_lines::JsonLines,
-    text::{bytes, count},
+    text::{bytes, count, percent},
 };
 
 use crate::{
     counts::{Load, Second},
     cycles::{self, Cycle},
+    expiry::Expiry,
     record::{Line, Outcome, Run, What},
     sample::Sample,
     slow,
@@ -80,9 +80,14 @@ impl Observer {
         cycles::find(self.begin, &self.samples, &self.loads)
     }
 
-    /// Ends the record of a load that has ended, and returns what it shows.
-    pub fn end(mut self, interrupted: bool, server_wait_max: f64) -> Result<Outcome> {
-        let at = unix_time()?;
+    /// Ends the record of a load that ended `at`, and returns what it shows.
+    pub fn end(
+        mut self,
+        at: f64,
+        interrupted: bool,
+        server_wait_max: f64,
+        expiry: Option<Expiry>,
+    ) -> Result<Outcome> {
         let cycles = self.cycles();
         let swelling = match self.stall {
             (Some(start), Some(end)) => Swelling::of(start, end, &self.samples, &self.loads),
@@ -103,6 +108,7 @@ impl Observer {
             answered: total(|load| load.totals.answered),
             errors: total(|load| load.totals.errors),
             backlog_peak: backlogs.max().unwrap_or_default(),
+            latency_p99: median(seconds.iter().map(|second| second.latency_p99)),
             latency_max: greatest(|second| second.latency_max),
             client_buffers_peak: buffers.max().unwrap_or_default(),
             evicted_keys: evicted(samples.last()) - evicted(samples.first()),
@@ -111,8 +117,9 @@ impl Observer {
             slow_seconds: slow::seconds(self.begin, self.capacity, samples),
             cycles,
             swelling,
+            expiry,
         };
-        self.take(Line::Result(outcome.clone()))?;
+        self.take(Line::Result(Box::new(outcome.clone())))?;
         Ok(outcome)
     }
 
@@ -122,7 +129,8 @@ impl Observer {
             return "no second yet".to_owned();
         };
         format!(
-            "{} of {}/s answered, backlog {}, p99 {:.0} ms, used {} of {}, client buffers {}, evicted {}",
+            "{} of {}/s answered, backlog {}, p99 {:.0} ms, used {} of {}, client buffers {}, evicted {}, \
+             expired {}, {} of those looked at last",
             count(second.answered_per_second),
             count(second.due_per_second),
             count(second.backlog as f64),
@@ -131,6 +139,15 @@ impl Observer {
             bytes(sample.maxmemory),
             bytes(sample.client_buffers),
             count(sample.evicted_keys as f64),
+            count(sample.expired_keys as f64),
+            percent(sample.stale_ratio),
         )
     }
+}
+
+/// Returns the value in the middle, or 0 where there are none.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
 }

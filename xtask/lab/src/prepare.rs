@@ -62,6 +62,11 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
             &parameters.tenacity.to_string(),
             "--maxmemory-samples",
             &parameters.samples.to_string(),
+            "--active-expire-effort",
+            &parameters.effort.to_string(),
+            // With it, active expiry can be switched off and on.
+            "--enable-debug-command",
+            "local",
             // Far more than the clients take. It makes the server account for a client after each command.
             // Otherwise it visits a tenth of them in each round of its event loop, and is ten rounds late.
             "--maxmemory-clients",

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::{
     counts::{Load, Second},
     cycles::Cycle,
+    expiry::Expiry,
     sample::Sample,
     scenario::Parameters,
     swelling::Swelling,
@@ -39,7 +40,7 @@ pub enum Line {
     /// The generator's second.
     Second(Second),
     /// The last line: what the record shows, each cycle among it.
-    Result(Outcome),
+    Result(Box<Outcome>),
 }
 
 /// A run. Times are seconds since 1970, sizes bytes.
@@ -63,7 +64,7 @@ pub struct Run {
 }
 
 /// The server before the load, and the rate that follows from it.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Measured {
     /// Replies per second of CPU time of the main thread, when it was as fast as it could be below its limit.
     pub capacity: f64,
@@ -89,7 +90,7 @@ pub enum What {
 }
 
 /// What the record shows, from the beginning of the load to its end.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     /// When the load ended, in seconds since 1970.
     pub at: f64,
@@ -103,6 +104,8 @@ pub struct Outcome {
     pub errors: u64,
     /// The highest backlog.
     pub backlog_peak: u64,
+    /// The 99th percentile of the latency, in seconds: the median of those of all seconds.
+    pub latency_p99: f64,
     /// The longest latency, in seconds.
     pub latency_max: f64,
     /// The highest `mem_clients_normal`, in bytes.
@@ -119,6 +122,8 @@ pub struct Outcome {
     pub cycles: Vec<Cycle>,
     /// For `stall`: how client buffers swelled.
     pub swelling: Option<Swelling>,
+    /// For `expire`: what expired, and what expired keys held in the end.
+    pub expiry: Option<Expiry>,
 }
 
 impl Outcome {

@@ -14,6 +14,7 @@ use evictscope_testkit::{
 };
 
 use crate::{
+    expiry::Switch,
     judge::Finished,
     observer::Observer,
     prepare::{prepare, start_server},
@@ -72,6 +73,10 @@ pub fn carry_out(
     let mut observer = Observer::new(&run)?;
     progress.print(&summary::heading(&run, observer.path()));
     let is_interrupted = || interrupted.load(Ordering::Relaxed);
+    // Off while the agent comes, so that it sees each key that expires under load and no other.
+    let mut expiry = (plan.measures_expiry)
+        .then(|| Switch::off_without_keys(server.port()))
+        .transpose()?;
     let agent = plan.agent.as_ref();
     let mut witness = agent
         .map(|agent| Witness::start(agent, agent_port, &server))
@@ -81,6 +86,9 @@ pub fn carry_out(
         progress.print(&format!("evictscope     pid {pid}, {url}"));
     }
 
+    if let Some(expiry) = &mut expiry {
+        expiry.on()?;
+    }
     let (sender, lines) = mpsc::channel();
     let mut load = Threads::start(generator, &run, sender)?;
     let mut watch = Watch {
@@ -102,10 +110,16 @@ pub fn carry_out(
         _ => Ok(None),
     };
     let ended = load.end();
+    let ended_at = unix_time()?;
+    let expiry = expiry.map(Switch::end);
     progress.finish();
     watched?;
     ended?;
-    let testimony = testimony?;
+    let mut testimony = testimony?;
+    let expiry = expiry.transpose()?;
+    if let (Some(testimony), Some(witness), Some(expiry)) = (&mut testimony, &witness, &expiry) {
+        testimony.expiry = Some(witness.testify_of(expiry, &server)?);
+    }
     let asked = match (onlooker, &witness) {
         (Some(onlooker), Some(witness)) if !is_interrupted() => {
             onlooker.ask(&server, witness.agent.pid(), interrupted)
@@ -119,7 +133,7 @@ pub fn carry_out(
     }
     Ok(Finished {
         measured,
-        outcome: observer.end(is_interrupted(), longest_wait)?,
+        outcome: observer.end(ended_at, is_interrupted(), longest_wait, expiry)?,
         testimony,
         onlooker: asked,
     })

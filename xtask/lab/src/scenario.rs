@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use evictscope_testkit::agent::Program;
 use serde::Serialize;
 
-use crate::workload::Mix;
+use crate::{lives::Lives, workload::Mix};
 
 /// The kind of a burst that is no incident.
 pub const PLAIN: &str = "plain";
@@ -22,7 +22,9 @@ pub enum Scenario {
     Steady,
     /// Below the limit: no evictions
     Healthy,
-    /// `burst` without and with a remedy
+    /// Keys expire faster than the active expire cycle finds them
+    Expire,
+    /// `burst` (or `expire`) without and with a remedy
     Remedy,
 }
 
@@ -37,6 +39,8 @@ pub enum Remedy {
     Tenacity,
     /// A third fewer requests a second
     Rate,
+    /// More work for the expire cycle (active-expire-effort 5 and 10) in `expire`
+    Effort,
 }
 
 /// All that may differ between two runs.
@@ -54,6 +58,8 @@ pub struct Parameters {
     pub tenacity: u32,
     /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
     pub samples: u32,
+    /// The server's `active-expire-effort`: how much the expire cycle may do.
+    pub effort: u32,
     /// The clients' requests.
     pub mix: Mix,
     /// Requests due, as a share of the capacity below the limit.
@@ -87,6 +93,8 @@ pub struct Plan {
     pub length: Duration,
     /// The number of complete cycles after which the run ends.
     pub cycles: Option<usize>,
+    /// Whether keys expire with the load only, and what expired keys hold is measured at its end.
+    pub measures_expiry: bool,
     /// The agent that watches it.
     pub agent: Option<Program>,
 }
@@ -114,16 +122,35 @@ const BURST: Parameters = Parameters {
     policy: "volatile-lru",
     samples: 64,
     tenacity: 10,
+    effort: 1,
     mix: Mix {
         set_share: 0.8,
+        keys_per_write: 1,
         value_bytes: 200,
         keys_per_read: 200,
         read_window: 300_000,
-        ttl_seconds: 900.0,
+        lives: Lives::Even { mean: 900.0 },
     },
     share_of_capacity: 0.45,
     filled: 285 * MIB,
     stall: None,
+};
+
+const EXPIRE: Parameters = Parameters {
+    connections: 1000,
+    maxmemory: 8192 * MIB,
+    policy: "noeviction",
+    mix: Mix {
+        set_share: 0.9,
+        keys_per_write: 100,
+        value_bytes: 50,
+        keys_per_read: 100,
+        read_window: 100_000,
+        lives: Lives::One { seconds: 5.0 },
+    },
+    share_of_capacity: 0.6,
+    filled: 64 * MIB,
+    ..BURST
 };
 
 impl Plan {
@@ -135,6 +162,7 @@ impl Plan {
             rate: None,
             length: scenario.length(),
             cycles: None,
+            measures_expiry: scenario == Scenario::Expire,
             agent,
         }
     }
@@ -180,6 +208,7 @@ impl Scenario {
                 },
                 ..BURST
             },
+            Self::Expire => EXPIRE,
         }
     }
 
@@ -187,7 +216,7 @@ impl Scenario {
     pub fn kind_of_bursts(self) -> Option<&'static str> {
         match self {
             Self::Burst => Some("self_amplifying"),
-            Self::Stall | Self::Steady | Self::Healthy => Some(PLAIN),
+            Self::Stall | Self::Steady | Self::Healthy | Self::Expire => Some(PLAIN),
             Self::Remedy => None,
         }
     }
@@ -197,12 +226,60 @@ impl Scenario {
         Duration::from_secs(match self {
             Self::Burst | Self::Remedy => 240,
             Self::Stall => 40,
+            Self::Expire => 25,
             Self::Steady | Self::Healthy => 60,
         })
     }
 }
 
 impl Remedy {
+    /// Returns the scenario in which it is tried.
+    pub fn scenario(self) -> Scenario {
+        match self {
+            Self::Effort => Scenario::Expire,
+            Self::Ttl | Self::Maxmemory | Self::Tenacity | Self::Rate => Scenario::Burst,
+        }
+    }
+
+    /// Returns what is changed, run after run.
+    pub fn changes(self) -> &'static [Change] {
+        match self {
+            Self::Ttl => &[Change::Ttl],
+            Self::Maxmemory => &[Change::Maxmemory],
+            Self::Tenacity => &[Change::Tenacity],
+            Self::Rate => &[Change::Rate],
+            Self::Effort => &[Change::Effort(5), Change::Effort(10)],
+        }
+    }
+}
+
+/// What is changed in a run with a remedy.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// As [`Remedy::Ttl`].
+    Ttl,
+    /// As [`Remedy::Maxmemory`].
+    Maxmemory,
+    /// As [`Remedy::Tenacity`].
+    Tenacity,
+    /// As [`Remedy::Rate`].
+    Rate,
+    /// The server's `active-expire-effort`.
+    Effort(u32),
+}
+
+impl Change {
+    /// Returns its name.
+    pub fn name(self) -> String {
+        match self {
+            Self::Ttl => name_of(&Remedy::Ttl),
+            Self::Maxmemory => name_of(&Remedy::Maxmemory),
+            Self::Tenacity => name_of(&Remedy::Tenacity),
+            Self::Rate => name_of(&Remedy::Rate),
+            Self::Effort(effort) => format!("{}-{effort}", name_of(&Remedy::Effort)),
+        }
+    }
+
     /// Applies it to the parameters of a run at `rate` requests a second, whose keys took `key_bytes` each.
     /// Returns the rate of the next run.
     pub fn apply(self, parameters: &mut Parameters, rate: f64, key_bytes: u64) -> f64 {
@@ -210,11 +287,13 @@ impl Remedy {
             Self::Ttl => {
                 let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;
                 let written = rate * parameters.mix.set_share;
-                parameters.mix.ttl_seconds = keys / written;
+                let mean = keys / written;
+                parameters.mix.lives = Lives::Even { mean };
             }
             Self::Maxmemory => parameters.maxmemory *= 2,
             Self::Tenacity => parameters.tenacity = 0,
             Self::Rate => return rate * FEWER,
+            Self::Effort(effort) => parameters.effort = effort,
         }
         rate
     }

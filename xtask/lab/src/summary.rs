@@ -6,6 +6,7 @@ use evictscope_testkit::text::{bytes, count, known, percent};
 
 use crate::{
     cycles::Cycle,
+    expiry::Expiry,
     record::{Outcome, Run},
     swelling::Swelling,
 };
@@ -41,10 +42,10 @@ pub fn heading(run: &Run, record: &Path) -> String {
         String::new()
     };
     format!(
-        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}; {place}\n\
+        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}, expire effort {}; {place}\n\
          load           {} connections, {} requests a second ({:.0} % of the {} it can answer), \
          at most {} under way on each\n\
-         requests       {:.0} % SET of {} B living {:.0} s on average, else MGET of {} of the newest {} keys\n\
+         requests       {:.0} % {} of {} B living {}, else MGET of {} of the newest {} keys\n\
          record         {}{warning}",
         run.pid,
         run.port,
@@ -52,14 +53,19 @@ pub fn heading(run: &Run, record: &Path) -> String {
         parameters.policy,
         parameters.samples,
         parameters.tenacity,
+        parameters.effort,
         count(parameters.connections as f64),
         count(run.measured.rate),
         100.0 * run.measured.rate / run.measured.capacity,
         count(run.measured.capacity),
         parameters.most_under_way,
         100.0 * mix.set_share,
+        match mix.keys_per_write {
+            0 | 1 => "SET".to_owned(),
+            keys => format!("SET of {keys} keys"),
+        },
         mix.value_bytes,
-        mix.ttl_seconds,
+        mix.lives,
         mix.keys_per_read,
         count(mix.read_window as f64),
         record.display(),
@@ -93,7 +99,7 @@ pub fn outcome(outcome: &Outcome) -> String {
     let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
     let mut text = format!(
         "{:.0} s of load{}: {} requests answered, {} with an error; {} keys evicted in {} bursts, {complete} of them complete cycles\n\
-         highest: backlog {}, latency {:.0} ms, client buffers {}\n",
+         highest: backlog {}, latency {:.0} ms, client buffers {}; p99 of the latency {:.1} ms\n",
         outcome.seconds,
         if outcome.interrupted {
             ", interrupted"
@@ -107,6 +113,7 @@ pub fn outcome(outcome: &Outcome) -> String {
         count(outcome.backlog_peak as f64),
         outcome.latency_max * 1000.0,
         bytes(outcome.client_buffers_peak),
+        outcome.latency_p99 * 1000.0,
     );
     if outcome.generator_cpu_max > BUSY {
         text.push_str(
@@ -122,42 +129,8 @@ pub fn outcome(outcome: &Outcome) -> String {
     if let Some(swelling) = &outcome.swelling {
         text.push_str(&self::swelling(swelling));
     }
-    text
-}
-
-/// Compares two outcomes, one of them with a remedy.
-pub fn comparison(remedy: &str, without: &Outcome, with: &Outcome) -> String {
-    let values = |outcome: &Outcome| {
-        let cycles = outcome.cycles.iter();
-        // An empty sum is -0.
-        let saturated = cycles
-            .clone()
-            .fold(0.0, |sum, cycle| sum + cycle.saturated_seconds);
-        let slowest = cycles.filter_map(Cycle::throughput_ratio).reduce(f64::min);
-        [
-            format!("{:.0}", outcome.seconds),
-            count(outcome.answered as f64 / outcome.seconds),
-            outcome.cycles.len().to_string(),
-            format!("{:.1} %", 100.0 * saturated / outcome.seconds),
-            known(slowest, percent),
-            count(outcome.evicted_keys as f64),
-            count(outcome.backlog_peak as f64),
-            format!("{:.0} ms", outcome.latency_max * 1000.0),
-        ]
-    };
-    let labels = [
-        "seconds of load",
-        "requests answered a second",
-        "bursts",
-        "time saturated",
-        "throughput in the worst burst",
-        "keys evicted",
-        "highest backlog",
-        "highest latency",
-    ];
-    let mut text = format!("{:<32}{:>14}{:>14}\n", "", "without", remedy);
-    for ((label, without), with) in labels.iter().zip(values(without)).zip(values(with)) {
-        text += &format!("{label:<32}{without:>14}{with:>14}\n");
+    if let Some(expiry) = &outcome.expiry {
+        text.push_str(&self::expiry(expiry));
     }
     text
 }
@@ -183,5 +156,36 @@ fn swelling(swelling: &Swelling) -> String {
         rate(swelling.predicted),
         rate(swelling.measured_client_buffers),
         rate(swelling.measured_used_memory),
+    )
+}
+
+fn expiry(expiry: &Expiry) -> String {
+    let before = &expiry.before;
+    let estimate = |estimate: f64| {
+        let off = known(expiry.error(estimate), |off| {
+            format!("{:+.0} %", 100.0 * off)
+        });
+        format!("{:>11}  {off}", bytes(estimate as u64))
+    };
+    format!(
+        "{} keys expired; cycles took {} of the time and ended {} times at their time limit; stale ratio {} in the end\n\
+         held by expired keys: used memory before and after a SCAN of {:.1} s, without clients\n\
+           keys, those with a time to live        {}, {}\n\
+           deleted by the SCAN                    {} ({} of those with a time to live)\n\
+           freed by the SCAN                      {:>11}\n\
+           stale ratio x keys with a TTL x size   {}\n\
+           stale ratio x used memory              {}\n",
+        count(expiry.expired_keys() as f64),
+        percent(expiry.cycles_share()),
+        count(expiry.time_limit_hits() as f64),
+        percent(before.sample.stale_ratio),
+        expiry.scan_seconds,
+        count(before.keys as f64),
+        count(before.keys_with_ttl as f64),
+        count(expiry.held_keys() as f64),
+        percent(expiry.held_ratio()),
+        bytes(expiry.held()),
+        estimate(expiry.estimate_by_keys()),
+        estimate(expiry.estimate_by_memory()),
     )
 }

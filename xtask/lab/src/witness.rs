@@ -16,6 +16,8 @@ use evictscope_testkit::{
     scrape::Scrape,
 };
 
+use crate::{expired::EXPIRED_KEYS, expiry::Expiry};
+
 /// How long the agent may take to finish a burst that is over in the record. It waits 3 s for memory to fall
 /// further.
 const SETTLE: Duration = Duration::from_secs(6);
@@ -36,6 +38,8 @@ pub struct Testimony {
     pub bursts: Vec<Burst>,
     /// What is on `/metrics`.
     pub reading: Scrape,
+    /// What was there when expired keys had been deleted, where that was measured.
+    pub expiry: Option<Scrape>,
 }
 
 impl Witness {
@@ -63,7 +67,22 @@ impl Witness {
         Ok(Testimony {
             bursts: self.agent.bursts(server)?,
             reading: self.agent.reading(server)?,
+            expiry: None,
         })
+    }
+
+    /// Returns what it says once it has taken in the expired keys of a SCAN.
+    pub fn testify_of(&self, expiry: &Expiry, server: &Redis) -> Result<Scrape> {
+        let asked = Instant::now();
+        let expired = expiry.after.sample.expired_keys as f64;
+        loop {
+            let reading = self.agent.reading(server)?;
+            let has_it = reading.sum(EXPIRED_KEYS, &[]).ok() == Some(expired);
+            if has_it || asked.elapsed() >= SETTLE {
+                return Ok(reading);
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
     }
 
     fn phase_of(&self, server: &Redis) -> Result<Option<String>> {

@@ -1,20 +1,29 @@
-//! The clients' requests: `SET`s of new keys, and `MGET`s of many of the newest ones.
+//! The clients' requests: writes of new keys, and `MGET`s of many of the newest ones.
 
 use fastrand::Rng;
+
+use crate::lives::Lives;
+
+/// Sets each of its keys to the first argument. The second is their time to live in milliseconds, where there is one.
+const SET_ALL: &str = "for i = 1, #KEYS do \
+    if ARGV[2] then redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) \
+    else redis.call('SET', KEYS[i], ARGV[1]) end end";
 
 /// The mix.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Mix {
-    /// Share of requests that are `SET`s, 0 to 1; the others are `MGET`s.
+    /// Share of requests that are writes, 0 to 1; the others are `MGET`s.
     pub set_share: f64,
+    /// Keys of one write: a `SET`, or a script where there are several.
+    pub keys_per_write: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
     /// Keys of one `MGET`.
     pub keys_per_read: usize,
     /// An `MGET` asks for random ones of this many newest keys.
     pub read_window: u64,
-    /// Mean time to live of a key, in seconds: each gets between 0 and twice this.
-    pub ttl_seconds: f64,
+    /// How long keys live.
+    pub lives: Lives,
 }
 
 /// Writes request after request.
@@ -40,8 +49,11 @@ impl Workload {
     /// Appends one request to `output`.
     pub fn request(&mut self, output: &mut Vec<u8>) {
         if self.random.f64() < self.mix.set_share {
-            let share = self.random.f64();
-            self.set(share, output);
+            let life = self.mix.lives.of_new_key(&mut self.random);
+            match self.mix.keys_per_write {
+                0 | 1 => self.set(life, output),
+                keys => self.set_all(keys, life, output),
+            }
         } else {
             self.read(output);
         }
@@ -49,21 +61,34 @@ impl Workload {
 
     /// Appends a `SET` of a new key with the time to live that a key written some time ago would have left.
     pub fn set_earlier(&mut self, output: &mut Vec<u8>) {
-        // A key that lives long is seen more often, at any time of its life. Where lives are spread evenly,
-        // the density of what is left of them falls linearly.
-        let share = 1.0 - self.random.f64().sqrt();
-        self.set(share, output);
+        let left = self.mix.lives.left_of_earlier_key(&mut self.random);
+        self.set(left, output);
     }
 
-    /// Appends a `SET` of a key that lives for this share of the longest life.
-    fn set(&mut self, share: f64, output: &mut Vec<u8>) {
-        let key = key(self.keys);
+    fn set(&mut self, life: Option<f64>, output: &mut Vec<u8>) {
+        let mut command = redis::cmd("SET");
+        command.arg((self.new_key(), &self.value[..]));
+        if let Some(life) = life {
+            command.arg(("PX", milliseconds(life)));
+        }
+        command.write_packed_command(output);
+    }
+
+    /// Appends one request that sets several new keys of the same life.
+    fn set_all(&mut self, keys: usize, life: Option<f64>, output: &mut Vec<u8>) {
+        let keys: Vec<String> = (0..keys).map(|_| self.new_key()).collect();
+        let mut command = redis::cmd("EVAL");
+        command.arg(SET_ALL).arg(keys.len()).arg(keys);
+        command.arg(&self.value[..]);
+        if let Some(life) = life {
+            command.arg(milliseconds(life));
+        }
+        command.write_packed_command(output);
+    }
+
+    fn new_key(&mut self) -> String {
         self.keys += 1;
-        let milliseconds = share * 2.0 * self.mix.ttl_seconds * 1000.0;
-        let ttl = (milliseconds.round() as u64).max(1);
-        redis::cmd("SET")
-            .arg((key, &self.value[..], "PX", ttl))
-            .write_packed_command(output);
+        key(self.keys - 1)
     }
 
     fn read(&mut self, output: &mut Vec<u8>) {
@@ -73,6 +98,10 @@ impl Workload {
             .collect();
         redis::cmd("MGET").arg(keys).write_packed_command(output);
     }
+}
+
+fn milliseconds(seconds: f64) -> u64 {
+    ((seconds * 1000.0).round() as u64).max(1)
 }
 
 fn key(number: u64) -> String {
@@ -87,10 +116,11 @@ mod tests {
 
     const MIX: Mix = Mix {
         set_share: 0.5,
+        keys_per_write: 1,
         value_bytes: 10,
         keys_per_read: 3,
         read_window: 100,
-        ttl_seconds: 60.0,
+        lives: Lives::Even { mean: 60.0 },
     };
 
     /// Returns the words of one command, whose lengths must be right.
@@ -132,6 +162,30 @@ mod tests {
             }
         }
         assert!((900..1100).contains(&sets), "{sets} SETs in 2,000 requests");
+        Ok(())
+    }
+
+    #[test]
+    fn a_write_of_several_keys_is_one_request() -> Result<()> {
+        let mix = |lives| Mix {
+            set_share: 1.0,
+            keys_per_write: 3,
+            lives,
+            ..MIX
+        };
+        let mut output = Vec::new();
+        Workload::new(mix(Lives::One { seconds: 1.5 })).request(&mut output);
+        let with_ttl = words(&output)?;
+        assert_eq!(with_ttl[0], "EVAL");
+        assert_eq!(with_ttl[2..6], ["3".to_owned(), key(0), key(1), key(2)]);
+        assert_eq!(with_ttl[6..], ["vvvvvvvvvv", "1500"]);
+
+        output.clear();
+        Workload::new(mix(Lives::One {
+            seconds: f64::INFINITY,
+        }))
+        .request(&mut output);
+        assert_eq!(words(&output)?.len(), 7);
         Ok(())
     }
 }
