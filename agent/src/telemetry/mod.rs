@@ -45,6 +45,7 @@ pub use mode::ProbeMode;
 pub use observation::Observation;
 pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
 pub use phases::{Phase, Phases};
+pub use sampling::Sampling;
 pub use snapshot::{Counted, Observed, Snapshot, ThreadTimes};
 pub use state::ServerState;
 pub use timeline::{BIN_NS, TimeBin, Timeline};
