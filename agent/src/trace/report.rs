@@ -75,7 +75,7 @@ impl Second<'_> {
         if self.observed.is_zero() {
             return format!("{time}  not observed, to stay within the budget\n\n");
         }
-        let mut said = format!("{time}  {calls} calls");
+        let mut said = format!("{time}  {}", in_number(calls, "call"));
         let mut per = 1.0;
         if part < 0.995 {
             per = self.observed.as_secs_f64();
@@ -101,6 +101,14 @@ impl Second<'_> {
         }
         said.push('\n');
         said
+    }
+}
+
+/// Returns a number of things.
+fn in_number(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
     }
 }
 
@@ -163,8 +171,9 @@ impl Summary<'_> {
         let (counts, calls) = (self.counts, self.counts.ended());
         let part = self.observed.as_secs_f64() / self.length.as_secs_f64().max(f64::MIN_POSITIVE);
         let mut said = format!(
-            "{}: {calls} calls in {:.1} s",
+            "{}: {} in {:.1} s",
             self.function,
+            in_number(calls, "call"),
             self.length.as_secs_f64()
         );
         if part < 0.995 {
@@ -197,7 +206,7 @@ impl Summary<'_> {
         for (count, what) in [
             (
                 counts.nested,
-                "calls of the function by itself are part of the outermost call and not counted apart",
+                "of the function by itself, each part of the call that it was made in and not counted apart",
             ),
             (
                 self.unfinished,
@@ -205,15 +214,15 @@ impl Summary<'_> {
             ),
             (
                 counts.lost,
-                "calls were not seen to return: left by a longjmp, or by a jump to the function's own beginning",
+                "not seen to return: left by a longjmp, or by a jump to the function's own beginning",
             ),
             (
                 counts.slow_lost,
-                "slow calls are missing above, because they came too fast; they are in the counts",
+                "not shown above, because slow calls came too fast; the counts have them",
             ),
         ] {
             if count > 0 {
-                said += &format!("  {count} {what}\n");
+                said += &format!("  {} {what}\n", in_number(count, "call"));
             }
         }
         if counts.is_crowded {
@@ -357,7 +366,7 @@ mod tests {
             "median 960 ns, p99 1.0 µs, longest 1.0 µs, mean 1.0 µs",
             "cost   1.2 µs each call, 0.90 % of one thread's time, of 1.0 % allowed",
             "  3 calls of the function by itself",
-            "  1 calls had not returned",
+            "  1 call had not returned",
         ] {
             assert!(summary.contains(part), "{part}: {summary}");
         }

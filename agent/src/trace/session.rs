@@ -132,6 +132,7 @@ impl Session<'_> {
         let budget = self.question.budget.share();
         say(&self.head())?;
         self.turn_on()?;
+        self.begun = self.observed_until;
         let mut stopped = self.wait(TRIAL)?;
         let trial = self.look();
         let spent = self.spent();
@@ -148,6 +149,7 @@ impl Session<'_> {
         say(&self.predicted(trial, at_once, &pace))?;
         let deadline = self.begun + self.question.length;
         let mut next_second = self.begun + SECOND;
+        // Of the seconds that were printed.
         let mut before = (self.begun, Duration::ZERO, TraceCounts::NONE);
         let mut first = spent;
         while stopped.is_none() {
