@@ -57,4 +57,5 @@ pub use traced::TRACED;
 pub use traced::analysis::{Analysis, Traced};
 pub use traced::eviction::EVICTION_CALL;
 pub use traced::exits::Calls;
+pub use traced::expire::EXPIRE_CYCLE;
 pub use traced::named::{NameError, NamedFunction, named_function};

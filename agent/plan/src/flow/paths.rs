@@ -1,6 +1,6 @@
 //! The paths from one point of a function to its returns.
 
-use iced_x86::FlowControl;
+use iced_x86::{FlowControl, Instruction};
 use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{DfsSpace, has_path_connecting};
 use petgraph::graph::NodeIndex;
@@ -53,11 +53,24 @@ pub fn to_returns(
     state: State,
     point: InstructionId,
 ) -> Option<Vec<State>> {
+    let ends = watch(execution, state, point, &(), |_, _, _, ()| {})?;
+    Some(ends.into_iter().map(|(state, ())| state).collect())
+}
+
+/// Does the same, and has `look` see each instruction of a path before it is executed, with what is known
+/// there. What it notes begins as `notes` on each path, and comes with the path's end.
+pub fn watch<N: Clone>(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+    notes: &N,
+    mut look: impl FnMut(&mut Execution<'_>, &State, &Instruction, &mut N),
+) -> Option<Vec<(State, N)>> {
     let code = execution.code;
     let mut steps = 0;
     let mut returns = Vec::new();
-    let mut pending = vec![(state, point, Vec::new())];
-    while let Some((mut state, point, mut passed)) = pending.pop() {
+    let mut pending = vec![(state, notes.clone(), point, Vec::new())];
+    while let Some((mut state, mut notes, point, mut passed)) = pending.pop() {
         // What is known of a value holds only for one round of a loop.
         if passed.contains(&point.block) {
             return None;
@@ -69,8 +82,9 @@ pub fn to_returns(
             if steps > MAX_STEPS {
                 return None;
             }
+            look(execution, &state, instruction, &mut notes);
             if instruction.flow_control() == FlowControl::Return {
-                returns.push(state.clone());
+                returns.push((state.clone(), notes.clone()));
             }
             execution.step(&mut state, instruction);
         }
@@ -80,7 +94,7 @@ pub fn to_returns(
         }
         for (successor, kind) in &here.successors {
             if let Some(state) = execution.along_edge(&state, here, *kind) {
-                pending.push((state, successor.first(), passed.clone()));
+                pending.push((state, notes.clone(), successor.first(), passed.clone()));
             }
         }
     }

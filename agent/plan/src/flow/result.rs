@@ -50,7 +50,7 @@ impl<'a> Results<'a> {
     ) -> Self {
         Self {
             possible,
-            slots: loaded_slots(execution, blocks),
+            slots: loaded_slots(execution, blocks, is_load_of_result),
             left: Cell::new(MAX_STATES),
         }
     }
@@ -69,7 +69,7 @@ impl<'a> Results<'a> {
         {
             return Some(Operand::Constant(result.cast_signed()));
         }
-        let state = with_slots(execution, &state, &self.slots);
+        let state = with_slots(execution, &state, &self.slots, 4);
         let place = (self.places())
             .find(|place| self.is_held(execution, &state, point, *place, MAX_SPLITS))?;
         match place {
@@ -164,7 +164,7 @@ impl<'a> Results<'a> {
 }
 
 /// Returns the state before the instruction of a point.
-fn state_at(execution: &mut Execution<'_>, point: Point) -> Option<State> {
+pub fn state_at(execution: &mut Execution<'_>, point: Point) -> Option<State> {
     let (block, index) = match point {
         Point::Instruction(InstructionId { block, index }) => (block, index),
         Point::Way(block, _) => {
@@ -184,24 +184,30 @@ enum Place {
     Slot(i64),
 }
 
-/// Returns the 4-byte stack slots, by their offset from the stack pointer at entry, that `blocks` load into
-/// the register that results are returned in.
-fn loaded_slots(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> BTreeSet<i64> {
+/// Tells whether an instruction loads 4 bytes into the register that results are returned in.
+fn is_load_of_result(instruction: &Instruction) -> bool {
+    instruction.code() == Code::Mov_r32_rm32
+        && instruction.op0_register() == Register::EAX
+        && instruction.op1_kind() == OpKind::Memory
+}
+
+/// Returns the stack slots, by their offset from the stack pointer at entry, that an instruction of
+/// `blocks` refers to of which `is_load` is true.
+pub fn loaded_slots(
+    execution: &mut Execution<'_>,
+    blocks: &BTreeSet<BlockId>,
+    is_load: fn(&Instruction) -> bool,
+) -> BTreeSet<i64> {
     let code = execution.code;
     let mut slots = BTreeSet::new();
     for block in blocks {
-        let is_load = |instruction: &&Instruction| {
-            instruction.code() == Code::Mov_r32_rm32
-                && instruction.op0_register() == Register::EAX
-                && instruction.op1_kind() == OpKind::Memory
-        };
         let instructions = &code.blocks[*block].instructions;
-        if !instructions.iter().any(|instruction| is_load(&instruction)) {
+        if !instructions.iter().any(is_load) {
             continue;
         }
         let states = execution.states_in(*block);
         for (load, state) in instructions.iter().zip(&states) {
-            if !is_load(&load) {
+            if !is_load(load) {
                 continue;
             }
             if let operands::Place::Stack(offset) = place(&mut execution.atoms, state, load) {
@@ -212,8 +218,13 @@ fn loaded_slots(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> BT
     slots
 }
 
-/// Returns `state` with a value for each of the slots whose content is not known.
-fn with_slots(execution: &mut Execution<'_>, state: &State, slots: &BTreeSet<i64>) -> State {
+/// Returns `state` with a value for each of the slots, of `width` bytes, whose content is not known.
+pub fn with_slots(
+    execution: &mut Execution<'_>,
+    state: &State,
+    slots: &BTreeSet<i64>,
+    width: u8,
+) -> State {
     let mut state = state.clone();
     for (index, offset) in (0..).zip(slots) {
         if !state.stack.contains_key(offset) {
@@ -221,7 +232,7 @@ fn with_slots(execution: &mut Execution<'_>, state: &State, slots: &BTreeSet<i64
                 address: SLOT_CONTENT,
                 index,
             });
-            state.store_slot(*offset, 4, value);
+            state.store_slot(*offset, width, value);
         }
     }
     state

@@ -26,7 +26,10 @@ const LINKS: [&[&str]; 4] = [
 /// Returns why there is no eviction call.
 fn refusal(plan: &ProbePlan) -> String {
     let mut not_found = plan.not_found.iter();
-    let function = not_found.find(|missing| matches!(missing.item, Item::Function(_)));
+    let function = not_found.find(|missing| match missing.item {
+        Item::Function(kind) => kind.description == EVICTION_CALL.description,
+        _ => false,
+    });
     function.map_or_else(String::new, |missing| missing.reason.to_string())
 }
 

@@ -5,14 +5,17 @@ use crate::code::graph::FunctionCode;
 use crate::dwarf::{self, DebugInfo};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
+use crate::flow::cut::Point;
 use crate::flow::execution::Execution;
+use crate::flow::result::Results;
 use crate::item::{Description, FunctionKind, Item};
 use crate::members::{ConfigTable, Evidence};
 use crate::names::Texts;
-use crate::plan::{Exit, NotFound, Site, TracedFunction};
+use crate::plan::{Exit, NotFound, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::exits::{self, Calls, FoundExit};
 use crate::traced::sites;
+use crate::traced::weights::passed_blocks;
 
 /// A function that a plan probes, and how it is planned for.
 #[derive(Clone, Copy, Debug)]
@@ -100,27 +103,47 @@ impl Analysis<'_, '_> {
         calls: Calls<'_>,
         results: &[u64],
     ) -> Vec<Exit> {
-        let found = exits::find(execution, calls, results);
+        let held = Results::new(execution, &passed_blocks(execution.code, calls), results);
+        let look = |execution: &mut Execution<'_>, point| {
+            let result = held.at(execution, point);
+            let missing = u64::from(result.is_none() && !results.is_empty());
+            (result, missing)
+        };
+        let found = self.exits_with(kind, execution, calls, look);
+        if !results.is_empty() && found.iter().any(|(_, result)| result.is_none()) {
+            self.miss(Item::Result(kind), Reason::ResultUnknown);
+        }
+        let exits = found.into_iter();
+        let exits = exits.map(|(exit, result)| Exit { result, ..exit });
+        exits.collect()
+    }
+
+    /// Plans the exits of `calls`, each with what `look` says is known there; it also says how many
+    /// things are not.
+    pub fn exits_with<K>(
+        &mut self,
+        kind: FunctionKind,
+        execution: &mut Execution<'_>,
+        calls: Calls<'_>,
+        look: impl FnMut(&mut Execution<'_>, Point) -> (K, u64),
+    ) -> Vec<(Exit, K)> {
+        let found = exits::find(execution, calls, look);
         let found = found.unwrap_or_else(|why| {
             self.miss(Item::Exits(kind), why);
             Vec::new()
         });
-        if !results.is_empty() && found.iter().any(|exit| exit.result.is_none()) {
-            self.miss(Item::Result(kind), Reason::ResultUnknown);
-        }
-        let exit = |found: FoundExit| {
-            let site: Site = sites::site(self.image, &found.instruction)?;
-            let FoundExit { way, result, .. } = found;
-            Some(Exit {
-                site,
-                way,
-                result,
+        let exit = |found: FoundExit<K>| {
+            let exit = Exit {
+                site: sites::site(self.image, &found.instruction)?,
+                way: found.way,
+                result: None,
                 sampled: None,
                 expired: None,
-            })
+            };
+            Some((exit, found.known))
         };
         // Without one of them, calls would not be seen to end.
-        let exits: Option<Vec<Exit>> = found.into_iter().map(exit).collect();
+        let exits: Option<Vec<_>> = found.into_iter().map(exit).collect();
         exits.unwrap_or_default()
     }
 }

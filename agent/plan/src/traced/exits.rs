@@ -17,16 +17,14 @@ use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::elf::address::FileAddress;
 use crate::flow::cut::{CutError, Point, minimum_cut};
 use crate::flow::execution::Execution;
-use crate::flow::recipe::Operand;
-use crate::flow::result::Results;
 use crate::plan::Way;
 use crate::traced::weights::{passed_blocks, weights};
 
-/// Weight of a point where the result is not known; that of some more sites, of which each call passes
+/// Weight of each thing that is not known at a point; that of some more sites, of which each call passes
 /// one only.
-const RESULT_UNKNOWN_WEIGHT: u64 = 1_000;
-/// Most points that are asked for the result.
-const MAX_RESULTS: usize = 64;
+const UNKNOWN_WEIGHT: u64 = 1_000;
+/// Most points that are asked for what is known there.
+const MAX_ASKED: usize = 64;
 
 /// The calls whose exits are looked for: those that come to a block.
 #[derive(Clone, Copy, Debug)]
@@ -49,46 +47,42 @@ impl Calls<'_> {
 }
 
 /// An exit.
-pub struct FoundExit {
+pub struct FoundExit<K> {
     /// The instruction that the probe sits on.
     pub instruction: Instruction,
     /// The way out of it that ends a call, where the other does not.
     pub way: Option<Way>,
-    /// What holds the result there, if known.
-    pub result: Option<Operand>,
+    /// What is known there.
+    pub known: K,
 }
 
-/// Finds the exits of `calls`. `results` has all results that the function can have. Fails where the
-/// graph is incomplete or has no usable cut.
-pub fn find(
+/// Finds the exits of `calls`. `look` says what is known at a point, and how many things are not.
+/// Fails where the graph is incomplete or has no usable cut.
+pub fn find<K>(
     execution: &mut Execution<'_>,
     calls: Calls<'_>,
-    results: &[u64],
-) -> Result<Vec<FoundExit>, CutError> {
+    mut look: impl FnMut(&mut Execution<'_>, Point) -> (K, u64),
+) -> Result<Vec<FoundExit<K>>, CutError> {
     let code = execution.code;
     if let Some(address) = code.unresolved_jumps.first() {
         return Err(CutError::Indirect(*address));
     }
-    let passed = passed_blocks(code, calls);
-    let results = Results::new(execution, &passed, results);
-    let mut weights = weights(code, &passed, calls);
-    // Whether the result is known is expensive to tell, so at first it counts as known everywhere.
-    // Once it is known or weighed at each point of the least cut, no other cut can cost less.
-    let mut known: BTreeMap<Point, Option<Operand>> = BTreeMap::new();
+    let mut weights = weights(code, &passed_blocks(code, calls), calls);
+    // What is known is expensive to tell, so at first everything counts as known everywhere. Once it is
+    // known or weighed at each point of the least cut, no other cut can cost less.
+    let mut known: BTreeMap<Point, K> = BTreeMap::new();
     let cut = loop {
         let cut = minimum_cut(code, &weights, calls.block)?;
-        let is_last = known.len() >= MAX_RESULTS || cut.iter().all(|own| known.contains_key(own));
+        let is_last = known.len() >= MAX_ASKED || cut.iter().all(|own| known.contains_key(own));
         for point in &cut {
             if known.contains_key(point) {
                 continue;
             }
-            let result = results.at(execution, *point);
-            if result.is_none()
-                && let Some(weight) = weights.get_mut(point)
-            {
-                *weight += RESULT_UNKNOWN_WEIGHT;
+            let (here, missing) = look(execution, *point);
+            if let Some(weight) = weights.get_mut(point) {
+                *weight += missing * UNKNOWN_WEIGHT;
             }
-            known.insert(*point, result);
+            known.insert(*point, here);
         }
         if is_last {
             break cut;
@@ -98,30 +92,31 @@ pub fn find(
         return Err(CutError::TooMany(cut.len()));
     }
     let exits = cut.into_iter().map(|point| {
-        let result = known.remove(&point).flatten();
-        exit(code, point, result)
+        let (instruction, way) = site(code, point)?;
+        Some(FoundExit {
+            instruction,
+            way,
+            known: known.remove(&point)?,
+        })
     });
     exits.collect::<Option<_>>().ok_or(CutError::NoCut)
 }
 
-fn exit(code: &FunctionCode, point: Point, result: Option<Operand>) -> Option<FoundExit> {
-    let (instruction, way) = match point {
+/// Returns the instruction that a probe at a point sits on, and the way out of it that is meant.
+fn site(code: &FunctionCode, point: Point) -> Option<(Instruction, Option<Way>)> {
+    match point {
         Point::Instruction(InstructionId { block, index }) => {
-            (code.blocks[block].instructions.get(index)?, None)
+            let instruction = code.blocks[block].instructions.get(index)?;
+            Some((*instruction, None))
         }
         Point::Way(block, kind) => {
             let jump = code.blocks[block].instructions.last()?;
             let taken = kind == EdgeKind::Taken;
             // The opposite of a condition differs from it in the lowest bit.
             let condition = number(jump.condition_code())? ^ u8::from(!taken);
-            (jump, Some(Way { taken, condition }))
+            Some((*jump, Some(Way { taken, condition })))
         }
-    };
-    Some(FoundExit {
-        instruction: *instruction,
-        way,
-        result,
-    })
+    }
 }
 
 /// Returns the number of a condition in x86-64 instructions.
@@ -138,6 +133,8 @@ mod tests {
     use crate::elf::image::Image;
     use crate::flow::execution::Execution;
     use crate::flow::recipe::Operand;
+    use crate::flow::result::Results;
+    use crate::traced::weights::passed_blocks;
 
     /// The address of the code, of which the second jump is an exit for those that take it.
     const CODE: FileAddress = FileAddress::new(0x1000);
@@ -163,10 +160,17 @@ mod tests {
             by: &[(BlockId::ENTRY, EdgeKind::FallThrough)],
             inner,
         };
-        let found = find(&mut Execution::run(&code), calls, &[0, 1, 2]).ok()?;
+        let mut execution = Execution::run(&code);
+        let results = Results::new(&mut execution, &passed_blocks(&code, calls), &[0, 1, 2]);
+        let look = |execution: &mut Execution<'_>, point| {
+            let result = results.at(execution, point);
+            let missing = u64::from(result.is_none());
+            (result, missing)
+        };
+        let found = find(&mut execution, calls, look).ok()?;
         let exit = found.into_iter().map(|exit| {
             let taken = exit.way.map(|way| way.taken);
-            (exit.instruction.ip(), taken, exit.result)
+            (exit.instruction.ip(), taken, exit.known)
         });
         Some(exit.collect())
     }

@@ -8,16 +8,18 @@
 pub mod analysis;
 pub mod eviction;
 pub mod exits;
+pub mod expire;
 pub mod named;
 pub mod sites;
-mod weights;
+pub mod weights;
 
 use analysis::Traced;
 use eviction::EVICTION_CALL;
+use expire::EXPIRE_CYCLE;
 
-/// The traced functions, by number. The eviction call is first: the programs know it by that number
-/// (`evictscope_abi::EVICTION`).
-pub const TRACED: [Traced; 1] = [EVICTION_CALL];
+/// The traced functions, by number: the programs know them by it (`evictscope_abi::EVICTION`,
+/// `evictscope_abi::EXPIRE`).
+pub const TRACED: [Traced; 2] = [EVICTION_CALL, EXPIRE_CYCLE];
 
 // The maps have no entries for more.
 const _: () = assert!(TRACED.len() <= evictscope_abi::MAX_FUNCTIONS as usize);

@@ -109,7 +109,7 @@ fn returning(code: &FunctionCode) -> BTreeSet<BlockId> {
 }
 
 /// Returns the blocks reachable from `from`, without passing an edge in `except`.
-fn reachable(
+pub fn reachable(
     code: &FunctionCode,
     from: BlockId,
     except: &[(BlockId, EdgeKind)],

@@ -1,0 +1,347 @@
+//! The keys that a cycle sampled, and those of them that had expired: divided by each other, as
+//! numbers of type `double`, for the moving average.
+//!
+//! A place holds them if, on every path from there to a return, the divisor of that division is what it
+//! holds, or is known to be 0 where nothing is divided. Counts of other things, such as fields of hashes,
+//! never come to that division.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Code, Instruction, Mnemonic, OpKind};
+
+use super::average::{self, OF_THIS_CYCLE};
+use crate::code::block::{BlockId, InstructionId};
+use crate::code::instruction::is_call;
+use crate::code::registers::{RSP, general_register};
+use crate::elf::image::Image;
+use crate::flow::condition::{self, Condition, Relation};
+use crate::flow::cut::Point;
+use crate::flow::execution::Execution;
+use crate::flow::operands::{self, place};
+use crate::flow::paths;
+use crate::flow::recipe::Operand;
+use crate::flow::result::{loaded_slots, state_at, with_slots};
+use crate::flow::state::State;
+use crate::flow::value::Value;
+use crate::traced::weights::reachable;
+
+/// Bytes of a count of keys, which is a `long`.
+const WIDTH: u8 = 8;
+
+/// What holds the two counts at an exit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    pub sampled: Option<Operand>,
+    pub expired: Option<Operand>,
+}
+
+/// The places that the counts can be looked for in.
+pub struct Counts {
+    /// Stack slots, by their offset from the stack pointer at entry.
+    slots: BTreeSet<i64>,
+    /// The blocks that come after the division.
+    divided: BTreeSet<BlockId>,
+}
+
+impl Counts {
+    /// Looks for the stack slots that `blocks` load numbers from.
+    pub fn new(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> Self {
+        let code = execution.code;
+        let divides = |block: &BlockId| {
+            let mut instructions = code.blocks[*block].instructions.iter();
+            instructions.any(|own| own.mnemonic() == Mnemonic::Divsd)
+        };
+        let dividing = blocks.iter().filter(|block| divides(block));
+        Self {
+            slots: loaded_slots(execution, blocks, is_load),
+            divided: dividing
+                .flat_map(|block| reachable(code, *block, &[]))
+                .collect(),
+        }
+    }
+
+    /// Returns what holds the counts at `point`, and how many of the two are not known.
+    pub fn at(
+        &self,
+        image: &Image<'_>,
+        execution: &mut Execution<'_>,
+        point: Point,
+    ) -> (Keys, u64) {
+        let keys = self.found_at(image, execution, point).unwrap_or_default();
+        let missing = [&keys.sampled, &keys.expired]
+            .into_iter()
+            .filter(|own| own.is_none())
+            .count();
+        (keys, missing as u64)
+    }
+
+    fn found_at(
+        &self,
+        image: &Image<'_>,
+        execution: &mut Execution<'_>,
+        point: Point,
+    ) -> Option<Keys> {
+        let (block, begin) = match point {
+            Point::Instruction(id) => (id.block, Some(id)),
+            Point::Way(block, _) => (block, None),
+        };
+        if self.divided.contains(&block) {
+            return None;
+        }
+        let state = state_at(execution, point)?;
+        let state = with_slots(execution, &state, &self.slots, WIDTH);
+        let (from, begin) = match (begin, point) {
+            (None, Point::Way(block, kind)) => {
+                let own = &execution.code.blocks[block];
+                let (to, _) = own.successors.iter().find(|(_, own)| *own == kind)?;
+                (execution.along_edge(&state, own, kind)?, to.first())
+            }
+            (Some(begin), _) => (state.clone(), begin),
+            (None, Point::Instruction(_)) => return None,
+        };
+        let divided = divisions(image, execution, from, begin)?;
+        let Some(division) = divided else {
+            let nothing = Some(Operand::Constant(0));
+            return Some(Keys {
+                sampled: nothing.clone(),
+                expired: nothing,
+            });
+        };
+        Some(Keys {
+            sampled: holder(execution, &state, &division.divisor),
+            expired: holder(execution, &state, &division.dividend),
+        })
+    }
+}
+
+/// Two integers, as numbers of type `double` divided by each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Division {
+    dividend: Value,
+    divisor: Value,
+}
+
+/// Returns the division that all paths from `begin` make, except those on which its divisor is known to be 0;
+/// `Some(None)` where none makes any. Fails where paths differ, or cannot be followed.
+fn divisions(
+    image: &Image<'_>,
+    execution: &mut Execution<'_>,
+    state: State,
+    begin: InstructionId,
+) -> Option<Option<Division>> {
+    let look =
+        |execution: &mut Execution<'_>,
+         state: &State,
+         instruction: &Instruction,
+         notes: &mut Notes| { notes.look(image, execution, state, instruction) };
+    let ends = paths::watch(execution, state, begin, &Notes::default(), look)?;
+    let mut made = ends.iter().filter_map(|(_, notes)| notes.made.as_ref());
+    let Some(first) = made.next() else {
+        return Some(None);
+    };
+    let is_nothing = Condition {
+        relation: Relation::Equal,
+        left: first.divisor.clone(),
+        right: Value::constant(0),
+        bits: 64,
+    };
+    let agrees = |(state, notes): &(State, Notes)| match &notes.made {
+        Some(other) => other == first,
+        None => condition::decide(&state.facts, &is_nothing) == Some(true),
+    };
+    ends.iter().all(agrees).then(|| Some(first.clone()))
+}
+
+/// Returns a place that holds `value`.
+fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option<Operand> {
+    if let Some(number) = value.as_constant() {
+        return Some(Operand::Constant(number.cast_signed()));
+    }
+    let mut registers = state.registers.iter();
+    if let Some(number) = registers.position(|own| own == value) {
+        return Some(Operand::Register {
+            number: u8::try_from(number).ok()?,
+            width: WIDTH,
+            plus: 0,
+        });
+    }
+    let top = execution.atoms.stack_offset(&state.registers[RSP])?;
+    let mut slots = state.stack.iter().filter(|(offset, _)| **offset >= top);
+    let (offset, _) = slots.find(|(_, (own, width))| own == value && *width == WIDTH)?;
+    Some(Operand::Memory {
+        base: RSP as u8,
+        displacement: offset.wrapping_sub(top),
+        width: WIDTH,
+    })
+}
+
+/// Tells whether an instruction loads a whole number of that width.
+fn is_load(instruction: &Instruction) -> bool {
+    let is_source = |operand| instruction.op_kind(operand) == OpKind::Memory;
+    match instruction.code() {
+        Code::Mov_r64_rm64 | Code::Cvtsi2sd_xmm_rm64 | Code::Cmp_r64_rm64 => is_source(1),
+        Code::Cmp_rm64_imm8 => is_source(0),
+        _ => false,
+    }
+}
+
+/// What is known of a number of type `double`.
+#[derive(Clone, Debug)]
+enum Number {
+    Integer(Value),
+    Quotient(Division),
+    /// The weight of this cycle.
+    Weight,
+}
+
+/// Where numbers of type `double` are on a path, and what was made of them.
+#[derive(Clone, Debug, Default)]
+struct Notes {
+    /// By the number of the register.
+    registers: BTreeMap<usize, Number>,
+    /// By the offset of the stack slot from the stack pointer at entry.
+    slots: BTreeMap<i64, Number>,
+    /// The division whose quotient was weighted.
+    made: Option<Division>,
+}
+
+impl Notes {
+    fn look(
+        &mut self,
+        image: &Image<'_>,
+        execution: &mut Execution<'_>,
+        state: &State,
+        instruction: &Instruction,
+    ) {
+        if is_call(instruction) {
+            self.registers.clear();
+            return;
+        }
+        let source = instruction.op_count().saturating_sub(1);
+        let new = match instruction.mnemonic() {
+            Mnemonic::Cvtsi2sd => integer(execution, state, instruction).map(Number::Integer),
+            Mnemonic::Divsd => {
+                let operands = [0, source].map(|own| self.get(execution, state, instruction, own));
+                match operands {
+                    [
+                        Some(Number::Integer(dividend)),
+                        Some(Number::Integer(divisor)),
+                    ] => Some(Number::Quotient(Division { dividend, divisor })),
+                    _ => None,
+                }
+            }
+            _ if average::is_product(instruction) => {
+                let weight = average::is_number(image, instruction, OF_THIS_CYCLE);
+                let operands = [0, source].map(|own| self.get(execution, state, instruction, own));
+                match operands {
+                    [Some(Number::Quotient(made)), _] if weight => self.made = Some(made),
+                    [Some(Number::Quotient(made)), Some(Number::Weight)]
+                    | [Some(Number::Weight), Some(Number::Quotient(made))] => {
+                        self.made = Some(made);
+                    }
+                    _ => {}
+                }
+                None
+            }
+            _ if average::is_move(instruction) => {
+                match average::is_number(image, instruction, OF_THIS_CYCLE) {
+                    true => Some(Number::Weight),
+                    false => self.get(execution, state, instruction, source),
+                }
+            }
+            _ => None,
+        };
+        self.set(execution, state, instruction, new);
+    }
+
+    /// Returns what is known of an operand.
+    fn get(
+        &self,
+        execution: &mut Execution<'_>,
+        state: &State,
+        instruction: &Instruction,
+        operand: u32,
+    ) -> Option<Number> {
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = instruction.op_register(operand);
+                let number = register.is_xmm().then(|| register.number())?;
+                self.registers.get(&number).cloned()
+            }
+            OpKind::Memory => match place(&mut execution.atoms, state, instruction) {
+                operands::Place::Stack(offset) => self.slots.get(&offset).cloned(),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Records what an instruction makes of its first operand.
+    fn set(
+        &mut self,
+        execution: &mut Execution<'_>,
+        state: &State,
+        instruction: &Instruction,
+        new: Option<Number>,
+    ) {
+        if instruction.op_count() == 0 || is_only_read(instruction) {
+            return;
+        }
+        match instruction.op_kind(0) {
+            OpKind::Register if instruction.op0_register().is_xmm() => {
+                let number = instruction.op0_register().number();
+                match new {
+                    Some(new) => self.registers.insert(number, new),
+                    None => self.registers.remove(&number),
+                };
+            }
+            OpKind::Memory => match place(&mut execution.atoms, state, instruction) {
+                operands::Place::Stack(offset) => {
+                    let width = i64::try_from(instruction.memory_size().size()).unwrap_or(64);
+                    let end = offset.saturating_add(width);
+                    self.slots
+                        .retain(|own, _| *own >= end || own.saturating_add(8) <= offset);
+                    if let Some(new) = new {
+                        self.slots.insert(offset, new);
+                    }
+                }
+                operands::Place::Global(_) => {}
+                _ => self.slots.clear(),
+            },
+            _ => {}
+        }
+    }
+}
+
+/// Tells whether an instruction only compares its operands.
+fn is_only_read(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Comisd | Mnemonic::Ucomisd | Mnemonic::Push
+    )
+}
+
+/// Returns the integer that an instruction converts.
+fn integer(
+    execution: &mut Execution<'_>,
+    state: &State,
+    instruction: &Instruction,
+) -> Option<Value> {
+    if instruction.code() != Code::Cvtsi2sd_xmm_rm64 {
+        return None;
+    }
+    match instruction.op1_kind() {
+        OpKind::Register => {
+            let number = general_register(instruction.op1_register())?;
+            state.registers.get(number).cloned()
+        }
+        OpKind::Memory => match place(&mut execution.atoms, state, instruction) {
+            operands::Place::Stack(offset) => {
+                let (value, width) = state.stack.get(&offset)?;
+                (*width == WIDTH).then(|| value.clone())
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}

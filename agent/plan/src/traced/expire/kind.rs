@@ -1,0 +1,97 @@
+//! Where the type of a cycle is: 0 for a slow one, 1 for a fast one.
+//!
+//! The function is executed once for each type. A place that holds 0 in the one and 1 in the other holds the
+//! type, whatever became of the argument on the way there.
+
+use crate::code::block::InstructionId;
+use crate::code::graph::FunctionCode;
+use crate::code::registers::RSP;
+use crate::flow::atoms::Atoms;
+use crate::flow::execution::Execution;
+use crate::flow::recipe::Operand;
+use crate::flow::state::State;
+use crate::flow::value::Value;
+
+/// Bytes of the type, which is an `int`.
+const WIDTH: u8 = 4;
+
+/// A function, executed for each type.
+pub struct ByType<'a> {
+    slow: Execution<'a>,
+    fast: Execution<'a>,
+}
+
+impl<'a> ByType<'a> {
+    /// Executes `code`, which is called with the type in a register.
+    pub fn run(code: &'a FunctionCode, register: usize) -> Self {
+        let run = |number| {
+            let mut atoms = Atoms::new(code.budget.clone());
+            let mut entry = State::at_entry(&mut atoms);
+            if let Some(register) = entry.registers.get_mut(register) {
+                *register = Value::constant(number);
+            }
+            Execution::run_from(code, entry, atoms, None)
+        };
+        Self {
+            slow: run(0),
+            fast: run(1),
+        }
+    }
+
+    /// Returns what holds the type before an instruction: a register, or else a stack slot.
+    pub fn place(&mut self, at: InstructionId) -> Option<Operand> {
+        let states = [&mut self.slow, &mut self.fast].map(|execution| {
+            let mut states = execution.states_in(at.block).into_iter();
+            states.nth(at.index)
+        });
+        let [Some(slow), Some(fast)] = states else {
+            return None;
+        };
+        if let Some(number) = self.registers(&slow, &fast).next() {
+            return Some(Operand::Register {
+                number: u8::try_from(number).ok()?,
+                width: WIDTH,
+                plus: 0,
+            });
+        }
+        let top = self.slow.atoms.stack_offset(&slow.registers[RSP])?;
+        if self.fast.atoms.stack_offset(&fast.registers[RSP]) != Some(top) {
+            return None;
+        }
+        let mut slots = slow.stack.iter().filter(|(offset, _)| **offset >= top);
+        let (offset, _) = slots.find(|(offset, (value, width))| {
+            let other = fast.stack.get(offset).map(|(value, _)| value);
+            *width >= WIDTH && low(value) == Some(0) && other.and_then(low) == Some(1)
+        })?;
+        Some(Operand::Memory {
+            base: RSP as u8,
+            displacement: offset.wrapping_sub(top),
+            width: WIDTH,
+        })
+    }
+
+    /// Returns the registers that hold the type before an instruction.
+    pub fn registers_at(&mut self, at: InstructionId) -> Vec<usize> {
+        let states = [&mut self.slow, &mut self.fast].map(|execution| {
+            let mut states = execution.states_in(at.block).into_iter();
+            states.nth(at.index)
+        });
+        match states {
+            [Some(slow), Some(fast)] => self.registers(&slow, &fast).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn registers(&self, slow: &State, fast: &State) -> impl Iterator<Item = usize> + use<> {
+        let pairs = slow.registers.iter().zip(&fast.registers).enumerate();
+        let holding =
+            pairs.filter(|(_, (slow, fast))| low(slow) == Some(0) && low(fast) == Some(1));
+        let numbers: Vec<usize> = holding.map(|(number, _)| number).collect();
+        numbers.into_iter()
+    }
+}
+
+/// Returns the number in the low 4 bytes, if the value is one.
+fn low(value: &Value) -> Option<u32> {
+    Some(value.as_constant()? as u32)
+}

@@ -1,0 +1,110 @@
+//! Where a cycle begins that does anything: behind the early returns, before the loop over databases.
+
+use std::collections::BTreeSet;
+
+use iced_x86::Instruction;
+use petgraph::algo::dominators::{Dominators, simple_fast};
+use petgraph::graph::NodeIndex;
+
+use super::kind::ByType;
+use crate::code::block::BlockId;
+use crate::code::emulation;
+use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::flow::recipe::Operand;
+
+/// A place for the start site.
+pub struct Start {
+    pub block: BlockId,
+    pub instruction: Instruction,
+    /// What holds the type there.
+    pub cycle_type: Option<Operand>,
+}
+
+/// The part of a function behind the early returns.
+pub struct Work {
+    /// From these blocks the function returns only by way of its end.
+    blocks: BTreeSet<BlockId>,
+    /// The edges that lead there.
+    pub entered_by: Vec<(BlockId, EdgeKind)>,
+}
+
+impl Work {
+    /// Looks for the blocks from which the function returns only by way of one of `ends`.
+    pub fn before(code: &FunctionCode, ends: &[BlockId]) -> Self {
+        let is_end = |block: &BlockId| ends.contains(block);
+        let mut pending: Vec<BlockId> = code.blocks.ids().collect();
+        pending.retain(|block| code.blocks[*block].leaves && !is_end(block));
+        let mut returning: BTreeSet<BlockId> = pending.iter().copied().collect();
+        while let Some(block) = pending.pop() {
+            if !code.budget.spend(2) {
+                break;
+            }
+            let before = code.blocks[block].predecessors.iter();
+            pending.extend(before.filter(|own| !is_end(own) && returning.insert(**own)));
+        }
+        let mut blocks: BTreeSet<BlockId> = code.blocks.ids().collect();
+        blocks.retain(|block| !returning.contains(block));
+        let edges = (code.blocks.entries())
+            .flat_map(|(id, block)| block.successors.iter().map(move |own| (id, *own)));
+        let entered_by = edges
+            .filter(|(from, (to, _))| !blocks.contains(from) && blocks.contains(to))
+            .map(|(from, (_, kind))| (from, kind))
+            .collect();
+        Self { blocks, entered_by }
+    }
+
+    /// Returns the first of the cheapest instructions that all calls pass which come here, before any
+    /// loop, of those at which the type is known. Where compilers part the ways of calls that find no
+    /// database, which there are not, it is one that the others pass.
+    pub fn start(
+        &self,
+        code: &FunctionCode,
+        ends: &[BlockId],
+        mut by_type: Option<&mut ByType<'_>>,
+    ) -> Option<Start> {
+        let dominators = simple_fast(&code.graph(), BlockId::ENTRY.node());
+        let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
+        let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
+        let before = |places: &[BlockId]| {
+            let mut blocks = common_dominators(&dominators, places);
+            blocks.retain(|block| {
+                self.blocks.contains(block) && !looping.contains(block) && !ends.contains(block)
+            });
+            blocks
+        };
+        let all = before(&[ends, &loops].concat());
+        let blocks = if all.is_empty() { before(&loops) } else { all };
+        let mut found: Option<((bool, u32), Start)> = None;
+        for block in blocks {
+            for (index, instruction) in code.blocks[block].instructions.iter().enumerate() {
+                let by_type = by_type.as_deref_mut();
+                let cycle_type = by_type.and_then(|own| own.place(block.instruction(index)));
+                let weight = (cycle_type.is_none(), emulation::cost(instruction));
+                if found.as_ref().is_none_or(|(least, _)| weight < *least) {
+                    let start = Start {
+                        block,
+                        instruction: *instruction,
+                        cycle_type,
+                    };
+                    found = Some((weight, start));
+                }
+            }
+        }
+        found.map(|(_, start)| start)
+    }
+}
+
+/// Returns the blocks that every path to any of `places` passes, in order.
+fn common_dominators(dominators: &Dominators<NodeIndex>, places: &[BlockId]) -> Vec<BlockId> {
+    let chains = places.iter().filter_map(|place| {
+        let chain = dominators.dominators(place.node())?;
+        Some(chain.map(BlockId::of).collect::<Vec<_>>())
+    });
+    let common = chains.reduce(|mut common, chain| {
+        common.retain(|block| chain.contains(block));
+        common
+    });
+    let mut common = common.unwrap_or_default();
+    common.reverse();
+    common
+}
