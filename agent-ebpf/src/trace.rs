@@ -12,6 +12,13 @@
     reason = "the macros of aya-ebpf make public items without docs"
 )]
 
+#[allow(
+    dead_code,
+    reason = "the daemon's programs evaluate more than this one does"
+)]
+mod evaluate;
+mod stack;
+
 use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
 
 use aya_ebpf::EbpfContext;
@@ -22,8 +29,10 @@ use aya_ebpf::helpers::{
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use evaluate::{Words, copy_registers, read_words, recipe};
 use evictscope_abi::{
-    Cookie, SlowCall, TRACE_CYCLES, TraceConfig, TraceShared, TracedThread, trace_bucket,
+    Cookie, EVICTION, ServerConfig, SlowCall, TRACE_CYCLES, TraceConfig, TraceShared, TracedThread,
+    Variable, trace_bucket,
 };
 
 /// Most threads of one server: 128 for connections, and some for the background.
@@ -42,6 +51,14 @@ static TRACE_CONFIG: Array<TraceConfig> = Array::with_max_entries(1, BPF_F_MMAPA
 /// One entry: what is not of one thread.
 #[map]
 static TRACE_SHARED: Array<TraceShared> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// One entry: how the memory at the goal site is computed. Only the recipes are used.
+#[map]
+static TRACE_SERVER: Array<ServerConfig> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Scratch space of the program at the goal site, which only the main thread passes.
+#[map]
+static TRACE_WORDS: Array<Words> = Array::with_max_entries(1, 0);
 
 /// By thread id.
 #[map]
@@ -65,7 +82,15 @@ pub fn trace_return(ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// Where an evicting call or an expire cycle begins.
+/// At the goal site of the eviction call.
+#[uprobe]
+pub fn trace_eviction(ctx: ProbeContext) -> u32 {
+    stack::stay(&ctx);
+    let _ = try_eviction(&ctx);
+    0
+}
+
+/// Where an expire cycle begins.
 #[uprobe]
 pub fn trace_cycle(ctx: ProbeContext) -> u32 {
     let _ = try_cycle(&ctx);
@@ -114,6 +139,26 @@ impl Hit {
     fn cycles(&self, number: usize) -> u64 {
         // SAFETY: as above.
         unsafe { read_volatile(addr_of!((*self.shared).cycles[number])) }
+    }
+
+    /// Counts a hit where a cycle may begin. That is in the main thread, but for defects of the kernel's.
+    #[inline(always)]
+    fn shared_hit(&self) {
+        // SAFETY: a field of a valid entry.
+        unsafe {
+            let hits = addr_of_mut!((*self.shared).cycle_hits);
+            write_volatile(hits, read_volatile(hits).wrapping_add(1));
+        }
+    }
+
+    /// Counts a cycle that begins in the main thread; `number` is below [`TRACE_CYCLES`].
+    #[inline(always)]
+    fn begin_cycle(&self, number: usize) {
+        // SAFETY: within the array of a valid entry, which only the main thread writes.
+        unsafe {
+            let cycles = addr_of_mut!((*self.shared).cycles[number]);
+            write_volatile(cycles, read_volatile(cycles).wrapping_add(1));
+        }
     }
 
     /// Returns what is known of this thread, which is nothing at first.
@@ -223,17 +268,47 @@ fn report(hit: &Hit, thread: &mut TracedThread, ended_ns: u64, duration_ns: u64)
 }
 
 #[inline(always)]
+fn try_eviction(ctx: &ProbeContext) -> Option<()> {
+    let hit = Hit::find()?;
+    hit.shared_hit();
+    if hit.is_main && is_over_the_limit(ctx)? {
+        hit.begin_cycle(EVICTION as usize);
+    }
+    Some(())
+}
+
+/// Tells whether a call at the goal site is over the limit, as far as that is known: as the daemon's program does.
+#[inline(always)]
+fn is_over_the_limit(ctx: &ProbeContext) -> Option<bool> {
+    let config = TRACE_SERVER.get(0)?;
+    // SAFETY: a valid entry, which nothing else uses at the same time.
+    let words = unsafe { &mut *TRACE_WORDS.get_ptr_mut(0)? };
+    // SAFETY: the kernel passes the registers of the probed thread.
+    copy_registers(words, unsafe { &*ctx.regs });
+    if !read_words(&config.reads, words) {
+        return Some(true);
+    }
+    let is_known = |variable: Variable| config.recipes[variable as usize].is_known();
+    let value = |variable: Variable| recipe(&config.recipes[variable as usize], words);
+    // Whether the first is known and not above the second.
+    let within = |less: Variable, more: Variable| {
+        is_known(less) && is_known(more) && value(less) <= value(more)
+    };
+    let is_used_within = within(Variable::MemUsed, Variable::Maxmemory);
+    // `mem_used` is 0 then, whatever the difference comes to.
+    let is_nothing_used = within(Variable::MemReported, Variable::Overhead);
+    Some(!is_used_within && !is_nothing_used)
+}
+
+#[inline(always)]
 fn try_cycle(ctx: &ProbeContext) -> Option<()> {
     let hit = Hit::find()?;
+    hit.shared_hit();
     // SAFETY: the context is the one that the program was called with.
     let cookie = Cookie::decode(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     let number = core::hint::black_box(cookie.function as usize);
     if hit.is_main && number < TRACE_CYCLES {
-        // SAFETY: within the array, and only the main thread writes it.
-        unsafe {
-            let cycles = addr_of_mut!((*hit.shared).cycles[number]);
-            write_volatile(cycles, read_volatile(cycles).wrapping_add(1));
-        }
+        hit.begin_cycle(number);
     }
     Some(())
 }

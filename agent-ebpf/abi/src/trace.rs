@@ -89,6 +89,16 @@ pub struct TracedThread {
     pub durations: [u64; TRACE_BUCKETS],
 }
 
+impl TraceShared {
+    /// What a trace begins with.
+    pub const NEW: Self = Self {
+        cycles: [0; TRACE_CYCLES],
+        cycle_hits: 0,
+        crowded: 0,
+        new_thread: TracedThread::NEW,
+    };
+}
+
 impl TracedThread {
     /// What a thread begins with.
     pub const NEW: Self = Self {
@@ -114,6 +124,8 @@ impl TracedThread {
 pub struct TraceShared {
     /// Cycles begun in the main thread, by number of the traced function.
     pub cycles: [u64; TRACE_CYCLES],
+    /// Hits where one may begin.
+    pub cycle_hits: u64,
     /// Not 0 where a thread made calls for which there was no more room. Several threads may write it at once, so it is no
     /// exact count.
     pub crowded: u64,

@@ -25,4 +25,4 @@ mod trace;
 pub use attach::Probes;
 pub use attachment::{Attachment, Probed, Server};
 pub use error::{OLDER_KERNELS, ProbeError};
-pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing};
+pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing, at_goal_site};

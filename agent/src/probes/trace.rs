@@ -9,11 +9,13 @@ use std::thread::JoinHandle;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
 use aya::{Ebpf, Pod};
 use evictscope_abi::{
-    Cookie, SlowCall, TRACE_BUCKETS, TraceConfig, TraceShared, TracedThread, When,
+    Cookie, EVICTION, ServerConfig, SlowCall, TRACE_BUCKETS, TraceConfig, TraceShared,
+    TracedThread, When,
 };
-use evictscope_plan::FileOffset;
+use evictscope_plan::{FileOffset, ProbePlan};
 
 use super::calibration::time;
+use super::config::server_config;
 use super::error::ProbeError;
 use super::mapped::Mapped;
 use super::own::{FUNCTIONS, Function, own_sites};
@@ -23,6 +25,7 @@ use crate::host::Executable;
 
 const ENTER: &str = "trace_enter";
 const RETURN: &str = "trace_return";
+const EVICTION_BEGINS: &str = "trace_eviction";
 const CYCLE: &str = "trace_cycle";
 
 /// What a thread's entry in the map is.
@@ -38,6 +41,7 @@ pub struct Tracer {
     programs: Programs,
     config: Mapped<TraceConfig>,
     shared: Mapped<TraceShared>,
+    server: Mapped<ServerConfig>,
     threads: HashMap<MapData, u32, Thread>,
     slow: RingBuf<MapData>,
 }
@@ -47,7 +51,7 @@ pub struct Tracer {
 pub struct TraceCosts {
     /// A call that is timed: a hit at its entry, and one at its return.
     pub call_ns: f64,
-    /// The beginning of an evicting call or an expire cycle.
+    /// A hit where evicting calls begin; at an expire cycle it is less.
     pub cycle_ns: f64,
 }
 
@@ -64,8 +68,8 @@ pub struct TraceCounts {
     pub lost: u64,
     /// Slow calls that were not reported.
     pub slow_lost: u64,
-    /// Evicting calls and expire cycles that began.
-    pub cycles: u64,
+    /// Hits where evicting calls and expire cycles begin.
+    pub cycle_hits: u64,
     /// The longest call, nanoseconds.
     pub longest_ns: u64,
     /// Sum of all durations, nanoseconds.
@@ -76,6 +80,12 @@ pub struct TraceCounts {
     pub is_crowded: bool,
 }
 
+/// Returns what is read at the goal site in process `pid`, where the loader added `load_bias` to the addresses of the ELF
+/// file.
+pub fn at_goal_site(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig {
+    server_config(pid, load_bias, plan)
+}
+
 impl TraceCounts {
     /// Nothing.
     pub const NONE: Self = Self {
@@ -84,7 +94,7 @@ impl TraceCounts {
         nested: 0,
         lost: 0,
         slow_lost: 0,
-        cycles: 0,
+        cycle_hits: 0,
         longest_ns: 0,
         sum_ns: 0,
         durations: [0; TRACE_BUCKETS],
@@ -107,6 +117,8 @@ pub struct Traced {
     pub entry: FileOffset,
     /// Where evicting calls and expire cycles begin, with the number of the traced function.
     pub cycles: Vec<(FileOffset, u16)>,
+    /// What is read at the goal site.
+    pub server: ServerConfig,
     /// Calls that take longer are reported one by one, nanoseconds.
     pub slower_ns: Option<u64>,
 }
@@ -131,19 +143,13 @@ impl Tracer {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-trace"));
         let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
         let [site, ..] = own_sites()?;
-        let names = [ENTER, RETURN, CYCLE].into_iter();
+        let names = [ENTER, RETURN, EVICTION_BEGINS, CYCLE].into_iter();
         let multi = Programs::by_multi_links(object, &ebpf, names.clone(), own(), site)?;
         let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
         let config = Mapped::of(map("TRACE_CONFIG")?, 1)?;
         let shared = Mapped::of(map("TRACE_SHARED")?, 1)?;
-        shared.set(
-            0,
-            TraceShared {
-                cycles: Default::default(),
-                crowded: 0,
-                new_thread: TracedThread::NEW,
-            },
-        )?;
+        shared.set(0, TraceShared::NEW)?;
+        let server = Mapped::of(map("TRACE_SERVER")?, 1)?;
         let mut take = |name| ebpf.take_map(name).ok_or(ProbeError::Object(name));
         let unusable = |_: MapError| ProbeError::Object("map of another kind");
         let threads: Map = take("THREADS")?;
@@ -151,6 +157,7 @@ impl Tracer {
         Ok(Self {
             config,
             shared,
+            server,
             threads: threads.try_into().map_err(unusable)?,
             slow: slow.try_into().map_err(unusable)?,
             programs: match multi {
@@ -174,7 +181,7 @@ impl Tracer {
             false => (stepped, stepped_at),
         };
         let call_ns = self.cost(&[ENTER, RETURN], function, site)?;
-        let cycle_ns = self.cost(&[CYCLE], push, push_at)?;
+        let cycle_ns = self.cost(&[EVICTION_BEGINS], push, push_at)?;
         self.threads
             .remove(&std::process::id())
             .map_err(|_| ProbeError::OtherPidNamespace)?;
@@ -254,9 +261,8 @@ impl Tracer {
             generation: 0,
             slower_ns: traced.slower_ns.unwrap_or(u64::MAX),
         })?;
-        let shared = self.shared.entry(0)?;
-        // SAFETY: a field of a valid entry, which no program writes now.
-        unsafe { (&raw mut (*shared).cycles).write_volatile(Default::default()) };
+        self.shared.set(0, TraceShared::NEW)?;
+        self.server.set(0, traced.server)?;
         Ok(Tracing {
             tracer: self,
             traced,
@@ -296,8 +302,12 @@ impl Tracing {
             exe: &exe,
         };
         let mut placed = Vec::new();
-        if !cycles.is_empty() {
-            placed.extend(self.tracer.attach(CYCLE, target, cycles)?);
+        for site in cycles {
+            let program = match site.1 {
+                EVICTION => EVICTION_BEGINS,
+                _ => CYCLE,
+            };
+            placed.extend(self.tracer.attach(program, target, &[*site])?);
         }
         for program in [RETURN, ENTER] {
             placed.extend(self.tracer.attach(program, target, &[(*entry, 0)])?);
@@ -349,11 +359,11 @@ impl Tracing {
         }
         if let Ok(shared) = self.tracer.shared.entry(0) {
             // SAFETY: fields of a valid entry, integers that programs write whole.
-            let (cycles, crowded) = unsafe {
-                let cycles = (&raw const (*shared).cycles).read_volatile();
-                (cycles, (&raw const (*shared).crowded).read_volatile())
+            let (hits, crowded) = unsafe {
+                let hits = (&raw const (*shared).cycle_hits).read_volatile();
+                (hits, (&raw const (*shared).crowded).read_volatile())
             };
-            counts.cycles = cycles.iter().sum();
+            counts.cycle_hits = hits;
             counts.is_crowded = crowded != 0;
         }
         counts

@@ -73,6 +73,7 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
         exe: subject.exe.clone(),
         entry: subject.function.entry.file_offset,
         cycles: cycles.map(|own| (own.begin, own.number)).collect(),
+        server: subject.server,
         slower_ns: slower.map(nanoseconds),
     })?;
     let begun = monotonic();
@@ -212,9 +213,11 @@ impl Session<'_> {
     /// Returns what the probes have cost since the last time, nanoseconds.
     fn spent(&mut self) -> f64 {
         let TraceCounts {
-            entry_hits, cycles, ..
+            entry_hits,
+            cycle_hits,
+            ..
         } = self.counts;
-        let hits = entry_hits as f64 * self.costs.call_ns + cycles as f64 * self.costs.cycle_ns;
+        let hits = entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns;
         let total = hits + self.placed as f64 * HitCosts::DOCUMENTED.placing_ns;
         let spent = total - self.paid;
         self.paid = total;

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
-use evictscope_abi::TRACE_CYCLES;
-use evictscope_plan::{FileOffset, NamedFunction, named_function};
+use evictscope_abi::{ServerConfig, TRACE_CYCLES};
+use evictscope_plan::{FileOffset, NamedFunction, ProbePlan, named_function};
 use procfs::process::Process;
 
-use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, root_of};
+use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, load_bias, root_of};
+use crate::probes::at_goal_site;
 
 /// A process, and what is traced of it.
 pub struct Subject {
@@ -20,6 +21,8 @@ pub struct Subject {
     pub function: NamedFunction,
     /// Where evicting calls and expire cycles begin.
     pub cycles: Vec<Cycle>,
+    /// What is read where evicting calls begin.
+    pub server: ServerConfig,
     /// The debug file that names were taken from.
     pub debug_file: Option<PathBuf>,
 }
@@ -57,15 +60,18 @@ impl Subject {
         }
         let function = named_function(&data, debug.data(), name)
             .with_context(|| format!("process {pid} runs {}", path.display()))?;
-        let cycles = match cycles {
-            true => begins(&data, debug.data())?,
-            false => Vec::new(),
-        };
+        let (mut begins, mut server) = (Vec::new(), ServerConfig::OFF);
+        if cycles {
+            let plan = evictscope_plan::plan(&data, debug.data())?;
+            server = at_goal_site(pid, load_bias(pid, plan.identity.entry_point)?, &plan);
+            begins = cycles_of(&plan);
+        }
         Ok(Self {
             handle,
             exe: Arc::new(exe),
             function,
-            cycles,
+            cycles: begins,
+            server,
             debug_file: debug.found.map(|file| file.path),
         })
     }
@@ -94,8 +100,7 @@ fn process(pid: u32) -> anyhow::Result<(ProcessHandle, PathBuf)> {
 }
 
 /// Returns where evicting calls and expire cycles begin, as far as that was found.
-fn begins(data: &[u8], debug: Option<&[u8]>) -> anyhow::Result<Vec<Cycle>> {
-    let plan = evictscope_plan::plan(data, debug)?;
+fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
     let begins = plan.functions.iter().filter_map(|function| {
         let number = u16::try_from(function.kind.index).ok()?;
         let inner = function.inner.as_ref()?;
@@ -105,5 +110,5 @@ fn begins(data: &[u8], debug: Option<&[u8]>) -> anyhow::Result<Vec<Cycle>> {
             begin: inner.site.file_offset,
         })
     });
-    Ok(begins.collect())
+    begins.collect()
 }

@@ -160,13 +160,18 @@ fn find(
         }
     };
     let commands = table.map_or_else(Vec::new, |table| table.commands_of(address));
+    let mut commands: Vec<String> = commands.iter().map(|name| name.to_uppercase()).collect();
+    // Of all subcommands only the one that was asked for is known to be its.
+    if commands.is_empty() && functions.functions(name).is_empty() {
+        commands.push(name.to_uppercase());
+    }
     let entry = entry::entry(image, address, found);
     let refused = |why| NameError::Refused(name.to_owned(), why);
     Ok(NamedFunction {
         name: Some(found)
             .filter(|name| !name.is_empty())
             .map(str::to_owned),
-        commands: commands.iter().map(|name| name.to_uppercase()).collect(),
+        commands,
         address,
         entry: entry.map_err(refused)?,
         identity,
@@ -194,7 +199,7 @@ fn not_found(
     NameError::NotFound {
         name: name.to_owned(),
         near: near.into_iter().map(|(_, name)| name).collect(),
-        has_symbols: functions.functions("main").len() == 1,
+        has_symbols: functions.are_all,
         has_commands: table.is_some(),
     }
 }

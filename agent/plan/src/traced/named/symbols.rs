@@ -14,12 +14,17 @@ const MAX_SYMBOLS: usize = 300_000;
 
 /// The names of functions.
 #[derive(Default)]
-pub struct FunctionNames<'data>(BTreeMap<&'data str, BTreeSet<FileAddress>>);
+pub struct FunctionNames<'data> {
+    names: BTreeMap<&'data str, BTreeSet<FileAddress>>,
+    /// Whether a file has a table of all names (`.symtab`), and not only of those that it shows to other files.
+    pub are_all: bool,
+}
 
 impl<'data> FunctionNames<'data> {
     /// Reads those of an executable or a debug file, whose content was checked before.
     pub fn read(&mut self, data: &'data [u8], budget: &Budget) -> Result<(), ElfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
+        self.are_all |= file.symbols().next().is_some();
         let symbols = file.symbols().chain(file.dynamic_symbols());
         for symbol in symbols.take(MAX_SYMBOLS) {
             if !symbol.is_definition() || symbol.kind() != SymbolKind::Text {
@@ -32,7 +37,7 @@ impl<'data> FunctionNames<'data> {
             // A versioned name (`server@@Base`) is the same name.
             let name = name.split('@').next().unwrap_or(name);
             let address = FileAddress::new(symbol.address());
-            self.0.entry(name).or_default().insert(address);
+            self.names.entry(name).or_default().insert(address);
         }
         Ok(())
     }
@@ -40,7 +45,7 @@ impl<'data> FunctionNames<'data> {
     /// Returns the functions of this name, each with its own: without one, those of the clones that a compiler made of
     /// it (`name.constprop.0`, …).
     pub fn functions(&self, name: &str) -> BTreeMap<FileAddress, &'data str> {
-        let exact = self.0.get_key_value(name);
+        let exact = self.names.get_key_value(name);
         let of = |(name, addresses): (&&'data str, &BTreeSet<FileAddress>)| {
             let name = *name;
             let addresses = addresses.iter().map(move |address| (*address, name));
@@ -55,19 +60,19 @@ impl<'data> FunctionNames<'data> {
                 .and_then(|rest| rest.strip_prefix('.'));
             rest.is_some_and(|clone| !is_part(clone))
         };
-        self.0.iter().filter(is_clone).flat_map(of).collect()
+        self.names.iter().filter(is_clone).flat_map(of).collect()
     }
 
     /// Returns the name of the function at an address.
     pub fn name(&self, address: FileAddress) -> Option<&'data str> {
-        let mut names = self.0.iter();
+        let mut names = self.names.iter();
         let own = names.find(|(_, addresses)| addresses.contains(&address));
         own.map(|(name, _)| *name)
     }
 
     /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = &'data str> + '_ {
-        self.0.keys().copied()
+        self.names.keys().copied()
     }
 }
 
