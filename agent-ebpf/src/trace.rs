@@ -29,7 +29,7 @@ use aya_ebpf::helpers::{
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evaluate::{Words, copy_registers, read_words, recipe};
+use evaluate::{Words, copy_registers, read_user, read_words, recipe};
 use evictscope_abi::{
     Cookie, EVICTION, ServerConfig, SlowCall, TRACE_CYCLES, TraceConfig, TraceShared, TracedThread,
     Variable, trace_bucket,
@@ -134,9 +134,13 @@ impl Hit {
         unsafe { read_volatile(addr_of!(self.config.generation)) }
     }
 
-    /// Returns how many cycles have begun; `number` is below [`TRACE_CYCLES`].
+    /// Returns what changes when a cycle runs: how many have begun, or how many keys were evicted. `number` is below
+    /// [`TRACE_CYCLES`].
     #[inline(always)]
     fn cycles(&self, number: usize) -> u64 {
+        if number == EVICTION as usize && self.config.evicted_keys != 0 {
+            return read_user(self.config.evicted_keys).unwrap_or(0);
+        }
         // SAFETY: as above.
         unsafe { read_volatile(addr_of!((*self.shared).cycles[number])) }
     }

@@ -53,6 +53,9 @@ pub struct TraceConfig {
     pub generation: u64,
     /// Calls that take longer are reported one by one, nanoseconds; `u64::MAX` where none are.
     pub slower_ns: u64,
+    /// Address of `server.stat_evictedkeys`, by which an eviction inside of a call is told; 0 where it is not known. It
+    /// costs the server less than a probe at each evicting call.
+    pub evicted_keys: u64,
 }
 
 /// What is known of one thread: the call that it is in, and what was counted of its calls. Only its own programs write it.
@@ -66,7 +69,7 @@ pub struct TracedThread {
     pub stack_pointer: u64,
     /// [`TraceConfig::generation`] then.
     pub generation: u64,
-    /// [`TraceShared::cycles`] then.
+    /// [`TraceShared::cycles`] then; of the eviction call, evicted keys where they can be read.
     pub cycles: [u64; TRACE_CYCLES],
     /// Hits at the entry, counted or not.
     pub entry_hits: u64,

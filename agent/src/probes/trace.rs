@@ -12,7 +12,7 @@ use evictscope_abi::{
     Cookie, EVICTION, ServerConfig, SlowCall, TRACE_BUCKETS, TraceConfig, TraceShared,
     TracedThread, When,
 };
-use evictscope_plan::{FileOffset, ProbePlan};
+use evictscope_plan::{FileOffset, ProbePlan, ProcessAddress};
 
 use super::calibration::time;
 use super::config::server_config;
@@ -119,6 +119,8 @@ pub struct Traced {
     pub cycles: Vec<(FileOffset, u16)>,
     /// What is read at the goal site.
     pub server: ServerConfig,
+    /// Where the server counts evicted keys.
+    pub evicted_keys: Option<ProcessAddress>,
     /// Calls that take longer are reported one by one, nanoseconds.
     pub slower_ns: Option<u64>,
 }
@@ -167,21 +169,21 @@ impl Tracer {
         })
     }
 
-    /// Measures what hits cost, on functions of this very process. `emulated` tells whether the kernel emulates the
-    /// instruction at the entry of the function to trace.
+    /// Measures what hits cost, on functions of this very process. `is_emulated` tells whether the kernel emulates the
+    /// instruction at the entry of the function to trace, and `reads` whether evicted keys are read there.
     ///
     /// # Errors
     ///
     /// Where the kernel does not allow it.
-    pub fn calibrate(&mut self, emulated: bool) -> Result<TraceCosts, ProbeError> {
+    pub fn calibrate(&mut self, is_emulated: bool, reads: bool) -> Result<TraceCosts, ProbeError> {
         let [push, _, stepped] = FUNCTIONS;
         let [push_at, _, stepped_at] = own_sites()?;
-        let (function, site) = match emulated {
+        let (function, site) = match is_emulated {
             true => (push, push_at),
             false => (stepped, stepped_at),
         };
-        let call_ns = self.cost(&[ENTER, RETURN], function, site)?;
-        let cycle_ns = self.cost(&[EVICTION_BEGINS], push, push_at)?;
+        let call_ns = self.cost(&[ENTER, RETURN], function, site, reads)?;
+        let cycle_ns = self.cost(&[EVICTION_BEGINS], push, push_at, false)?;
         self.threads
             .remove(&std::process::id())
             .map_err(|_| ProbeError::OtherPidNamespace)?;
@@ -195,13 +197,17 @@ impl Tracer {
         programs: &[&'static str],
         function: Function,
         site: FileOffset,
+        reads: bool,
     ) -> Result<f64, ProbeError> {
+        static EVICTED_KEYS: u64 = 0;
+        let evicted_keys = &raw const EVICTED_KEYS as u64;
         let bare = time(&[function]);
         self.set_config(TraceConfig {
             tgid: std::process::id(),
             is_observed: 1,
             generation: 0,
             slower_ns: u64::MAX,
+            evicted_keys: if reads { evicted_keys } else { 0 },
         })?;
         let mut links = Vec::new();
         for program in programs {
@@ -260,6 +266,7 @@ impl Tracer {
             is_observed: 0,
             generation: 0,
             slower_ns: traced.slower_ns.unwrap_or(u64::MAX),
+            evicted_keys: traced.evicted_keys.map_or(0, ProcessAddress::get),
         })?;
         self.shared.set(0, TraceShared::NEW)?;
         self.server.set(0, traced.server)?;

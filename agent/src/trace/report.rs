@@ -324,7 +324,7 @@ mod tests {
         let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| Cycle {
             number,
             name,
-            begin: evictscope_plan::FileOffset::new(0),
+            begin: None,
         });
         let clock = Clock {
             zero: Duration::ZERO,

@@ -65,15 +65,19 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
         &question.debug_dirs,
     )?;
     let mut tracer = Tracer::load()?;
-    let costs = tracer.calibrate(subject.function.entry.emulated)?;
+    let reads = subject.evicted_keys.is_some();
+    let costs = tracer.calibrate(subject.function.entry.emulated, reads)?;
     let ending = Ending::listen()?;
     let cycles = subject.cycles.iter();
     let tracing = tracer.trace(Traced {
         pid: question.pid,
         exe: subject.exe.clone(),
         entry: subject.function.entry.file_offset,
-        cycles: cycles.map(|own| (own.begin, own.number)).collect(),
+        cycles: cycles
+            .filter_map(|own| Some((own.begin?, own.number)))
+            .collect(),
         server: subject.server,
+        evicted_keys: subject.evicted_keys,
         slower_ns: slower.map(nanoseconds),
     })?;
     let begun = monotonic();
@@ -158,6 +162,7 @@ impl Session<'_> {
             let is_wanted = pace.update(now, first + self.spent());
             first = 0.0;
             self.turn(is_wanted)?;
+            self.print_slow_calls()?;
             if now >= next_second || now >= deadline {
                 self.print(&mut before, now)?;
                 next_second = now + SECOND;
@@ -175,6 +180,7 @@ impl Session<'_> {
             self.look();
         }
         self.turn_off();
+        self.print_slow_calls()?;
         let now = monotonic();
         if stopped.is_some() && now > before.0 {
             self.print(&mut before, now)?;
@@ -323,27 +329,34 @@ impl Session<'_> {
         said
     }
 
-    /// Prints what was counted since `before`: its time, what was observed until then, and its counts.
+    /// Prints the slow calls since the last time, where they were asked for.
+    fn print_slow_calls(&mut self) -> anyhow::Result<()> {
+        if self.question.slower.is_none() {
+            return Ok(());
+        }
+        let (pid, cycles) = (self.question.pid, &self.subject.cycles);
+        let calls = self.tracing.slow_calls().into_iter();
+        let lines = calls.map(|call| report::slow_call(&call, pid, cycles, self.clock));
+        say(&lines.collect::<String>())
+    }
+
+    /// Prints the histogram of what was counted since `before` (its time, what was observed until then, and its counts),
+    /// where slow calls were not asked for.
     fn print(
-        &mut self,
+        &self,
         before: &mut (Duration, Duration, TraceCounts),
         now: Duration,
     ) -> anyhow::Result<()> {
+        let second = Second {
+            at: now,
+            length: now.saturating_sub(before.0),
+            observed: self.observed.saturating_sub(before.1),
+            before: &before.2,
+            now: &self.counts,
+        };
         let said = match self.question.slower {
-            Some(_) => {
-                let slow = self.tracing.slow_calls().into_iter();
-                let cycles = &self.subject.cycles;
-                slow.map(|call| report::slow_call(&call, self.question.pid, cycles, self.clock))
-                    .collect()
-            }
-            None => Second {
-                at: now,
-                length: now.saturating_sub(before.0),
-                observed: self.observed.saturating_sub(before.1),
-                before: &before.2,
-                now: &self.counts,
-            }
-            .text(self.clock),
+            Some(_) => String::new(),
+            None => second.text(self.clock),
         };
         *before = (now, self.observed, self.counts.clone());
         say(&said)
@@ -371,6 +384,9 @@ fn nanoseconds(duration: Duration) -> u64 {
 
 /// Prints at once, so that a pipe gets it too.
 fn say(text: &str) -> anyhow::Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()?;

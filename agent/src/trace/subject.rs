@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
-use evictscope_abi::{ServerConfig, TRACE_CYCLES};
-use evictscope_plan::{FileOffset, NamedFunction, ProbePlan, named_function};
+use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
+use evictscope_plan::{
+    EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, named_function,
+};
 use procfs::process::Process;
 
 use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, load_bias, root_of};
@@ -23,6 +25,8 @@ pub struct Subject {
     pub cycles: Vec<Cycle>,
     /// What is read where evicting calls begin.
     pub server: ServerConfig,
+    /// Where the server counts evicted keys.
+    pub evicted_keys: Option<ProcessAddress>,
     /// The debug file that names were taken from.
     pub debug_file: Option<PathBuf>,
 }
@@ -34,8 +38,8 @@ pub struct Cycle {
     pub number: u16,
     /// What to call it.
     pub name: &'static str,
-    /// Where.
-    pub begin: FileOffset,
+    /// Where; `None` where it is told by what the server counts itself.
+    pub begin: Option<FileOffset>,
 }
 
 impl Subject {
@@ -60,10 +64,13 @@ impl Subject {
         }
         let function = named_function(&data, debug.data(), name)
             .with_context(|| format!("process {pid} runs {}", path.display()))?;
-        let (mut begins, mut server) = (Vec::new(), ServerConfig::OFF);
+        let (mut begins, mut server, mut evicted_keys) = (Vec::new(), ServerConfig::OFF, None);
         if cycles {
             let plan = evictscope_plan::plan(&data, debug.data())?;
-            server = at_goal_site(pid, load_bias(pid, plan.identity.entry_point)?, &plan);
+            let load_bias = load_bias(pid, plan.identity.entry_point)?;
+            server = at_goal_site(pid, load_bias, &plan);
+            let member = plan.member(Member::StatEvictedkeys);
+            evicted_keys = member.map(|member| member.address.at(load_bias));
             begins = cycles_of(&plan);
         }
         Ok(Self {
@@ -72,6 +79,7 @@ impl Subject {
             function,
             cycles: begins,
             server,
+            evicted_keys,
             debug_file: debug.found.map(|file| file.path),
         })
     }
@@ -99,16 +107,23 @@ fn process(pid: u32) -> anyhow::Result<(ProcessHandle, PathBuf)> {
     Ok((handle, path))
 }
 
-/// Returns where evicting calls and expire cycles begin, as far as that was found.
+/// Returns what can be told to run inside of a call, and where it begins.
 fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
+    let counted = plan.member(Member::StatEvictedkeys).map(|_| Cycle {
+        number: EVICTION,
+        name: EVICTION_CALL.description.prefix,
+        begin: None,
+    });
     let begins = plan.functions.iter().filter_map(|function| {
         let number = u16::try_from(function.kind.index).ok()?;
         let inner = function.inner.as_ref()?;
         (usize::from(number) < TRACE_CYCLES).then_some(Cycle {
             number,
             name: function.kind.description.prefix,
-            begin: inner.site.file_offset,
+            begin: Some(inner.site.file_offset),
         })
     });
-    begins.collect()
+    let is_counted = counted.is_some();
+    let begins = begins.filter(|own| !is_counted || own.number != EVICTION);
+    counted.clone().into_iter().chain(begins).collect()
 }
