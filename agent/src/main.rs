@@ -7,6 +7,7 @@ mod host;
 mod live;
 mod probes;
 mod telemetry;
+mod trace;
 mod watch;
 
 use std::process::ExitCode;

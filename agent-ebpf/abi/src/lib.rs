@@ -9,6 +9,7 @@
 mod histogram;
 mod recipe;
 mod stats;
+mod trace;
 mod when;
 
 pub use histogram::{Bounds, Histogram, bounds};
@@ -20,6 +21,10 @@ pub use stats::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck,
     CycleStats, CycleType, EvictionStats, ExpireStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS,
     Longest, Noted, Probe, ResultKind, Updated,
+};
+pub use trace::{
+    SlowCall, TRACE_BUCKETS, TRACE_CYCLES, TraceConfig, TraceShared, TracedThread, trace_bound,
+    trace_bucket,
 };
 pub use when::When;
 

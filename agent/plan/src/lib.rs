@@ -58,3 +58,4 @@ pub use traced::analysis::{Analysis, Traced};
 pub use traced::eviction::EVICTION_CALL;
 pub use traced::exits::Calls;
 pub use traced::expire::EXPIRE_CYCLE;
+pub use traced::named::{NameError, NamedFunction, named_function};

@@ -9,6 +9,7 @@ mod report;
 mod run;
 mod selftest;
 mod tied;
+mod trace;
 mod watch;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Check(check::Arguments),
     Watch(watch::Arguments),
+    Trace(trace::Arguments),
     Selftest(selftest::Arguments),
     #[command(hide = true)]
     Generate(generate::Arguments),
@@ -51,6 +53,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
+        Command::Trace(arguments) => trace::run(arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),

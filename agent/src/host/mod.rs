@@ -31,7 +31,6 @@ mod unrelated;
 pub use debug_file::{find_debug_file, root_of};
 pub use exclusion::Exclusion;
 pub use executable::{Executable, ExecutableError, ExecutableId};
-#[cfg(test)]
 pub use handle::ProcessHandle;
 pub use identity::Identity;
 pub use labels::label;

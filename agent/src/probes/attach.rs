@@ -11,7 +11,7 @@ use super::error::ProbeError;
 use super::log::{KernelLog, Message};
 use super::maps::Maps;
 use super::own::own_sites;
-use super::programs::Programs;
+use super::programs::{Programs, names};
 use super::target::Target;
 
 /// How long to wait at the end. By perf events, the probes of 64 servers take longer than by links: 33 s.
@@ -53,13 +53,13 @@ impl Probes {
         };
         let [site, ..] = own_sites()?;
         // Before the log is opened, which takes a map that these programs use.
-        let multi = Programs::by_multi_links(object, &ebpf, own, site)?;
+        let multi = Programs::by_multi_links(object, &ebpf, names(), own, site)?;
         let log = KernelLog::open(&mut ebpf);
         Ok(Arc::new(Self {
             maps: Maps::of(&ebpf)?,
             programs: match multi {
                 Some(programs) => programs,
-                None => Programs::by_perf_events(ebpf)?,
+                None => Programs::by_perf_events(ebpf, names())?,
             },
             log: Mutex::new(log),
             slots: Mutex::new(Slots {

@@ -231,7 +231,7 @@ fn own_time_ns() -> f64 {
 }
 
 /// Nanoseconds of one call of each of `functions`: the median of a few rounds.
-fn time(functions: &[Function]) -> f64 {
+pub(super) fn time(functions: &[Function]) -> f64 {
     let rounds = (0..ROUNDS).map(|_| {
         let begun = own_time_ns();
         for _ in 0..CALLS {

@@ -22,7 +22,9 @@ mod multi;
 mod own;
 mod programs;
 mod target;
+mod trace;
 
 pub use attach::Probes;
 pub use attachment::{Attachment, Coverage, Probed, Server};
 pub use error::{OLDER_KERNELS, ProbeError};
+pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing, at_goal_site};

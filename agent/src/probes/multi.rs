@@ -93,7 +93,9 @@ impl Multi {
 /// Returns the descriptor of a map of a kind that the object has.
 fn fd(map: &Map) -> Option<BorrowedFd<'_>> {
     match map {
-        Map::Array(data) | Map::ProgramArray(data) | Map::RingBuf(data) => Some(data.fd().as_fd()),
+        Map::Array(data) | Map::HashMap(data) | Map::ProgramArray(data) | Map::RingBuf(data) => {
+            Some(data.fd().as_fd())
+        }
         _ => None,
     }
 }
@@ -165,10 +167,13 @@ mod tests {
     /// See `agent-ebpf/src/stack.rs`.
     #[test]
     fn a_program_stays_on_the_stack_of_its_thread() -> anyhow::Result<()> {
-        let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
-        let object = aya_obj::Object::parse(object)?;
+        let programs =
+            aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
+        let trace = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-trace"));
+        let programs = aya_obj::Object::parse(programs)?;
+        let trace = aya_obj::Object::parse(trace)?;
         let mut most = 0;
-        for function in object.functions.values() {
+        for function in programs.functions.values().chain(trace.functions.values()) {
             let used = stack(&function.instructions);
             most = most.max(used);
             // bpf_tail_call is the helper with the number 12.

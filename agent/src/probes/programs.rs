@@ -27,8 +27,8 @@ const EVICTION: [&str; Probe::ALL.len()] = [
 const EXPIRE: [&str; Probe::ALL.len()] =
     ["call_enter", "call_return", "expire_start", "expire_end"];
 
-/// Returns the names of all programs.
-fn names() -> impl Iterator<Item = &'static str> {
+/// Returns the names of all programs of the daemon.
+pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     let others = EVICTION.into_iter().chain(EXPIRE);
     ANY.into_iter()
         .chain(others.filter(|name| !ANY.contains(name)))
@@ -55,8 +55,8 @@ pub enum Programs {
 }
 
 impl Programs {
-    /// Loads the programs of the object for uprobe_multi links, where the kernel makes such a link at `site` of this
-    /// very process; `None` where it does not. They use the maps of `ebpf`.
+    /// Loads the programs of these names of the object for uprobe_multi links, where the kernel makes such a link at
+    /// `site` of this very process; `None` where it does not. They use the maps of `ebpf`.
     ///
     /// # Errors
     ///
@@ -64,16 +64,19 @@ impl Programs {
     pub fn by_multi_links(
         object: &[u8],
         ebpf: &Ebpf,
+        mut names: impl Iterator<Item = &'static str> + Clone,
         own: Target<'_>,
         site: FileOffset,
     ) -> Result<Option<Self>, ProbeError> {
+        let all = names.clone();
+        let first = names.next().ok_or(ProbeError::Object("program"))?;
         let refused = |error| {
             tracing::warn!("perf events are used, as uprobe_multi links cannot be: {error:#}");
             None
         };
-        // One that has no map of programs: those that are loaded for one kind of link make it a map of that kind's
+        // The first one has no map of programs: those that are loaded for one kind of link make it a map of that kind's
         // only (`bpf_prog_map_compatible`, kernel/bpf/core.c).
-        let trial = match Multi::load(object, ebpf, std::iter::once(ANY[0])) {
+        let trial = match Multi::load(object, ebpf, std::iter::once(first)) {
             Ok(trial) => trial,
             Err(error) => return Ok(refused(error)),
         };
@@ -83,16 +86,16 @@ impl Programs {
             site: 0,
             when: When::ALWAYS,
         };
-        match trial.attach(ANY[0], false, own, &[(site, unused)]) {
+        match trial.attach(first, false, own, &[(site, unused)]) {
             Ok(_) => {
-                let all = Multi::load(object, ebpf, names());
+                let all = Multi::load(object, ebpf, all);
                 Ok(all.map(Self::Multi).map_or_else(refused, Some))
             }
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 tracing::debug!("this kernel has no uprobe_multi links (Linux 6.6)");
                 Ok(None)
             }
-            Err(error) => Err(ProbeError::attach(ANY[0], own.pid, &error)),
+            Err(error) => Err(ProbeError::attach(first, own.pid, &error)),
         }
     }
 
@@ -101,8 +104,11 @@ impl Programs {
     /// # Errors
     ///
     /// Where the kernel refuses a program.
-    pub fn by_perf_events(mut ebpf: Ebpf) -> Result<Self, ProbeError> {
-        for name in names() {
+    pub fn by_perf_events(
+        mut ebpf: Ebpf,
+        names: impl Iterator<Item = &'static str>,
+    ) -> Result<Self, ProbeError> {
+        for name in names {
             uprobe(&mut ebpf, name)?
                 .load()
                 .map_err(ProbeError::program)?;
@@ -128,9 +134,24 @@ impl Programs {
         sites: &[(FileOffset, Cookie)],
     ) -> Result<Vec<Link>, ProbeError> {
         let name = program(function, probe);
+        self.attach_program(name, probe == Probe::Return, target, sites)
+    }
+
+    /// Attaches a program at these sites.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn attach_program(
+        &self,
+        name: &'static str,
+        is_return: bool,
+        target: Target<'_>,
+        sites: &[(FileOffset, Cookie)],
+    ) -> Result<Vec<Link>, ProbeError> {
         match self {
             Self::Multi(multi) => {
-                let link = multi.attach(name, probe == Probe::Return, target, sites);
+                let link = multi.attach(name, is_return, target, sites);
                 let link = link.map_err(|error| ProbeError::attach(name, target.pid, &error))?;
                 Ok(vec![Link::new(sites.len(), link)])
             }

@@ -49,6 +49,7 @@ pub use mode::ProbeMode;
 pub use observation::Observation;
 pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
 pub use phases::{Phase, Phases};
+pub use sampling::Sampling;
 pub use snapshot::{Counted, Observed, Snapshot, ThreadTimes};
 pub use stalls::StallCause;
 pub use state::ServerState;

@@ -18,7 +18,7 @@ const JITTER: f64 = 0.618_033_988_749;
 
 /// When the probes are on in mode `sampled`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sampling {
+pub struct Sampling {
     /// Since when the probes are on; `None` while they are off.
     on_since: Option<Duration>,
     /// Until when they are on, or off.

@@ -21,5 +21,6 @@ mod traced_function;
 mod watched;
 mod watcher;
 
+pub use clock::{monotonic, unix_time};
 pub use daemon::run;
 pub use settings::{RequestedMode, Settings};

@@ -1,0 +1,179 @@
+//! What `evictscope trace` shares with its own programs. They are an object of their own, which the daemon never loads.
+
+/// How many buckets there are for each doubling of a duration, as an exponent of 2: a bound is at most a quarter above
+/// the one before.
+const PARTS: u32 = 2;
+/// The exponent of the duration, in nanoseconds, below which all are in the first bucket.
+const FIRST: u32 = 6;
+/// The exponent of the duration from which on all are in the last one: 69 s.
+const LAST: u32 = 36;
+
+/// How many buckets the durations of traced calls have.
+pub const TRACE_BUCKETS: usize = (((LAST - FIRST) << PARTS) + 2) as usize;
+
+/// Returns the bucket of a duration in nanoseconds: the first one whose bound is above it.
+#[inline(always)]
+pub const fn trace_bucket(ns: u64) -> usize {
+    if ns < 1 << FIRST {
+        return 0;
+    }
+    if ns >= 1 << LAST {
+        return TRACE_BUCKETS - 1;
+    }
+    let exponent = 63 - ns.leading_zeros();
+    let part = (ns >> (exponent - PARTS)) as u32 & ((1 << PARTS) - 1);
+    (1 + ((exponent - FIRST) << PARTS) + part) as usize
+}
+
+/// Returns the bound of a bucket in nanoseconds, above all that is counted in it; `None` for the last one, which has
+/// none.
+pub const fn trace_bound(bucket: usize) -> Option<u64> {
+    if bucket + 1 >= TRACE_BUCKETS {
+        return None;
+    }
+    let (exponent, part) = (
+        FIRST + (bucket as u32 >> PARTS),
+        bucket as u64 & ((1 << PARTS) - 1),
+    );
+    Some((1 << exponent) + (part << (exponent - PARTS)))
+}
+
+/// What else can run inside a traced call, as bits of [`SlowCall::ran`]: the number of the traced function.
+pub const TRACE_CYCLES: usize = crate::MAX_FUNCTIONS as usize;
+
+/// What the programs are told.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceConfig {
+    /// The process.
+    pub tgid: u32,
+    /// Whether calls that begin now are to be counted.
+    pub is_observed: u32,
+    /// Counts the times that the probes were placed: what is known of calls that began before means nothing.
+    pub generation: u64,
+    /// Calls that take longer are reported one by one, nanoseconds; `u64::MAX` where none are.
+    pub slower_ns: u64,
+    /// Address of `server.stat_evictedkeys`, by which an eviction inside of a call is told; 0 where it is not known. It
+    /// costs the server less than a probe at each evicting call.
+    pub evicted_keys: u64,
+}
+
+/// What is known of one thread: the call that it is in, and what was counted of its calls. Only its own programs write it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedThread {
+    /// Monotonic time at which the call under way began, nanoseconds; 0 outside. Where the function calls itself, it is
+    /// the outermost call.
+    pub since_ns: u64,
+    /// The stack pointer then.
+    pub stack_pointer: u64,
+    /// [`TraceConfig::generation`] then.
+    pub generation: u64,
+    /// [`TraceShared::cycles`] then; of the eviction call, evicted keys where they can be read.
+    pub cycles: [u64; TRACE_CYCLES],
+    /// Hits at the entry, counted or not.
+    pub entry_hits: u64,
+    /// Hits at the return, counted or not.
+    pub return_hits: u64,
+    /// Calls that began while they were observed.
+    pub begun: u64,
+    /// Calls that the function made of itself, inside of one that is counted.
+    pub nested: u64,
+    /// Calls that began, and were not seen to return before the thread called the function again from where that was
+    /// possible only after them.
+    pub lost: u64,
+    /// Slow calls that were not reported, because the reader did not keep up.
+    pub slow_lost: u64,
+    /// The longest call, nanoseconds.
+    pub longest_ns: u64,
+    /// Sum of all durations, nanoseconds.
+    pub sum_ns: u64,
+    /// Calls that ended, by [`trace_bucket`] of their duration.
+    pub durations: [u64; TRACE_BUCKETS],
+}
+
+impl TraceShared {
+    /// What a trace begins with.
+    pub const NEW: Self = Self {
+        cycles: [0; TRACE_CYCLES],
+        cycle_hits: 0,
+        crowded: 0,
+        new_thread: TracedThread::NEW,
+    };
+}
+
+impl TracedThread {
+    /// What a thread begins with.
+    pub const NEW: Self = Self {
+        since_ns: 0,
+        stack_pointer: 0,
+        generation: 0,
+        cycles: [0; TRACE_CYCLES],
+        entry_hits: 0,
+        return_hits: 0,
+        begun: 0,
+        nested: 0,
+        lost: 0,
+        slow_lost: 0,
+        longest_ns: 0,
+        sum_ns: 0,
+        durations: [0; TRACE_BUCKETS],
+    };
+}
+
+/// What is not of one thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceShared {
+    /// Cycles begun in the main thread, by number of the traced function.
+    pub cycles: [u64; TRACE_CYCLES],
+    /// Hits where one may begin.
+    pub cycle_hits: u64,
+    /// Not 0 where a thread made calls for which there was no more room. Several threads may write it at once, so it is no
+    /// exact count.
+    pub crowded: u64,
+    /// What a thread begins with. Nothing writes to it.
+    pub new_thread: TracedThread,
+}
+
+/// A call that took longer than [`TraceConfig::slower_ns`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlowCall {
+    /// Monotonic time at which it ended, nanoseconds.
+    pub ended_ns: u64,
+    /// How long it took, nanoseconds.
+    pub duration_ns: u64,
+    /// The thread that made it.
+    pub tid: u32,
+    /// What began inside of it: a bit for each number of a traced function.
+    pub ran: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TRACE_BUCKETS, trace_bound, trace_bucket};
+
+    #[test]
+    fn a_duration_is_below_the_bound_of_its_bucket_and_not_below_the_one_before() {
+        for bucket in 0..TRACE_BUCKETS - 1 {
+            let bound = trace_bound(bucket).unwrap_or(0);
+            assert_eq!(trace_bucket(bound - 1), bucket, "below {bound}");
+            assert_eq!(trace_bucket(bound), bucket + 1, "{bound}");
+        }
+        assert_eq!(
+            (trace_bucket(0), trace_bucket(u64::MAX)),
+            (0, TRACE_BUCKETS - 1)
+        );
+        assert_eq!(trace_bound(TRACE_BUCKETS - 1), None);
+    }
+
+    #[test]
+    fn a_bound_is_at_most_a_quarter_above_the_one_before() {
+        for bucket in 1..TRACE_BUCKETS - 1 {
+            let (low, high) = (trace_bound(bucket - 1), trace_bound(bucket));
+            let (low, high) = (low.unwrap_or(0), high.unwrap_or(u64::MAX));
+            assert!(low < high && 4 * high <= 5 * low, "{low} {high}");
+        }
+    }
+}

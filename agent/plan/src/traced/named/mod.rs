@@ -1,0 +1,205 @@
+//! A function that a user names: by its symbol, or by the command that it implements.
+//!
+//! Each call of it is timed from its entry to its return, so nothing else of it has to be known. It is no entry of
+//! [`TRACED`](super::TRACED): only `evictscope trace` asks for it.
+
+mod commands;
+mod entry;
+mod symbols;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::elf::address::FileAddress;
+use crate::elf::error::ElfError;
+use crate::elf::image::Image;
+use crate::names::{self, Identity};
+use crate::plan::Site;
+use commands::CommandTable;
+use symbols::FunctionNames;
+
+/// Most names that are suggested.
+const SUGGESTED: usize = 5;
+/// Longest name that is looked at for a suggestion, in bytes.
+const MAX_NAME: usize = 64;
+/// How alike a name has to be for it to be suggested, from 0 to 1.
+const ALIKE: f64 = 0.84;
+
+/// A function that was found by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFunction {
+    /// Its name in the file, if it has one there.
+    pub name: Option<String>,
+    /// The commands that it implements, in capital letters.
+    pub commands: Vec<String>,
+    /// Virtual address, as in the ELF file.
+    pub address: FileAddress,
+    /// Passed by every call before the stack pointer moves; both probes are here.
+    pub entry: Site,
+    /// The server that has it.
+    pub identity: Identity,
+}
+
+impl fmt::Display for NamedFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => f.write_str(name)?,
+            None => write!(f, "the function at {:#x}", self.address)?,
+        }
+        match self.commands.as_slice() {
+            [] => Ok(()),
+            commands => write!(f, ", which implements {}", commands.join(", ")),
+        }
+    }
+}
+
+/// Why a function cannot be traced.
+#[derive(Debug, thiserror::Error)]
+pub enum NameError {
+    /// The file is none that can be looked into.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// It is no server.
+    #[error("the executable is no Redis or Valkey server")]
+    NotAServer,
+    /// It has nothing of this name.
+    #[error("the executable has no function or command called {name}{}", advice(.near, *.has_symbols, *.has_commands))]
+    NotFound {
+        /// What was asked for.
+        name: String,
+        /// What is called alike.
+        near: Vec<String>,
+        /// Whether the file, or its debug file, names its own functions and not only those that it shows to modules.
+        has_symbols: bool,
+        /// Whether the table of commands was found.
+        has_commands: bool,
+    },
+    /// Several functions have this name.
+    #[error("{0} functions are called {1}, at {2}: it is not certain which one is meant")]
+    Ambiguous(usize, String, String),
+    /// A probe in it could do harm, or would count something else.
+    #[error("{0} cannot be traced: {1}")]
+    Refused(String, String),
+    /// The budget for one file ran out.
+    #[error("it would take longer than for any server to look for the function")]
+    Budget,
+}
+
+/// Returns what to do where a name was not found.
+fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
+    let mut advice = match near {
+        [] => String::new(),
+        near => format!("; called alike: {}", near.join(", ")),
+    };
+    advice += match (has_commands, has_symbols) {
+        (true, _) => {
+            "; a command's function can be named by the command, such as GET or CONFIG|GET"
+        }
+        (false, _) => {
+            "; its table of commands was not found, so only functions with a symbol can be named"
+        }
+    };
+    if !has_symbols {
+        advice += "; it is stripped: with its debug symbols installed (or --debug-dir) all functions have names, but for those that the compiler inlined";
+    }
+    advice
+}
+
+/// Finds the function that is called `name` in the executable whose whole content is `data`, or in its debug file, whose
+/// whole content is `debug`; or else the function that implements the command of that name, in whatever case.
+///
+/// # Errors
+///
+/// Where there is none or more than one, it cannot be probed, or the file is no server's.
+pub fn named_function(
+    data: &[u8],
+    debug: Option<&[u8]>,
+    name: &str,
+) -> Result<NamedFunction, NameError> {
+    let mut image = Image::parse(data)?;
+    if let Some(debug) = debug {
+        image.add_symbols_of(debug)?;
+    }
+    let texts = names::find(&mut image, &[]);
+    let identity = names::identity(&image, &texts);
+    let mut functions = FunctionNames::default();
+    for data in std::iter::once(data).chain(debug) {
+        functions.read(data, &image.budget)?;
+    }
+    let found = find(&image, &functions, identity, name);
+    match image.budget.is_spent() {
+        true => Err(NameError::Budget),
+        false => found,
+    }
+}
+
+fn find(
+    image: &Image<'_>,
+    functions: &FunctionNames<'_>,
+    identity: Identity,
+    name: &str,
+) -> Result<NamedFunction, NameError> {
+    if identity.product.is_none() {
+        return Err(NameError::NotAServer);
+    }
+    let table = CommandTable::find(image);
+    let mut named = functions.functions(name);
+    if let Some(table) = table.as_ref().filter(|_| named.is_empty()) {
+        let own = table.functions(image, name).into_iter();
+        named.extend(own.map(|address| (address, functions.name(address).unwrap_or_default())));
+    }
+    let mut all = named.iter();
+    let (address, found) = match (all.next(), all.next()) {
+        (Some((address, found)), None) => (*address, *found),
+        (None, _) => return Err(not_found(image, functions, table.as_ref(), name)),
+        _ => {
+            let places: Vec<String> = named.keys().map(|at| format!("{at:#x}")).collect();
+            let name = name.to_owned();
+            return Err(NameError::Ambiguous(places.len(), name, places.join(", ")));
+        }
+    };
+    let commands = table.map_or_else(Vec::new, |table| table.commands_of(address));
+    let mut commands: Vec<String> = commands.iter().map(|name| name.to_uppercase()).collect();
+    // Of all subcommands only the one that was asked for is known to be its.
+    if commands.is_empty() && functions.functions(name).is_empty() {
+        commands.push(name.to_uppercase());
+    }
+    let entry = entry::entry(image, address, found);
+    let refused = |why| NameError::Refused(name.to_owned(), why);
+    Ok(NamedFunction {
+        name: Some(found)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned),
+        commands,
+        address,
+        entry: entry.map_err(refused)?,
+        identity,
+    })
+}
+
+fn not_found(
+    image: &Image<'_>,
+    functions: &FunctionNames<'_>,
+    table: Option<&CommandTable<'_>>,
+    name: &str,
+) -> NameError {
+    let asked = name.to_lowercase();
+    let command = table.into_iter().flat_map(CommandTable::names);
+    let command = command.map(str::to_uppercase);
+    let all = functions.names().map(str::to_owned).chain(command);
+    let mut near: Vec<(f64, String)> = all
+        .filter(|own| own.len() <= MAX_NAME && image.budget.spend(1 + own.len() as u64))
+        .map(|own| (strsim::jaro_winkler(&asked, &own.to_lowercase()), own))
+        .filter(|(alike, _)| *alike >= ALIKE)
+        .collect();
+    near.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+    near.dedup();
+    near.truncate(SUGGESTED);
+    NameError::NotFound {
+        name: name.to_owned(),
+        near: near.into_iter().map(|(_, name)| name).collect(),
+        has_symbols: functions.are_all,
+        has_commands: table.is_some(),
+    }
+}

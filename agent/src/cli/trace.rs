@@ -1,0 +1,118 @@
+//! `evictscope trace`: the latency of one function of a server.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::telemetry::OverheadBudget;
+use crate::trace::{self, Question};
+
+/// Show how long the calls of one function of a server take: a histogram each second, or with --slower each slow
+/// call
+///
+/// FUNCTION is a function's name, where the executable or its debug file has it, or a command that it implements, such as
+/// GET or CONFIG|GET: that works in stripped servers, too. Of a function that calls itself the outermost call is counted.
+/// Calls of all threads are.
+///
+/// Two probes are placed, at the entry and at the return. What a call costs is measured first, and how often the function is
+/// called. Where that is more than the budget, the probes are on for a part of the time, and the output says which part
+/// was observed. When evictscope ends, however it does, the probes are gone. It may run beside `evictscope run`.
+///
+/// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (before Linux 6.6, CAP_SYS_ADMIN as
+/// well).
+///
+/// Exit code 0 also where the process ends first, 1 where the function is not found or cannot be traced. docs/TRACE.md
+/// explains the output.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Process id of a running server
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: u32,
+    /// Name of the function, or of a command
+    function: String,
+    /// For how long to look, in seconds
+    #[arg(long, default_value = "30", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// Show each call that takes longer, with its unit: 100us, 1ms, 0.5s. Says whether an evicting call or an expire cycle
+    /// began in it. No histograms then
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    slower: Option<Duration>,
+    /// Share of one thread's time that the probes may cost
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    overhead_budget: OverheadBudget,
+    /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the
+    /// executable) before /usr/lib/debug; may be given several times
+    #[arg(long, value_name = "DIR")]
+    debug_dir: Vec<PathBuf>,
+}
+
+/// The longest trace: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+
+fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.1..=MAX_SECONDS).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or("not a number of seconds from 0.1 to 86400")
+}
+
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    let units = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+    ];
+    let parsed = units.into_iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(number * seconds)
+    });
+    let parsed = parsed.filter(|seconds| (1e-6..=60.0).contains(seconds));
+    parsed
+        .map(Duration::from_secs_f64)
+        .ok_or("not a duration from 1us to 60s: write 100us or 1ms, for example")
+}
+
+/// Traces until the time is over, or the process ends, or a signal comes.
+///
+/// # Errors
+///
+/// Fails where the process or function is not there, or cannot be traced.
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    trace::answer(&Question {
+        pid: arguments.pid,
+        function: arguments.function,
+        length: arguments.seconds,
+        slower: arguments.slower,
+        budget: arguments.overhead_budget,
+        debug_dirs: arguments.debug_dir,
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{parse_duration, parse_seconds};
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, ns) in [
+            ("100us", 100_000),
+            ("1.5 ms", 1_500_000),
+            ("2s", 2_000_000_000),
+        ] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for text in ["1", "", "ms", "-1ms", "1ns", "2m", "100s", "nans"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_seconds("2.5"), Ok(Duration::from_millis(2_500)));
+        for text in ["0", "-1", "nan", "1e9", "x"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}

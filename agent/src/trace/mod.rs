@@ -1,0 +1,14 @@
+//! `evictscope trace`: the latency of one function of a server, for the moment of an investigation.
+//!
+//! [`subject`] finds the process and the function. The loop in [`session`] turns the probes on and off as [`pace`]
+//! says, and prints what [`report`] makes of the counts.
+//!
+//! Deliberately absent: anything that is exported. This is a question, not a metric.
+
+mod ending;
+mod pace;
+mod report;
+mod session;
+mod subject;
+
+pub use session::{Question, answer};

@@ -1,0 +1,375 @@
+//! What a trace says: as text for people.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use evictscope_abi::{SlowCall, TRACE_BUCKETS, trace_bound};
+use jiff::Timestamp;
+
+use super::subject::Cycle;
+use crate::live::text;
+use crate::probes::TraceCounts;
+
+/// Characters of the bar of a histogram.
+const BAR: usize = 40;
+
+/// Returns a duration in nanoseconds with its unit.
+pub fn duration(ns: f64) -> String {
+    match ns {
+        _ if ns < 999.5 => format!("{ns:.0} ns"),
+        _ if ns < 99_950.0 => format!("{:.1} µs", ns / 1e3),
+        _ if ns < 999_500.0 => format!("{:.0} µs", ns / 1e3),
+        _ if ns < 99_950_000.0 => format!("{:.2} ms", ns / 1e6),
+        _ if ns < 999_500_000.0 => format!("{:.0} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// Returns a share in percent, with two digits that are not 0.
+pub fn share(share: f64) -> String {
+    match share * 100.0 {
+        percent if percent < 0.005 => format!("{percent:.4} %"),
+        percent if percent < 0.995 => format!("{percent:.2} %"),
+        percent if percent < 99.95 => format!("{percent:.1} %"),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
+/// The time of day of a moment of the monotonic clock, in UTC.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// The time of day at which the monotonic clock was 0, since 1970.
+    pub zero: Duration,
+}
+
+impl Clock {
+    /// Returns the time of day with this format of `strftime`.
+    fn time(self, at: Duration, format: &str) -> String {
+        let unix = self.zero + at;
+        let time = Timestamp::from_nanosecond(unix.as_nanos().cast_signed());
+        time.map_or_else(|_| "-".to_owned(), |time| time.strftime(format).to_string())
+    }
+}
+
+/// What was counted in a second of the trace.
+pub struct Second<'a> {
+    /// When it ended, monotonic time.
+    pub at: Duration,
+    /// How long it was.
+    pub length: Duration,
+    /// For how long of it calls were observed.
+    pub observed: Duration,
+    /// The counts before it.
+    pub before: &'a TraceCounts,
+    /// The counts after it.
+    pub now: &'a TraceCounts,
+}
+
+impl Second<'_> {
+    /// Returns the calls that ended in it as a histogram. Where it was not observed all the time, the lines have calls
+    /// per observed second.
+    pub fn text(&self, clock: Clock) -> String {
+        let time = clock.time(self.at, "%H:%M:%S");
+        let calls = self.now.ended() - self.before.ended();
+        let part = self.observed.as_secs_f64() / self.length.as_secs_f64();
+        if self.observed.is_zero() {
+            return format!("{time}  not observed, to stay within the budget\n\n");
+        }
+        let mut said = format!("{time}  {}", in_number(calls, "call"));
+        let mut per = 1.0;
+        if part < 0.995 {
+            per = self.observed.as_secs_f64();
+            let rate = text::count(calls as f64 / per);
+            // Writing to a String cannot fail.
+            let _ = write!(
+                said,
+                " in the {} of this second that was observed: {rate}/s",
+                share(part)
+            );
+        }
+        said.push('\n');
+        if calls > 0 {
+            let mut rates = Vec::new();
+            let counts = self.now.durations.iter().zip(&self.before.durations);
+            for (bucket, (now, before)) in counts.enumerate() {
+                let bound = trace_bound(bucket).map_or(f64::INFINITY, |bound| bound as f64);
+                rates.push((bound, (now - before) as f64 / per));
+            }
+            for line in text::histogram(&rates, duration, BAR) {
+                let _ = writeln!(said, "{line}");
+            }
+        }
+        said.push('\n');
+        said
+    }
+}
+
+/// Returns a number of things.
+fn in_number(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+/// Returns the line that names the columns of [`slow_call`].
+pub fn slow_calls_head(cycles: &[Cycle]) -> String {
+    let ran = match cycles {
+        [] => "",
+        _ => "  ran inside",
+    };
+    format!("began (UTC)         duration  thread{ran}\n")
+}
+
+/// Returns the line of a slow call in process `pid`.
+pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: Clock) -> String {
+    let begun = Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns));
+    let time = clock.time(begun, "%H:%M:%S%.6f");
+    let thread = match call.tid == pid {
+        true => "main".to_owned(),
+        false => call.tid.to_string(),
+    };
+    let ran = cycles
+        .iter()
+        .filter(|own| call.ran & (1 << own.number) != 0);
+    let ran: Vec<&str> = ran.map(|own| own.name).collect();
+    let ran = match (cycles, ran.as_slice()) {
+        ([], _) => String::new(),
+        (_, []) => "-".to_owned(),
+        (_, ran) => ran.join(", "),
+    };
+    let line = format!(
+        "{time}  {:>12}  {thread:<6}  {ran}",
+        duration(call.duration_ns as f64)
+    );
+    line.trim_end().to_owned() + "\n"
+}
+
+/// What a whole trace has counted.
+pub struct Summary<'a> {
+    /// The function.
+    pub function: String,
+    /// How long it took.
+    pub length: Duration,
+    /// For how long of it calls were observed.
+    pub observed: Duration,
+    /// What was counted.
+    pub counts: &'a TraceCounts,
+    /// How many calls had begun and not ended.
+    pub unfinished: u64,
+    /// What one call costs, nanoseconds.
+    pub call_ns: f64,
+    /// What all of it has cost, as a share of a thread's time.
+    pub cost: f64,
+    /// The share that it might.
+    pub budget: f64,
+}
+
+impl Summary<'_> {
+    /// Returns it as text.
+    pub fn text(&self) -> String {
+        let (counts, calls) = (self.counts, self.counts.ended());
+        let part = self.observed.as_secs_f64() / self.length.as_secs_f64().max(f64::MIN_POSITIVE);
+        let mut said = format!(
+            "{}: {} in {:.1} s",
+            self.function,
+            in_number(calls, "call"),
+            self.length.as_secs_f64()
+        );
+        if part < 0.995 {
+            let rate = calls as f64 / self.observed.as_secs_f64().max(f64::MIN_POSITIVE);
+            said += &format!(
+                ", of which {:.2} s ({}) were observed: {} calls per observed second",
+                self.observed.as_secs_f64(),
+                share(part),
+                text::count(rate)
+            );
+        }
+        said.push('\n');
+        let quantile = |part| quantile(&counts.durations, part);
+        if let (Some(median), Some(p99)) = (quantile(0.5), quantile(0.99)) {
+            let longest = counts.longest_ns as f64;
+            said += &format!(
+                "  median {}, p99 {}, longest {}, mean {}\n",
+                duration(median.min(longest)),
+                duration(p99.min(longest)),
+                duration(longest),
+                duration(counts.sum_ns as f64 / calls as f64),
+            );
+        }
+        said += &format!(
+            "  cost   {} each call, {} of one thread's time, of {} allowed\n",
+            duration(self.call_ns),
+            share(self.cost),
+            share(self.budget)
+        );
+        for (count, what) in [
+            (
+                counts.nested,
+                "of the function by itself, each part of the call that it was made in and not counted apart",
+            ),
+            (
+                self.unfinished,
+                "calls had not returned when the probes were taken off",
+            ),
+            (
+                counts.lost,
+                "not seen to return: left by a longjmp, or by a jump to the function's own beginning",
+            ),
+            (
+                counts.slow_lost,
+                "not shown above, because slow calls came too fast; the counts have them",
+            ),
+        ] {
+            if count > 0 {
+                said += &format!("  {} {what}\n", in_number(count, "call"));
+            }
+        }
+        if counts.is_crowded {
+            said += "  the calls of some threads are missing: there are more than 512 threads\n";
+        }
+        if calls == 0 && counts.entry_hits == 0 {
+            said +=
+                "  it was not called, or the compiler has inlined it where it would have been\n";
+        }
+        said
+    }
+}
+
+/// Returns the duration below which this part of the calls is, as far as the buckets tell: the values of one are taken
+/// to be spread evenly. `None` without calls.
+fn quantile(durations: &[u64; TRACE_BUCKETS], part: f64) -> Option<f64> {
+    let calls: u64 = durations.iter().sum();
+    let wanted = part * calls as f64;
+    let mut below = 0.0;
+    for (bucket, count) in durations.iter().enumerate() {
+        let count = *count as f64;
+        if count > 0.0 && below + count >= wanted {
+            let low = bucket.checked_sub(1).and_then(trace_bound).unwrap_or(0) as f64;
+            let high = trace_bound(bucket).map_or(low, |bound| bound as f64);
+            return Some(low + (high - low) * (wanted - below) / count);
+        }
+        below += count;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use evictscope_abi::{SlowCall, trace_bucket};
+
+    use super::{Clock, Second, Summary, duration, quantile, share, slow_call};
+    use crate::probes::TraceCounts;
+    use crate::trace::subject::Cycle;
+
+    fn counts(durations: &[(u64, u64)]) -> TraceCounts {
+        let mut counts = TraceCounts::NONE;
+        for (ns, calls) in durations {
+            counts.durations[trace_bucket(*ns)] += calls;
+            counts.longest_ns = counts.longest_ns.max(*ns);
+            counts.sum_ns += ns * calls;
+        }
+        counts
+    }
+
+    #[test]
+    fn numbers_have_their_units() {
+        let durations = [64.0, 1_500.0, 250_000.0, 2_340_000.0, 3e9].map(duration);
+        assert_eq!(
+            durations,
+            ["64 ns", "1.5 µs", "250 µs", "2.34 ms", "3.00 s"]
+        );
+        let shares = [0.00001, 0.0003, 0.125, 1.0].map(share);
+        assert_eq!(shares, ["0.0010 %", "0.03 %", "12.5 %", "100 %"]);
+    }
+
+    #[test]
+    fn a_quantile_is_in_the_bucket_of_the_call() {
+        let counts = counts(&[(1_000, 98), (70_000, 2)]);
+        let of = |part| quantile(&counts.durations, part).map(|ns| trace_bucket(ns as u64));
+        assert_eq!(of(0.5), Some(trace_bucket(1_000)));
+        assert_eq!(of(0.99), Some(trace_bucket(70_000)));
+        assert_eq!(quantile(&TraceCounts::NONE.durations, 0.5), None);
+    }
+
+    #[test]
+    fn a_second_that_was_observed_in_part_has_calls_per_observed_second() {
+        let second = |observed| {
+            Second {
+                at: Duration::from_secs(5),
+                length: Duration::from_secs(1),
+                observed,
+                before: &counts(&[(1_000, 10)]),
+                now: &counts(&[(1_000, 60)]),
+            }
+            .text(Clock {
+                zero: Duration::ZERO,
+            })
+        };
+        let whole = second(Duration::from_secs(1));
+        assert!(whole.starts_with("00:00:05  50 calls\n"), "{whole}");
+        assert!(whole.contains(" :        50 |***"), "{whole}");
+        let part = second(Duration::from_millis(100));
+        let head = "00:00:05  50 calls in the 10.0 % of this second that was observed: 500/s\n";
+        assert!(part.starts_with(head), "{part}");
+        assert!(part.contains(" :       500 |***"), "{part}");
+        let none = second(Duration::ZERO);
+        assert!(none.contains("not observed"), "{none}");
+    }
+
+    #[test]
+    fn a_slow_call_says_what_ran_inside() {
+        let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| Cycle {
+            number,
+            name,
+            begin: None,
+        });
+        let clock = Clock {
+            zero: Duration::ZERO,
+        };
+        let line = |ran, tid, cycles: &[Cycle]| {
+            let call = SlowCall {
+                ended_ns: 3_001_500_000,
+                duration_ns: 1_500_000,
+                tid,
+                ran,
+            };
+            slow_call(&call, 7, cycles, clock)
+        };
+        let expected = "00:00:03.000000       1.50 ms  main    eviction, expire\n";
+        assert_eq!(line(3, 7, &cycles), expected);
+        let expected = "00:00:03.000000       1.50 ms  8       -\n";
+        assert_eq!(line(0, 8, &cycles), expected);
+        let expected = "00:00:03.000000       1.50 ms  main\n";
+        assert_eq!(line(0, 7, &[]), expected);
+    }
+
+    #[test]
+    fn a_summary_says_what_is_missing() {
+        let mut counts = counts(&[(1_000, 100)]);
+        counts.nested = 3;
+        let summary = Summary {
+            function: "getCommand".to_owned(),
+            length: Duration::from_secs(10),
+            observed: Duration::from_secs(1),
+            counts: &counts,
+            unfinished: 1,
+            call_ns: 1_200.0,
+            cost: 0.009,
+            budget: 0.01,
+        }
+        .text();
+        for part in [
+            "getCommand: 100 calls in 10.0 s, of which 1.00 s (10.0 %) were observed: 100 calls per",
+            "median 960 ns, p99 1.0 µs, longest 1.0 µs, mean 1.0 µs",
+            "cost   1.2 µs each call, 0.90 % of one thread's time, of 1.0 % allowed",
+            "  3 calls of the function by itself",
+            "  1 call had not returned",
+        ] {
+            assert!(summary.contains(part), "{part}: {summary}");
+        }
+        assert!(!summary.contains("longjmp"), "{summary}");
+    }
+}

@@ -1,0 +1,129 @@
+//! The process to look at, and the function in its executable.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail};
+use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
+use evictscope_plan::{
+    EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, named_function,
+};
+use procfs::process::Process;
+
+use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, load_bias, root_of};
+use crate::probes::at_goal_site;
+
+/// A process, and what is traced of it.
+pub struct Subject {
+    /// Which process.
+    pub handle: ProcessHandle,
+    /// The executable that it runs, open.
+    pub exe: Arc<Executable>,
+    /// The function.
+    pub function: NamedFunction,
+    /// Where evicting calls and expire cycles begin.
+    pub cycles: Vec<Cycle>,
+    /// What is read where evicting calls begin.
+    pub server: ServerConfig,
+    /// Where the server counts evicted keys.
+    pub evicted_keys: Option<ProcessAddress>,
+    /// The debug file that names were taken from.
+    pub debug_file: Option<PathBuf>,
+}
+
+/// A place where something begins that can run inside of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cycle {
+    /// The number of the traced function.
+    pub number: u16,
+    /// What to call it.
+    pub name: &'static str,
+    /// Where; `None` where it is told by what the server counts itself.
+    pub begin: Option<FileOffset>,
+}
+
+impl Subject {
+    /// Finds the function that is called `name` in what process `pid` runs. With `cycles` also where evicting calls and
+    /// expire cycles begin.
+    ///
+    /// # Errors
+    ///
+    /// Says what is not there, and what to do.
+    pub fn find(
+        pid: u32,
+        name: &str,
+        cycles: bool,
+        debug_dirs: &[PathBuf],
+    ) -> anyhow::Result<Self> {
+        let (handle, path) = process(pid)?;
+        let exe = Executable::open(&PathBuf::from(format!("/proc/{pid}/exe")))?;
+        let data = exe.read()?;
+        let debug = find_debug_file(debug_dirs, &data, &path, &root_of(pid))?;
+        for ignored in &debug.ignored {
+            eprintln!("debug file ignored: {ignored}");
+        }
+        let function = named_function(&data, debug.data(), name)
+            .with_context(|| format!("process {pid} runs {}", path.display()))?;
+        let (mut begins, mut server, mut evicted_keys) = (Vec::new(), ServerConfig::OFF, None);
+        if cycles {
+            let plan = evictscope_plan::plan(&data, debug.data())?;
+            let load_bias = load_bias(pid, plan.identity.entry_point)?;
+            server = at_goal_site(pid, load_bias, &plan);
+            let member = plan.member(Member::StatEvictedkeys);
+            evicted_keys = member.map(|member| member.address.at(load_bias));
+            begins = cycles_of(&plan);
+        }
+        Ok(Self {
+            handle,
+            exe: Arc::new(exe),
+            function,
+            cycles: begins,
+            server,
+            evicted_keys,
+            debug_file: debug.found.map(|file| file.path),
+        })
+    }
+}
+
+/// Takes hold of the process, and returns the path of its executable.
+fn process(pid: u32) -> anyhow::Result<(ProcessHandle, PathBuf)> {
+    let gone = || anyhow!("there is no process {pid}: `pidof redis-server` tells which there are");
+    let process = Process::new(pid.cast_signed()).map_err(|_| gone())?;
+    let handle = Identity::read(pid).and_then(ProcessHandle::open);
+    let handle = handle.map_err(|_| gone())?;
+    let status = process.status().map_err(|_| gone())?;
+    if status.tgid != status.pid {
+        bail!(
+            "{pid} is a thread of process {}: name that, all its threads are traced",
+            status.tgid
+        );
+    }
+    let path = process.exe().map_err(|error| match error {
+        procfs::ProcError::PermissionDenied(_) => anyhow!(
+            "may not look at the executable of process {pid}: run as root, or with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_BPF and CAP_PERFMON (before Linux 6.6, CAP_SYS_ADMIN as well)"
+        ),
+        _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
+    })?;
+    Ok((handle, path))
+}
+
+/// Returns what can be told to run inside of a call, and where it begins.
+fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
+    let counted = plan.member(Member::StatEvictedkeys).map(|_| Cycle {
+        number: EVICTION,
+        name: EVICTION_CALL.description.prefix,
+        begin: None,
+    });
+    let begins = plan.functions.iter().filter_map(|function| {
+        let number = u16::try_from(function.kind.index).ok()?;
+        let inner = function.inner.as_ref()?;
+        (usize::from(number) < TRACE_CYCLES).then_some(Cycle {
+            number,
+            name: function.kind.description.prefix,
+            begin: Some(inner.site.file_offset),
+        })
+    });
+    let is_counted = counted.is_some();
+    let begins = begins.filter(|own| !is_counted || own.number != EVICTION);
+    counted.clone().into_iter().chain(begins).collect()
+}
