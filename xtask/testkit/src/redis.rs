@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,10 +16,17 @@ use crate::{
     port::free_port,
     process,
     schedstat::{self, ThreadTimes},
+    wait::within,
 };
 
 /// How long a server may take to answer. It has nothing to load.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long it may take to give keys a time to live: they expire this much after it began.
+const TO_EXPIRE: Duration = Duration::from_secs(3);
+
+/// How long a server may take to expire them.
+const EXPIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running redis-server, which is killed when this is dropped.
 pub struct Redis {
@@ -156,6 +163,28 @@ impl Redis {
         process::answer_of(&mut self.benchmark(&[
             "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", &requests,
         ]))?;
+        Ok(())
+    }
+
+    /// Writes keys that all expire at the same moment, and waits until none is left that can expire. With 20,000 of
+    /// them and `hz` at 500, expire cycles meet their time limit.
+    pub fn expire_keys(&self, keys: u32) -> Result<()> {
+        let (range, requests) = (keys.to_string(), (6 * keys).to_string());
+        // More requests than keys, because they choose at random.
+        let common = ["-n", &requests, "-r", &range, "-P", "100"];
+        let key = "short:__rand_int__";
+        let write = [&common, &["set", key, "x"][..]].concat();
+        process::answer_of(&mut self.benchmark(&write))?;
+        let moment = SystemTime::now() + TO_EXPIRE;
+        let moment = moment.duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
+        let moment = moment.to_string();
+        let expire = [&common, &["pexpireat", key, &moment][..]].concat();
+        process::answer_of(&mut self.benchmark(&expire))?;
+        let none_is_left = || {
+            let keys = self.cli(&["info", "keyspace"])?;
+            Ok((!keys.contains("expires=") || keys.contains("expires=0")).then_some(()))
+        };
+        within(EXPIRE_TIMEOUT, "all keys expire", none_is_left)?;
         Ok(())
     }
 

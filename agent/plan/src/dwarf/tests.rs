@@ -1,6 +1,7 @@
 //! Plans of the program in `tests/fixtures/evict.c`, with debug information of several kinds: its
 //! own, in a file apart, compressed, damaged, and that of another program.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use evictscope_abi::Variable;
@@ -273,6 +274,36 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
             let found = eviction_call(&wrong).quantity(*name);
             assert_eq!(found, None, "{form}: {name:?}");
         }
+    }
+}
+
+#[test]
+fn members_have_other_names_in_newer_valkeys() {
+    let workshop = Workshop::new();
+    let offsets = |fields: &str| {
+        let source = SOURCE.replace("unsigned int maxclients;", fields);
+        assert_ne!(source, SOURCE);
+        let data = workshop.compile("gcc", &source, CALLED, &["-O2"])?;
+        let server = debug_info(&data).server;
+        server.map(|server| server.members)
+    };
+    let distance = |members: &BTreeMap<Member, u64>, member| {
+        let offset = members.get(&member)?;
+        offset.checked_sub(*members.get(&Member::Maxclients)?)
+    };
+    let redis = "unsigned int maxclients; int hz, config_hz, fill; double stat_expired_stale_perc;";
+    let valkey = "unsigned int maxclients; int hz; double stat_expired_keys_stale_perc;
+                  long long stat_expiredfields;";
+    let Some((redis, valkey)) = offsets(redis).zip(offsets(valkey)) else {
+        return;
+    };
+    // Where there are both, `hz` is not what was configured.
+    assert_eq!(distance(&redis, Member::ConfigHz), Some(8));
+    assert!(redis.contains_key(&Member::StatExpiredStalePerc));
+    assert_eq!(redis.get(&Member::StatExpiredSubkeys), None);
+    assert_eq!(distance(&valkey, Member::ConfigHz), Some(4));
+    for member in [Member::StatExpiredStalePerc, Member::StatExpiredSubkeys] {
+        assert!(valkey.contains_key(&member), "{member:?}");
     }
 }
 

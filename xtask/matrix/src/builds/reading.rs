@@ -16,7 +16,7 @@ use crate::table::Row;
 const NEAR: f64 = 128.0 * 1024.0;
 
 /// The counters that must be equal: the column, the metric, and the field of `INFO`.
-const COUNTERS: [(&str, &str, &str); 3] = [
+const COUNTERS: [(&str, &str, &str); 4] = [
     (
         "evicted keys",
         "evictscope_evicted_keys_total",
@@ -27,10 +27,21 @@ const COUNTERS: [(&str, &str, &str); 3] = [
         "evictscope_expired_keys_total",
         "expired_keys",
     ),
+    (
+        "time limit hits",
+        "evictscope_expire_cycle_time_limit_hits_total",
+        "expired_time_cap_reached_count",
+    ),
     ("commands", "evictscope_commands_processed_total", COMMANDS),
 ];
 const COMMANDS: &str = "total_commands_processed";
 
+const STALE_RATIO: &str = "evictscope_expire_stale_ratio";
+/// What three expire cycles leave of the stale ratio where no key can expire, which is 0.95 for each. The cron runs once a
+/// second then, so there is hardly one between two readings.
+const STALE_LEFT: f64 = 0.857;
+/// Half of the last digit of a percentage, as `INFO` prints it, and what its last bits add.
+const PRINTED: f64 = 0.005_001;
 const USED_MEMORY: &str = "evictscope_used_memory_bytes";
 const CLIENT_BUFFERS: &str = "evictscope_client_buffers_bytes";
 const CALLS: &str = "evictscope_eviction_calls_total";
@@ -73,6 +84,7 @@ impl Readings {
                 counters([evicting, all], column, metric, field, row)?;
             }
         }
+        stale_ratio(&self.below, row)?;
         memory(all, row)?;
         if evicting.exports(CALLS) {
             evicting_calls(evicting, plan.ways(), row)?;
@@ -86,7 +98,7 @@ impl Readings {
         }
         if plan.not_found().is_empty() {
             let metrics = COUNTERS.iter().map(|(_, metric, _)| *metric);
-            let metrics = metrics.chain([USED_MEMORY, CLIENT_BUFFERS, CALLS]);
+            let metrics = metrics.chain([STALE_RATIO, USED_MEMORY, CLIENT_BUFFERS, CALLS]);
             for metric in metrics.filter(|metric| !all.exports(metric)) {
                 row.fault(&format!(
                     "the plan is complete, but {metric} is not exported"
@@ -152,6 +164,17 @@ fn counters(
         };
     }
     row.check(column, right, shown.trim());
+    Ok(())
+}
+
+/// Compares the server's estimate of what is stale with `INFO`, which has it in percent.
+fn stale_ratio(reading: &Reading, row: &mut Row) -> Result<()> {
+    if let Ok(ratio) = reading.page.sum(STALE_RATIO, &[]) {
+        let own = reading.info.number("expired_stale_perc")?;
+        let told = ratio * 100.0;
+        let right = own > 0.0 && told >= own - PRINTED && told * STALE_LEFT <= own + PRINTED;
+        row.check("stale", right, &format!("{told:.2} = {own} %"));
+    }
     Ok(())
 }
 
