@@ -3,6 +3,7 @@
 #[path = "../../tests/support/compiler.rs"]
 pub mod compiler;
 mod exits;
+mod expire;
 mod forms;
 mod nameless;
 
