@@ -3,6 +3,7 @@
 #[path = "../../tests/support/compiler.rs"]
 pub mod compiler;
 mod exits;
+mod expire;
 mod forms;
 mod nameless;
 
@@ -86,12 +87,15 @@ fn cut_and_damaged_files_do_no_harm() {
     for cut in (0..64).map(|part| data.len() * part / 64).chain(0..80) {
         let _ = plan(&data[..cut], None);
     }
-    // Damage, but always the same: in the headers and tables at both ends, and in the function.
+    // Damage, but always the same: in the headers and tables at both ends, and in the functions.
     let whole = plan_of(&data, None);
-    let function = usize::try_from(whole.functions[0].address.get()).unwrap_or(0);
+    let functions = whole.functions.iter().flat_map(|function| {
+        let begin = usize::try_from(function.address.get()).unwrap_or(0);
+        begin..begin + 2048
+    });
     let places = (0..512)
         .chain(data.len() - 2048..data.len())
-        .chain(function..function + 2048);
+        .chain(functions);
     let mut changed_plans = 0;
     for (round, place) in places.step_by(61).enumerate() {
         let mut damaged = data.clone();

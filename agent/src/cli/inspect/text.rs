@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use evictscope_plan::{ProbePlan, Site, TracedFunction, variable_name};
+use evictscope_plan::{EXPIRE_CYCLE, Operand, ProbePlan, Site, TracedFunction, variable_name};
 
 use super::missing::Missing;
 
@@ -71,9 +71,17 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
             None => format!("  {name:<17} not found"),
         });
     };
-    probe("enter", function.entry.as_ref(), "");
+    let is_cycle = description == EXPIRE_CYCLE.description;
+    // No mode probes the cycles that do nothing.
+    if !is_cycle {
+        probe("enter", function.entry.as_ref(), "");
+    }
     if let Some(part) = description.inner {
-        probe(part, function.inner.as_ref().map(|inner| &inner.site), "");
+        let inner = function.inner.as_ref();
+        let known = inner.map(|inner| place("type", inner.cycle_type.as_ref()));
+        let note = known.filter(|_| is_cycle);
+        let note = note.map_or_else(String::new, |known| format!("   ({known})"));
+        probe(part, inner.map(|inner| &inner.site), &note);
     }
     for exit in &function.exits {
         let way = match exit.way.map(|way| way.taken) {
@@ -81,21 +89,36 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
             Some(true) => "if it jumps, ",
             Some(false) => "unless it jumps, ",
         };
-        let note = exit.result.as_ref().map_or_else(
-            || format!("   ({way}result not known)"),
-            |place| format!("   ({way}result: {place})"),
+        let known = match is_cycle {
+            true => [("sampled", &exit.sampled), ("expired", &exit.expired)]
+                .map(|(name, own)| place(name, own.as_ref()))
+                .join(", "),
+            false => place("result", exit.result.as_ref()),
+        };
+        probe(
+            description.exit,
+            Some(&exit.site),
+            &format!("   ({way}{known})"),
         );
-        probe(description.exit, Some(&exit.site), &note);
     }
     if function.exits.is_empty() {
         probe(description.exit, None, "");
     }
 }
 
+/// Says where something is that is read at a probe.
+fn place(name: &str, operand: Option<&Operand>) -> String {
+    match operand {
+        Some(operand) => format!("{name}: {operand}"),
+        None => format!("{name} not known"),
+    }
+}
+
 /// Adds the quantities of one function, and how they are computed.
 fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
     let description = function.kind.description;
-    let Some(part) = description.inner else {
+    let part = description.inner;
+    let Some(part) = part.filter(|_| !description.quantities.is_empty()) else {
         return;
     };
     lines.push(format!(

@@ -1,0 +1,125 @@
+//! The expire cycle in small programs, by several compilers.
+
+use super::compiler::compile;
+use super::plan_of;
+use crate::{EXPIRE_CYCLE, Item, ProbePlan, TracedFunction};
+
+const PROGRAM: &str = "#include \"expire.c\"\n";
+/// The compilers and levels that it is tried with.
+const COMPILERS: [&str; 2] = ["gcc", "clang"];
+const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
+/// The cycle counts keys itself.
+const WHOLE: [&[&str]; 3] = [&[], &["-DCALLBACK"], &["-DCALLBACK", "-DFIELDS"]];
+/// It calls jobs that do.
+const JOBS: [&[&str]; 2] = [
+    &["-DJOBS", "-DCALLBACK", "-DJOB=__attribute__((noinline))"],
+    &["-DJOBS", "-DCALLBACK", "-DJOB="],
+];
+
+/// Returns the plans for the program, stripped, for each way to compile it.
+fn plans(levels: &[&str], forms: &[&[&str]]) -> Vec<(String, ProbePlan)> {
+    let mut plans = Vec::new();
+    for compiler in COMPILERS {
+        for level in levels {
+            for form in forms {
+                let options = [&[*level, "-s"], *form].concat();
+                if let Some(data) = compile(compiler, PROGRAM, &options) {
+                    plans.push((format!("{compiler} {options:?}"), plan_of(&data, None)));
+                }
+            }
+        }
+    }
+    plans
+}
+
+fn cycle<'a>(case: &str, plan: &'a ProbePlan) -> &'a TracedFunction {
+    let function = plan.function(EXPIRE_CYCLE.description);
+    function.unwrap_or_else(|| panic!("{case}: {:?}", plan.not_found))
+}
+
+fn lacks(plan: &ProbePlan, item: Item) -> bool {
+    plan.not_found.iter().any(|missing| missing.item == item)
+}
+
+/// What is true of every plan for the program.
+fn check(case: &str, plan: &ProbePlan) {
+    let function = cycle(case, plan);
+    let inner = function.inner.as_ref();
+    let inner = inner.unwrap_or_else(|| panic!("{case}: {:?}", plan.not_found));
+    assert!(!function.exits.is_empty(), "{case}: {:?}", plan.not_found);
+    assert_eq!(
+        inner.cycle_type.is_none(),
+        lacks(plan, Item::CycleType),
+        "{case}"
+    );
+}
+
+#[test]
+fn the_keys_of_a_cycle_are_found_at_every_end() {
+    for (case, plan) in plans(&LEVELS, &WHOLE) {
+        check(&case, &plan);
+        for exit in &cycle(&case, &plan).exits {
+            let keys = [&exit.sampled, &exit.expired];
+            assert!(keys.iter().all(|own| own.is_some()), "{case}: {exit:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cycle_that_calls_its_jobs_has_no_keys() {
+    for (case, plan) in plans(&LEVELS, &JOBS) {
+        check(&case, &plan);
+        for exit in &cycle(&case, &plan).exits {
+            assert_eq!((&exit.sampled, &exit.expired), (&None, &None), "{case}");
+        }
+        assert!(lacks(&plan, Item::KeysSampled), "{case}");
+        assert!(lacks(&plan, Item::KeysExpired), "{case}");
+    }
+}
+
+/// Without optimisation the type stays where the caller's argument was stored.
+#[test]
+fn the_type_is_found_where_it_is_kept() {
+    for (case, plan) in plans(&["-O0"], &[WHOLE[0], WHOLE[2], JOBS[0]]) {
+        assert!(!lacks(&plan, Item::CycleType), "{case}");
+    }
+}
+
+#[test]
+fn a_cycle_needs_no_symbols() {
+    for compiler in COMPILERS {
+        for form in [WHOLE[2], JOBS[1]] {
+            let options = [&["-O2", "-rdynamic"], form].concat();
+            let Some(data) = compile(compiler, PROGRAM, &options) else {
+                continue;
+            };
+            let (case, whole) = (format!("{compiler} {options:?}"), plan_of(&data, None));
+            let options = [&options[..], &["-s", "-Wl,--no-export-dynamic"]].concat();
+            let stripped = compile(compiler, PROGRAM, &options).map(|data| plan_of(&data, None));
+            let stripped = stripped.unwrap_or_else(|| panic!("{case}"));
+            let found = (cycle(&case, &stripped), cycle(&case, &whole));
+            // Without the dynamic symbols everything lies elsewhere.
+            assert_eq!(found.0.exits.len(), found.1.exits.len(), "{case}");
+            let places = |function: &TracedFunction| {
+                let exits = function.exits.iter();
+                exits
+                    .map(|exit| (exit.sampled.clone(), exit.expired.clone()))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(places(found.0), places(found.1), "{case}");
+        }
+    }
+}
+
+/// A function that mentions the text and keeps no average is not the cycle.
+#[test]
+fn without_the_average_no_function_is_the_cycle() {
+    for compiler in COMPILERS {
+        let options = ["-O2", "-rdynamic", "-DWITHOUT_AVERAGE"];
+        let Some(data) = compile(compiler, PROGRAM, &options) else {
+            continue;
+        };
+        let plan = plan_of(&data, None);
+        assert_eq!(plan.function(EXPIRE_CYCLE.description), None, "{compiler}");
+    }
+}
