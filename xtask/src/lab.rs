@@ -1,4 +1,4 @@
-//! `cargo xtask lab SCENARIO`: the eviction-burst cycle, made to happen and recorded.
+//! `cargo xtask lab SCENARIO`: the eviction-burst cycle and expiry that falls behind, made to happen and recorded.
 
 use anyhow::Result;
 use evictscope_lab::Arguments;

@@ -42,7 +42,7 @@ enum Task {
     Bench(evictscope_bench::Bench),
     /// Damage executables and plan for them, with libFuzzer
     Fuzz(fuzz::Arguments),
-    /// Make the eviction-burst cycle happen on a throw-away redis-server, and record it
+    /// Make the eviction-burst cycle happen on a throw-away redis-server, or expiry fall behind, and record it
     Lab(evictscope_lab::Arguments),
     /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
     Dashboards(dashboards::Arguments),

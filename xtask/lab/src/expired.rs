@@ -26,13 +26,12 @@ pub fn compare(expiry: &Expiry, reading: &Scrape) -> Result<(String, Vec<String>
     let mut text = format!("{:<48}{:>16}{:>16}\n", "expiry", "record", "evictscope");
     let mut differences = Vec::new();
     let mut add = |name: &str, record: f64, agent: Option<f64>, near: f64| {
-        let rounded = |value: f64| (value * 1e6).round() / 1e6;
-        let value = agent.map_or("not exported".to_owned(), |agent| {
-            rounded(agent).to_string()
-        });
-        text += &format!("{name:<48}{record:>16}{value:>16}\n");
+        let rounded = |value: f64| ((value * 1e6).round() / 1e6).to_string();
+        let value = agent.map_or("not exported".to_owned(), rounded);
+        let record_value = rounded(record);
+        text += &format!("{name:<48}{record_value:>16}{value:>16}\n");
         if agent.is_some_and(|agent| (agent - record).abs() > near) {
-            differences.push(format!("{name} is {value}, by the record {record}"));
+            differences.push(format!("{name} is {value}, by the record {record_value}"));
         }
     };
     let after = &expiry.after.sample;

@@ -148,7 +148,7 @@ const EXPIRE: Parameters = Parameters {
         read_window: 100_000,
         lives: Lives::One { seconds: 5.0 },
     },
-    share_of_capacity: 0.6,
+    share_of_capacity: 0.7,
     filled: 64 * MIB,
     ..BURST
 };
