@@ -21,7 +21,7 @@ func expiry() *dashboard.RowBuilder {
 			}).
 			Span(8)).
 		WithPanel(lines("Duration of expire cycles, mean and p99",
-			"No client is answered during a cycle. The mean is exact; the p99 lies between two bounds of the histogram (0.1, 1, 2, 5, 25, 50 and 500 ms). slow: from the server's cron, hz times a second. fast: before the event loop sleeps, where a cycle before it was not enough. At effort 1 and hz 10 Redis stops a slow one after 25 ms, and a fast one after 1 ms.",
+			"No client is answered during a cycle. The mean is exact; the p99 lies between two bounds of the histogram (0.1, 1, 2, 5, 25, 50 and 500 ms). slow: from the server's cron, hz times a second. fast: before the event loop sleeps, where a cycle before it was not enough. At effort 1 and hz 10 the limit of a slow one is 25 ms, and that of a fast one 1 ms. Redis looks at the clock after every 16 samples of 20 keys, so large keys make a cycle longer.",
 			"s",
 			query("A", oneServer, duration.meanBy("type"), "{{type}} mean"),
 			query("B", oneServer, duration.quantileBy("type", "0.99"), "{{type}} p99")).
