@@ -34,7 +34,7 @@ func expiry() *dashboard.RowBuilder {
 			query("C", oneServer, "sum(rate(evictscope_expired_keys_total{LABELS}[$__rate_interval]))", "all expired")).
 			Span(8)).
 		WithPanel(lines("Stale ratio",
-			"The server's own estimate of how many of its keys with a TTL have expired and are still held: a moving average over the keys that it samples. It lags, most of all where few cycles run, and does not say how much memory these keys hold. Threshold: that of the alert EvictscopeExpiryFallsBehind. Redis itself is content with 10 % at effort 1.",
+			"The server's own estimate of how many of its keys with a TTL have expired and are still held: a moving average over the keys that it samples. It lags by some 20 cycles, and is up to twice the true share where expiry keeps up: 40 % is normal where keys live for seconds. Threshold: that of the alert EvictscopeExpiryFallsBehind. Redis itself is content with 10 % at effort 1.",
 			"percentunit",
 			query("A", oneServer, "evictscope_expire_stale_ratio{LABELS}", "stale")).
 			Thresholds(thresholds(green, step{thresholdOf("StaleRatio"), orange})).
@@ -49,7 +49,7 @@ func expiry() *dashboard.RowBuilder {
 			OverrideByName("at the time limit", []dashboard.DynamicConfigValue{fixedColour(orange)}).
 			Span(8)).
 		WithPanel(lines("Memory held by expired keys, estimated",
-			"The stale ratio times the memory that is not client buffers: rather too high, by 16 and 18 % where all keys had a TTL. Where keys have none, multiply by the share of those that have one (expires by keys in INFO keyspace).",
+			"The stale ratio times the memory that is not client buffers: too high, by 13 and 16 % where all keys had a TTL and expiry was behind, by more than twice where it keeps up. Where keys have no TTL, multiply by the share of those that have one (expires by keys in INFO keyspace).",
 			"bytes",
 			query("A", oneServer, expiredMemory, "estimate")).
 			OverrideByName("estimate", []dashboard.DynamicConfigValue{fixedColour(blue)}).
