@@ -97,6 +97,14 @@ or
 histogram_count(sum by (` + label + `) (rate(` + h.name + `{` + h.labels + `}[$__rate_interval])))`
 }
 
+// meanBy returns the mean of what it observed of late, for each value of a label, and nothing without an observation.
+func (h histogram) meanBy(label string) string {
+	native := `sum by (` + label + `) (rate(` + h.name + `{` + h.labels + `}[$__rate_interval]))`
+	return `sum by (` + label + `) (rate(` + h.name + `_sum{` + h.labels + `}[$__rate_interval])) / (sum by (` + label + `) (rate(` + h.name + `_count{` + h.labels + `}[$__rate_interval])) > 0)
+or
+histogram_sum(` + native + `) / (histogram_count(` + native + `) > 0)`
+}
+
 // mean returns the mean of what it observed in each step, and nothing for a step without.
 func (h histogram) mean() string {
 	classic := `(` + inStep(h.name+`_sum{`+h.labels+`}`) + `) / (` + inStep(h.name+`_count{`+h.labels+`}`) + ` > 0)`

@@ -12,8 +12,8 @@ pub type Cumulative = Vec<(f64, f64)>;
 pub struct ServerReading {
     pub phase: Option<String>,
     pub probe_mode: Option<String>,
-    /// Which check failed, where the probes were switched off.
-    pub withdrawn: Option<String>,
+    /// Which checks failed, where probes were switched off.
+    pub withdrawn: Vec<String>,
     pub commands: Option<f64>,
     pub evicting_calls: Option<f64>,
     pub evicting_seconds: Option<f64>,
@@ -96,7 +96,8 @@ impl ServerReading {
                 self.probe_mode = sample.labels.get("mode").map(str::to_owned);
             }
             "plan_withdrawn" if value == 1.0 => {
-                self.withdrawn = sample.labels.get("reason").map(str::to_owned);
+                let reason = sample.labels.get("reason").map(str::to_owned);
+                self.withdrawn.extend(reason);
             }
             "observed_seconds_total" if is_evicting => self.observed_seconds = Some(value),
             "commands_processed_total" => self.commands = Some(value),
@@ -188,6 +189,7 @@ evictscope_eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"ok\"}
 evictscope_eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"fail\"} 3
 # TYPE evictscope_plan_withdrawn gauge
 evictscope_plan_withdrawn{server=\"6380\",reason=\"lost_exit\"} 1
+evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
 ";
 
     #[test]
@@ -212,10 +214,10 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"lost_exit\"} 1
         assert_eq!(one.sampled_keys, Some(1_400.0));
         assert_eq!(one.time_limit_hits, Some(6.0));
         assert_eq!(one.stale_ratio, Some(0.375));
-        assert_eq!(one.withdrawn, None);
+        assert!(one.withdrawn.is_empty());
         let other = reading.servers.get("6380").cloned().unwrap_or_default();
         assert_eq!((other.used_memory, other.phase), (Some(1e6), None));
-        assert_eq!(other.withdrawn.as_deref(), Some("lost_exit"));
+        assert_eq!(other.withdrawn, ["lost_exit", "expire_keys"]);
         assert!(!Reading::parse("up 1\n")?.is_of_evictscope);
         Ok(())
     }

@@ -136,11 +136,15 @@ pub fn notes(reading: &Reading, unwatched: &[Unwatched]) -> Vec<String> {
             one.server, one.pid, one.why
         )
     });
-    let withdrawn = reading.servers.iter().filter_map(|(server, reading)| {
-        let reason = reading.withdrawn.as_ref()?;
-        Some(format!(
-            "{server}: its probes are switched off, as a check failed ({reason})."
-        ))
+    let withdrawn = reading.servers.iter().flat_map(|(server, reading)| {
+        let reasons = reading.withdrawn.iter();
+        reasons.map(move |reason| {
+            let of = match reason.starts_with("expire_") {
+                true => "expire cycles",
+                false => "evictions",
+            };
+            format!("{server}: its probes on {of} are switched off, as a check failed ({reason}).")
+        })
     });
     let is_any_sampled = reading.servers.values().any(is_sampled);
     let sampled = is_any_sampled.then(|| SAMPLED.to_owned());
@@ -216,7 +220,7 @@ mod tests {
         assert!(notes(&reading, &[]).is_empty());
         let sampled = ServerReading {
             probe_mode: Some("sampled".to_owned()),
-            withdrawn: Some("lost_exit".to_owned()),
+            withdrawn: vec!["lost_exit".to_owned(), "expire_keys".to_owned()],
             ..ServerReading::default()
         };
         reading.servers.insert("6379".to_owned(), sampled);
@@ -226,9 +230,10 @@ mod tests {
             why: "too old".to_owned(),
         };
         let notes = notes(&reading, &[unwatched]);
-        assert_eq!(notes.len(), 3);
+        assert_eq!(notes.len(), 4);
         assert_eq!(notes[0], "6380 (pid 43) is not watched: too old");
-        assert!(notes[1].contains("6379") && notes[1].contains("lost_exit"));
-        assert!(notes[2].starts_with("sampled: "));
+        assert!(notes[1].contains("6379") && notes[1].contains("evictions"));
+        assert!(notes[2].contains("expire cycles") && notes[2].contains("expire_keys"));
+        assert!(notes[3].starts_with("sampled: "));
     }
 }
