@@ -35,6 +35,8 @@ pub struct Calls<'a> {
     pub by: &'a [(BlockId, EdgeKind)],
     /// The inner site, which is no exit: two probes at one instruction have no order.
     pub inner: Option<FileAddress>,
+    /// Instructions behind which they end, where their work is no loop.
+    pub work: &'a [FileAddress],
 }
 
 impl Calls<'_> {
@@ -43,6 +45,7 @@ impl Calls<'_> {
         block: BlockId::ENTRY,
         by: &[],
         inner: None,
+        work: &[],
     };
 }
 
@@ -159,6 +162,7 @@ mod tests {
             block,
             by: &[(BlockId::ENTRY, EdgeKind::FallThrough)],
             inner,
+            work: &[],
         };
         let mut execution = Execution::run(&code);
         let results = Results::new(&mut execution, &passed_blocks(&code, calls), &[0, 1, 2]);

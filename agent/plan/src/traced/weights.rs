@@ -32,17 +32,20 @@ pub fn weights(
     };
     let loops = code.loops().into_iter().flatten();
     let looping: BTreeSet<BlockId> = loops.filter(|block| passed.contains(block)).collect();
-    let inner = calls.inner.and_then(|inner| place(code, inner));
-    // The call is under way there: in a loop, or before it was seen.
+    let passed_before = calls.inner.iter().chain(calls.work);
+    let passed_before: Vec<InstructionId> =
+        passed_before.filter_map(|own| place(code, *own)).collect();
+    // The call is under way there: in a loop, or before it was seen or did its work.
     let is_under_way = |block: BlockId| {
         let reached = reachable(code, block, &[]);
-        let inner = inner.filter(|inner| inner.block != block);
-        !reached.is_disjoint(&looping) || inner.is_some_and(|inner| reached.contains(&inner.block))
+        let mut elsewhere = passed_before.iter().filter(|own| own.block != block);
+        !reached.is_disjoint(&looping) || elsewhere.any(|own| reached.contains(&own.block))
     };
     let mut weights = BTreeMap::new();
     for block in passed {
         let is_excluded = shared.contains(block) || is_under_way(*block);
-        let is_seen = |index| inner.is_none_or(|own| own.block != *block || own.index < index);
+        let here = passed_before.iter().filter(|own| own.block == *block);
+        let is_seen = |index| here.clone().all(|own| own.index < index);
         let own = &code.blocks[*block];
         for (index, instruction) in own.instructions.iter().enumerate() {
             let point = block.instruction(index);

@@ -115,6 +115,7 @@ fn ends(
         block: goal.over_block,
         by: &over_the_limit(analysis, execution, goal),
         inner: inner.as_ref().map(|inner| inner.site.address),
+        work: &[],
     };
     let results = results(execution);
     let exits = analysis.exits(kind, execution, calls, results);

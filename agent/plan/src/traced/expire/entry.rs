@@ -1,25 +1,24 @@
 //! Which function is the expire cycle: by its symbol, by the text that it reports its duration under, and
 //! by the moving average that it keeps. The latency report mentions that text too, but keeps no average.
 //!
-//! Since Valkey 9.0 the cycle is two jobs, of which one expires keys and the other fields of hashes, each with
-//! an average of its own. What is traced there is the job that expires keys.
+//! Since Valkey 9.0 a cycle is two jobs, one for keys and one for fields of hashes, each of which keeps an
+//! average. Compilers make two functions of them, or one that both share. The cycle is what calls them: so
+//! its time is the whole that the server counts, and its type is known.
 
-use iced_x86::{FlowControl, Mnemonic};
+use iced_x86::{FlowControl, Instruction};
 
 use super::average;
 use super::kind::ByType;
-use crate::code::block::InstructionId;
+use crate::code::block::BlockId;
 use crate::code::graph::FunctionCode;
-use crate::code::instruction::{callee, target};
-use crate::code::registers::{PASSED, RDI};
+use crate::code::instruction::{address, callee, target};
+use crate::code::registers::RDI;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::names::Texts;
 
 /// Its name.
-const NAME: &str = "activeExpireCycle";
-/// The name of the job that expires keys.
-const JOB: &str = "activeExpireCycleJob";
+pub const NAME: &str = "activeExpireCycle";
 /// The text that it reports its duration under.
 pub const TEXT: &str = "expire-cycle";
 /// Most functions that are looked into.
@@ -27,13 +26,21 @@ const MAX_FUNCTIONS: usize = 8;
 /// Most functions that one function calls which are looked into.
 const MAX_CALLEES: usize = 64;
 
-/// The function that does what is traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A function that a cycle may be.
+struct Candidate {
+    address: FileAddress,
+    /// The register that it is called with the type in, if that is known.
+    type_register: Option<usize>,
+}
+
+/// The expire cycle.
 pub struct Cycle {
-    pub name: &'static str,
     pub address: FileAddress,
-    /// The number of the register that it is called with the type in.
+    /// The number of the register that it is called with the type in, if that is known.
     pub type_register: Option<usize>,
+    /// The calls of its jobs: the blocks that they are in, and their addresses. Empty where it does its work
+    /// itself.
+    pub jobs: Vec<(BlockId, FileAddress)>,
 }
 
 /// Finds the expire cycle. Fails where it is not certain which function it is, or symbol and text
@@ -45,18 +52,23 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
         false => Vec::new(),
     };
     mentioned.truncate(MAX_FUNCTIONS);
-    let whole = match named {
+    let candidate = |address| Candidate {
+        address,
+        type_register: Some(RDI),
+    };
+    let candidates = match named {
         None if !texts.has(TEXT) => {
             return Err(format!(
                 "no function called {NAME}, nor the text \"{TEXT}\": not a Redis server"
             ));
         }
-        None => mentioned,
-        Some(named) if mentioned.is_empty() => vec![named],
+        None => mentioned.into_iter().map(candidate).collect(),
         Some(named) => {
-            let mut own = vec![named];
-            own.extend(tail_calls(image, named));
-            own.retain(|function| mentioned.contains(function));
+            let mut own = vec![candidate(named)];
+            if !mentioned.is_empty() {
+                own.extend(tail_calls(image, named));
+                own.retain(|function| mentioned.contains(&function.address));
+            }
             if own.is_empty() {
                 return Err(format!(
                     "{NAME} is at {named:#x}, but neither mentions the text \"{TEXT}\" nor goes on in a function that does"
@@ -65,113 +77,97 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
             own
         }
     };
-    let mut cycles: Vec<Cycle> = whole
+    let cycles = candidates.into_iter().map(|own| cycle(image, own));
+    let mut cycles: Vec<Cycle> = cycles
+        .collect::<Result<Vec<_>, String>>()?
         .into_iter()
-        .flat_map(|function| cycles_in(image, function))
+        .flatten()
         .collect();
-    cycles.dedup();
-    match cycles.as_slice() {
-        [only] => Ok(*only),
-        [] => Err(format!(
+    match (cycles.pop(), cycles.len()) {
+        (Some(only), 0) => Ok(only),
+        (None, _) => Err(format!(
             "no function that mentions the text \"{TEXT}\" keeps a moving average of expired keys, nor calls one that does"
         )),
-        several => Err(format!(
+        (Some(_), others) => Err(format!(
             "{} functions that mention the text \"{TEXT}\" keep a moving average of expired keys",
-            several.len()
+            others + 1
         )),
     }
 }
 
-/// Returns the function if it keeps the average, else the one of those that it calls which keeps that of
-/// keys.
-fn cycles_in(image: &Image<'_>, function: FileAddress) -> Vec<Cycle> {
-    let Ok(code) = FunctionCode::decode(image, function) else {
-        return Vec::new();
+/// Returns the cycle that a function is, if it keeps the average, or calls functions that do. Fails where it
+/// does both: some jobs would not be seen.
+fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, String> {
+    let Ok(code) = FunctionCode::decode(image, candidate.address) else {
+        return Ok(None);
     };
-    if !average::blocks(image, &code).is_empty() {
-        return vec![Cycle {
-            name: NAME,
-            address: function,
-            type_register: Some(RDI),
-        }];
+    let jobs = jobs(image, &code);
+    let averages = !average::blocks(image, &code).is_empty();
+    if averages && !jobs.is_empty() {
+        return Err(format!(
+            "the function at {:#x} keeps a moving average of expired keys and calls another that does",
+            candidate.address
+        ));
     }
-    let mut jobs = jobs_of(image, &code);
-    if jobs.len() > 1 {
-        jobs.retain(|job| job.averages_time_to_live);
-    }
-    let mut by_type = ByType::run(&code, RDI);
-    let cycle = |job: &Job| Cycle {
-        name: JOB,
-        address: job.address,
-        type_register: job.type_register(&mut by_type),
-    };
-    jobs.iter().map(cycle).collect()
+    Ok((averages || !jobs.is_empty()).then_some(Cycle {
+        address: candidate.address,
+        type_register: candidate.type_register,
+        jobs,
+    }))
 }
 
-/// A job that keeps an average.
-struct Job {
-    address: FileAddress,
-    /// Whether it averages how long keys still live, which is unknown of fields: the only signed division.
-    averages_time_to_live: bool,
-    /// Where it is called.
-    calls: Vec<InstructionId>,
-}
-
-impl Job {
-    /// Returns the register that it is called with the type in, everywhere.
-    fn type_register(&self, by_type: &mut ByType<'_>) -> Option<usize> {
-        let mut registers = PASSED.to_vec();
-        for call in &self.calls {
-            let here = by_type.registers_at(*call);
-            registers.retain(|register| here.contains(register));
-        }
-        match registers.as_slice() {
-            [only] => Some(*only),
-            _ => None,
-        }
-    }
-}
-
-/// Returns the functions with an average that a function calls.
-fn jobs_of(image: &Image<'_>, code: &FunctionCode) -> Vec<Job> {
-    let mut jobs: Vec<Job> = Vec::new();
-    let mut others: Vec<FileAddress> = Vec::new();
+/// Returns where a function calls others that keep the average.
+fn jobs(image: &Image<'_>, code: &FunctionCode) -> Vec<(BlockId, FileAddress)> {
+    let mut known: Vec<(FileAddress, bool)> = Vec::new();
+    let mut jobs = Vec::new();
     for (id, block) in code.blocks.entries() {
-        for (index, instruction) in block.instructions.iter().enumerate() {
-            let Some(address) = callee(instruction) else {
+        for call in &block.instructions {
+            let Some(function) = callee(call) else {
                 continue;
             };
-            let call = id.instruction(index);
-            if let Some(job) = jobs.iter_mut().find(|job| job.address == address) {
-                job.calls.push(call);
-            } else if !others.contains(&address) && others.len() < MAX_CALLEES {
-                match job_at(image, address, call) {
-                    Some(job) => jobs.push(job),
-                    None => others.push(address),
+            let before = known.iter().find(|(own, _)| *own == function);
+            let is_job = match before {
+                Some((_, is_job)) => *is_job,
+                None if known.len() >= MAX_CALLEES => false,
+                None => {
+                    let code = FunctionCode::decode(image, function);
+                    let averages = |code: FunctionCode| !average::blocks(image, &code).is_empty();
+                    let is_job = code.is_ok_and(averages);
+                    known.push((function, is_job));
+                    is_job
                 }
+            };
+            if is_job {
+                jobs.push((id, address(call)));
             }
         }
     }
     jobs
 }
 
-fn job_at(image: &Image<'_>, address: FileAddress, call: InstructionId) -> Option<Job> {
-    let code = FunctionCode::decode(image, address).ok()?;
-    let mut instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-    (!average::blocks(image, &code).is_empty()).then(|| Job {
-        address,
-        averages_time_to_live: instructions.any(|own| own.mnemonic() == Mnemonic::Idiv),
-        calls: vec![call],
-    })
-}
-
-/// Returns the functions that a function goes on in without coming back.
-fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<FileAddress> {
+/// Returns the functions that the function at an address goes on in without coming back.
+fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
     let Ok(code) = FunctionCode::decode(image, function) else {
         return Vec::new();
     };
-    let last = code.blocks.iter().filter(|block| block.leaves);
-    let last = last.filter_map(|block| block.instructions.last());
-    let jumps = last.filter(|own| own.flow_control() == FlowControl::UnconditionalBranch);
-    jumps.map(target).take(MAX_FUNCTIONS).collect()
+    let mut by_type = ByType::run(&code, RDI);
+    let mut found = Vec::new();
+    for (id, block) in code.blocks.entries().filter(|(_, block)| block.leaves) {
+        let index = block.instructions.len().saturating_sub(1);
+        let last = block.instructions.get(index);
+        let is_jump = |own: &Instruction| own.flow_control() == FlowControl::UnconditionalBranch;
+        if let Some(jump) = last.filter(|own| is_jump(own))
+            && found.len() < MAX_FUNCTIONS
+            && !found
+                .iter()
+                .any(|own: &Candidate| own.address == target(jump))
+        {
+            let holding = by_type.registers(id.instruction(index));
+            found.push(Candidate {
+                address: target(jump),
+                type_register: Some(RDI).filter(|register| holding.contains(register)),
+            });
+        }
+    }
+    found
 }

@@ -44,20 +44,22 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Looks for the stack slots that `blocks` load numbers from.
-    pub fn new(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> Self {
+    /// Looks for the stack slots that `blocks` load numbers from. Returns `None` unless the function divides
+    /// just once, as it would not be certain what is counted.
+    pub fn find(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>) -> Option<Self> {
         let code = execution.code;
-        let divides = |block: &BlockId| {
-            let mut instructions = code.blocks[*block].instructions.iter();
-            instructions.any(|own| own.mnemonic() == Mnemonic::Divsd)
+        let divisions = code.blocks.entries().flat_map(|(id, block)| {
+            let instructions = block.instructions.iter();
+            let divisions = instructions.filter(|own| own.mnemonic() == Mnemonic::Divsd);
+            divisions.map(move |_| id)
+        });
+        let [division] = divisions.collect::<Vec<BlockId>>()[..] else {
+            return None;
         };
-        let dividing = blocks.iter().filter(|block| divides(block));
-        Self {
+        Some(Self {
             slots: loaded_slots(execution, blocks, is_load),
-            divided: dividing
-                .flat_map(|block| reachable(code, *block, &[]))
-                .collect(),
-        }
+            divided: reachable(code, division, &[]),
+        })
     }
 
     /// Returns what holds the counts at `point`, and how many of the two are not known.

@@ -40,14 +40,8 @@ impl<'a> ByType<'a> {
 
     /// Returns what holds the type before an instruction: a register, or else a stack slot.
     pub fn place(&mut self, at: InstructionId) -> Option<Operand> {
-        let states = [&mut self.slow, &mut self.fast].map(|execution| {
-            let mut states = execution.states_in(at.block).into_iter();
-            states.nth(at.index)
-        });
-        let [Some(slow), Some(fast)] = states else {
-            return None;
-        };
-        if let Some(number) = self.registers(&slow, &fast).next() {
+        let (slow, fast) = self.states(at)?;
+        if let Some(number) = holding(&slow, &fast).next() {
             return Some(Operand::Register {
                 number: u8::try_from(number).ok()?,
                 width: WIDTH,
@@ -70,25 +64,26 @@ impl<'a> ByType<'a> {
         })
     }
 
-    /// Returns the registers that hold the type before an instruction.
-    pub fn registers_at(&mut self, at: InstructionId) -> Vec<usize> {
-        let states = [&mut self.slow, &mut self.fast].map(|execution| {
-            let mut states = execution.states_in(at.block).into_iter();
-            states.nth(at.index)
-        });
-        match states {
-            [Some(slow), Some(fast)] => self.registers(&slow, &fast).collect(),
-            _ => Vec::new(),
-        }
+    /// Returns the numbers of the registers that hold the type before an instruction.
+    pub fn registers(&mut self, at: InstructionId) -> Vec<usize> {
+        self.states(at)
+            .map(|(slow, fast)| holding(&slow, &fast).collect())
+            .unwrap_or_default()
     }
 
-    fn registers(&self, slow: &State, fast: &State) -> impl Iterator<Item = usize> + use<> {
-        let pairs = slow.registers.iter().zip(&fast.registers).enumerate();
-        let holding =
-            pairs.filter(|(_, (slow, fast))| low(slow) == Some(0) && low(fast) == Some(1));
-        let numbers: Vec<usize> = holding.map(|(number, _)| number).collect();
-        numbers.into_iter()
+    /// Returns what is known before an instruction in a slow cycle, and in a fast one.
+    fn states(&mut self, at: InstructionId) -> Option<(State, State)> {
+        let slow = self.slow.states_in(at.block).into_iter().nth(at.index)?;
+        let fast = self.fast.states_in(at.block).into_iter().nth(at.index)?;
+        Some((slow, fast))
     }
+}
+
+/// Returns the numbers of the registers that hold the type.
+fn holding<'s>(slow: &'s State, fast: &'s State) -> impl Iterator<Item = usize> + 's {
+    let pairs = slow.registers.iter().zip(&fast.registers).enumerate();
+    let holding = pairs.filter(|(_, (slow, fast))| low(slow) == Some(0) && low(fast) == Some(1));
+    holding.map(|(number, _)| number)
 }
 
 /// Returns the number in the low 4 bytes, if the value is one.

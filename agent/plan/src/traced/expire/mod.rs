@@ -1,8 +1,8 @@
-//! The expire cycle: `activeExpireCycle()`, or the job in it that expires keys.
+//! The expire cycle: `activeExpireCycle()`.
 //!
-//! [`entry`] tells which function it is. [`average`] finds the moving average that every cycle ends with which
-//! gets past the early returns: [`start`] is the site that exactly those pass, with the type that [`kind`]
-//! tells, and [`keys`] finds the counts that the average is made of.
+//! [`entry`] tells which function it is. [`average`] finds the moving average that every cycle ends with that
+//! gets past the early returns. [`start`] is the site that exactly those cycles pass, [`kind`] tells their
+//! type, and [`keys`] finds the counts that the average is made of.
 
 mod average;
 pub mod entry;
@@ -10,7 +10,9 @@ mod keys;
 mod kind;
 mod start;
 
+use crate::code::graph::FunctionCode;
 use crate::code::instruction;
+use crate::elf::address::FileAddress;
 use crate::flow::cut::Point;
 use crate::flow::execution::Execution;
 use crate::item::{Description, FunctionKind, Item};
@@ -22,7 +24,7 @@ use crate::traced::sites;
 use crate::traced::weights::passed_blocks;
 use keys::{Counts, Keys};
 use kind::ByType;
-use start::{Start, Work};
+use start::Work;
 
 /// The expire cycle.
 pub const EXPIRE_CYCLE: Traced = Traced {
@@ -41,6 +43,8 @@ pub const EXPIRE_CYCLE: Traced = Traced {
 const NO_START: &str = "no instruction before the loop over databases is passed by all cycles that do anything, and no others";
 /// The type is not in reach.
 const NO_TYPE: &str = "no register or stack slot holds the type of the cycle where it starts";
+/// The counts are in a function that the cycle calls, once for keys and once for fields.
+const IN_JOBS: &str = "the cycle ends in another function than the one that counts, for keys and for fields of hashes";
 /// The counts are not in reach.
 const NO_KEYS: &str = "no register or stack slot is known to hold the number where the cycle ends";
 
@@ -48,21 +52,28 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let cycle = entry::expire_cycle(analysis.image, analysis.texts)
         .map_err(|why| analysis.miss(Item::Function(kind), Reason::Function(why)))
         .ok()?;
-    let (mut function, code) = analysis.begin(kind, cycle.name, cycle.address)?;
-    let ends = average::blocks(analysis.image, &code);
-    let mut by_type = cycle
-        .type_register
-        .map(|register| ByType::run(&code, register));
+    let (mut function, code) = analysis.begin(kind, entry::NAME, cycle.address)?;
+    let ends = match cycle.jobs.as_slice() {
+        [] => average::blocks(analysis.image, &code),
+        jobs => jobs.iter().map(|(block, _)| *block).collect(),
+    };
+    let mut by_type = (cycle.type_register).map(|register| ByType::run(&code, register));
+    let jobs: Vec<FileAddress> = cycle.jobs.iter().map(|(_, call)| *call).collect();
     let work = Work::before(&code, &ends);
-    let Some(start) = work.start(&code, &ends, by_type.as_mut()) else {
+    let Some(start) = work.start(&code, &ends, &jobs, by_type.as_mut()) else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_START));
         return Some(function);
     };
-    let mut execution = Execution::run(&code);
-    function.exits = exits(analysis, kind, &mut execution, &work, &start);
     if start.cycle_type.is_none() {
         analysis.miss(Item::CycleType, Reason::Unrecognised(NO_TYPE));
     }
+    let calls = Calls {
+        block: start.block,
+        by: &work.entered_by,
+        inner: Some(instruction::address(&start.instruction)),
+        work: &jobs,
+    };
+    function.exits = exits(analysis, kind, &code, calls);
     function.inner = sites::site(analysis.image, &start.instruction).map(|site| InnerSite {
         site,
         quantities: Vec::new(),
@@ -75,28 +86,31 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
 fn exits(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
-    execution: &mut Execution<'_>,
-    work: &Work,
-    start: &Start,
+    code: &FunctionCode,
+    calls: Calls<'_>,
 ) -> Vec<Exit> {
-    let calls = Calls {
-        block: start.block,
-        by: &work.entered_by,
-        inner: Some(instruction::address(&start.instruction)),
-    };
+    let mut execution = Execution::run(code);
     let image = analysis.image;
-    let counts = Counts::new(execution, &passed_blocks(execution.code, calls));
-    let look = |execution: &mut Execution<'_>, point: Point| counts.at(image, execution, point);
-    let found = analysis.exits_with(kind, execution, calls, look);
-    type Count = fn(&Keys) -> bool;
-    let wanted: [(Item, Count); 2] = [
-        (Item::KeysSampled, |keys| keys.sampled.is_some()),
-        (Item::KeysExpired, |keys| keys.expired.is_some()),
+    let counts = match calls.work {
+        [] => Counts::find(&mut execution, &passed_blocks(code, calls)),
+        _ => None,
+    };
+    let look = |execution: &mut Execution<'_>, point: Point| match &counts {
+        Some(counts) => counts.at(image, execution, point),
+        None => (Keys::default(), 0),
+    };
+    let found = analysis.exits_with(kind, &mut execution, calls, look);
+    let keys = || found.iter().map(|(_, keys)| keys);
+    let is_missing = [
+        (Item::KeysSampled, keys().any(|keys| keys.sampled.is_none())),
+        (Item::KeysExpired, keys().any(|keys| keys.expired.is_none())),
     ];
-    for (item, is_known) in wanted {
-        if !found.iter().all(|(_, keys)| is_known(keys)) {
-            analysis.miss(item, Reason::Unrecognised(NO_KEYS));
-        }
+    let why = match calls.work {
+        [] => NO_KEYS,
+        _ => IN_JOBS,
+    };
+    for (item, _) in is_missing.into_iter().filter(|(_, missing)| *missing) {
+        analysis.miss(item, Reason::Unrecognised(why));
     }
     let exit = |(exit, keys): (Exit, Keys)| Exit {
         sampled: keys.sampled,

@@ -10,6 +10,8 @@ use super::kind::ByType;
 use crate::code::block::BlockId;
 use crate::code::emulation;
 use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::instruction::address;
+use crate::elf::address::FileAddress;
 use crate::flow::recipe::Operand;
 
 /// A place for the start site.
@@ -54,21 +56,26 @@ impl Work {
     }
 
     /// Returns the first of the cheapest instructions that all calls pass which come here, before any
-    /// loop, of those at which the type is known. Where compilers part the ways of calls that find no
-    /// database, which there are not, it is one that the others pass.
+    /// loop and up to the first of `jobs`, of those at which the type is known. Where compilers part the
+    /// ways of calls that find no database, which there are not, it is one that the others pass.
     pub fn start(
         &self,
         code: &FunctionCode,
         ends: &[BlockId],
+        jobs: &[FileAddress],
         mut by_type: Option<&mut ByType<'_>>,
     ) -> Option<Start> {
         let dominators = simple_fast(&code.graph(), BlockId::ENTRY.node());
         let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
         let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
+        if loops.is_empty() && jobs.is_empty() {
+            return None;
+        }
         let before = |places: &[BlockId]| {
             let mut blocks = common_dominators(&dominators, places);
             blocks.retain(|block| {
-                self.blocks.contains(block) && !looping.contains(block) && !ends.contains(block)
+                let is_before = !jobs.is_empty() || !ends.contains(block);
+                self.blocks.contains(block) && !looping.contains(block) && is_before
             });
             blocks
         };
@@ -87,6 +94,9 @@ impl Work {
                         cycle_type,
                     };
                     found = Some((weight, start));
+                }
+                if jobs.contains(&address(instruction)) {
+                    break;
                 }
             }
         }
