@@ -77,12 +77,26 @@ pub(super) fn expired(server: &ExportedServer) -> Vec<Series<'_>> {
     )
 }
 
-/// Returns the series of what the server itself says of expiry.
+/// Returns how many cycles of each type have ended, where they are timed.
+pub(super) fn counted(server: &ExportedServer) -> Vec<(&'static str, u64)> {
+    let function = timed(server).into_iter();
+    let types = function.flat_map(|function| types(server, function));
+    types
+        .map(|(name, totals)| (name, totals.duration.count()))
+        .collect()
+}
+
+/// Returns what the server itself says of expiry, where that can be trusted.
+pub(super) fn trusted_own(server: &ExportedServer) -> Option<&ExpiryMembers> {
+    let members = server.state.members.as_ref();
+    let members = members.filter(|_| trusts_members(server));
+    members.map(|members| &members.expiry)
+}
+
+/// Returns the series of a value of that.
 pub(super) fn own(
     server: &ExportedServer,
     value: fn(&ExpiryMembers) -> Option<f64>,
 ) -> Vec<Series<'_>> {
-    let members = server.state.members.as_ref();
-    let members = members.filter(|_| trusts_members(server));
-    single(members.and_then(|members| value(&members.expiry)))
+    single(trusted_own(server).and_then(value))
 }

@@ -3,6 +3,7 @@
 use form_urlencoded::byte_serialize;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::cycles;
 use super::server::ExportedServer;
 use super::unwatched::Unwatched;
 use crate::telemetry::ProbeMode;
@@ -46,7 +47,7 @@ pub(super) fn page(servers: Option<&[ExportedServer]>, unwatched: &[Unwatched]) 
                             thead {
                                 tr {
                                     th { "Server" } th { "Phase" } th { "Pid" } th { "Executable" }
-                                    th { "Version" } th { "Probe mode" } th { "Not exported" }
+                                    th { "Version" } th { "Probe mode" } th { "Expiry" } th { "Not exported" }
                                 }
                             }
                             tbody {
@@ -102,6 +103,7 @@ fn row(server: &ExportedServer) -> Markup {
                     },
                 }
             }
+            td { (expiry(server)) }
             td {
                 @if plan.not_found.is_empty() {
                     "nothing"
@@ -115,11 +117,30 @@ fn row(server: &ExportedServer) -> Markup {
     }
 }
 
+/// Says what is known of expiry: how many cycles there were, and which share of the keys is stale.
+fn expiry(server: &ExportedServer) -> Markup {
+    let counted = cycles::counted(server);
+    let own = cycles::trusted_own(server);
+    html! {
+        @match server.cycles_withdrawn {
+            Some(broken) => { "withdrawn: " (broken.meaning()) },
+            None => @for (of_type, count) in &counted { (of_type) " cycles: " (count) br; },
+        }
+        @if let Some(hits) = own.and_then(|own| own.time_limit_hits) {
+            "ended at their time limit: " (hits) br;
+        }
+        @if let Some(ratio) = own.and_then(|own| own.stale_ratio) {
+            (format!("{:.0} %", ratio * 100.0)) " of keys stale"
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::page;
-    use crate::export::fixture::{new_server, partial_server, unwatched};
-    use crate::telemetry::ProbeMode;
+    use crate::export::ExportedServer;
+    use crate::export::fixture::{busy_server, new_server, partial_server, unwatched};
+    use crate::telemetry::{BrokenInvariant, ProbeMode};
 
     #[test]
     fn the_page_says_what_is_watched() {
@@ -136,6 +157,23 @@ mod tests {
             let cell = format!("<td>{text}</td>");
             assert!(page.contains(&cell), "{text} in {page}");
         }
+    }
+
+    #[test]
+    fn the_page_says_what_expiry_does() {
+        let whole = page(Some(&[busy_server()]), &[]);
+        let cell = "slow cycles: 3<br>fast cycles: 1<br>ended at their time limit: 2<br>25 % of keys stale";
+        assert!(whole.contains(cell), "{whole}");
+        let withdrawn = page(
+            Some(&[ExportedServer {
+                cycles_withdrawn: Some(BrokenInvariant::CycleTime),
+                ..busy_server()
+            }]),
+            &[],
+        );
+        let cell = "withdrawn: expire cycles take another time than the server says";
+        assert!(withdrawn.contains(cell), "{withdrawn}");
+        assert!(!withdrawn.contains("slow cycles"), "{withdrawn}");
     }
 
     #[test]

@@ -132,7 +132,6 @@ impl ServerState {
         let members = self.members.unwrap_or_default();
         let own = Own {
             expired_keys: members.expired_keys,
-            expired_fields: members.expiry.expired_fields,
             cycle_us: members.expiry.cycle_us,
         };
         let seen = Seen {
