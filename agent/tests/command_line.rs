@@ -120,3 +120,26 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
     exits(evictscope().args(missing), 2)?;
     Ok(())
 }
+
+#[test]
+fn what_cannot_be_traced_is_said() -> anyhow::Result<()> {
+    for (arguments, code, named) in [
+        (&["trace", "4194305000", "GET"][..], 2, "<PID>"),
+        (&["trace", "1", "GET", "--slower", "5"], 2, "100us or 1ms"),
+        (&["trace", "1", "GET", "--seconds", "0"], 2, "--seconds"),
+        (&["trace", "1"], 2, "<FUNCTION>"),
+        (
+            &["trace", "2147483647", "GET"],
+            1,
+            "there is no process 2147483647",
+        ),
+    ] {
+        let (_, errors) = exits(evictscope().args(arguments), code)?;
+        ensure!(errors.contains(named), "{arguments:?}: {errors}");
+    }
+    // A process of its own user's may be looked at, but it is no server.
+    let own = std::process::id().to_string();
+    let (_, errors) = exits(evictscope().args(["trace", &own, "GET"]), 1)?;
+    ensure!(errors.contains(&format!("process {own} runs")), "{errors}");
+    Ok(())
+}
