@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::ensure;
 use evictscope_testkit::agent::{evictscope, evictscope_without_privileges};
+use evictscope_testkit::owned::Owned;
 
 /// Checks the exit code of a command, and returns what it writes to stdout and stderr.
 fn exits(command: &mut Command, code: i32) -> anyhow::Result<(String, String)> {
@@ -137,9 +138,11 @@ fn what_cannot_be_traced_is_said() -> anyhow::Result<()> {
         let (_, errors) = exits(evictscope().args(arguments), code)?;
         ensure!(errors.contains(named), "{arguments:?}: {errors}");
     }
-    // A process of its own user's may be looked at, but it is no server.
-    let own = std::process::id().to_string();
-    let (_, errors) = exits(evictscope().args(["trace", &own, "GET"]), 1)?;
-    ensure!(errors.contains(&format!("process {own} runs")), "{errors}");
+    // A process of the same user may be looked at, but it is no server.
+    let other = Owned::start(Command::new("sleep").arg("60"))?;
+    let pid = other.pid().to_string();
+    let (_, errors) = exits(evictscope().args(["trace", &pid, "GET"]), 1)?;
+    let said = [&format!("process {pid} runs"), "no Redis or Valkey server"];
+    ensure!(said.iter().all(|said| errors.contains(*said)), "{errors}");
     Ok(())
 }

@@ -192,8 +192,9 @@ impl Tracer {
         };
         let call_ns = self.cost(&[ENTER, RETURN], function, site, reads)?;
         let cycle_ns = self.cost(&[EVICTION_BEGINS], push, push_at, false)?;
+        let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
         self.threads
-            .remove(&std::process::id())
+            .remove(&thread)
             .map_err(|_| ProbeError::OtherPidNamespace)?;
         self.set_config(TraceConfig::default())?;
         Ok(TraceCosts { call_ns, cycle_ns })
