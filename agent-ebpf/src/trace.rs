@@ -168,13 +168,13 @@ impl Hit {
     /// Returns what is known of this thread, which is nothing at first.
     #[inline(always)]
     fn thread(&self) -> Option<&'static mut TracedThread> {
-        let known = match THREADS.get_ptr_mut(&self.tid) {
+        let known = match THREADS.get_ptr_mut(self.tid) {
             Some(known) => Some(known),
             None => {
                 // SAFETY: a valid entry, of which this part is never written.
                 let new = unsafe { &*addr_of!((*self.shared).new_thread) };
-                let _ = THREADS.insert(&self.tid, new, 0);
-                THREADS.get_ptr_mut(&self.tid)
+                let _ = THREADS.insert(self.tid, new, 0);
+                THREADS.get_ptr_mut(self.tid)
             }
         };
         match known {

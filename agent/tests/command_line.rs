@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::ensure;
 use evictscope_testkit::agent::{evictscope, evictscope_without_privileges};
+use evictscope_testkit::owned::Owned;
 
 /// Checks the exit code of a command, and returns what it writes to stdout and stderr.
 fn exits(command: &mut Command, code: i32) -> anyhow::Result<(String, String)> {
@@ -118,5 +119,30 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
     }
     let missing = ["run", "--check-config", "--config", "/nowhere/config.toml"];
     exits(evictscope().args(missing), 2)?;
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_traced_is_said() -> anyhow::Result<()> {
+    for (arguments, code, named) in [
+        (&["trace", "4194305000", "GET"][..], 2, "<PID>"),
+        (&["trace", "1", "GET", "--slower", "5"], 2, "100us or 1ms"),
+        (&["trace", "1", "GET", "--seconds", "0"], 2, "--seconds"),
+        (&["trace", "1"], 2, "<FUNCTION>"),
+        (
+            &["trace", "2147483647", "GET"],
+            1,
+            "there is no process 2147483647",
+        ),
+    ] {
+        let (_, errors) = exits(evictscope().args(arguments), code)?;
+        ensure!(errors.contains(named), "{arguments:?}: {errors}");
+    }
+    // A process of the same user may be looked at, but it is no server.
+    let other = Owned::start(Command::new("sleep").arg("60"))?;
+    let pid = other.pid().to_string();
+    let (_, errors) = exits(evictscope().args(["trace", &pid, "GET"]), 1)?;
+    let said = [&format!("process {pid} runs"), "no Redis or Valkey server"];
+    ensure!(said.iter().all(|said| errors.contains(*said)), "{errors}");
     Ok(())
 }

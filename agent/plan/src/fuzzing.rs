@@ -17,6 +17,7 @@ use crate::flow::execution::Execution;
 use crate::flow::machine::{Globals, Machine};
 use crate::flow::paths;
 use crate::flow::recipe::Reach;
+use crate::traced::named::named_function;
 
 /// Where functions are put.
 const BASE: FileAddress = FileAddress::new(0x1000);
@@ -26,6 +27,7 @@ const NAME: &str = "performEvictions";
 /// Reads a file, and asks for everything that it can say.
 pub fn elf(file: &[u8]) {
     let _ = DebugFileNames::of(file);
+    let _ = named_function(file, None, "GET");
     let Ok(mut image) = Image::parse(file) else {
         return;
     };

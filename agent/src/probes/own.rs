@@ -47,14 +47,21 @@ pub(super) const FUNCTIONS: [Function; 3] = [
 
 /// Returns where the functions that hits are measured on are in the agent's own executable.
 pub(super) fn own_sites() -> Result<[FileOffset; 3], ProbeError> {
+    own_offsets(FUNCTIONS.map(|function| function as usize as u64))
+}
+
+/// Returns where the code at these addresses is in the agent's own executable.
+pub(super) fn own_offsets<const N: usize>(
+    addresses: [u64; N],
+) -> Result<[FileOffset; N], ProbeError> {
     let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
     // However large it is: an unoptimised build is larger than what is read of others.
     let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
     let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
     let bias = load_bias(std::process::id(), own.entry()).map_err(|error| unreadable(&error))?;
-    let mut offsets = [FileOffset::new(0); 3];
-    for (offset, function) in offsets.iter_mut().zip(FUNCTIONS) {
-        let address = ProcessAddress::new(function as usize as u64);
+    let mut offsets = [FileOffset::new(0); N];
+    for (offset, address) in offsets.iter_mut().zip(addresses) {
+        let address = ProcessAddress::new(address);
         *offset = own
             .file_offset(address.in_file(bias))
             .ok_or(ProbeError::Object("calibration function"))?;

@@ -142,11 +142,19 @@ impl Tracer {
     ///
     /// Where the kernel does not allow it or refuses a program.
     pub fn load() -> Result<Self, ProbeError> {
+        Self::load_for(true)
+    }
+
+    /// Does the same; `multi` tells whether uprobe_multi links are used where the kernel has them.
+    fn load_for(multi: bool) -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-trace"));
         let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
         let [site, ..] = own_sites()?;
         let names = [ENTER, RETURN, EVICTION_BEGINS, CYCLE].into_iter();
-        let multi = Programs::by_multi_links(object, &ebpf, names.clone(), own(), site)?;
+        let multi = match multi {
+            true => Programs::by_multi_links(object, &ebpf, names.clone(), own(), site)?,
+            false => None,
+        };
         let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
         let config = Mapped::of(map("TRACE_CONFIG")?, 1)?;
         let shared = Mapped::of(map("TRACE_SHARED")?, 1)?;
@@ -184,8 +192,9 @@ impl Tracer {
         };
         let call_ns = self.cost(&[ENTER, RETURN], function, site, reads)?;
         let cycle_ns = self.cost(&[EVICTION_BEGINS], push, push_at, false)?;
+        let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
         self.threads
-            .remove(&std::process::id())
+            .remove(&thread)
             .map_err(|_| ProbeError::OtherPidNamespace)?;
         self.set_config(TraceConfig::default())?;
         Ok(TraceCosts { call_ns, cycle_ns })
@@ -278,6 +287,46 @@ impl Tracer {
             leaving: Vec::new(),
         })
     }
+
+    /// Returns what was counted until now.
+    fn counts(&self) -> TraceCounts {
+        let mut counts = TraceCounts::NONE;
+        // One that is added meanwhile may be missed until the next time.
+        for (_, Thread(thread)) in self.threads.iter().flatten() {
+            counts.entry_hits += thread.entry_hits;
+            counts.begun += thread.begun;
+            counts.nested += thread.nested;
+            counts.lost += thread.lost;
+            counts.slow_lost += thread.slow_lost;
+            counts.longest_ns = counts.longest_ns.max(thread.longest_ns);
+            counts.sum_ns = counts.sum_ns.wrapping_add(thread.sum_ns);
+            for (sum, own) in counts.durations.iter_mut().zip(thread.durations) {
+                *sum += own;
+            }
+        }
+        if let Ok(shared) = self.shared.entry(0) {
+            // SAFETY: fields of a valid entry, integers that programs write whole.
+            let (hits, crowded) = unsafe {
+                let hits = (&raw const (*shared).cycle_hits).read_volatile();
+                (hits, (&raw const (*shared).crowded).read_volatile())
+            };
+            counts.cycle_hits = hits;
+            counts.is_crowded = crowded != 0;
+        }
+        counts
+    }
+
+    /// Returns the slow calls since the last time, in the order in which they ended.
+    fn slow_calls(&mut self) -> Vec<SlowCall> {
+        let mut calls = Vec::new();
+        while let Some(item) = self.slow.next() {
+            if let Some(bytes) = item.get(..size_of::<SlowCall>()) {
+                // SAFETY: as many bytes as the structure has, all integers.
+                calls.push(unsafe { bytes.as_ptr().cast::<SlowCall>().read_unaligned() });
+            }
+        }
+        calls
+    }
 }
 
 /// This very process.
@@ -350,42 +399,12 @@ impl Tracing {
 
     /// Returns what was counted until now.
     pub fn counts(&self) -> TraceCounts {
-        let mut counts = TraceCounts::NONE;
-        // One that is added meanwhile may be missed until the next time.
-        for (_, Thread(thread)) in self.tracer.threads.iter().flatten() {
-            counts.entry_hits += thread.entry_hits;
-            counts.begun += thread.begun;
-            counts.nested += thread.nested;
-            counts.lost += thread.lost;
-            counts.slow_lost += thread.slow_lost;
-            counts.longest_ns = counts.longest_ns.max(thread.longest_ns);
-            counts.sum_ns = counts.sum_ns.wrapping_add(thread.sum_ns);
-            for (sum, own) in counts.durations.iter_mut().zip(thread.durations) {
-                *sum += own;
-            }
-        }
-        if let Ok(shared) = self.tracer.shared.entry(0) {
-            // SAFETY: fields of a valid entry, integers that programs write whole.
-            let (hits, crowded) = unsafe {
-                let hits = (&raw const (*shared).cycle_hits).read_volatile();
-                (hits, (&raw const (*shared).crowded).read_volatile())
-            };
-            counts.cycle_hits = hits;
-            counts.is_crowded = crowded != 0;
-        }
-        counts
+        self.tracer.counts()
     }
 
     /// Returns the slow calls since the last time, in the order in which they ended.
     pub fn slow_calls(&mut self) -> Vec<SlowCall> {
-        let mut calls = Vec::new();
-        while let Some(item) = self.tracer.slow.next() {
-            if let Some(bytes) = item.get(..size_of::<SlowCall>()) {
-                // SAFETY: as many bytes as the structure has, all integers.
-                calls.push(unsafe { bytes.as_ptr().cast::<SlowCall>().read_unaligned() });
-            }
-        }
-        calls
+        self.tracer.slow_calls()
     }
 }
 
@@ -396,5 +415,156 @@ impl Drop for Tracing {
             // It does nothing but drop.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_abi::TraceConfig;
+
+    use super::{ENTER, RETURN, TraceCounts, Tracer, own};
+    use crate::probes::own::own_offsets;
+
+    // Calls itself as often as it is told; and one that returns to its caller's caller where it is told 0, as a longjmp
+    // does.
+    std::arch::global_asm!(
+        ".pushsection .text.evictscope_test, \"ax\", @progbits",
+        ".globl evictscope_test_recursive",
+        "evictscope_test_recursive:",
+        "push rbx",
+        "test edi, edi",
+        "jz 2f",
+        "dec edi",
+        "call evictscope_test_recursive",
+        "2:",
+        "pop rbx",
+        "ret",
+        ".globl evictscope_test_leaving",
+        "evictscope_test_leaving:",
+        "push rbx",
+        "pop rbx",
+        "test edi, edi",
+        "jnz 2f",
+        "add rsp, 8",
+        "2:",
+        "ret",
+        ".globl evictscope_test_caller",
+        "evictscope_test_caller:",
+        "call evictscope_test_leaving",
+        "ret",
+        ".popsection",
+    );
+
+    unsafe extern "C" {
+        fn evictscope_test_recursive(times: u32);
+        fn evictscope_test_leaving(stay: u32);
+        fn evictscope_test_caller(stay: u32);
+    }
+
+    /// Traces a function of this process while `call` runs. Returns what was counted, and how long each slow call took.
+    fn traced(
+        multi: bool,
+        function: usize,
+        slower_ns: u64,
+        call: impl Fn(),
+    ) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
+        let mut tracer = Tracer::load_for(multi)?;
+        let [site] = own_offsets([function as u64])?;
+        let mut links = Vec::new();
+        for program in [RETURN, ENTER] {
+            links.extend(tracer.attach(program, own(), &[(site, 0)])?);
+        }
+        tracer.set_config(TraceConfig {
+            tgid: std::process::id(),
+            is_observed: 1,
+            generation: 1,
+            slower_ns,
+            evicted_keys: 0,
+        })?;
+        call();
+        let slow = tracer.slow_calls().into_iter();
+        let slow = slow.map(|call| call.duration_ns).collect();
+        Ok((tracer.counts(), slow))
+    }
+
+    fn both(test: impl Fn(bool) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        test(true)?;
+        test(false)
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn the_outermost_call_of_each_thread_is_counted() -> anyhow::Result<()> {
+        const CALLS: u64 = 200;
+        const THREADS: u64 = 4;
+        both(|multi| {
+            let function = evictscope_test_recursive as *const () as usize;
+            let call = || {
+                std::thread::scope(|scope| {
+                    for _ in 0..THREADS {
+                        scope.spawn(|| {
+                            for _ in 0..CALLS {
+                                // SAFETY: it calls itself three times, and changes edi only.
+                                unsafe { evictscope_test_recursive(3) };
+                            }
+                        });
+                    }
+                });
+            };
+            let (counts, slow) = traced(multi, function, 0, call)?;
+            assert_eq!(counts.ended(), THREADS * CALLS);
+            assert_eq!(counts.begun, THREADS * CALLS);
+            assert_eq!(counts.nested, 3 * THREADS * CALLS);
+            assert_eq!((counts.lost, counts.slow_lost), (0, 0));
+            assert_eq!(slow.len() as u64, THREADS * CALLS);
+            assert_eq!(counts.sum_ns, slow.iter().sum::<u64>());
+            assert_eq!(Some(counts.longest_ns), slow.iter().copied().max());
+            Ok(())
+        })
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn a_call_that_never_returns_is_not_counted() -> anyhow::Result<()> {
+        both(|multi| {
+            let function = evictscope_test_leaving as *const () as usize;
+            let call = || {
+                for stay in [1, 0, 1, 0, 0, 1] {
+                    // SAFETY: both change nothing but the flags, and leave the stack as it was.
+                    unsafe { evictscope_test_caller(stay) };
+                }
+            };
+            let (counts, _) = traced(multi, function, u64::MAX, call)?;
+            assert_eq!((counts.begun, counts.ended(), counts.lost), (6, 3, 3));
+            Ok(())
+        })
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn more_slow_calls_than_there_is_room_for_are_counted_as_lost() -> anyhow::Result<()> {
+        const CALLS: u64 = 20_000;
+        let function = evictscope_test_recursive as *const () as usize;
+        let call = || {
+            for _ in 0..CALLS {
+                // SAFETY: as above.
+                unsafe { evictscope_test_recursive(0) };
+            }
+        };
+        let (counts, slow) = traced(true, function, 0, call)?;
+        assert_eq!(counts.ended(), CALLS);
+        assert!(counts.slow_lost > 0 && !slow.is_empty(), "{}", slow.len());
+        assert_eq!(counts.slow_lost + slow.len() as u64, CALLS);
+        Ok(())
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn what_costs_are_measured_on_leaves_no_count() -> anyhow::Result<()> {
+        let mut tracer = Tracer::load()?;
+        let costs = tracer.calibrate(true, true)?;
+        assert!(costs.call_ns > 0.0 && costs.cycle_ns > 0.0, "{costs:?}");
+        assert_eq!(tracer.counts().entry_hits, 0);
+        Ok(())
     }
 }

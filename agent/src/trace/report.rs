@@ -210,7 +210,7 @@ impl Summary<'_> {
             ),
             (
                 self.unfinished,
-                "calls had not returned when the probes were taken off",
+                "had not returned when the probes were taken off",
             ),
             (
                 counts.lost,

@@ -96,6 +96,13 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
         let left: usize = code.iter().map(BTreeSet::len).sum();
         row.check(column, left == 0, &left.to_string());
     }
+    let traced = answers.text("trace")?;
+    let is_exact = traced.contains("pingCommand, which implements PING: 1000 calls in ");
+    row.check(
+        "traced calls",
+        is_exact,
+        if is_exact { "1000 of 1000" } else { traced },
+    );
     let leaks = numbers::leaks(answers)?;
     row.check("leaks logged", leaks == 0, &leaks.to_string());
 

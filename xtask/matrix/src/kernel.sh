@@ -100,6 +100,18 @@ end_agent KILL
 sleep 2
 code code_after_kill
 answer agent_log agent_log
+
+# The calls of one function, with all of its programs attached.
+port=${PORTS%% *}
+eval "server=\$server_$port"
+$agent trace $server PING --slower 60s --seconds 600 --overhead-budget 100% >/tmp/trace.log 2>&1 &
+tracer=$!
+until_true grep -q '^attached for' /tmp/trace.log
+redis-benchmark -p $port -q -t ping_mbulk -n 1000 >/dev/null 2>&1
+kill $tracer
+wait $tracer
+answer trace cat /tmp/trace.log
+
 for port in $PORTS; do answer "server_lives $port" redis-cli -p $port ping; done
 answer kernel_log kernel_log
 reboot -f

