@@ -116,10 +116,17 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
     Ok(row)
 }
 
-/// The file offsets of the probe sites in these parts of a plan's traced functions.
+/// The file offsets of the probe sites in these parts of a plan's traced functions. The expire cycle is probed at the
+/// same sites in every mode.
 fn sites(plan: &Value, parts: [&str; 2]) -> BTreeSet<u64> {
     let functions = plan["functions"].as_array().into_iter().flatten();
-    let parts = functions.flat_map(|function| parts.map(|part| &function[part]));
+    let parts = functions.flat_map(|function| {
+        let parts = match function["kind"].as_str() {
+            Some("expire_cycle") => ["inner", "exits"],
+            _ => parts,
+        };
+        parts.map(|part| &function[part])
+    });
     let sites = parts.flat_map(|part| match part {
         Value::Array(sites) => sites.iter().collect(),
         site => vec![site],
@@ -172,12 +179,20 @@ mod tests {
                 "entry": { "file_offset": 16 },
                 "inner": { "file_offset": 24 },
                 "exits": [{ "file_offset": 32 }, { "file_offset": 48 }],
+            }, {
+                "kind": "expire_cycle",
+                "entry": { "file_offset": 64 },
+                "inner": { "file_offset": 72 },
+                "exits": [{ "file_offset": 80 }],
             }],
         });
-        assert_eq!(sites(&plan, ["entry", "inner"]), BTreeSet::from([16, 24]));
+        assert_eq!(
+            sites(&plan, ["entry", "inner"]),
+            BTreeSet::from([16, 24, 72, 80])
+        );
         assert_eq!(
             sites(&plan, ["inner", "exits"]),
-            BTreeSet::from([24, 32, 48])
+            BTreeSet::from([24, 32, 48, 72, 80])
         );
     }
 
