@@ -203,9 +203,6 @@ pub fn busy_server() -> ExportedServer {
             stale_ratio: Some(0.25),
             time_limit_hits: Some(2),
             cycle_us: Some(51_400),
-            expired_fields: Some(0),
-            effort: Some(1),
-            hz: Some(10),
         },
     });
     let before = Snapshot {

@@ -31,12 +31,6 @@ pub struct ExpiryMembers {
     pub time_limit_hits: Option<u64>,
     /// Time in expire cycles, microseconds: `server.stat_expire_cycle_time_used`.
     pub cycle_us: Option<u64>,
-    /// Fields of hashes that have expired.
-    pub expired_fields: Option<u64>,
-    /// `server.active_expire_effort`, 1 to 10.
-    pub effort: Option<u32>,
-    /// `server.config_hz`: how often the cron runs a second, and with it the slow cycle.
-    pub hz: Option<u32>,
 }
 
 /// Returns the name, as `CONFIG` has it, of a policy with this number (server.h: `MAXMEMORY_VOLATILE_LRU` and the

@@ -40,9 +40,6 @@ struct ExpiryWords {
     stale_ratio: Option<usize>,
     time_limit_hits: Option<usize>,
     cycle_us: Option<usize>,
-    expired_fields: Option<usize>,
-    effort: Option<usize>,
-    hz: Option<usize>,
 }
 
 impl Reader {
@@ -130,9 +127,6 @@ impl MemberWords {
             stale_ratio: member(Member::StatExpiredStalePerc, 1),
             time_limit_hits: member(Member::StatExpiredTimeCapReachedCount, 1),
             cycle_us: member(Member::StatExpireCycleTimeUsed, 1),
-            expired_fields: member(Member::StatExpiredSubkeys, 1),
-            effort: member(Member::ActiveExpireEffort, 1),
-            hz: member(Member::ConfigHz, 1),
         };
         let counters = plan.member(Member::UsedMemory);
         let counters = counters.map(|used| used.counters.unwrap_or(Counters::one(used.address)));
@@ -189,15 +183,10 @@ impl MemberWords {
 impl ExpiryWords {
     fn values(&self, words: &[u64]) -> ExpiryMembers {
         let word = |index: Option<usize>| words.get(index?).copied();
-        // The lower half of a word is the int.
-        let int = |index| word(index).map(|word| word as u32);
         ExpiryMembers {
             stale_ratio: word(self.stale_ratio).and_then(stale_ratio),
             time_limit_hits: word(self.time_limit_hits),
             cycle_us: word(self.cycle_us),
-            expired_fields: word(self.expired_fields),
-            effort: int(self.effort),
-            hz: int(self.hz),
         }
     }
 }
