@@ -43,7 +43,7 @@ pub fn maxmemory(tgid: u32, calculated: u64, configured: u64) {
     );
 }
 
-/// The type of an expire cycle is none that there is.
+/// The type of an expire cycle is neither slow nor fast.
 #[inline(never)]
 pub fn cycle_type(tgid: u32, cycle_type: u64) {
     warn!(

@@ -4,7 +4,7 @@
 //! expires but in a cycle. Needs root and BPF: `cargo xtask test` runs these where they can run.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{agent::Agent, redis::Redis, scrape::Scrape, servers, wait::within};
@@ -20,6 +20,8 @@ const WRITE: &str = "for i = 1, tonumber(ARGV[1]) do \
     redis.call('SET', 'key:' .. ARGV[2] .. ':' .. i, 'value', 'PX', 1 + (i * 7919) % 2000) end";
 /// A busy machine and a plan that is made without optimisation take their time.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For how long a server may have been watched when a test begins.
+const PLANNED: Duration = Duration::from_secs(2);
 
 fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyhow::Result<()> {
     for server in SERVERS {
@@ -46,6 +48,16 @@ fn expire(redis: &Redis) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns what is exported of a server once all keys that were written are said to have expired in cycles.
+fn counted(redis: &Redis, agent: &Agent) -> anyhow::Result<Scrape> {
+    let (scrape, _) = within(PATIENCE, "all expired keys are exported", || {
+        let scrape = agent.reading(redis)?;
+        let is_all = keys(&scrape, "expired")? >= f64::from(ROUNDS * KEYS);
+        Ok(is_all.then_some(scrape))
+    })?;
+    Ok(scrape)
+}
+
 /// Returns the counts of all types of cycles.
 fn keys(scrape: &Scrape, count: &str) -> anyhow::Result<f64> {
     scrape.sum(&format!("evictscope_expire_cycle_keys_{count}_total"), &[])
@@ -56,7 +68,7 @@ fn keys(scrape: &Scrape, count: &str) -> anyhow::Result<f64> {
 fn each_key_that_a_cycle_deletes_is_counted_once() -> anyhow::Result<()> {
     on_every_server(|redis, agent| {
         expire(redis)?;
-        let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+        let scrape = counted(redis, agent)?;
         // What went wrong would have a series.
         for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
             let wrong = scrape.by_label(nothing, "reason");
@@ -84,13 +96,14 @@ fn each_key_that_a_cycle_deletes_is_counted_once() -> anyhow::Result<()> {
 fn cycles_take_as_long_as_the_server_says() -> anyhow::Result<()> {
     on_every_server(|redis, agent| {
         expire(redis)?;
-        let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
+        let scrape = counted(redis, agent)?;
         let seconds = scrape.sum("evictscope_expire_cycle_duration_seconds_sum", &[])?;
         let own = redis.info("expire_cycle_cpu_milliseconds")? / 1e3;
-        ensure!(own > 0.1, "the server says {own} s");
+        ensure!(own > 0.02, "the server says {own} s");
         // Its time begins before the early returns, and has the probes in it; it is cut to microseconds in each cycle, and
-        // to milliseconds in all. It goes by the wall, too, so that a busy machine is no matter.
-        let is_right = (0.9 * own - 0.005..=1.05 * own + 0.005).contains(&seconds);
+        // to milliseconds in all. Both go by the wall, and the thread may lose its CPU between the two ends of a cycle. A
+        // site in the wrong place is off by more: by the whole loop.
+        let is_right = (0.8 * own - 0.01..=1.2 * own + 0.01).contains(&seconds);
         ensure!(is_right, "{seconds} s in cycles, not {own}");
 
         let cpu = scrape.by_label("evictscope_main_thread_cpu_seconds_total", "activity");
@@ -108,6 +121,7 @@ fn cycles_take_as_long_as_the_server_says() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
     on_every_server(|redis, agent| {
+        let begun = Instant::now();
         redis.write_keys(200_000)?;
         let scrape = agent.settled()?.of_server(redis.port(), redis.pid());
         let hits = scrape.by_label("evictscope_probe_hits_total", "probe");
@@ -117,7 +131,8 @@ fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
             .collect();
         let names: Vec<&str> = expire.iter().map(|(probe, _)| probe.as_str()).collect();
         ensure!(names == ["expire_end", "expire_start"], "{hits:?}");
-        let most = 20.0 * PATIENCE.as_secs_f64();
+        // Twice as often as the cron runs a second by default, in all the time that it was watched.
+        let most = 20.0 * (begun.elapsed() + PLANNED).as_secs_f64();
         for (probe, count) in expire {
             ensure!(*count < most, "{count} hits of {probe}: {hits:?}");
         }

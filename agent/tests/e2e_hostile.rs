@@ -19,6 +19,8 @@ use procfs::process::{Process, Task};
 const HOSTILE: usize = 20;
 /// How far the start and the end of a burst may be from what the server says, in seconds.
 const EXACT: f64 = 0.15;
+/// For how long executables are planned beside the burst, at least: more than what a burst may be wrong by.
+const BESIDE: Duration = Duration::from_millis(300);
 /// The program that has the structure of a server.
 const PROGRAM: &str = include_str!("../plan/tests/fixtures/evict.c");
 /// A place in it, behind an eviction.
@@ -90,6 +92,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     println!("ready after {took:?}");
     ensure!(took < Duration::from_secs(10), "ready after {took:?}");
     agent.wait_for(&redis.name(), Duration::from_secs(5))?;
+    let before = planned_for(&agent)?;
     let options = "-t set -d 500 -r 10000000 -c 8 -n 100000000";
     let load = redis.load(&options.split(' ').collect::<Vec<_>>())?;
     let seen = std::thread::scope(|scope| {
@@ -100,9 +103,12 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     });
     let seen = seen.map_err(|_| anyhow::anyhow!("the watching thread panicked"))??;
     let refusals = || anyhow::Ok(agent.log()?.matches("cannot watch this server").count());
-    let refused = refusals()?;
-    println!("{refused} refused by the end of the burst");
-    ensure!(refused < HOSTILE, "nothing was planned during the burst");
+    let (refused, meanwhile) = (refusals()?, planned_for(&agent)? - before);
+    println!("{refused} refused by the end of the burst, {meanwhile:?} of planning in it");
+    ensure!(
+        meanwhile > BESIDE,
+        "only {meanwhile:?} of planning beside the burst"
+    );
     let bursts = within(Duration::from_secs(3), "the burst is over", || {
         let bursts = agent.bursts(&redis)?;
         Ok((!bursts.is_empty()).then_some(bursts))

@@ -112,6 +112,12 @@ impl TracedFunction {
         quantities.find(|plan| plan.quantity == quantity)
     }
 
+    /// Tells whether it is known at each exit how many keys a cycle sampled, and how many of them had expired.
+    pub fn counts_keys(&self) -> bool {
+        let is_known = |exit: &Exit| exit.sampled.is_some() && exit.expired.is_some();
+        !self.exits.is_empty() && self.exits.iter().all(is_known)
+    }
+
     /// Tells whether all its quantities are known.
     pub fn has_all_quantities(&self) -> bool {
         let mut wanted = self.kind.description.quantities.iter();

@@ -153,6 +153,15 @@ fn compile(source: &str, level: &str, form: &str) -> anyhow::Result<Vec<u8>> {
 /// The program that has the structure of a server.
 const PROGRAM: &str = include_str!("fixtures/evict.c");
 
+/// The program that has the structure of a server's expire cycle.
+const EXPIRE: &str = include_str!("fixtures/expire.c");
+/// Where hostile code goes in its cycle: before the loop over databases, in it, and behind it.
+const EXPIRE_PLACES: [&str; 3] = [
+    "    long total_expired = 0;",
+    "        data.db = db;\n        current_db++;",
+    "    server.stat_expire_cycle_time_used += elapsed;\n    latencyAddSampleIfNeeded(\"expire-cycle\", elapsed / 1000);",
+];
+
 /// What makes values, paths, functions or states grow, as assembler.
 const CODE: [(&str, &str); 11] = [
     (
@@ -196,14 +205,21 @@ const CODE: [(&str, &str); 11] = [
 #[test]
 fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
+    let eviction = PLACES.map(|before| (PROGRAM, before, &FORMS[..]));
+    // This one has no calculation whose form could be chosen, and calls nothing of that name.
+    let expire = EXPIRE_PLACES.map(|before| (EXPIRE, before, &FORMS[..1]));
     for (name, code) in CODE {
-        for (place, before) in PLACES.iter().enumerate() {
-            ensure!(PROGRAM.contains(before), "the fixture has no `{before}`");
+        for (place, (program, before, forms)) in eviction.into_iter().chain(expire).enumerate() {
+            ensure!(program.contains(before), "the fixture has no `{before}`");
+            let code = match program == EXPIRE {
+                true => code.replace("zmalloc_used_memory", "ustime"),
+                false => code.to_owned(),
+            };
             let hostile = format!(
                 "asm volatile(\"{code}\" ::: \"rax\", \"rcx\", \"rdx\", \"rsi\", \"memory\");\n{before}"
             );
-            let hostile = PROGRAM.replace(before, &hostile);
-            for (form, attribute) in FORMS.iter().enumerate() {
+            let hostile = program.replace(before, &hostile);
+            for (form, attribute) in forms.iter().enumerate() {
                 let program = compile(&hostile, "-O2", attribute)?;
                 let name = format!("{name} {place} {form}");
                 let _ = planned(&file(directory.path(), &name, &program)?)?;

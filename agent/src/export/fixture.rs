@@ -341,8 +341,7 @@ fn after_a_burst() -> Cycle {
             last_reported: Some(64 << 20),
             client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
             stalled: None,
-            keys_sampled: 200 * second,
-            keys_expired: 90 * second,
+            cycle_keys: Some((200 * second, 90 * second)),
             stale_ratio: Some(0.4),
         });
     }

@@ -123,7 +123,7 @@ fn expiry(server: &ExportedServer) -> Markup {
     let own = cycles::trusted_own(server);
     html! {
         @match server.cycles_withdrawn {
-            Some(broken) => { "withdrawn: " (broken.meaning()) },
+            Some(broken) => { "withdrawn: " (broken.meaning()) br; },
             None => @for (of_type, count) in &counted { (of_type) " cycles: " (count) br; },
         }
         @if let Some(hits) = own.and_then(|own| own.time_limit_hits) {
@@ -171,7 +171,7 @@ mod tests {
             }]),
             &[],
         );
-        let cell = "withdrawn: expire cycles take another time than the server says";
+        let cell = "withdrawn: expire cycles do not take as long as the server says";
         assert!(withdrawn.contains(cell), "{withdrawn}");
         assert!(!withdrawn.contains("slow cycles"), "{withdrawn}");
     }

@@ -145,7 +145,7 @@ const EXPIRE_CYCLES: Lost = Lost {
         "evictscope_main_thread_cpu_seconds_total{activity=\"expire\"}",
         "evictscope_stall_seconds_total{cause=\"expire\"}",
     ],
-    alerts: &[],
+    alerts: &["EvictscopeStalled", "EvictscopeStallBudgetExceeded"],
 };
 
 /// Where evicting calls are not seen.

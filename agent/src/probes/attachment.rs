@@ -224,6 +224,19 @@ impl Attachment {
         self.leaving.extend(unwanted.filter_map(take_off));
     }
 
+    /// Waits no longer for the end of a call that is under way: the plan of this function is wrong, and the end may never
+    /// be seen.
+    pub fn give_up(&self, function: &Description) {
+        let Slot {
+            probes,
+            number: slot,
+        } = &self.slot;
+        let planned = self.server.plan.function(function);
+        if let Some(Ok(function)) = planned.map(|planned| number(planned.kind)) {
+            probes.maps.give_up(*slot, function);
+        }
+    }
+
     fn functions(&self) -> u16 {
         let numbers = self
             .server

@@ -60,7 +60,7 @@ fn counted(
         unsafe {
             start();
             end();
-            // An end without a beginning is none.
+            // An end without a beginning is not counted.
             end();
         }
     }

@@ -98,6 +98,15 @@ impl Maps {
         since.load(Ordering::SeqCst) != 0
     }
 
+    /// Gives up the inner call of a function that is under way, if there is one.
+    pub fn give_up(&self, slot: u32, function: u16) {
+        if let Ok(calls) = self.calls.entry(calls_index(slot, function)) {
+            // SAFETY: as above.
+            let since = unsafe { AtomicU64::from_ptr(&raw mut (*calls).value.inner_since_ns) };
+            since.store(0, Ordering::SeqCst);
+        }
+    }
+
     /// Copies what was counted in a slot, of as many traced functions. Leaves as it was what no whole copy
     /// can be had of, because it is being updated all the time.
     pub fn read(&self, slot: u32, functions: u16, to: &mut Counted) {

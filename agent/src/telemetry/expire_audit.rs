@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::{BrokenInvariant, Withdrawal};
 
-/// A window is at least so many cycles long: 10 s of an idle server, a second of one that is busy with expiry.
+/// A window has at least this many cycles: 10 s of an idle server, a second of one that is busy with expiry.
 const LEAST_CYCLES: u64 = 100;
-/// Time is compared where there is so much of it …
+/// Time is compared where there is at least this much of it …
 const LEAST_TIME: Duration = Duration::from_millis(100);
 /// … and cycles take as long as this in the mean: the server counts whole microseconds, and takes the time of the
 /// probes for its own.

@@ -30,14 +30,18 @@ pub(super) struct ExpiredShare {
 impl ExpiredShare {
     /// Takes in an observation.
     pub fn saw(&mut self, seen: &Observation) {
+        let Some((sampled, expired)) = seen.cycle_keys else {
+            self.counted.clear();
+            return;
+        };
         let is_due = |last: &Counted| seen.at.saturating_sub(last.at) >= GRAIN;
         if !self.counted.back().is_none_or(is_due) {
             return;
         }
         self.counted.push_back(Counted {
             at: seen.at,
-            sampled: seen.keys_sampled,
-            expired: seen.keys_expired,
+            sampled,
+            expired,
         });
         let begin = seen.at.saturating_sub(MINUTE);
         while self.counted.get(1).is_some_and(|next| next.at <= begin) {
@@ -71,8 +75,8 @@ mod tests {
         for tenth in 1..=10 * seconds {
             now.at += Duration::from_millis(100);
             if tenth % 10 == 0 {
-                now.keys_sampled += keys[0];
-                now.keys_expired += keys[1];
+                let (sampled, expired) = now.cycle_keys.unwrap_or_default();
+                now.cycle_keys = Some((sampled + keys[0], expired + keys[1]));
             }
             share.saw(now);
         }
@@ -94,6 +98,16 @@ mod tests {
         let before = now.at - Duration::from_secs(30);
         let earlier = share.before(before).unwrap_or_default();
         assert!((0.09..0.13).contains(&earlier), "{earlier}");
+    }
+
+    #[test]
+    fn what_is_not_known_gives_no_share() {
+        let (mut share, mut now) = (ExpiredShare::default(), Observation::default());
+        goes_on(&mut share, &mut now, 120, [1_000, 900]);
+        assert!(share.before(now.at).is_some());
+        now.cycle_keys = None;
+        share.saw(&now);
+        assert_eq!(share.before(now.at), None);
     }
 
     #[test]

@@ -37,10 +37,8 @@ pub struct Observation {
     pub client_buffers: Option<u64>,
     /// For how long evictions have stalled the server.
     pub stalled: Option<Duration>,
-    /// Keys that expire cycles have sampled; 0 where that is not known.
-    pub keys_sampled: u64,
-    /// Keys of those that had expired.
-    pub keys_expired: u64,
+    /// Keys that expire cycles have sampled, and those of them that had expired.
+    pub cycle_keys: Option<(u64, u64)>,
     /// The server's own estimate of the share of keys with a time to live that have expired and are still held.
     pub stale_ratio: Option<f64>,
 }
@@ -63,7 +61,6 @@ impl Observation {
         });
         let thread = Some(state.main_thread).filter(MainThread::is_known);
         let members = state.members.unwrap_or_default();
-        let (keys_sampled, keys_expired) = state.cycles.keys();
         Self {
             at: snapshot.at,
             unix_time: snapshot.unix_time,
@@ -80,8 +77,7 @@ impl Observation {
             used_memory: members.used_memory,
             client_buffers: members.client_buffers.map(|buffers| buffers.total()),
             stalled: state.stalled(StallCause::Eviction),
-            keys_sampled,
-            keys_expired,
+            cycle_keys: Some(state.cycles.keys()),
             stale_ratio: members.expiry.stale_ratio,
         }
     }

@@ -174,18 +174,23 @@ impl Overhead {
 
     /// Takes in the counts until `at` (monotonic time). Returns the cost, but for the first time.
     pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<Cost> {
-        let mut cost_ns = [0.0; Probe::ALL.len()];
+        let mut total_ns = 0.0;
         for (calls, sites) in state.calls.iter().zip(&self.sites) {
-            for (probe, ns) in Probe::ALL.into_iter().zip(&mut cost_ns) {
-                *ns += calls.hits[probe as usize].count() as f64 * self.costs.hit_ns(probe, *sites);
+            for probe in Probe::ALL {
+                total_ns +=
+                    calls.hits[probe as usize].count() as f64 * self.costs.hit_ns(probe, *sites);
             }
         }
-        let [enter, return_, inner, exit] = cost_ns;
         let eviction = &state.calls[usize::from(EVICTION)];
+        let sites = self.sites.get(usize::from(EVICTION)).copied();
+        let inside_ns = [Probe::Inner, Probe::Exit].map(|probe| {
+            let hits = eviction.hits[probe as usize].count() as f64;
+            hits * self.costs.hit_ns(probe, sites.unwrap_or_default())
+        });
         let now = Reading {
             at,
-            total_ns: enter + return_ + inner + exit + self.placed as f64 * self.costs.placing_ns,
-            inside_ns: inner + exit,
+            total_ns: total_ns + self.placed as f64 * self.costs.placing_ns,
+            inside_ns: inside_ns.iter().sum(),
             goals: eviction.hits[Probe::Inner as usize].count(),
             commands: state.members.and_then(|members| members.commands),
         };

@@ -136,7 +136,7 @@ impl ServerState {
         };
         let seen = Seen {
             cycles: self.cycles.count(),
-            ns: self.expiring_ns,
+            ns: u64::try_from(self.cycles.ns()).unwrap_or(u64::MAX),
             expired: self.cycles.keys().1,
         };
         let is_between_cycles = snapshot.expiring_since().is_none();

@@ -38,7 +38,7 @@ pub enum BrokenInvariant {
     LostCycleEnd,
     /// More keys have expired in expire cycles than the server counts in all.
     ExpiredKeys,
-    /// Expire cycles take another time than the server itself says.
+    /// Expire cycles do not take as long as the server itself says.
     CycleTime,
 }
 
@@ -54,7 +54,7 @@ impl BrokenInvariant {
             Self::CycleKeys => "more keys had expired than an expire cycle sampled",
             Self::LostCycleEnd => "expire cycles were not seen to end",
             Self::ExpiredKeys => "more keys expired in expire cycles than the server counts",
-            Self::CycleTime => "expire cycles take another time than the server says",
+            Self::CycleTime => "expire cycles do not take as long as the server says",
         }
     }
 }

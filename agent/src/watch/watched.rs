@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
+use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
 
 use super::burst_log::log_burst;
 use super::clock::monotonic;
@@ -173,6 +173,12 @@ impl Watched {
         self.log_not_read(failed.map(|error| error.to_string()));
         self.take_in(&snapshot);
         self.follow_mode();
+        if self.withdrawn.is_some() {
+            self.attachment.give_up(EVICTION_CALL.description);
+        }
+        if self.cycles_withdrawn.is_some() {
+            self.attachment.give_up(EXPIRE_CYCLE.description);
+        }
         self.attachment.take_off_unwanted();
         Ok(())
     }
@@ -204,7 +210,11 @@ impl Watched {
     fn take_in(&mut self, snapshot: &Snapshot) {
         self.state.apply(snapshot);
         self.withdraw_if_wrong();
-        let seen = Observation::new(snapshot, &self.state);
+        let mut seen = Observation::new(snapshot, &self.state);
+        let cycle = self.plan.function(EXPIRE_CYCLE.description);
+        if self.cycles_withdrawn.is_some() || !cycle.is_some_and(TracedFunction::counts_keys) {
+            seen.cycle_keys = None;
+        }
         if let Some(timeline) = &self.timeline {
             // It holds numbers only, each of which is right even if a writer panicked.
             let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,17 +252,21 @@ impl Watched {
             let lost = "What rests on the plan is no longer exported";
             self.log_withdrawn("the probe plan", &withdrawal, "evicting calls", lost);
         }
+        let of_members = |broken| {
+            use BrokenInvariant::{CycleTime, ExpiredKeys};
+            matches!(broken, ExpiredKeys | CycleTime)
+        };
+        let are_members_wrong = (self.withdrawn.as_ref())
+            .is_some_and(|withdrawal| withdrawal.broken == BrokenInvariant::Maxmemory);
         if self.cycles_withdrawn.is_none()
             && let Some(withdrawal) = Withdrawal::of_cycles(&self.state)
+            && !(are_members_wrong && of_members(withdrawal.broken))
         {
             self.cycles_withdrawn = Some(withdrawal);
-            let lost =
-                "What is measured of expire cycles is no longer exported; evictions go on being";
-            let tested = match withdrawal.broken {
-                BrokenInvariant::ExpiredKeys | BrokenInvariant::CycleTime => {
-                    "spans of a hundred cycles or more"
-                }
-                _ => "cycles",
+            let lost = "What is measured of expire cycles is no longer exported; evictions are still exported";
+            let tested = match of_members(withdrawal.broken) {
+                true => "spans of a hundred cycles or more",
+                false => "cycles",
             };
             let part = "the probe plan of the expire cycle";
             self.log_withdrawn(part, &withdrawal, tested, lost);

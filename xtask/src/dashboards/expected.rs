@@ -27,8 +27,8 @@ pub const EMPTY_QUERIES: [(&str, &str); 5] = [
 /// Series in the rules of alerts that have no data, with the reason.
 pub const EMPTY_SELECTORS: [(&str, &str); 3] = [
     (
-        "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|used_memory|\
-         stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
+        "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|expire_cycle|\
+         expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
          stat_expired_time_cap_reached_count\"}",
         "everything is found in Debian's redis-server",
     ),

@@ -3,7 +3,7 @@
 //! Source: `arch/x86/kernel/uprobes.c`, `branch_setup_xol_ops()` and `push_setup_xol_ops()`. The
 //! kernel single-steps every other instruction out of line, which costs about ten times as much.
 
-use iced_x86::{Code, Instruction};
+use iced_x86::{Code, Instruction, Mnemonic};
 
 /// Relative cost of one hit at an instruction that the kernel emulates.
 pub const EMULATED_COST: u32 = 1;
@@ -18,6 +18,12 @@ pub fn is_emulated(instruction: &Instruction) -> bool {
         Code::Push_r64 | Code::Jmp_rel8_64 | Code::Jmp_rel32_64 | Code::Call_rel32_64 => true,
         _ => instruction.is_jcc_short_or_near(),
     }
+}
+
+/// Tells whether it is a nop that the kernel makes a jump of: on Linux 6.18 the calling function then loses what it
+/// keeps in the red zone. No probe ever goes there.
+pub fn is_long_nop(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Nop && instruction.len() == 5
 }
 
 /// Returns the relative cost of one hit.

@@ -42,7 +42,7 @@ pub fn site(image: &Image<'_>, instruction: &Instruction) -> Option<Site> {
 }
 
 /// Returns the first instruction that the kernel emulates, of those that every call executes before
-/// the stack pointer moves; else the first of all.
+/// the stack pointer moves; else the first of all that can be probed.
 pub fn entry(code: &FunctionCode) -> Option<&Instruction> {
     let instructions = &code.blocks.first()?.instructions;
     for instruction in instructions {
@@ -53,7 +53,8 @@ pub fn entry(code: &FunctionCode) -> Option<&Instruction> {
             break;
         }
     }
-    instructions.first()
+    let mut instructions = instructions.iter();
+    instructions.find(|own| !emulation::is_long_nop(own))
 }
 
 /// Returns the cheapest candidate of those with the most of `wanted` in reach, and how to compute each
@@ -64,7 +65,9 @@ pub fn cheapest(
     wanted: &[&Value],
     last_resort: (&Operand, &Value),
 ) -> Option<(Instruction, Vec<Option<Recipe>>)> {
-    let with_recipes = candidates.into_iter().map(|candidate| {
+    let candidates = candidates.into_iter();
+    let candidates = candidates.filter(|own| !emulation::is_long_nop(&own.instruction));
+    let with_recipes = candidates.map(|candidate| {
         let mut reach = Reach::of(execution, &candidate.state, wanted);
         reach.add(last_resort.0.clone(), last_resort.1.clone());
         let recipes: Vec<_> = wanted.iter().map(|value| reach.recipe(value)).collect();

@@ -51,6 +51,7 @@ pub fn weights(
             let point = block.instruction(index);
             let weight = match is_excluded || !is_seen(index) {
                 true => INFINITE,
+                false if emulation::is_long_nop(instruction) => INFINITE,
                 false => weight(instruction, calls_from(code, point)),
             };
             weights.insert(Point::Instruction(point), weight);

@@ -396,8 +396,8 @@ fn a_burst_notes_how_many_keys_had_expired_in_the_minute_before_it() {
     server.seen.stale_ratio = Some(0.3);
     for expired in [900, 400] {
         for _ in 0..70 {
-            server.seen.keys_sampled += 1_000;
-            server.seen.keys_expired += expired;
+            let (all, gone) = server.seen.cycle_keys.unwrap_or_default();
+            server.seen.cycle_keys = Some((all + 1_000, gone + expired));
             server.goes_on(CALM, 1_000);
         }
     }
@@ -447,8 +447,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             client_buffers: values[6],
             last_reported: values[7],
             stalled: None,
-            keys_sampled: values[0].unwrap_or(0),
-            keys_expired: values[1].unwrap_or(0),
+            cycle_keys: values[0].zip(values[1]),
             stale_ratio: values[2].map(|value| value as f64),
         },
     )

@@ -47,11 +47,16 @@ pub struct Cycle {
 /// contradict each other.
 pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
     let named = image.function(NAME).map(|symbol| symbol.address);
-    let mut mentioned = match texts.has(TEXT) {
+    let mentioned = match texts.has(TEXT) {
         true => texts.functions(image, TEXT),
         false => Vec::new(),
     };
-    mentioned.truncate(MAX_FUNCTIONS);
+    if mentioned.len() > MAX_FUNCTIONS {
+        return Err(format!(
+            "{} functions mention the text \"{TEXT}\"",
+            mentioned.len()
+        ));
+    }
     let candidate = |address| Candidate {
         address,
         type_register: Some(RDI),
@@ -101,7 +106,7 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
     let Ok(code) = FunctionCode::decode(image, candidate.address) else {
         return Ok(None);
     };
-    let jobs = jobs(image, &code);
+    let jobs = jobs(image, &code)?;
     let averages = !average::blocks(image, &code).is_empty();
     if averages && !jobs.is_empty() {
         return Err(format!(
@@ -116,8 +121,8 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
     }))
 }
 
-/// Returns where a function calls others that keep the average.
-fn jobs(image: &Image<'_>, code: &FunctionCode) -> Vec<(BlockId, FileAddress)> {
+/// Returns where a function calls others that keep the average. Fails where it calls too many to look into.
+fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<(BlockId, FileAddress)>, String> {
     let mut known: Vec<(FileAddress, bool)> = Vec::new();
     let mut jobs = Vec::new();
     for (id, block) in code.blocks.entries() {
@@ -128,7 +133,11 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Vec<(BlockId, FileAddress)> {
             let before = known.iter().find(|(own, _)| *own == function);
             let is_job = match before {
                 Some((_, is_job)) => *is_job,
-                None if known.len() >= MAX_CALLEES => false,
+                None if known.len() >= MAX_CALLEES => {
+                    return Err(format!(
+                        "a function that mentions the text \"{TEXT}\" calls more than {MAX_CALLEES} others"
+                    ));
+                }
                 None => {
                     let code = FunctionCode::decode(image, function);
                     let averages = |code: FunctionCode| !average::blocks(image, &code).is_empty();
@@ -142,7 +151,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Vec<(BlockId, FileAddress)> {
             }
         }
     }
-    jobs
+    Ok(jobs)
 }
 
 /// Returns the functions that the function at an address goes on in without coming back.

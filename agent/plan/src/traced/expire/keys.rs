@@ -124,7 +124,7 @@ struct Division {
 }
 
 /// Returns the division that all paths from `begin` make, except those on which its divisor is known to be 0;
-/// `Some(None)` where none makes any. Fails where paths differ, or cannot be followed.
+/// `Some(None)` where none makes any. Fails where paths differ, or cannot be followed, also behind a division.
 fn divisions(
     image: &Image<'_>,
     execution: &mut Execution<'_>,
@@ -137,6 +137,9 @@ fn divisions(
          instruction: &Instruction,
          notes: &mut Notes| { notes.look(image, execution, state, instruction) };
     let ends = paths::watch(execution, state, begin, &Notes::default(), look)?;
+    if (ends.iter()).any(|(_, notes)| notes.has_divided && notes.made.is_none()) {
+        return None;
+    }
     let mut made = ends.iter().filter_map(|(_, notes)| notes.made.as_ref());
     let Some(first) = made.next() else {
         return Some(None);
@@ -203,6 +206,8 @@ struct Notes {
     registers: BTreeMap<usize, Number>,
     /// By the offset of the stack slot from the stack pointer at entry.
     slots: BTreeMap<i64, Number>,
+    /// Whether something was divided.
+    has_divided: bool,
     /// The division whose quotient was weighted.
     made: Option<Division>,
 }
@@ -223,6 +228,7 @@ impl Notes {
         let new = match instruction.mnemonic() {
             Mnemonic::Cvtsi2sd => integer(execution, state, instruction).map(Number::Integer),
             Mnemonic::Divsd => {
+                self.has_divided = true;
                 let operands = [0, source].map(|own| self.get(execution, state, instruction, own));
                 match operands {
                     [

@@ -3,7 +3,7 @@
 //! The function is executed once for each type. A place that holds 0 in the one and 1 in the other holds the
 //! type, whatever became of the argument on the way there.
 
-use crate::code::block::InstructionId;
+use crate::code::block::{BlockId, InstructionId};
 use crate::code::graph::FunctionCode;
 use crate::code::registers::RSP;
 use crate::flow::atoms::Atoms;
@@ -38,10 +38,15 @@ impl<'a> ByType<'a> {
         }
     }
 
-    /// Returns what holds the type before an instruction: a register, or else a stack slot.
-    pub fn place(&mut self, at: InstructionId) -> Option<Operand> {
-        let (slow, fast) = self.states(at)?;
-        if let Some(number) = holding(&slow, &fast).next() {
+    /// Returns what holds the type before each instruction of a block: a register, or else a stack slot.
+    pub fn places(&mut self, block: BlockId) -> Vec<Option<Operand>> {
+        let states = self.states(block);
+        let states = states.iter();
+        states.map(|(slow, fast)| self.place(slow, fast)).collect()
+    }
+
+    fn place(&mut self, slow: &State, fast: &State) -> Option<Operand> {
+        if let Some(number) = holding(slow, fast).next() {
             return Some(Operand::Register {
                 number: u8::try_from(number).ok()?,
                 width: WIDTH,
@@ -54,8 +59,10 @@ impl<'a> ByType<'a> {
         }
         let mut slots = slow.stack.iter().filter(|(offset, _)| **offset >= top);
         let (offset, _) = slots.find(|(offset, (value, width))| {
-            let other = fast.stack.get(offset).map(|(value, _)| value);
-            *width >= WIDTH && low(value) == Some(0) && other.and_then(low) == Some(1)
+            let other = fast.stack.get(offset);
+            let other = other.filter(|(_, width)| *width >= WIDTH);
+            let is_fast = other.and_then(|(value, _)| low(value)) == Some(1);
+            *width >= WIDTH && low(value) == Some(0) && is_fast
         })?;
         Some(Operand::Memory {
             base: RSP as u8,
@@ -66,16 +73,15 @@ impl<'a> ByType<'a> {
 
     /// Returns the numbers of the registers that hold the type before an instruction.
     pub fn registers(&mut self, at: InstructionId) -> Vec<usize> {
-        self.states(at)
-            .map(|(slow, fast)| holding(&slow, &fast).collect())
-            .unwrap_or_default()
+        let states = self.states(at.block);
+        let here = states.get(at.index);
+        here.map_or_else(Vec::new, |(slow, fast)| holding(slow, fast).collect())
     }
 
-    /// Returns what is known before an instruction in a slow cycle, and in a fast one.
-    fn states(&mut self, at: InstructionId) -> Option<(State, State)> {
-        let slow = self.slow.states_in(at.block).into_iter().nth(at.index)?;
-        let fast = self.fast.states_in(at.block).into_iter().nth(at.index)?;
-        Some((slow, fast))
+    /// Returns what is known before each instruction of a block, in a slow cycle and in a fast one.
+    fn states(&mut self, block: BlockId) -> Vec<(State, State)> {
+        let slow = self.slow.states_in(block).into_iter();
+        slow.zip(self.fast.states_in(block)).collect()
     }
 }
 

@@ -56,8 +56,8 @@ impl Work {
     }
 
     /// Returns the first of the cheapest instructions that all calls pass which come here, before any
-    /// loop and up to the first of `jobs`, of those at which the type is known. Where compilers part the
-    /// ways of calls that find no database, which there are not, it is one that the others pass.
+    /// loop and up to the first of `jobs`, of those at which the type is known. Compilers give calls that find no
+    /// database a way of their own. No such call is made, so the site is one that the others pass.
     pub fn start(
         &self,
         code: &FunctionCode,
@@ -72,7 +72,7 @@ impl Work {
             return None;
         }
         let before = |places: &[BlockId]| {
-            let mut blocks = common_dominators(&dominators, places);
+            let mut blocks = common_dominators(code, &dominators, places);
             blocks.retain(|block| {
                 let is_before = !jobs.is_empty() || !ends.contains(block);
                 self.blocks.contains(block) && !looping.contains(block) && is_before
@@ -83,9 +83,13 @@ impl Work {
         let blocks = if all.is_empty() { before(&loops) } else { all };
         let mut found: Option<((bool, u32), Start)> = None;
         for block in blocks {
+            let places = by_type.as_deref_mut().map(|own| own.places(block));
+            let places = places.unwrap_or_default();
             for (index, instruction) in code.blocks[block].instructions.iter().enumerate() {
-                let by_type = by_type.as_deref_mut();
-                let cycle_type = by_type.and_then(|own| own.place(block.instruction(index)));
+                if emulation::is_long_nop(instruction) {
+                    continue;
+                }
+                let cycle_type = places.get(index).cloned().flatten();
                 let weight = (cycle_type.is_none(), emulation::cost(instruction));
                 if found.as_ref().is_none_or(|(least, _)| weight < *least) {
                     let start = Start {
@@ -105,16 +109,28 @@ impl Work {
 }
 
 /// Returns the blocks that every path to any of `places` passes, in order.
-fn common_dominators(dominators: &Dominators<NodeIndex>, places: &[BlockId]) -> Vec<BlockId> {
-    let chains = places.iter().filter_map(|place| {
-        let chain = dominators.dominators(place.node())?;
-        Some(chain.map(BlockId::of).collect::<Vec<_>>())
-    });
-    let common = chains.reduce(|mut common, chain| {
-        common.retain(|block| chain.contains(block));
-        common
-    });
-    let mut common = common.unwrap_or_default();
-    common.reverse();
-    common
+fn common_dominators(
+    code: &FunctionCode,
+    dominators: &Dominators<NodeIndex>,
+    places: &[BlockId],
+) -> Vec<BlockId> {
+    let mut common: Option<Vec<BlockId>> = None;
+    for place in places {
+        let Some(chain) = dominators.dominators(place.node()) else {
+            continue;
+        };
+        let mut chain: Vec<BlockId> = chain.map(BlockId::of).collect();
+        if !code.budget.spend(1 + chain.len() as u64 / 4) {
+            break;
+        }
+        // From the entry on, as far as they agree.
+        chain.reverse();
+        if let Some(common) = &common {
+            let pairs = chain.iter().zip(common);
+            let agreed = pairs.take_while(|(own, other)| own == other).count();
+            chain.truncate(agreed);
+        }
+        common = Some(chain);
+    }
+    common.unwrap_or_default()
 }

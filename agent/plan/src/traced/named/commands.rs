@@ -106,14 +106,13 @@ impl<'data> CommandTable<'data> {
     /// to its own function.
     fn subcommands(&self, image: &Image<'data>, parent: &Entry<'_>) -> Vec<Entry<'data>> {
         let pointers = (self.proc + 8..self.stride).step_by(8);
-        let arrays = pointers.filter_map(|offset| {
+        let mut arrays = pointers.filter_map(|offset| {
             let array = image.pointer_at(parent.at.checked_add(offset)?)?;
             let first = self
                 .entry(image, array)
                 .filter(|_| image.is_writable(array))?;
             first.proc.map(|_| array)
         });
-        let mut arrays = arrays;
         let (Some(array), None) = (arrays.next(), arrays.next()) else {
             return Vec::new();
         };
@@ -154,8 +153,8 @@ fn well_known(
         if image.budget.is_spent() {
             return None;
         }
-        let mut entries = mentions.iter().filter_map(|at| entry(image, *at, proc));
-        let mut entries = entries.by_ref().filter(|entry| entry.proc.is_some());
+        let entries = mentions.iter().filter_map(|at| entry(image, *at, proc));
+        let mut entries = entries.filter(|entry| entry.proc.is_some());
         let (Some(only), None) = (entries.next(), entries.next()) else {
             return None;
         };
@@ -179,10 +178,8 @@ fn stride(image: &Image<'_>, known: &[FileAddress], proc: u64) -> Option<u64> {
         let mut distances = known.iter().map(|at| at.wrapping_sub(first));
         distances.all(|distance| distance % stride == 0)
     };
-    let strides = (proc + 8..=MAX_ENTRY).step_by(8);
-    strides
-        .into_iter()
-        .find(|stride| divides(*stride) && has_next(*stride))
+    let mut strides = (proc + 8..=MAX_ENTRY).step_by(8);
+    strides.find(|stride| divides(*stride) && has_next(*stride))
 }
 
 /// Returns the entry at an address, where one can be there.

@@ -1,6 +1,6 @@
 //! Where the probes of a function go that a user names.
 
-use iced_x86::{Instruction, Mnemonic};
+use iced_x86::Instruction;
 
 use crate::code::emulation;
 use crate::code::graph::FunctionCode;
@@ -32,7 +32,7 @@ pub fn entry(image: &Image<'_>, address: FileAddress, name: &str) -> Result<Site
     }
     let before = before_the_stack_moves(&first.instructions);
     let emulated = before.iter().find(|own| emulation::is_emulated(own));
-    let cheapest = emulated.or_else(|| before.iter().find(|own| !is_long_nop(own)));
+    let cheapest = emulated.or_else(|| before.iter().find(|own| !emulation::is_long_nop(own)));
     let cheapest = cheapest.ok_or(
         "it begins with a 5-byte nop, and a probe there corrupts what its caller keeps below the stack pointer",
     )?;
@@ -52,10 +52,4 @@ fn changes_stack_pointer(instruction: &Instruction) -> bool {
     use iced_x86::Register::RSP;
     let is_named = instruction.op_count() > 0 && instruction.op0_register().full_register() == RSP;
     is_named || instruction.stack_pointer_increment() != 0
-}
-
-/// Tells whether it is a nop that the kernel makes a jump of: on Linux 6.18 the calling function then loses what it
-/// keeps in the red zone.
-fn is_long_nop(instruction: &Instruction) -> bool {
-    instruction.mnemonic() == Mnemonic::Nop && instruction.len() == 5
 }

@@ -57,7 +57,7 @@ impl fmt::Display for NamedFunction {
 /// Why a function cannot be traced.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
-    /// The file is none that can be looked into.
+    /// The file cannot be read as an executable.
     #[error(transparent)]
     Elf(#[from] ElfError),
     /// It is no server.
@@ -82,7 +82,7 @@ pub enum NameError {
     #[error("{0} cannot be traced: {1}")]
     Refused(String, String),
     /// The budget for one file ran out.
-    #[error("it would take longer than for any server to look for the function")]
+    #[error("looking for the function takes too long; the file may be damaged")]
     Budget,
 }
 
@@ -147,10 +147,11 @@ fn find(
     let mut named = functions.functions(name);
     if let Some(table) = table.as_ref().filter(|_| named.is_empty()) {
         let own = table.functions(image, name).into_iter();
-        named.extend(own.map(|address| (address, functions.name(address).unwrap_or_default())));
+        named.extend(own.map(|address| (address, "")));
     }
     let mut all = named.iter();
     let (address, found) = match (all.next(), all.next()) {
+        (Some((address, &"")), None) => (*address, functions.name(*address).unwrap_or_default()),
         (Some((address, found)), None) => (*address, *found),
         (None, _) => return Err(not_found(image, functions, table.as_ref(), name)),
         _ => {

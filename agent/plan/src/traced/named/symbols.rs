@@ -12,6 +12,9 @@ use crate::elf::error::ElfError;
 /// Most symbols that are read of one file; a server has ten thousand.
 const MAX_SYMBOLS: usize = 300_000;
 
+/// Memory for one name with its addresses, bytes.
+const NAME_BYTES: usize = 128;
+
 /// The names of functions.
 #[derive(Default)]
 pub struct FunctionNames<'data> {
@@ -31,7 +34,7 @@ impl<'data> FunctionNames<'data> {
                 continue;
             }
             let Ok(name) = symbol.name() else { continue };
-            if !budget.scan(name.len()) {
+            if !budget.scan(name.len()) || !budget.keep(NAME_BYTES) {
                 break;
             }
             // A versioned name (`server@@Base`) is the same name.
