@@ -33,7 +33,7 @@ use aya_ebpf::helpers::{
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evaluate::{Words, copy_registers, read_user, read_words, recipe};
+use evaluate::{Known, Words, copy_registers, is_within_limit, read_user, read_words, recipe};
 use evictscope_abi::{
     Cookie, EVICTION, ServerConfig, SlowCall, TRACE_CYCLES, TRACE_THREADS, TraceConfig,
     TraceShared, TracedThread, Variable, trace_bucket,
@@ -293,16 +293,19 @@ fn is_over_the_limit(ctx: &ProbeContext) -> Option<bool> {
     if !read_words(&config.reads, words) {
         return Some(true);
     }
-    let is_known = |variable: Variable| config.recipes[variable as usize].is_known();
-    let value = |variable: Variable| recipe(&config.recipes[variable as usize], words);
-    // Whether the first is known and not above the second.
-    let within = |less: Variable, more: Variable| {
-        is_known(less) && is_known(more) && value(less) <= value(more)
+    let known = |variable: Variable| {
+        let how = &config.recipes[variable as usize];
+        match how.is_known() {
+            true => Known {
+                value: recipe(how, words),
+                is_known: true,
+            },
+            false => Known::NOT,
+        }
     };
-    let is_used_within = within(Variable::MemUsed, Variable::Maxmemory);
-    // `mem_used` is 0 then, whatever the difference comes to.
-    let is_nothing_used = within(Variable::MemReported, Variable::Overhead);
-    Some(!is_used_within && !is_nothing_used)
+    let (used, maxmemory) = (known(Variable::MemUsed), known(Variable::Maxmemory));
+    let (reported, overhead) = (known(Variable::MemReported), known(Variable::Overhead));
+    Some(!is_within_limit(used, maxmemory, reported, overhead))
 }
 
 #[inline(always)]
