@@ -116,6 +116,16 @@ pub fn place(place: &Term, words: &Words) -> Known {
     }
 }
 
+/// Tells whether a call at the goal site is within the memory limit; not where its values are not known.
+#[inline(always)]
+pub fn is_within_limit(used: Known, maxmemory: Known, reported: Known, overhead: Known) -> bool {
+    if used.is_known && maxmemory.is_known && used.value <= maxmemory.value {
+        return true;
+    }
+    // `mem_used` is 0 then, whatever the difference comes to.
+    reported.is_known && overhead.is_known && overhead.value > reported.value
+}
+
 /// The address of a place in memory.
 #[inline(always)]
 fn address(place: &Term, words: &Words) -> u64 {

@@ -19,7 +19,9 @@ use evictscope_abi::{
 
 use crate::calls::{end_inner, end_noop, ends, lose_unfinished, now};
 use crate::counters::{self, Sum};
-use crate::evaluate::{Known, copy_registers, place, read_user, read_words, recipe};
+use crate::evaluate::{
+    Known, copy_registers, is_within_limit, place, read_user, read_words, recipe,
+};
 use crate::maps::{self, Error, Hit, count_fault, hit};
 use crate::report;
 
@@ -131,11 +133,7 @@ fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Kind, Error> {
     let used = known(hit, stats, is_read, Variable::MemUsed);
     let tofree = known(hit, stats, is_read, Variable::MemTofree);
     let maxmemory = known(hit, stats, is_read, Variable::Maxmemory);
-    if used.is_known && maxmemory.is_known && used.value <= maxmemory.value {
-        return Ok(Kind::Within);
-    }
-    // `mem_used` is 0 then, whatever the difference comes to.
-    if reported.is_known && overhead.is_known && overhead.value > reported.value {
+    if is_within_limit(used, maxmemory, reported, overhead) {
         return Ok(Kind::Within);
     }
     let is_compared = is_compared(stats);

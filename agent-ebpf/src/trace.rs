@@ -4,7 +4,11 @@
 //! Any thread of the server may make such a call, and one can be made inside of another. So what is known of the call
 //! under way is kept by thread, and the outermost call is the one that is counted. It is told by the stack pointer: the
 //! entry of a call inside of it finds a lower one, and only its own return finds the one that its entry saw, without the
-//! return address. So a call that a `longjmp` ended is not taken for one that goes on.
+//! return address.
+//!
+//! A call that a `longjmp` left has no return. It is told, and counted as lost, at the next call that the thread makes from
+//! the same level of the stack or from above. Until then it is taken for one that goes on: calls that the thread makes from
+//! deeper in the stack are taken for calls inside of it, and not counted.
 #![no_std]
 #![no_main]
 #![allow(
@@ -29,14 +33,12 @@ use aya_ebpf::helpers::{
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evaluate::{Words, copy_registers, read_user, read_words, recipe};
+use evaluate::{Known, Words, copy_registers, is_within_limit, read_user, read_words, recipe};
 use evictscope_abi::{
-    Cookie, EVICTION, ServerConfig, SlowCall, TRACE_CYCLES, TraceConfig, TraceShared, TracedThread,
-    Variable, trace_bucket,
+    Cookie, EVICTION, ServerConfig, SlowCall, TRACE_CYCLES, TRACE_THREADS, TraceConfig,
+    TraceShared, TracedThread, Variable, trace_bucket,
 };
 
-/// Most threads of one server: 128 for connections, and some for the background.
-const MAX_THREADS: u32 = 512;
 /// Room for slow calls until they are read, in bytes: some 8,000.
 const RING_BYTES: u32 = 1 << 18;
 /// The return address, bytes.
@@ -48,7 +50,7 @@ const NO_WAKEUP: u64 = 1;
 #[map]
 static TRACE_CONFIG: Array<TraceConfig> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// One entry: what is not of one thread.
+/// One entry: what is kept for all threads together.
 #[map]
 static TRACE_SHARED: Array<TraceShared> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
@@ -62,7 +64,7 @@ static TRACE_WORDS: Array<Words> = Array::with_max_entries(1, 0);
 
 /// By thread id.
 #[map]
-static THREADS: HashMap<u32, TracedThread> = HashMap::with_max_entries(MAX_THREADS, 0);
+static THREADS: HashMap<u32, TracedThread> = HashMap::with_max_entries(TRACE_THREADS, 0);
 
 /// The slow calls.
 #[map]
@@ -223,7 +225,6 @@ fn try_return(ctx: &RetProbeContext) -> Option<()> {
     let ended = now();
     let hit = Hit::find()?;
     let thread = hit.thread()?;
-    thread.return_hits += 1;
     // SAFETY: the kernel passes the registers of the probed thread.
     let returned = unsafe { (*ctx.regs).rsp }.wrapping_sub(RETURN_ADDRESS);
     let is_it = thread.stack_pointer == returned && thread.generation == hit.generation();
@@ -292,16 +293,19 @@ fn is_over_the_limit(ctx: &ProbeContext) -> Option<bool> {
     if !read_words(&config.reads, words) {
         return Some(true);
     }
-    let is_known = |variable: Variable| config.recipes[variable as usize].is_known();
-    let value = |variable: Variable| recipe(&config.recipes[variable as usize], words);
-    // Whether the first is known and not above the second.
-    let within = |less: Variable, more: Variable| {
-        is_known(less) && is_known(more) && value(less) <= value(more)
+    let known = |variable: Variable| {
+        let how = &config.recipes[variable as usize];
+        match how.is_known() {
+            true => Known {
+                value: recipe(how, words),
+                is_known: true,
+            },
+            false => Known::NOT,
+        }
     };
-    let is_used_within = within(Variable::MemUsed, Variable::Maxmemory);
-    // `mem_used` is 0 then, whatever the difference comes to.
-    let is_nothing_used = within(Variable::MemReported, Variable::Overhead);
-    Some(!is_used_within && !is_nothing_used)
+    let (used, maxmemory) = (known(Variable::MemUsed), known(Variable::Maxmemory));
+    let (reported, overhead) = (known(Variable::MemReported), known(Variable::Overhead));
+    Some(!is_within_limit(used, maxmemory, reported, overhead))
 }
 
 #[inline(always)]

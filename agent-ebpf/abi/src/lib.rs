@@ -23,8 +23,8 @@ pub use stats::{
     Longest, Noted, Probe, ResultKind, Updated,
 };
 pub use trace::{
-    SlowCall, TRACE_BUCKETS, TRACE_CYCLES, TraceConfig, TraceShared, TracedThread, trace_bound,
-    trace_bucket,
+    SlowCall, TRACE_BUCKETS, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread,
+    trace_bound, trace_bucket,
 };
 pub use when::When;
 

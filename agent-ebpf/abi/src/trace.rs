@@ -38,8 +38,12 @@ pub const fn trace_bound(bucket: usize) -> Option<u64> {
     Some((1 << exponent) + (part << (exponent - PARTS)))
 }
 
-/// What else can run inside a traced call, as bits of [`SlowCall::ran`]: the number of the traced function.
+/// How many kinds of work are told that can run inside of a traced call. Each has the number of its function in
+/// [`SlowCall::ran`].
 pub const TRACE_CYCLES: usize = crate::MAX_FUNCTIONS as usize;
+
+/// How many threads of a server can be traced: 128 for connections, and some for the background.
+pub const TRACE_THREADS: u32 = 512;
 
 /// What the programs are told.
 #[repr(C)]
@@ -73,11 +77,9 @@ pub struct TracedThread {
     pub cycles: [u64; TRACE_CYCLES],
     /// Hits at the entry, counted or not.
     pub entry_hits: u64,
-    /// Hits at the return, counted or not.
-    pub return_hits: u64,
     /// Calls that began while they were observed.
     pub begun: u64,
-    /// Calls that the function made of itself, inside of one that is counted.
+    /// Calls that the function made to itself, inside of one that is counted.
     pub nested: u64,
     /// Calls that began, and were not seen to return before the thread called the function again from where that was
     /// possible only after them.
@@ -110,7 +112,6 @@ impl TracedThread {
         generation: 0,
         cycles: [0; TRACE_CYCLES],
         entry_hits: 0,
-        return_hits: 0,
         begun: 0,
         nested: 0,
         lost: 0,
@@ -121,7 +122,7 @@ impl TracedThread {
     };
 }
 
-/// What is not of one thread.
+/// What the programs keep for all threads together.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceShared {

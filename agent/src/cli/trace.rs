@@ -11,8 +11,8 @@ use crate::trace::{self, Question};
 /// call
 ///
 /// FUNCTION is a function's name, where the executable or its debug file has it, or a command that it implements, such as
-/// GET or CONFIG|GET: that works in stripped servers, too. Of a function that calls itself the outermost call is counted.
-/// Calls of all threads are.
+/// GET or CONFIG|GET: that works in stripped servers, too. Calls of all threads are counted; of a function that calls
+/// itself, the outermost call.
 ///
 /// Two probes are placed, at the entry and at the return. What a call costs is measured first, and how often the function is
 /// called. Where that is more than the budget, the probes are on for a part of the time, and the output says which part
@@ -38,7 +38,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     slower: Option<Duration>,
     /// Share of one thread's time that the probes may cost
-    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_budget)]
     overhead_budget: OverheadBudget,
     /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the
     /// executable) before /usr/lib/debug; may be given several times
@@ -75,6 +75,15 @@ fn parse_duration(text: &str) -> Result<Duration, &'static str> {
         .ok_or("not a duration from 1us to 60s: write 100us or 1ms, for example")
 }
 
+fn parse_budget(text: &str) -> anyhow::Result<OverheadBudget> {
+    let budget: OverheadBudget = text.parse()?;
+    anyhow::ensure!(
+        budget.share() > 0.0,
+        "nothing can be traced then: allow 1%, for example"
+    );
+    Ok(budget)
+}
+
 /// Traces until the time is over, or the process ends, or a signal comes.
 ///
 /// # Errors
@@ -96,7 +105,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 mod tests {
     use std::time::Duration;
 
-    use super::{parse_duration, parse_seconds};
+    use super::{parse_budget, parse_duration, parse_seconds};
 
     #[test]
     fn durations_have_a_unit() {
@@ -113,6 +122,15 @@ mod tests {
         assert_eq!(parse_seconds("2.5"), Ok(Duration::from_millis(2_500)));
         for text in ["0", "-1", "nan", "1e9", "x"] {
             assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_can_be_traced_for_nothing() {
+        let share = |text| parse_budget(text).ok().map(|budget| budget.share());
+        assert_eq!(share("2%"), Some(0.02));
+        for text in ["0%", "0", "-1%", "x"] {
+            assert_eq!(share(text), None, "{text}");
         }
     }
 }

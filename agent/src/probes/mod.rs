@@ -26,5 +26,6 @@ mod trace;
 
 pub use attach::Probes;
 pub use attachment::{Attachment, Coverage, Probed, Server};
+pub use config::server_config;
 pub use error::{OLDER_KERNELS, ProbeError};
-pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing, at_goal_site};
+pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing};

@@ -1,8 +1,8 @@
 //! The probes of `evictscope trace`: the programs that time the calls of one function, of an object of their own.
 
+use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
@@ -12,16 +12,14 @@ use evictscope_abi::{
     Cookie, EVICTION, ServerConfig, SlowCall, TRACE_BUCKETS, TraceConfig, TraceShared,
     TracedThread, When,
 };
-use evictscope_plan::{FileOffset, ProbePlan, ProcessAddress};
+use evictscope_plan::{FileOffset, ProcessAddress};
 
 use super::calibration::time;
-use super::config::server_config;
 use super::error::ProbeError;
 use super::mapped::Mapped;
 use super::own::{FUNCTIONS, Function, own_sites};
 use super::programs::Programs;
 use super::target::{Link, Target};
-use crate::host::Executable;
 
 const ENTER: &str = "trace_enter";
 const RETURN: &str = "trace_return";
@@ -67,7 +65,7 @@ pub struct TraceCounts {
     pub entry_hits: u64,
     /// Calls that began while they were observed.
     pub begun: u64,
-    /// Calls that the function made of itself inside of one that is counted.
+    /// Calls that the function made to itself inside of one that is counted.
     pub nested: u64,
     /// Calls that were not seen to end.
     pub lost: u64,
@@ -83,12 +81,6 @@ pub struct TraceCounts {
     pub durations: [u64; TRACE_BUCKETS],
     /// Whether there was no room for a thread, so that its calls are missing.
     pub is_crowded: bool,
-}
-
-/// Returns what is read at the goal site in process `pid`, where the loader added `load_bias` to the addresses of the ELF
-/// file.
-pub fn at_goal_site(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig {
-    server_config(pid, load_bias, plan)
 }
 
 impl TraceCounts {
@@ -117,7 +109,7 @@ pub struct Traced {
     /// The process.
     pub pid: u32,
     /// The executable that it runs, open.
-    pub exe: Arc<Executable>,
+    pub exe: File,
     /// Where the entry probe and the return probe go.
     pub entry: FileOffset,
     /// Where evicting calls and expire cycles begin, with the number of the traced function.
@@ -343,12 +335,14 @@ fn own() -> Target<'static> {
 }
 
 impl Tracing {
-    /// Places the probes. Calls that begin are counted from then on.
+    /// Places the probes, once those that were taken off are gone. Calls that begin are counted from then on.
     ///
     /// # Errors
     ///
     /// Where the process is gone, or the kernel refuses.
     pub fn place(&mut self) -> Result<(), ProbeError> {
+        // Both together would count each call twice.
+        self.settle();
         let Traced {
             pid,
             exe,
@@ -357,7 +351,7 @@ impl Tracing {
             ..
         } = &self.traced;
         // The very file in which the function was found, whatever the process runs by now.
-        let exe = PathBuf::from(format!("/proc/self/fd/{}", exe.file().as_raw_fd()));
+        let exe = PathBuf::from(format!("/proc/self/fd/{}", exe.as_raw_fd()));
         let target = Target {
             pid: *pid,
             exe: &exe,
@@ -374,9 +368,6 @@ impl Tracing {
             placed.extend(self.tracer.attach(program, target, &[(*entry, 0)])?);
         }
         self.placed = placed;
-        // What threads remember is of calls that may have ended meanwhile.
-        self.generation += 1;
-        self.tracer.set_generation(self.generation);
         self.tracer.observe(true);
         Ok(())
     }
@@ -389,11 +380,21 @@ impl Tracing {
     /// Takes the probes off in the background. Counts calls no more that are under way.
     pub fn take_off(&mut self) {
         self.tracer.observe(false);
-        self.leaving.retain(|thread| !thread.is_finished());
+        // What threads remember of them means nothing when probes are placed again.
+        self.generation += 1;
+        self.tracer.set_generation(self.generation);
         // Each link in a thread of its own: the kernel waits for each, but for several at a time.
         for link in self.placed.drain(..) {
             let thread = std::thread::Builder::new().spawn(move || drop(link));
             self.leaving.extend(thread);
+        }
+    }
+
+    /// Waits until the probes are gone that were taken off.
+    pub fn settle(&mut self) {
+        for thread in self.leaving.drain(..) {
+            // It does nothing but drop.
+            let _ = thread.join();
         }
     }
 
@@ -416,18 +417,17 @@ impl Tracing {
 impl Drop for Tracing {
     fn drop(&mut self) {
         self.take_off();
-        for thread in self.leaving.drain(..) {
-            // It does nothing but drop.
-            let _ = thread.join();
-        }
+        self.settle();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use evictscope_abi::TraceConfig;
+    use std::fs::File;
 
-    use super::{ENTER, RETURN, TraceCounts, Tracer, own};
+    use evictscope_abi::{ServerConfig, TraceConfig};
+
+    use super::{ENTER, RETURN, TraceCounts, Traced, Tracer, own};
     use crate::probes::own::own_offsets;
 
     // Calls itself as often as it is told; and one that returns to its caller's caller where it is told 0, as a longjmp
@@ -541,6 +541,38 @@ mod tests {
             };
             let (counts, _) = traced(multi, function, u64::MAX, call)?;
             assert_eq!((counts.begun, counts.ended(), counts.lost), (6, 3, 3));
+            Ok(())
+        })
+    }
+
+    #[test]
+    #[ignore = "needs root and BPF"]
+    fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()> {
+        const TIMES: u64 = 10;
+        const CALLS: u64 = 100;
+        both(|multi| {
+            let [entry] = own_offsets([evictscope_test_recursive as *const () as u64])?;
+            let mut tracing = Tracer::load_for(multi)?.trace(Traced {
+                pid: std::process::id(),
+                exe: File::open("/proc/self/exe")?,
+                entry,
+                cycles: Vec::new(),
+                server: ServerConfig::OFF,
+                evicted_keys: None,
+                slower_ns: None,
+            })?;
+            for _ in 0..TIMES {
+                tracing.place()?;
+                for _ in 0..CALLS {
+                    // SAFETY: it calls itself never, and changes nothing but the flags.
+                    unsafe { evictscope_test_recursive(0) };
+                }
+                tracing.take_off();
+            }
+            let counts = tracing.counts();
+            let all = TIMES * CALLS;
+            assert_eq!((counts.entry_hits, counts.begun), (all, all));
+            assert_eq!((counts.ended(), counts.lost), (all, 0));
             Ok(())
         })
     }

@@ -31,8 +31,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins at `at`. While they were tried, the probes cost `share` of a thread's time. Returns `None` where not even
-    /// that can be repeated.
+    /// Begins at `at`, when the trial began. In the trial, hits cost `share` of a thread's time. Returns `None` where not
+    /// even that can be repeated.
     pub fn new(budget: f64, at: Duration, share: f64) -> Option<Self> {
         let most = budget * SAVED.as_nanos() as f64;
         if share * TRIAL.as_nanos() as f64 > most {
@@ -138,6 +138,15 @@ mod tests {
         assert!(pace.is_sampled() && cost < 0.016, "{cost}");
         let (part, _) = run(&mut pace, 30, 30, 0.001);
         assert!(!pace.is_sampled() && part > 0.8, "{part}");
+    }
+
+    #[test]
+    fn placing_counts_as_a_cost_but_not_as_one_that_goes_on() {
+        // It takes 20 µs, more than this budget allows in a second.
+        let mut pace = Pace::new(1e-5, Duration::ZERO, 0.0).unwrap_or_else(|| panic!("refused"));
+        assert!(!pace.update(MILLISECOND * 5, 20e3));
+        let (part, _) = run(&mut pace, 1, 30, 0.0);
+        assert!(part > 0.0, "{part}");
     }
 
     #[test]

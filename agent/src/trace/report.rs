@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use evictscope_abi::{SlowCall, TRACE_BUCKETS, trace_bound};
+use evictscope_abi::{SlowCall, TRACE_BUCKETS, TRACE_THREADS, trace_bound};
 use jiff::Timestamp;
 
 use super::subject::Cycle;
@@ -206,7 +206,7 @@ impl Summary<'_> {
         for (count, what) in [
             (
                 counts.nested,
-                "of the function by itself, each part of the call that it was made in and not counted apart",
+                "that the function made to itself; their time is in the outermost call",
             ),
             (
                 self.unfinished,
@@ -218,7 +218,7 @@ impl Summary<'_> {
             ),
             (
                 counts.slow_lost,
-                "not shown above, because slow calls came too fast; the counts have them",
+                "not shown above, because slow calls came too fast; they are counted",
             ),
         ] {
             if count > 0 {
@@ -226,7 +226,9 @@ impl Summary<'_> {
             }
         }
         if counts.is_crowded {
-            said += "  the calls of some threads are missing: there are more than 512 threads\n";
+            said += &format!(
+                "  the calls of some threads are missing: there are more than {TRACE_THREADS} threads\n"
+            );
         }
         if calls == 0 && counts.entry_hits == 0 {
             said +=
@@ -365,7 +367,7 @@ mod tests {
             "getCommand: 100 calls in 10.0 s, of which 1.00 s (10.0 %) were observed: 100 calls per",
             "median 960 ns, p99 1.0 µs, longest 1.0 µs, mean 1.0 µs",
             "cost   1.2 µs each call, 0.90 % of one thread's time, of 1.0 % allowed",
-            "  3 calls of the function by itself",
+            "  3 calls that the function made to itself",
             "  1 call had not returned",
         ] {
             assert!(summary.contains(part), "{part}: {summary}");

@@ -1,10 +1,10 @@
 //! The loop of a trace.
 
-use std::io::Write as _;
+use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 
 use super::ending::Ending;
 use super::pace::{Pace, TRIAL};
@@ -32,7 +32,7 @@ pub struct Question {
     pub length: Duration,
     /// Calls that take longer are reported one by one.
     pub slower: Option<Duration>,
-    /// What it may cost.
+    /// What it may cost, above 0.
     pub budget: OverheadBudget,
     /// Where to look for debug files first.
     pub debug_dirs: Vec<PathBuf>,
@@ -52,11 +52,6 @@ enum Stopped {
 ///
 /// Says what cannot be traced, and what to do.
 pub fn answer(question: &Question) -> anyhow::Result<()> {
-    let budget = question.budget.share();
-    ensure!(
-        budget > 0.0,
-        "with an overhead budget of 0 % nothing can be traced: allow 1 %, for example"
-    );
     let slower = question.slower;
     let subject = Subject::find(
         question.pid,
@@ -71,7 +66,7 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
     let cycles = subject.cycles.iter();
     let tracing = tracer.trace(Traced {
         pid: question.pid,
-        exe: subject.exe.clone(),
+        exe: subject.exe.file().try_clone()?,
         entry: subject.function.entry.file_offset,
         cycles: cycles
             .filter_map(|own| Some((own.begin?, own.number)))
@@ -140,9 +135,9 @@ impl Session<'_> {
         self.begun = self.observed_until;
         let mut stopped = self.wait(TRIAL)?;
         let trial = self.look();
-        let spent = self.spent();
-        let at_once = spent / nanoseconds(trial.max(TRIAL)) as f64;
-        let Some(mut pace) = Pace::new(budget, monotonic(), at_once) else {
+        // Without the placing, which costs as much however short the trial is.
+        let at_once = self.hits_ns() / nanoseconds(trial.max(TRIAL)) as f64;
+        let Some(mut pace) = Pace::new(budget, self.begun, at_once) else {
             bail!(
                 "{} is called so often that its probes would cost {} of a thread's time, and even {} of it in ten seconds are more than the budget of {}: allow more with --overhead-budget",
                 self.subject.function,
@@ -156,11 +151,13 @@ impl Session<'_> {
         let mut next_second = self.begun + SECOND;
         // Of the seconds that were printed.
         let mut before = (self.begun, Duration::ZERO, TraceCounts::NONE);
-        let mut first = spent;
         while stopped.is_none() {
+            if !self.is_on && pace.next().is_some_and(|due| due <= monotonic()) {
+                // Before they are placed again; the time for which they are to be on begins after that.
+                self.tracing.settle();
+            }
             let now = monotonic();
-            let is_wanted = pace.update(now, first + self.spent());
-            first = 0.0;
+            let is_wanted = pace.update(now, self.spent());
             self.turn(is_wanted)?;
             self.print_slow_calls()?;
             if now >= next_second || now >= deadline {
@@ -188,7 +185,12 @@ impl Session<'_> {
         self.spent();
         say(&self.summary(now))?;
         if let Some(Stopped::Gone) = stopped {
-            eprintln!("evictscope: process {} has ended", self.question.pid);
+            // Nobody may read it.
+            let _ = writeln!(
+                stderr(),
+                "evictscope: process {} has ended",
+                self.question.pid
+            );
         }
         Ok(())
     }
@@ -216,15 +218,19 @@ impl Session<'_> {
         elapsed
     }
 
-    /// Returns what the probes have cost since the last time, nanoseconds.
-    fn spent(&mut self) -> f64 {
+    /// Returns what all hits have cost, nanoseconds.
+    fn hits_ns(&self) -> f64 {
         let TraceCounts {
             entry_hits,
             cycle_hits,
             ..
         } = self.counts;
-        let hits = entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns;
-        let total = hits + self.placed as f64 * HitCosts::DOCUMENTED.placing_ns;
+        entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns
+    }
+
+    /// Returns what the probes have cost since the last time, nanoseconds: hits, and the placing.
+    fn spent(&mut self) -> f64 {
+        let total = self.hits_ns() + self.placed as f64 * HitCosts::DOCUMENTED.placing_ns;
         let spent = total - self.paid;
         self.paid = total;
         spent

@@ -1,7 +1,7 @@
 //! The process to look at, and the function in its executable.
 
+use std::io::{Write as _, stderr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
@@ -11,14 +11,14 @@ use evictscope_plan::{
 use procfs::process::Process;
 
 use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, load_bias, root_of};
-use crate::probes::at_goal_site;
+use crate::probes::server_config;
 
 /// A process, and what is traced of it.
 pub struct Subject {
     /// Which process.
     pub handle: ProcessHandle,
     /// The executable that it runs, open.
-    pub exe: Arc<Executable>,
+    pub exe: Executable,
     /// The function.
     pub function: NamedFunction,
     /// Where evicting calls and expire cycles begin.
@@ -60,7 +60,8 @@ impl Subject {
         let data = exe.read()?;
         let debug = find_debug_file(debug_dirs, &data, &path, &root_of(pid))?;
         for ignored in &debug.ignored {
-            eprintln!("debug file ignored: {ignored}");
+            // Nobody may read it.
+            let _ = writeln!(stderr(), "debug file ignored: {ignored}");
         }
         let function = named_function(&data, debug.data(), name)
             .with_context(|| format!("process {pid} runs {}", path.display()))?;
@@ -68,14 +69,14 @@ impl Subject {
         if cycles {
             let plan = evictscope_plan::plan(&data, debug.data())?;
             let load_bias = load_bias(pid, plan.identity.entry_point)?;
-            server = at_goal_site(pid, load_bias, &plan);
+            server = server_config(pid, load_bias, &plan);
             let member = plan.member(Member::StatEvictedkeys);
             evicted_keys = member.map(|member| member.address.at(load_bias));
             begins = cycles_of(&plan);
         }
         Ok(Self {
             handle,
-            exe: Arc::new(exe),
+            exe,
             function,
             cycles: begins,
             server,
