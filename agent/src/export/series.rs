@@ -180,10 +180,11 @@ pub(super) fn policy_info(server: &ExportedServer) -> Vec<Series<'_>> {
     by("policy", policy.map(|policy| (policy, 1.0)))
 }
 
-/// Tells whether the members of `server` are where the plan says. All of them rest on the address of
-/// `maxmemory`, by which the layout was recognised.
+/// Tells whether the members of `server` are where the plan says, as far as is known.
 pub(super) fn trusts_members(server: &ExportedServer) -> bool {
-    server.withdrawn != Some(BrokenInvariant::Maxmemory)
+    !server
+        .withdrawn
+        .is_some_and(BrokenInvariant::disproves_members)
 }
 
 /// Returns CPU time by activity. With a withdrawn plan, evicting calls cannot be told from the rest.

@@ -90,21 +90,22 @@ impl Maps {
 
     /// Tells whether an inner call of a function is under way.
     pub fn is_inside(&self, slot: u32, function: u16) -> bool {
-        let Ok(calls) = self.calls.entry(calls_index(slot, function)) else {
-            return false;
-        };
-        // SAFETY: a field of a valid entry, an integer that programs write whole.
-        let since = unsafe { AtomicU64::from_ptr(&raw mut (*calls).value.inner_since_ns) };
-        since.load(Ordering::SeqCst) != 0
+        let since = self.inner_since(slot, function);
+        since.is_some_and(|since| since.load(Ordering::SeqCst) != 0)
     }
 
     /// Gives up the inner call of a function that is under way, if there is one.
     pub fn give_up(&self, slot: u32, function: u16) {
-        if let Ok(calls) = self.calls.entry(calls_index(slot, function)) {
-            // SAFETY: as above.
-            let since = unsafe { AtomicU64::from_ptr(&raw mut (*calls).value.inner_since_ns) };
+        if let Some(since) = self.inner_since(slot, function) {
             since.store(0, Ordering::SeqCst);
         }
+    }
+
+    /// Returns when the inner call of a function began that is under way, nanoseconds; 0 where there is none.
+    fn inner_since(&self, slot: u32, function: u16) -> Option<&AtomicU64> {
+        let calls = self.calls.entry(calls_index(slot, function)).ok()?;
+        // SAFETY: a field of a valid entry, an integer that programs write whole.
+        Some(unsafe { AtomicU64::from_ptr(&raw mut (*calls).value.inner_since_ns) })
     }
 
     /// Copies what was counted in a slot, of as many traced functions. Leaves as it was what no whole copy

@@ -57,6 +57,17 @@ impl BrokenInvariant {
             Self::CycleTime => "expire cycles do not take as long as the server says",
         }
     }
+
+    /// Tells whether the members of `server` are not where the plan says. All of them rest on the address of
+    /// `maxmemory`, by which the layout was recognised.
+    pub fn disproves_members(self) -> bool {
+        self == Self::Maxmemory
+    }
+
+    /// Tells whether it was found broken by what members of `server` say, over spans of cycles.
+    pub fn rests_on_members(self) -> bool {
+        matches!(self, Self::ExpiredKeys | Self::CycleTime)
+    }
 }
 
 /// The spelling of the label `reason`.

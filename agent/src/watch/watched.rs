@@ -12,8 +12,8 @@ use crate::export::{ExportedServer, Lost, lost};
 use crate::host::{MemoryError, ServerProcess};
 use crate::probes::{Attachment, Coverage, ProbeError, Probed};
 use crate::telemetry::{
-    AutoMode, BrokenInvariant, Cycle, HitCosts, Observation, Overhead, OverheadBudget, Phase,
-    ProbeMode, ProbedSites, ServerState, Snapshot, Timeline, Withdrawal,
+    AutoMode, Cycle, HitCosts, Observation, Overhead, OverheadBudget, Phase, ProbeMode,
+    ProbedSites, ServerState, Snapshot, Timeline, Withdrawal,
 };
 
 /// How often a server is read.
@@ -252,19 +252,15 @@ impl Watched {
             let lost = "What rests on the plan is no longer exported";
             self.log_withdrawn("the probe plan", &withdrawal, "evicting calls", lost);
         }
-        let of_members = |broken| {
-            use BrokenInvariant::{CycleTime, ExpiredKeys};
-            matches!(broken, ExpiredKeys | CycleTime)
-        };
-        let are_members_wrong = (self.withdrawn.as_ref())
-            .is_some_and(|withdrawal| withdrawal.broken == BrokenInvariant::Maxmemory);
+        let are_members_wrong =
+            (self.withdrawn).is_some_and(|withdrawal| withdrawal.broken.disproves_members());
         if self.cycles_withdrawn.is_none()
             && let Some(withdrawal) = Withdrawal::of_cycles(&self.state)
-            && !(are_members_wrong && of_members(withdrawal.broken))
+            && !(are_members_wrong && withdrawal.broken.rests_on_members())
         {
             self.cycles_withdrawn = Some(withdrawal);
             let lost = "What is measured of expire cycles is no longer exported; evictions are still exported";
-            let tested = match of_members(withdrawal.broken) {
+            let tested = match withdrawal.broken.rests_on_members() {
                 true => "spans of a hundred cycles or more",
                 false => "cycles",
             };
