@@ -2,10 +2,13 @@
 //! a host. `docs/ARCHITECTURE.md` says how the parts fit together.
 
 mod cli;
+mod explain;
 mod export;
 mod host;
 mod live;
 mod probes;
+mod profile;
+mod records;
 mod telemetry;
 mod trace;
 mod watch;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::requests::Requests;
 use super::unwatched::Unwatched;
+use crate::records::Keeper;
 use crate::telemetry::{BrokenInvariant, Cycle, ProbeMode, ServerState, Timeline};
 use evictscope_plan::ProbePlan;
 
@@ -77,6 +79,10 @@ struct Published {
     servers: Mutex<BTreeMap<String, ExportedServer>>,
     is_ready: watch::Sender<bool>,
     turn: watch::Sender<Turn>,
+    /// What is asked of the servers' threads.
+    requests: Requests,
+    /// Where records are; `None` where none are kept, and why.
+    keeper: Result<Keeper, String>,
     /// `None` before the first look.
     unwatched: watch::Sender<Option<Vec<Unwatched>>>,
 }
@@ -91,8 +97,16 @@ struct Turn {
 }
 
 impl Default for Shared {
-    /// Returns no servers, and a loop that has yet to turn for the first time.
+    /// Returns no servers, a loop that has yet to turn for the first time, and no records.
     fn default() -> Self {
+        Self::new(Err("records are not kept".to_owned()))
+    }
+}
+
+impl Shared {
+    /// Returns no servers, and a loop that has yet to turn for the first time. `keeper` says where records are, or why
+    /// none are kept.
+    pub fn new(keeper: Result<Keeper, String>) -> Self {
         let turn = Turn {
             at: Instant::now(),
             unix_time: None,
@@ -101,12 +115,22 @@ impl Default for Shared {
             servers: Mutex::default(),
             is_ready: watch::Sender::default(),
             turn: watch::Sender::new(turn),
+            requests: Requests::default(),
+            keeper,
             unwatched: watch::Sender::default(),
         }))
     }
-}
 
-impl Shared {
+    /// Returns what is asked of the servers' threads.
+    pub fn requests(&self) -> &Requests {
+        &self.0.requests
+    }
+
+    /// Returns where records are, or why none are kept.
+    pub fn keeper(&self) -> Result<&Keeper, &str> {
+        self.0.keeper.as_ref().map_err(String::as_str)
+    }
+
     /// Says that the loop has turned just now, which is `unix_time` since 1970. Healthy is an agent
     /// whose loop says so every few seconds.
     pub fn turned(&self, unix_time: Duration) {

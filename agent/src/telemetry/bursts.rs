@@ -7,6 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// From this share of its time on, the main thread has no CPU time left to give. The article's was
 /// at 100 %; a burst's first and last moments are less busy. To be confirmed by the lab.
 const SATURATED_CPU: f64 = 0.9;
@@ -60,7 +62,7 @@ impl fmt::Display for BurstKind {
 }
 
 /// A finished burst. What is not known is `None`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
     /// Its first evicting call passed the goal site, as time since 1970.
     pub started: Duration,

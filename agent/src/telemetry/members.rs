@@ -1,5 +1,7 @@
 //! The server's own counters.
 
+use serde::{Deserialize, Serialize};
+
 /// Values read together from a server's memory; one that is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Members {
@@ -57,7 +59,7 @@ pub fn policy_name(number: u32) -> Option<&'static str> {
 }
 
 /// What the server accounts to its clients, by type, bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientBuffers {
     /// All other clients.
     pub normal: u64,

@@ -1,0 +1,9 @@
+//! Where the main thread of a server spends its CPU time.
+//!
+//! Deliberately absent: taking the samples (`probes`).
+
+mod profiler;
+mod taken;
+
+pub use profiler::{Profiler, Profiling};
+pub use taken::{Activity, Profile, Stack};

@@ -1,0 +1,54 @@
+//! What a server was at one moment, as records and pages keep it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ClientBuffers, Phase};
+
+/// A server at one moment. Counters run since the server was attached to; the difference of two moments is what happened
+/// between them. What is not known is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Time since 1970, microseconds.
+    pub unix_us: u64,
+    /// The phase that it was in, as far as was known then; `None` where evicting calls are not seen.
+    pub phase: Option<Phase>,
+    /// Memory tracked by the allocator, bytes.
+    pub used_memory: Option<u64>,
+    /// `server.maxmemory`, bytes.
+    pub maxmemory: Option<u64>,
+    /// Replication and AOF buffers (`overhead`) at the last evicting call, bytes.
+    pub not_counted: Option<u64>,
+    /// Client buffers by class.
+    pub client_buffers: Option<ClientBuffers>,
+    /// The server's own counter of commands.
+    pub commands: Option<u64>,
+    /// The server's own counter of evicted keys.
+    pub evicted_keys: Option<u64>,
+    /// The server's own counter of expired keys.
+    pub expired_keys: Option<u64>,
+    /// The server's own estimate of the share of keys with a time to live that have expired and are still held.
+    pub stale_ratio: Option<f64>,
+    /// Evicting calls that have ended.
+    pub evicting_calls: u64,
+    /// Wall time in evicting calls, microseconds.
+    pub evicting_us: u64,
+    /// For how long evicting calls were observed, microseconds.
+    pub observed_us: u64,
+    /// Wall time in expire cycles, microseconds.
+    pub expiring_us: u64,
+    /// CPU time of the main thread, microseconds.
+    pub cpu_us: Option<u64>,
+    /// Time in which the main thread wanted a CPU and had none, microseconds.
+    pub waiting_us: Option<u64>,
+    /// For how long evictions or expire cycles have stalled the server, microseconds.
+    pub stalled_us: Option<u64>,
+}
+
+impl Moment {
+    /// Returns its time since 1970.
+    pub fn unix_time(&self) -> Duration {
+        Duration::from_micros(self.unix_us)
+    }
+}
