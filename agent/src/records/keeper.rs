@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Record, Store};
+use tokio::sync::oneshot;
+
+use super::{Record, RecordId, Store};
 use crate::telemetry::Moment;
 
 /// Hands over to the thread that writes. Clones share it.
@@ -10,6 +12,9 @@ use crate::telemetry::Moment;
 pub struct Keeper {
     store: Arc<Store>,
 }
+
+/// Where it is told that a record was written, or why it was not.
+pub type Tell = oneshot::Sender<Result<RecordId, String>>;
 
 /// What the thread has done, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +39,15 @@ impl Keeper {
 
     /// Has a record written. Never blocks: where too many wait, it is counted as failed, and a warning is logged.
     pub fn keep(&self, _record: Record) {}
+
+    /// Has a record written as [`Self::keep`] does, and then tells those who asked for it.
+    pub fn keep_and_tell(&self, record: Record, tell: Vec<Tell>) {
+        let id = record.id.clone();
+        self.keep(record);
+        for tell in tell {
+            let _ = tell.send(Ok(id.clone()));
+        }
+    }
 
     /// Adds one moment, some second's first, to the last 24 hours of the server with this label. Never blocks.
     pub fn note(&self, _label: &str, _moment: &Moment) {}

@@ -12,6 +12,6 @@ mod keeper;
 mod record;
 mod store;
 
-pub use keeper::{Keeper, KeeperCounts};
+pub use keeper::{Keeper, KeeperCounts, Tell};
 pub use record::{Configuration, NoProfile, Occasion, Record, RecordId, RecordedServer};
 pub use store::{Limits, Listed, Store, StoreError, Summary, read_record};
