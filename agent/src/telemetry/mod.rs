@@ -56,7 +56,7 @@ pub use observation::Observation;
 pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
 pub use phases::{Phase, Phases};
 pub use sampling::Sampling;
-pub use slow_calls::{CallResult, SlowCall};
+pub use slow_calls::{CallResult, SlowCall, SlowCalls};
 pub use snapshot::{Counted, Observed, Snapshot, ThreadTimes};
 pub use stalls::StallCause;
 pub use state::ServerState;

@@ -248,8 +248,7 @@ impl Watched {
         }
         if let Some(cycle) = &self.cycle {
             let names = self.recorder.take_in(&Seen {
-                at: snapshot.at,
-                unix_time: snapshot.unix_time,
+                snapshot,
                 moment: &moment,
                 state: &self.state,
                 cycle,

@@ -19,11 +19,10 @@ use crate::export::{Request, Requests};
 use crate::host::ServerProcess;
 use crate::records::{Configuration, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
 use crate::telemetry::{
-    Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, Timeline, policy_name,
+    Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
+    Timeline, policy_name,
 };
 
-/// How many evicting calls are in a record.
-const SLOWEST: usize = 50;
 /// How many names of records are remembered: those of all bursts that are listed.
 const NAMED: usize = 100;
 /// For how long the costs of the probes are remembered: as long as moments are kept.
@@ -43,10 +42,8 @@ pub struct Surroundings {
 
 /// A reading, and what follows from it.
 pub struct Seen<'a> {
-    /// The time of the reading, monotonic.
-    pub at: Duration,
-    /// The same, since 1970.
-    pub unix_time: Duration,
+    /// What was read.
+    pub snapshot: &'a Snapshot,
     /// The server then.
     pub moment: &'a Moment,
     /// What is known of it.
@@ -73,6 +70,9 @@ pub struct Recorder {
 struct Kept {
     occasions: Occasions,
     latencies: Latencies,
+    slow_calls: SlowCalls,
+    /// What to add to a monotonic time to get the time since 1970.
+    since_1970: Duration,
     /// The highest cost of the probes in each second since 1970.
     costs: VecDeque<(u64, f64)>,
     members: Members,
@@ -88,6 +88,8 @@ impl Kept {
         Self {
             occasions: Occasions::new(),
             latencies: Latencies::default(),
+            slow_calls: SlowCalls::default(),
+            since_1970: Duration::ZERO,
             costs: VecDeque::new(),
             members: Members::default(),
             named: Arc::default(),
@@ -139,9 +141,12 @@ impl Recorder {
             return vec![None; seen.finished.len()];
         };
         kept.latencies
-            .take_in(seen.unix_time, &seen.state.eviction().inner);
+            .take_in(seen.snapshot.unix_time, &seen.state.eviction().inner);
+        kept.slow_calls
+            .take_in(seen.snapshot.at, &seen.snapshot.counted.evictions);
+        kept.since_1970 = seen.snapshot.unix_time.saturating_sub(seen.snapshot.at);
         if let Some(ratio) = seen.overhead {
-            kept.cost(seen.unix_time, ratio);
+            kept.cost(seen.snapshot.unix_time, ratio);
         }
         if let Some(members) = seen.state.members {
             kept.members = members;
@@ -149,13 +154,13 @@ impl Recorder {
         let Ok(keeper) = &self.around.keeper else {
             return vec![None; seen.finished.len()];
         };
-        let second = seen.unix_time.as_secs();
+        let second = seen.snapshot.unix_time.as_secs();
         if std::mem::replace(&mut kept.noted, second) != second {
             keeper.note(&self.server.label, seen.moment);
         }
         let names = seen.finished.iter().map(|burst| {
             self.profiles.burst_is_over();
-            let will_be = kept.occasions.ended(seen.unix_time, burst);
+            let will_be = kept.occasions.ended(seen.snapshot.unix_time, burst);
             if !will_be && burst.kind().0 != BurstKind::Plain {
                 let server = &self.server.label;
                 tracing::debug!(server, "no record of this burst: it has had many of late");
@@ -169,9 +174,9 @@ impl Recorder {
         let names = names.collect();
         let stalled = seen.moment.stalled_us.map(Duration::from_micros);
         let has_open_burst = seen.cycle.has_open_burst();
-        let is_stalled = (kept.occasions).saw(seen.unix_time, stalled, has_open_burst);
+        let is_stalled = (kept.occasions).saw(seen.snapshot.unix_time, stalled, has_open_burst);
         self.profiles.follow(Now {
-            at: seen.at,
+            at: seen.snapshot.at,
             is_stalled,
             has_open_burst,
             is_asked: kept.occasions.is_asked(),
@@ -248,7 +253,7 @@ impl Recorder {
             burst: wanted.burst.as_deref().cloned(),
             configuration: configuration(&kept.members),
             moments: timeline.moments(from, to),
-            slowest: Vec::new(),
+            slowest: kept.slow_calls.between(from, to, kept.since_1970),
             latencies: kept.latencies.between(from, to),
             profile: self.profiles.of(from, to),
             not_found,
