@@ -5,6 +5,7 @@ mod check;
 mod cost;
 mod generate;
 mod inspect;
+mod profile;
 mod report;
 mod run;
 mod selftest;
@@ -34,6 +35,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Check(check::Arguments),
     Watch(watch::Arguments),
+    Profile(profile::Arguments),
     Trace(trace::Arguments),
     Selftest(selftest::Arguments),
     #[command(hide = true)]
@@ -53,6 +55,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
