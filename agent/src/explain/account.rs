@@ -65,19 +65,19 @@ impl Account {
         let client_buffers = growth(window, |moment| moment.client_buffers.map(without_replicas));
         let replicas = growth(window, |moment| Some(moment.client_buffers?.replica));
         let not_counted = growth(window, |moment| moment.not_counted);
-        let fallen = fallen(window);
-        let rise_before = rise_before(window);
-        Self {
+        let mut account = Self {
             client_buffers,
             classes: classes(window),
             replicas,
             not_counted,
             table: step::resized_table(window),
-            fallen,
-            written: written(window, rise_before, fallen),
-            rise_before,
+            fallen: fallen(window),
+            written: None,
+            rise_before: rise_before(window),
             lowered: lowered(window),
-        }
+        };
+        account.written = account.estimate_written(window);
+        account
     }
 
     /// Returns by how much replication and AOF buffers grew, bytes. The server accounts the buffer that replicas share to each of
@@ -94,13 +94,42 @@ impl Account {
         not_counted.into_iter().chain(replicas).max()
     }
 
+    /// Returns what the parts that are measured grew by, bytes.
+    fn measured(&self) -> u64 {
+        let client_buffers = self.client_buffers.map_or(0, |growth| growth.bytes());
+        let table = self.table.map_or(0, |table| table.bytes);
+        let measured = client_buffers.saturating_add(table);
+        measured.saturating_add(self.replication().unwrap_or(0))
+    }
+
+    /// Returns what commands wrote while evictions went on, less what expired and was deleted, bytes. Two estimates do not need
+    /// the size of a key, and both are rather too low than too high: each command wrote as much as before; and what was
+    /// evicted, but made no room for anything that is measured, made room for something new.
+    fn estimate_written(&self, window: &Window<'_>) -> Option<u64> {
+        let evicted = window.evicted_keys()? as f64;
+        // Where nothing was evicted, nothing had to make room.
+        if evicted == 0.0 {
+            return Some(0);
+        }
+        let throughput = window.burst().and_then(|burst| burst.throughput_ratio());
+        let length = window.seconds() * throughput.unwrap_or(1.0).min(1.0);
+        let by_rise = self.rise_before.map_or(0.0, |rise| rise * length);
+        let used = |moment: Option<&Moment>| Some(moment?.used_memory? as f64);
+        let change = used(window.inside.first())
+            .zip(used(window.inside.last()))
+            .map(|(first, last)| last - first);
+        let by_keys = change.map_or(0.0, |change| {
+            evicted * LEAST_KEY - self.measured() as f64 + change.min(0.0)
+        });
+        Some(by_rise.max(by_keys).max(0.0) as u64)
+    }
+
     /// Returns everything that took memory, and what fell without an explanation, bytes; `None` where memory is not known.
     pub fn total(&self) -> Option<f64> {
-        let explained = self.client_buffers.map_or(0, |growth| growth.bytes())
-            + self.replication().unwrap_or(0)
-            + self.table.map_or(0, |table| table.bytes);
-        let unexplained = self.fallen?.saturating_sub(explained);
-        Some((explained + unexplained) as f64 + self.written.unwrap_or(0) as f64)
+        let measured = self.measured();
+        let unexplained = self.fallen?.saturating_sub(measured);
+        let all = measured.saturating_add(unexplained);
+        Some(all as f64 + self.written.unwrap_or(0) as f64)
     }
 
     /// Says that the evidence decides nothing, and why.
@@ -208,22 +237,6 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
     };
     let values: Vec<_> = window.calm.iter().filter_map(rest).collect();
     trend::rise(&values)
-}
-
-/// Returns what commands wrote while evictions went on. Two estimates do not need the size of a key, and both are rather too low
-/// than too high: they wrote as much for each command as before, and what was evicted but did not make memory fall
-/// has made room for something new.
-fn written(window: &Window<'_>, rise_before: Option<f64>, fallen: Option<u64>) -> Option<u64> {
-    let evicted = window.evicted_keys()? as f64;
-    let throughput = window
-        .burst()
-        .and_then(|burst| burst.throughput_ratio())
-        .unwrap_or(1.0);
-    let by_rise = rise_before.map(|rise| rise * window.seconds() * throughput.min(1.0));
-    let by_keys = fallen.map(|fallen| evicted * LEAST_KEY - fallen as f64);
-    let written = by_rise.into_iter().chain(by_keys).fold(0.0, f64::max);
-    // Where nothing was evicted, nothing had to make room.
-    Some(if evicted > 0.0 { written as u64 } else { 0 })
 }
 
 /// Returns what `maxmemory` was lowered from and to, where used memory was above the lower limit and within the higher.

@@ -4,7 +4,7 @@ use super::account::Account;
 use super::window::Window;
 use super::{Cause, CauseKind, big_key, expiry};
 use crate::live::text::{bytes, count, seconds};
-use crate::telemetry::CallResult;
+use crate::telemetry::{BurstKind, CallResult};
 
 /// A cause took at least this share of what had to be found room for. What took less explains nothing by itself.
 const LEAST_SHARE: f64 = 1.0 / 3.0;
@@ -94,6 +94,7 @@ fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
         bytes(growth.usual as f64)
     ));
     evidence.push(share_of(account, grew));
+    evidence.extend(amplification(window));
     evidence.extend(time_limit(window));
     Some(finding(
         CauseKind::ClientBuffers,
@@ -295,9 +296,6 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let written = account
         .written
         .filter(|written| explains(account, *written))?;
-    if account.table.is_some() || account.lowered.is_some() || big_key::found(window).is_some() {
-        return None;
-    }
     let keys = window.evicted_keys()?;
     let size = bytes(written as f64);
     let in_time = seconds(window.seconds());
@@ -316,6 +314,12 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
     evidence.push(share_of(account, written));
     evidence.extend(time_limit(window));
     Some(finding(CauseKind::Data, summary, evidence, written as f64))
+}
+
+/// Says why the burst is said to have fed on itself, where it is.
+fn amplification(window: &Window<'_>) -> Option<String> {
+    let (kind, reason) = window.burst()?.kind();
+    (kind == BurstKind::SelfAmplifying).then(|| format!("The burst fed on itself: {reason}."))
 }
 
 /// Says how many of the slowest calls stopped at their time limit.
