@@ -19,7 +19,7 @@ pub struct Growth {
     pub from: u64,
     /// The highest until the reclaim was over, bytes.
     pub to: u64,
-    /// The highest in the calm before, bytes.
+    /// The highest in the later half of the calm before, bytes.
     pub usual: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Account {
     pub fallen: Option<u64>,
     /// What commands wrote while evictions went on, net of what expired and was deleted, estimated, bytes.
     pub written: Option<u64>,
-    /// By how much all but the buffers rose a second in the calm before, bytes.
+    /// By how much all but the buffers rose a second in the later half of the calm before, bytes.
     pub rise_before: Option<f64>,
     /// What `maxmemory` was lowered from and to, and used memory then, bytes.
     pub lowered: Option<(u64, u64, u64)>,
@@ -191,7 +191,12 @@ fn without_replicas(buffers: ClientBuffers) -> u64 {
 fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
     let before = window.calm.last().or(window.inside.first())?;
     let from = part(before)?;
-    let usual = window.calm.iter().filter_map(part).max().unwrap_or(from);
+    let usual = window
+        .settled()
+        .iter()
+        .filter_map(part)
+        .max()
+        .unwrap_or(from);
     let to = window.whole.iter().filter_map(part).max()?;
     Some(Growth { from, to, usual })
 }
@@ -235,7 +240,7 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
         let rest = moment.used_memory? as f64 - moment.client_buffers?.total() as f64;
         Some((at as f64 / 1e6, rest))
     };
-    let values: Vec<_> = window.calm.iter().filter_map(rest).collect();
+    let values: Vec<_> = window.settled().iter().filter_map(rest).collect();
     trend::rise(&values)
 }
 

@@ -90,7 +90,7 @@ fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
     }
     evidence.push(format!(
         "In the {:.0} s before they were {} at most.",
-        window.calm_length().as_secs_f64(),
+        window.calm_length().as_secs_f64() / 2.0,
         bytes(growth.usual as f64)
     ));
     evidence.push(share_of(account, grew));
@@ -307,7 +307,7 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
     if let Some(rise) = account.rise_before.filter(|rise| *rise > 0.0) {
         evidence.push(format!(
             "In the {:.0} s before, all but client buffers grew by {} a second.",
-            window.calm_length().as_secs_f64(),
+            window.calm_length().as_secs_f64() / 2.0,
             bytes(rise)
         ));
     }

@@ -103,11 +103,21 @@ impl<'a> Window<'a> {
 
     /// Returns how long the calm before is known for.
     pub fn calm_length(&self) -> Duration {
-        let first = self
-            .calm
-            .first()
-            .map_or(self.began_us, |moment| moment.unix_us);
-        Duration::from_micros(self.began_us.saturating_sub(first))
+        Duration::from_micros(self.calm_us())
+    }
+
+    fn calm_us(&self) -> u64 {
+        let first = self.calm.first();
+        let first = first.map_or(self.began_us, |moment| moment.unix_us);
+        self.began_us.saturating_sub(first)
+    }
+
+    /// Returns the later half of the calm: at its beginning the server may still account for buffers that it has released, and what
+    /// is left of an earlier reclaim falls.
+    pub fn settled(&self) -> &'a [Moment] {
+        let half = self.began_us.saturating_sub(self.calm_us() / 2);
+        let from = self.calm.partition_point(|moment| moment.unix_us < half);
+        self.calm.get(from..).unwrap_or_default()
     }
 
     /// Returns keys evicted.
