@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn a_clear_rise_is_found() {
         let line: Vec<_> = (0..100)
-            .map(|at| f64::from(at))
+            .map(f64::from)
             .map(|at| (at, 7.0 + 3.0 * at))
             .collect();
         assert!((rise(&line).unwrap_or_default() - 3.0).abs() < 1e-9);
