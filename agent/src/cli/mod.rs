@@ -3,12 +3,16 @@
 
 mod check;
 mod checklist;
+mod compare;
 mod cost;
 mod generate;
 mod inspect;
+mod kept;
+mod report;
 mod run;
 mod selftest;
 mod state_dir;
+mod table;
 mod tied;
 mod trace;
 mod watch;
@@ -36,6 +40,8 @@ enum Command {
     Check(check::Arguments),
     Watch(watch::Arguments),
     Trace(trace::Arguments),
+    Report(report::Arguments),
+    Compare(compare::Arguments),
     Selftest(selftest::Arguments),
     #[command(hide = true)]
     Generate(generate::Arguments),
@@ -55,6 +61,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),

@@ -2,8 +2,10 @@
 //!
 //! Deliberately absent: taking the samples (`probes`).
 
+mod format;
 mod profiler;
 mod taken;
 
+pub use format::folded;
 pub use profiler::{Profiler, Profiling};
 pub use taken::{Activity, Profile, Stack};

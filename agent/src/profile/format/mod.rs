@@ -1,0 +1,5 @@
+//! The forms in which a profile is given away.
+
+mod folded;
+
+pub use folded::folded;
