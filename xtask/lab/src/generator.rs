@@ -16,8 +16,8 @@ use mio::{Events, Poll, Token};
 use crate::{
     connection::Connection,
     counts::{Meter, Totals},
+    parameters::Parameters,
     record::Line,
-    scenario::Parameters,
     schedule::{Pace, Schedule},
     workload::Workload,
 };

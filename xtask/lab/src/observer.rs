@@ -60,6 +60,7 @@ impl Observer {
                 What::LoadBegins => self.begin = at,
                 What::StallBegins => self.stall.0 = Some(at),
                 What::StallEnds => self.stall.1 = Some(at),
+                What::ReplicaComes => {}
             },
             Line::Info(sample) => self.samples.push(sample),
             Line::Load(load) => self.loads.push(load),

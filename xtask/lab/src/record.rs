@@ -10,8 +10,8 @@ use crate::{
     counts::{Load, Second},
     cycles::Cycle,
     expiry::Expiry,
+    parameters::Parameters,
     sample::Sample,
-    scenario::Parameters,
     swelling::Swelling,
 };
 
@@ -75,6 +75,8 @@ pub struct Measured {
     pub rate: f64,
     /// The size of a key in the server's memory, in bytes.
     pub key_bytes: u64,
+    /// The limit under load, in bytes.
+    pub maxmemory: u64,
 }
 
 /// What the lab can do in a run.
@@ -87,6 +89,8 @@ pub enum What {
     StallBegins,
     /// The server is let go.
     StallEnds,
+    /// A replica asks for all data.
+    ReplicaComes,
 }
 
 /// What the record shows, from the beginning of the load to its end.

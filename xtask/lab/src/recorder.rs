@@ -31,30 +31,39 @@ const CONNECTIONS: usize = 600;
 /// The lowest nice value.
 const MOST_FAVOURED: i32 = -20;
 
-/// Starts threads that ask until `stop`, however late the answers are.
-pub fn start(
-    port: u16,
-    stop: &Arc<AtomicBool>,
-    lines: &Sender<Line>,
-) -> Result<Vec<JoinHandle<Result<()>>>> {
-    let next = Arc::new(Mutex::new(Instant::now()));
-    let ask = |mut client: Client| {
-        let (next, stop, lines) = (Arc::clone(&next), Arc::clone(stop), lines.clone());
-        thread::spawn(move || {
-            // The generator shares its core with this thread. A question that waited for it would be asked in the
-            // middle of a round. Only root may go first; the record is coarser without it.
-            let _ = setpriority_process(None, MOST_FAVOURED);
-            while is_due(&next, &stop) {
-                let sample = Sample::take(&mut client)?;
-                // The receiver outlives this thread.
-                let _ = lines.send(Line::Info(sample));
-            }
-            Ok(())
-        })
-    };
-    (0..CONNECTIONS)
-        .map(|_| Ok(ask(Client::connect(port)?)))
-        .collect()
+/// Connections to ask on.
+pub struct Recorder(Vec<Client>);
+
+impl Recorder {
+    /// Connects to the server on this loopback port. What the connections take is part of its memory.
+    pub fn connect(port: u16) -> Result<Self> {
+        let clients = (0..CONNECTIONS).map(|_| Client::connect(port));
+        Ok(Self(clients.collect::<Result<_>>()?))
+    }
+
+    /// Starts threads that ask until `stop`, however late the answers are.
+    pub fn start(
+        self,
+        stop: &Arc<AtomicBool>,
+        lines: &Sender<Line>,
+    ) -> Vec<JoinHandle<Result<()>>> {
+        let next = Arc::new(Mutex::new(Instant::now()));
+        let ask = |mut client: Client| {
+            let (next, stop, lines) = (Arc::clone(&next), Arc::clone(stop), lines.clone());
+            thread::spawn(move || {
+                // The generator shares its core with this thread. A question that waited for it would be asked in the
+                // middle of a round. Only root may go first; the record is coarser without it.
+                let _ = setpriority_process(None, MOST_FAVOURED);
+                while is_due(&next, &stop) {
+                    let sample = Sample::take(&mut client)?;
+                    // The receiver outlives this thread.
+                    let _ = lines.send(Line::Info(sample));
+                }
+                Ok(())
+            })
+        };
+        self.0.into_iter().map(ask).collect()
+    }
 }
 
 /// Waits for the time of the next question, and returns `false` after the last one. One thread waits for it, and the

@@ -59,7 +59,8 @@ pub fn carry_out(
     let prepared = prepare(plan, server.port(), &progress, interrupted);
     // Where the server has ended, that is the better reason.
     server.must_be_alive()?;
-    let (generator, measured) = prepared?;
+    let prepared = prepared?;
+    let measured = prepared.measured;
 
     let run = Run {
         at: unix_time()?,
@@ -90,7 +91,7 @@ pub fn carry_out(
         expiry.on()?;
     }
     let (sender, lines) = mpsc::channel();
-    let mut load = Threads::start(generator, &run, sender)?;
+    let mut load = Threads::start(prepared, &run, sender)?;
     let mut watch = Watch {
         plan,
         server: &server,

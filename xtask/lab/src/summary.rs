@@ -49,7 +49,7 @@ pub fn heading(run: &Run, record: &Path) -> String {
          record         {}{warning}",
         run.pid,
         run.port,
-        bytes(parameters.maxmemory),
+        bytes(run.measured.maxmemory),
         parameters.policy,
         parameters.samples,
         parameters.tenacity,
