@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use crate::{
     client::Client,
     expiry::Moment,
+    generator::Generator,
     lives::Lives,
     parameters::{Filled, Parameters},
     sample::Sample,
@@ -19,7 +20,7 @@ const FILLED_AT_FIRST: f64 = 0.4;
 const FIRST_KEYS: usize = 50_000;
 
 /// Keys that are written between two looks at the server's memory. Its hash tables grow by megabytes at once.
-const FILLED_AT_ONCE: usize = 10_000;
+const FILLED_AT_ONCE: u64 = 10_000;
 
 /// Where Redis doubles a hash table of the keys although that exceeds the limit: with so many keys for each bucket. With
 /// fewer, from one on, it doubles the table only where the new one finds room below the limit.
@@ -36,6 +37,15 @@ const FIELDS_AT_ONCE: u64 = 100_000;
 
 /// Writes fields of a hash from the first one to the last one. Their values are all the same.
 const WRITE_FIELDS: &str = "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[1], 'field:' .. i, 'value') end return 'OK'";
+
+/// How far to fill.
+#[derive(Clone, Copy)]
+enum To {
+    /// Bytes of used memory.
+    Memory(u64),
+    /// Keys.
+    Keys(u64),
+}
 
 /// Fills a server.
 pub struct Filler<'a> {
@@ -82,33 +92,41 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Fills up to what a load of `rate` requests a second begins with.
-    pub fn fill_up(&mut self, workload: &mut Workload, rate: f64) -> Result<()> {
+    /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then, which is to run the
+    /// clients at that rate for a moment: Redis takes the buffers of idle clients away.
+    pub fn fill_up(
+        &mut self,
+        generator: &mut Generator,
+        rate: f64,
+        mut keep_warm: impl FnMut(&mut Generator) -> Result<()>,
+    ) -> Result<()> {
+        let mut next = |filler: &mut Self, to| {
+            if filler.parameters.room.is_some() {
+                keep_warm(generator)?;
+            }
+            filler.fill_towards(&mut generator.workload, to)
+        };
         match self.parameters.filled {
-            Filled::Memory { bytes } => loop {
-                let missing = bytes.saturating_sub(self.used()?) / self.key_bytes;
-                if self.fill_some(workload, missing)? {
-                    return Ok(());
-                }
-            },
+            Filled::Memory { bytes } => {
+                while !next(self, To::Memory(bytes))? {}
+                Ok(())
+            }
             Filled::Alive { keys } => {
                 // Keys expire in the meantime. Those that have are not to be counted.
                 self.set("active-expire-effort", u64::from(MOST_EFFORT))?;
-                while !self.fill_towards(workload, keys)? {}
+                while !next(self, To::Keys(keys))? {}
                 self.set("active-expire-effort", u64::from(self.parameters.effort))
             }
             Filled::Table { buckets, after } => {
+                while !next(self, To::Keys(buckets - FILLED_AT_ONCE))? {}
                 let written = rate * self.parameters.mix.set_share * after;
                 let keys = (buckets as f64 * DOUBLES_AT - written) as u64;
-                while !self.fill_towards(workload, buckets - 1)? {}
-                // A limit that is never so far above the used memory that twice as many buckets find room.
-                let room = buckets * 2 * size_of::<u64>() as u64 * 3 / 4;
-                loop {
-                    let limit = self.used()? + room;
-                    self.set("maxmemory", limit)?;
-                    if self.fill_towards(workload, keys)? {
-                        break;
-                    }
+                // With a limit that is never so far above the used memory that twice as many buckets find room.
+                let room = buckets * 2 * size_of::<u64>() as u64 / 2;
+                let mut is_full = false;
+                while !is_full {
+                    self.set_limit_above(room)?;
+                    is_full = next(self, To::Keys(keys))?;
                 }
                 let needed = written * self.key_bytes as f64;
                 let most = ROOM_FOR_WRITES * self.parameters.room.unwrap_or(room) as f64;
@@ -124,25 +142,28 @@ impl<'a> Filler<'a> {
 
     /// Sets the limit for the load, and returns it.
     pub fn set_limit(&mut self) -> Result<u64> {
-        let Some(room) = self.parameters.room else {
-            return Ok(self.parameters.maxmemory);
-        };
+        match self.parameters.room {
+            Some(room) => self.set_limit_above(room),
+            None => Ok(self.parameters.maxmemory),
+        }
+    }
+
+    /// Sets the limit this far above the used memory, and returns it.
+    fn set_limit_above(&mut self, room: u64) -> Result<u64> {
         let limit = self.used()? + room;
         self.set("maxmemory", limit)?;
         Ok(limit)
     }
 
-    /// Writes some of the keys that are missing to so many, and returns whether these were all.
-    fn fill_towards(&mut self, workload: &mut Workload, keys: u64) -> Result<bool> {
-        let there = Moment::take(&mut self.client)?.keys;
-        self.fill_some(workload, keys.saturating_sub(there))
-    }
-
     /// Writes some of the keys that are missing, and returns whether these were all.
-    fn fill_some(&mut self, workload: &mut Workload, missing: u64) -> Result<bool> {
-        let missing = missing as usize;
-        self.client.fill(workload, missing.min(FILLED_AT_ONCE))?;
-        Ok(missing <= FILLED_AT_ONCE)
+    fn fill_towards(&mut self, workload: &mut Workload, to: To) -> Result<bool> {
+        let missing = match to {
+            To::Memory(bytes) => bytes.saturating_sub(self.used()?) / self.key_bytes,
+            To::Keys(keys) => keys.saturating_sub(Moment::take(&mut self.client)?.keys),
+        };
+        let now = missing.min(FILLED_AT_ONCE);
+        self.client.fill(workload, now as usize)?;
+        Ok(missing == now)
     }
 
     fn used(&mut self) -> Result<u64> {

@@ -193,20 +193,21 @@ impl Parameters {
                 ..STEADY
             },
             Scenario::Table => Self {
-                connections: 1000,
                 maxmemory: 2048 * MIB,
-                room: Some(12 * MIB),
+                room: Some(8 * MIB),
+                policy: "volatile-lru",
+                samples: 64,
+                share_of_capacity: 0.4,
                 mix: Mix {
-                    set_share: 0.1,
-                    keys_per_read: 20,
+                    set_share: 0.03,
                     lives: Lives::Even { mean: 90_000.0 },
-                    ..BURST.mix
+                    ..STEADY.mix
                 },
                 filled: Filled::Table {
                     buckets: 1 << 20,
                     after: 12.0,
                 },
-                ..BURST
+                ..STEADY
             },
             Scenario::Replication => Self {
                 connections: 1000,

@@ -29,6 +29,9 @@ const CALIBRATION_UNANSWERED: u64 = 200;
 /// How long the clients then run at the rate of the load, so that their buffers get their sizes.
 const WARM_UP: Duration = Duration::from_secs(5);
 
+/// How long they run at that rate now and then, so that their buffers keep these sizes.
+const WARM: Duration = Duration::from_millis(50);
+
 /// How long the backlog may take to be answered between two parts.
 const SETTLE: Duration = Duration::from_secs(20);
 
@@ -84,7 +87,7 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
             "--bgsave_cpulist",
             &others,
             "--maxclients",
-            // The recorder connects, too.
+            // The recorder connects, and a replica.
             &(parameters.connections + 1024).to_string(),
         ])
     };
@@ -180,8 +183,11 @@ pub fn prepare(
     run_for(&mut generator, Pace::Rate(rate), WARM_UP)?;
     generator.settle(SETTLE)?;
     step("filling up")?;
-    filler.fill_up(&mut generator.workload, rate)?;
-    let recorder = Recorder::connect(port)?;
+    filler.fill_up(&mut generator, rate, |generator| {
+        run_for(generator, Pace::Rate(rate), WARM)
+    })?;
+    generator.settle(SETTLE)?;
+    let recorder = Recorder::connect(port, parameters.connections)?;
     let maxmemory = filler.set_limit()?;
     step("starting the load")?;
     let measured = Measured {

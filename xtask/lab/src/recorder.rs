@@ -22,11 +22,13 @@ use crate::{client::Client, record::Line, sample::Sample};
 /// that this question was asked within a twentieth of a round from its beginning.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Connections to ask on, one for each question that waits for its answer.
+/// Connections to ask on, one for each question that waits for its answer, as a share of the clients' connections.
 ///
 /// A saturated server answers in one round of its event loop what it was asked in the round before, and a
-/// round may take more than a second. One connection would get one answer a round.
-const CONNECTIONS: usize = 600;
+/// round may take more than a second. One connection would get one answer a round. Fewer clients make shorter rounds.
+const SHARE: usize = 5;
+/// There are at least this many.
+const FEWEST: usize = 100;
 
 /// The lowest nice value.
 const MOST_FAVOURED: i32 = -20;
@@ -35,9 +37,10 @@ const MOST_FAVOURED: i32 = -20;
 pub struct Recorder(Vec<Client>);
 
 impl Recorder {
-    /// Connects to the server on this loopback port. What the connections take is part of its memory.
-    pub fn connect(port: u16) -> Result<Self> {
-        let clients = (0..CONNECTIONS).map(|_| Client::connect(port));
+    /// Connects to a server with this many clients on this loopback port. What the connections take is part of its memory.
+    pub fn connect(port: u16, clients: usize) -> Result<Self> {
+        let connections = (clients / SHARE).max(FEWEST);
+        let clients = (0..connections).map(|_| Client::connect(port));
         Ok(Self(clients.collect::<Result<_>>()?))
     }
 
