@@ -2,7 +2,7 @@
 //! for it piles up in the buffers that replicas and the replication backlog share.
 
 use std::{
-    io::Write as _,
+    io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpStream},
     sync::{
         atomic::{AtomicBool, Ordering},
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::{
     parameters::Replica,
@@ -22,8 +22,12 @@ use crate::{
 /// How often it looks whether its time has come.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Asks for all data over this connection, also while the server's child process writes it.
-const ASK: &[u8] = b"REPLCONF capa eof capa psync2\r\nPSYNC ? -1\r\n";
+/// Says that all data may come over this connection while the server's child process writes it.
+const INTRODUCTION: &[u8] = b"REPLCONF capa eof capa psync2\r\n";
+/// Asks for all data.
+const ASK: &[u8] = b"PSYNC ? -1\r\n";
+/// The answer to the introduction. Redis refuses the request where this has not left.
+const WELCOME: &[u8] = b"+OK\r\n";
 
 /// Comes at its time, and stays until `end`, because a thread that has ended would end the load.
 pub fn come(replica: &Replica, port: u16, end: &AtomicBool, lines: &Sender<Line>) -> Result<()> {
@@ -36,7 +40,15 @@ pub fn come(replica: &Replica, port: u16, end: &AtomicBool, lines: &Sender<Line>
     wait(replica.after);
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
         .context("the replica cannot connect to the redis-server of the lab")?;
-    server.write_all(ASK).context("the replica cannot ask")?;
+    let mut ask = || {
+        server.write_all(INTRODUCTION)?;
+        let mut answer = [0; WELCOME.len()];
+        server.read_exact(&mut answer)?;
+        server.write_all(ASK)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = ask().context("the replica cannot ask for all data")?;
+    ensure!(answer == WELCOME, "the redis-server refuses a replica");
     tell(lines, What::ReplicaComes)?;
     wait(f64::INFINITY);
     Ok(())
