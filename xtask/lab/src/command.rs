@@ -63,6 +63,7 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     };
     let mut plan = Plan {
         name: name_of(&scenario),
+        judges_records: true,
         ..Plan::new(tried_in, agent)
     };
     if tried_in == Scenario::Expire {

@@ -13,8 +13,8 @@ use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    client::Client, fill::Filler, generator::Generator, parameters::Parameters, record::Measured,
-    recorder::Recorder, sample::Sample, scenario::Plan, schedule::Pace,
+    client::Client, fill::Filler, generator::Generator, latency, parameters::Parameters,
+    record::Measured, recorder::Recorder, sample::Sample, scenario::Plan, schedule::Pace,
 };
 
 /// How long the capacity is measured each time.
@@ -74,9 +74,8 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
             } else {
                 "no"
             },
-            // For all slow calls that take longer, in milliseconds: what an evicting call took.
             "--latency-monitor-threshold",
-            "20",
+            latency::THRESHOLD,
             "--repl-backlog-size",
             &backlog.to_string(),
             // A replica gets all data from a child process, as soon as it asks for it and over its connection.
