@@ -6,9 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::oneshot;
+
 use super::history::{Chunk, Gathering};
 use super::store::StoreError;
-use super::{Record, Store};
+use super::{Record, RecordId, Store};
 use crate::telemetry::Moment;
 
 /// Most records that wait to be written. Each has some MB.
@@ -19,6 +21,9 @@ const MOST_CHUNKS: usize = 128;
 const INTERVAL: Duration = Duration::from_secs(30);
 /// How long the end of the agent waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where it is said that a record was written, or why it was not.
+pub type Tell = oneshot::Sender<Result<RecordId, String>>;
 
 /// Hands over to the thread that writes. Clones share it.
 #[derive(Clone, Debug)]
@@ -35,7 +40,7 @@ struct Inner {
 /// What the thread is to write, and what it has done.
 #[derive(Debug, Default)]
 struct Queue {
-    records: VecDeque<Record>,
+    records: VecDeque<(Record, Vec<Tell>)>,
     chunks: VecDeque<Chunk>,
     gathering: Gathering,
     is_ending: bool,
@@ -84,12 +89,12 @@ impl Keeper {
         Ok(Self(inner))
     }
 
-    /// Has a record written. Never waits for the disk: where too many records wait for it, this one is counted as failed, and a
-    /// warning is logged.
-    pub fn keep(&self, record: Record) {
+    /// Has a record written, and then tells those who asked for it. Never waits for the disk: where too many records wait for it,
+    /// this one is counted as failed, and a warning is logged.
+    pub fn keep(&self, record: Record, tell: Vec<Tell>) {
         let mut queue = self.0.lock();
         if queue.records.len() < MOST_WAITING && !queue.has_ended {
-            queue.records.push_back(record);
+            queue.records.push_back((record, tell));
             self.0.has_changed.notify_all();
             return;
         }
@@ -99,6 +104,8 @@ impl Keeper {
             record = record.id.as_str(),
             "lost, as {MOST_WAITING} records already wait for the disk"
         );
+        let why = format!("{MOST_WAITING} records already wait for the disk: try again later");
+        tell_all(tell, &Err(why));
     }
 
     /// Adds one moment, some second's first, to the last 24 hours of the server with this label and process id. Never waits
@@ -201,9 +208,11 @@ impl Inner {
             queue.chunks.extend(complete);
             drop(queue);
             // A record first: it is what is looked for.
-            while let Some(record) = self.next_record() {
-                let written = self.store.write(&record);
-                self.lock().count(&record, written.map(|_| ()));
+            while let Some((record, tell)) = self.next_record() {
+                let written = self.store.write(&record).map(|_| ());
+                let said = written.as_ref().map_err(ToString::to_string);
+                tell_all(tell, &said.map(|()| record.id.clone()));
+                self.lock().count(&record, written);
             }
             while let Some(chunk) = self.next_chunk() {
                 let written = self.store.write_chunk(&chunk);
@@ -222,7 +231,7 @@ impl Inner {
         }
     }
 
-    fn next_record(&self) -> Option<Record> {
+    fn next_record(&self) -> Option<(Record, Vec<Tell>)> {
         self.lock().records.pop_front()
     }
 
@@ -269,6 +278,13 @@ impl Queue {
             self.counts.records = kept.records;
             self.counts.bytes = kept.bytes;
         }
+    }
+}
+
+fn tell_all(tell: Vec<Tell>, said: &Result<RecordId, String>) {
+    for tell in tell {
+        // Whoever asked may be gone.
+        let _ = tell.send(said.clone());
     }
 }
 
