@@ -110,7 +110,7 @@ pub fn parsed(line: &str) -> Option<(&str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::{differential, functions};
-    use crate::compare::Change;
+    use crate::compare::row::Change;
 
     const BEFORE: &str = "main;performEvictions;dbGenericDelete 270\nmain;mgetCommand 180\n";
     const AFTER: &str = "main;performEvictions;dbGenericDelete 10\nmain;mgetCommand 890\n";

@@ -8,7 +8,7 @@ mod row;
 mod seconds;
 
 pub use functions::{differential, functions, parsed};
-pub use row::{Change, Row};
+pub use row::Row;
 
 use crate::records::Record;
 use measures::MEASURES;

@@ -1,3 +1,4 @@
+use super::row::Change;
 use super::*;
 use crate::records::fixture::burst_record;
 

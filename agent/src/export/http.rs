@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::burst_list::BurstList;
-use super::catalogue::{families, loop_last_turn, servers_unwatched};
+use super::catalogue::{families, loop_last_turn, records, servers_unwatched};
 use super::connections::{Connections, Limits};
 use super::gzip::compress;
 use super::server::{ExportedServer, Shared};
@@ -139,6 +139,9 @@ async fn metrics(State(app): State<App>) -> Response {
     let unwatched = app.shared.unwatched();
     all.extend(unwatched.as_deref().map(servers_unwatched));
     all.extend(app.shared.last_turn().map(loop_last_turn));
+    if let Ok(keeper) = app.shared.keeper() {
+        all.extend(records(keeper.counts()));
+    }
     all.extend(app.process.collect());
     match TextEncoder::new().encode_to_string(&all) {
         Ok(text) => {

@@ -435,4 +435,6 @@ fn read(path: &Path, flags: i32) -> Result<Record, StoreError> {
 }
 
 #[cfg(test)]
+mod killed;
+#[cfg(test)]
 mod tests;
