@@ -21,6 +21,8 @@ pub struct Growth {
     pub to: u64,
     /// The highest in the later half of the calm before, bytes.
     pub usual: u64,
+    /// Whether it rose clearly in the calm before.
+    pub rose_before: bool,
 }
 
 impl Growth {
@@ -33,6 +35,12 @@ impl Growth {
     /// Buffers that swell and shrink all the time do not.
     pub fn is_unusual(&self) -> bool {
         self.to.saturating_sub(self.usual) >= self.bytes().div_ceil(2)
+    }
+
+    /// Tells whether it grew, and not just for a moment: it is unusual, or rose before as well. What is behind fills memory long
+    /// before evictions begin.
+    pub fn is_lasting(&self) -> bool {
+        self.is_unusual() || self.rose_before
     }
 }
 
@@ -63,8 +71,8 @@ impl Account {
     /// Adds up what a record says.
     pub fn of(window: &Window<'_>) -> Self {
         let client_buffers = growth(window, |moment| moment.client_buffers.map(without_replicas));
-        let replicas = growth(window, |moment| Some(moment.client_buffers?.replica));
-        let not_counted = growth(window, |moment| moment.not_counted);
+        let replicas = growth_since_lowest(window, |moment| Some(moment.client_buffers?.replica));
+        let not_counted = growth_since_lowest(window, |moment| moment.not_counted);
         let mut account = Self {
             client_buffers,
             classes: classes(window),
@@ -85,11 +93,11 @@ impl Account {
     pub fn replication(&self) -> Option<u64> {
         let not_counted = self
             .not_counted
-            .filter(Growth::is_unusual)
+            .filter(Growth::is_lasting)
             .map(|growth| growth.bytes());
         let replicas = self
             .replicas
-            .filter(Growth::is_unusual)
+            .filter(Growth::is_lasting)
             .map(|growth| growth.bytes() / 2);
         not_counted.into_iter().chain(replicas).max()
     }
@@ -187,18 +195,32 @@ fn without_replicas(buffers: ClientBuffers) -> u64 {
         .saturating_add(buffers.primary)
 }
 
-/// Returns how a part grew. The server counts client buffers late, so the peak is looked for until some time after the reclaim.
+/// Returns how a part grew since just before evictions began. The server counts client buffers late, so the peak is looked for
+/// until some time after the reclaim.
 fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
     let before = window.calm.last().or(window.inside.first())?;
     let from = part(before)?;
-    let usual = window
-        .settled()
-        .iter()
-        .filter_map(part)
-        .max()
-        .unwrap_or(from);
+    let usual = window.settled().iter().filter_map(part).max();
     let to = window.whole.iter().filter_map(part).max()?;
-    Some(Growth { from, to, usual })
+    let values: Vec<_> = (window.calm.iter())
+        .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))
+        .collect();
+    Some(Growth {
+        from,
+        to,
+        usual: usual.unwrap_or(from),
+        rose_before: trend::rise(&values).is_some_and(|rise| rise > 0.0),
+    })
+}
+
+/// Returns how a part grew since it was lowest in the calm before.
+fn growth_since_lowest(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
+    let growth = growth(window, part)?;
+    let lowest = window.calm.iter().filter_map(part).min();
+    Some(Growth {
+        from: lowest.unwrap_or(growth.from),
+        ..growth
+    })
 }
 
 fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
@@ -234,11 +256,8 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
         return None;
     }
     let rest = |moment: &Moment| {
-        let at = moment
-            .unix_us
-            .saturating_sub(window.began_us.saturating_sub(60_000_000));
         let rest = moment.used_memory? as f64 - moment.client_buffers?.total() as f64;
-        Some((at as f64 / 1e6, rest))
+        Some((window.seconds_since_calm(moment), rest))
     };
     let values: Vec<_> = window.settled().iter().filter_map(rest).collect();
     trend::rise(&values)

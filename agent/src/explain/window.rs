@@ -112,6 +112,22 @@ impl<'a> Window<'a> {
         self.began_us.saturating_sub(first)
     }
 
+    /// Returns how long after the beginning of the calm a moment was, seconds.
+    pub fn seconds_since_calm(&self, moment: &Moment) -> f64 {
+        let first = self.calm.first();
+        let first = first.map_or(self.began_us, |first| first.unix_us);
+        moment.unix_us.saturating_sub(first) as f64 / 1e6
+    }
+
+    /// Returns of the time the share for which the main thread was ready to run and had no CPU.
+    pub fn waiting_share(&self) -> Option<f64> {
+        let of_the_burst = self.burst().and_then(|burst| burst.waiting_share);
+        of_the_burst.or_else(|| {
+            let waited = self.grown(|moment| moment.waiting_us)? as f64 / 1e6;
+            (self.seconds() > 0.0).then(|| (waited / self.seconds()).min(1.0))
+        })
+    }
+
     /// Returns the later half of the calm: at its beginning the server may still account for buffers that it has released, and what
     /// is left of an earlier reclaim falls.
     pub fn settled(&self) -> &'a [Moment] {
