@@ -15,12 +15,14 @@ const LEAST_KEY: f64 = 32.0;
 /// A part of memory that grew.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Just before evictions began, bytes.
+    /// What it was in the calm before: the median, bytes.
     pub from: u64,
+    /// What it was exceeded in a tenth of the calm only, bytes.
+    pub usual: u64,
+    /// Just before evictions began, bytes.
+    pub at_start: u64,
     /// The highest until the reclaim was over, bytes.
     pub to: u64,
-    /// The highest in the later half of the calm before, bytes.
-    pub usual: u64,
     /// Whether it rose clearly in the calm before.
     pub rose_before: bool,
 }
@@ -31,8 +33,8 @@ impl Growth {
         self.to.saturating_sub(self.from)
     }
 
-    /// Tells whether it reached what is clearly not usual: at least half of the growth lies above the highest of the calm.
-    /// Buffers that swell and shrink all the time do not.
+    /// Tells whether it reached what is clearly not usual: at least half of the growth lies above what it hardly ever was in
+    /// the calm. Buffers that swell and shrink all the time do not.
     pub fn is_unusual(&self) -> bool {
         self.to.saturating_sub(self.usual) >= self.bytes().div_ceil(2)
     }
@@ -49,7 +51,7 @@ impl Growth {
 pub struct Account {
     /// Client buffers but for those of replicas.
     pub client_buffers: Option<Growth>,
-    /// The client buffers before, and at their peak.
+    /// The client buffers in the calm before, and at their peak.
     pub classes: Option<(ClientBuffers, ClientBuffers)>,
     /// Buffers of replicas, as the server accounts them to clients: of those that share one, each has all of it.
     pub replicas: Option<Growth>,
@@ -195,20 +197,23 @@ fn without_replicas(buffers: ClientBuffers) -> u64 {
         .saturating_add(buffers.primary)
 }
 
-/// Returns how a part grew since just before evictions began. The server counts client buffers late, so the peak is looked for
-/// until some time after the reclaim.
+/// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some time
+/// after the reclaim.
 fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
     let before = window.calm.last().or(window.inside.first())?;
-    let from = part(before)?;
-    let usual = window.settled().iter().filter_map(part).max();
+    let at_start = part(before)?;
     let to = window.whole.iter().filter_map(part).max()?;
     let values: Vec<_> = (window.calm.iter())
         .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))
         .collect();
+    let mut sizes: Vec<_> = window.calm.iter().filter_map(part).collect();
+    sizes.sort_unstable();
+    let exceeded_in = |share: usize| sizes.get(sizes.len() - sizes.len().div_ceil(share));
     Some(Growth {
-        from,
+        from: *exceeded_in(2).unwrap_or(&at_start),
+        usual: *exceeded_in(10).unwrap_or(&at_start),
+        at_start,
         to,
-        usual: usual.unwrap_or(from),
         rose_before: trend::rise(&values).is_some_and(|rise| rise > 0.0),
     })
 }
@@ -223,14 +228,17 @@ fn growth_since_lowest(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) ->
     })
 }
 
+/// Returns the classes in the calm, where they had the median of their sum, and at their peak.
 fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
-    let before = window.calm.last()?.client_buffers?;
-    let all = window
-        .whole
-        .iter()
-        .filter_map(|moment| moment.client_buffers);
-    let peak = all.max_by_key(|buffers| without_replicas(*buffers))?;
-    Some((before, peak))
+    let all = |moments: &[Moment]| {
+        let buffers = moments.iter().filter_map(|moment| moment.client_buffers);
+        let mut buffers: Vec<_> = buffers.collect();
+        buffers.sort_by_key(|buffers| without_replicas(*buffers));
+        buffers
+    };
+    let (calm, whole) = (all(window.calm), all(window.whole));
+    let median = calm.get(calm.len() - calm.len().div_ceil(2))?;
+    Some((*median, *whole.last()?))
 }
 
 /// Returns by how much memory fell from its highest to the lowest after that.

@@ -61,11 +61,12 @@ fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
         return None;
     }
     let (from, to) = (bytes(growth.from as f64), bytes(growth.to as f64));
-    let at_limit =
-        limit(window).map_or_else(String::new, |limit| format!(" at the limit of {limit}"));
+    let at_limit = window.limit().map_or_else(String::new, |limit| {
+        format!(" at the limit of {}", bytes(limit as f64))
+    });
     let by = bytes(grew as f64);
     let summary = format!(
-        "Client buffers grew by {by}{at_limit}, from {from} to {to}, and evictions had to free as much"
+        "Client buffers grew by {by}, from {from} to {to}, and evictions had to make room for them{at_limit}"
     );
     let mut evidence = Vec::new();
     if let Some((before, peak)) = account.classes {
@@ -85,9 +86,10 @@ fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
         evidence.push(format!("By class: {}.", grown.join(", ")));
     }
     evidence.push(format!(
-        "In the {:.0} s before they were {} at most.",
-        window.calm_length().as_secs_f64() / 2.0,
-        bytes(growth.usual as f64)
+        "In the {:.0} s before they were rarely above {}; they were {} when evictions began.",
+        window.calm_length().as_secs_f64(),
+        bytes(growth.usual as f64),
+        bytes(growth.at_start as f64)
     ));
     evidence.push(share_of(account, grew));
     evidence.extend(amplification(window));
@@ -331,10 +333,6 @@ fn time_limit(window: &Window<'_>) -> Option<String> {
     (running > 0).then(|| {
         format!("Of the {all} slowest evicting calls, {running} stopped at their time limit with memory still over its limit.")
     })
-}
-
-fn limit(window: &Window<'_>) -> Option<String> {
-    window.limit().map(|limit| bytes(limit as f64))
 }
 
 fn finding(kind: CauseKind, summary: String, evidence: Vec<String>, weight: f64) -> Finding {

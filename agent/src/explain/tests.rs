@@ -45,8 +45,8 @@ fn a_burst_of_client_buffers_is_put_into_words() {
     );
     assert_eq!(
         explanation.why,
-        "Client buffers grew by 30.0 MiB at the limit of 325 MiB, from 20.0 MiB to 50.0 MiB, and evictions had to free as \
-         much."
+        "Client buffers grew by 30.0 MiB, from 20.0 MiB to 50.0 MiB, and evictions had to make room for them at the limit \
+         of 325 MiB."
     );
     assert_eq!(
         explanation.help,
