@@ -1,8 +1,10 @@
+use std::path::Path;
+
 use proptest::prelude::*;
 
 use super::{CauseKind, explain, fixture};
 use crate::records::fixture::burst_record;
-use crate::records::{Occasion, Record};
+use crate::records::{Occasion, Record, read_record};
 use crate::telemetry::{ClientBuffers, Moment};
 
 fn kinds(record: &Record) -> Vec<CauseKind> {
@@ -52,6 +54,27 @@ fn a_burst_of_client_buffers_is_put_into_words() {
         explanation.help,
         "Shorten TTLs, by 10 % at least, until used memory peaks below 294 MiB (90 % of the limit)."
     );
+}
+
+/// Records of the lab's scenarios, some moments and the profile left out. Other work ran on that machine.
+#[test]
+fn the_causes_of_real_records_are_found() {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/testdata");
+    let found = |name: &str| {
+        let record = read_record(&testdata.join(format!("{name}.json.gz")));
+        record
+            .map(|record| kinds(&record))
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    assert_eq!(found("client-buffers"), [CauseKind::ClientBuffers]);
+    assert_eq!(found("big-key"), [CauseKind::BigKey]);
+    assert_eq!(found("resized-table"), [CauseKind::ResizedTable]);
+    assert_eq!(
+        found("replication-buffers"),
+        [CauseKind::ReplicationBuffers]
+    );
+    // It had evicted until two seconds before.
+    assert_eq!(found("nothing-decisive"), []);
 }
 
 #[test]
