@@ -200,8 +200,9 @@ fn without_replicas(buffers: ClientBuffers) -> u64 {
 /// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some time
 /// after the reclaim.
 fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
-    let before = window.calm.last().or(window.inside.first())?;
-    let at_start = part(before)?;
+    // What only evicting calls tell is not known before the first of them.
+    let before = window.calm.last().into_iter().chain(window.inside);
+    let at_start = before.filter_map(part).next()?;
     let to = window.whole.iter().filter_map(part).max()?;
     let values: Vec<_> = (window.calm.iter())
         .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))

@@ -48,16 +48,22 @@ fn against_client_buffers(window: &Window<'_>, account: &Account) -> Vec<Remedy>
     let Some(below) = limit.checked_sub(missing).filter(|below| *below > 0) else {
         return Vec::new();
     };
-    let room = room(account, missing);
+    let grew = account.rise_before.filter(|rise| *rise > 0.0);
+    let more = grew.map_or_else(String::new, |rise| {
+        format!(
+            ", and by more, as memory still grew by {} a second",
+            bytes(rise)
+        )
+    });
     let ttl = Remedy {
         against: CauseKind::ClientBuffers,
         what: format!(
-            "Shorten TTLs, by {:.0} % at least, until used memory peaks below {} ({:.0} % of the limit)",
-            (100.0 * missing as f64 / limit as f64).ceil(),
+            "Shorten TTLs until used memory peaks below {} ({:.0} % of the limit): by {:.0} % at least{more}",
             bytes(below as f64),
-            (100.0 * below as f64 / limit as f64).floor()
+            (100.0 * below as f64 / limit as f64).floor(),
+            (100.0 * missing as f64 / limit as f64).ceil()
         ),
-        evidence: room,
+        evidence: room(account, missing),
         shown_by: TTL,
     };
     vec![ttl]

@@ -52,7 +52,8 @@ fn a_burst_of_client_buffers_is_put_into_words() {
     );
     assert_eq!(
         explanation.help,
-        "Shorten TTLs, by 10 % at least, until used memory peaks below 294 MiB (90 % of the limit)."
+        "Shorten TTLs until used memory peaks below 294 MiB (90 % of the limit): by 10 % at least, and by more, as memory \
+         still grew by 8.5 KiB a second."
     );
 }
 
@@ -73,6 +74,7 @@ fn the_causes_of_real_records_are_found() {
         found("replication-buffers"),
         [CauseKind::ReplicationBuffers]
     );
+    assert_eq!(found("writes"), [CauseKind::Data]);
     // It had evicted until two seconds before.
     assert_eq!(found("nothing-decisive"), []);
 }

@@ -83,12 +83,25 @@ impl<'a> Window<'a> {
         self.grown(|moment| moment.stalled_us)
     }
 
-    /// Returns how much a counter rose from just before it began to the last evicting call and a little beyond. `None` where
-    /// it is not known at both moments.
-    pub fn grown(&self, counter: fn(&Moment) -> Option<u64>) -> Option<u64> {
+    /// Returns the moments between which counters are compared: just before it began, and a little after the last evicting call.
+    fn ends(&self) -> Option<(&'a Moment, &'a Moment)> {
         let from = self.calm.last().or(self.inside.first())?;
-        let beyond = self.whole.get(self.inside.len()).or(self.inside.last())?;
-        counter(beyond)?.checked_sub(counter(from)?)
+        let beyond = self.whole.get(self.inside.len());
+        Some((from, beyond.or(self.inside.last())?))
+    }
+
+    /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` where it is not
+    /// known at both moments.
+    pub fn grown(&self, counter: fn(&Moment) -> Option<u64>) -> Option<u64> {
+        let (from, to) = self.ends()?;
+        counter(to)?.checked_sub(counter(from)?)
+    }
+
+    /// Returns of that time the share in which evicting calls were observed.
+    pub fn observed_share(&self) -> Option<f64> {
+        let observed = self.grown(|moment| Some(moment.observed_us))?;
+        let elapsed = self.grown(|moment| Some(moment.unix_us))?;
+        (elapsed > 0).then(|| (observed as f64 / elapsed as f64).min(1.0))
     }
 
     /// Returns for how long evictions went on, seconds.
