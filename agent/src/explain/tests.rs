@@ -75,6 +75,7 @@ fn the_causes_of_real_records_are_found() {
         [CauseKind::ReplicationBuffers]
     );
     assert_eq!(found("writes"), [CauseKind::Data]);
+    assert_eq!(found("lowered-limit"), [CauseKind::LoweredLimit]);
     // It had evicted until two seconds before.
     assert_eq!(found("nothing-decisive"), []);
 }
@@ -176,11 +177,19 @@ fn a_step_that_is_no_table_is_not_taken_for_one() {
             buffers.replica = if at > 0.5 { 20_000 } else { 0 };
         }
     });
-    // Far more than the keys can need.
+    // Long before evictions began.
     not_a_table(&|at, moment| {
+        let since = if (-30.0..-0.15).contains(&at) {
+            64 << 20
+        } else {
+            0
+        };
+        moment.used_memory = moment.used_memory.map(|used| used + since);
+    });
+    // Far more than the keys can need.
+    not_a_table(&|_, moment| {
         let less = 270 << 20;
         moment.used_memory = moment.used_memory.map(|used| used.saturating_sub(less));
-        let _ = at;
     });
 }
 
