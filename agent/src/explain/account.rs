@@ -15,12 +15,16 @@ const LEAST_KEY: f64 = 32.0;
 /// A part of memory that grew.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Just before evictions began, bytes.
+    /// What it was in the calm before: the median, bytes.
     pub from: u64,
+    /// What it was exceeded in a tenth of the calm only, bytes.
+    pub usual: u64,
+    /// Just before evictions began, bytes.
+    pub at_start: u64,
     /// The highest until the reclaim was over, bytes.
     pub to: u64,
-    /// The highest in the later half of the calm before, bytes.
-    pub usual: u64,
+    /// Whether it rose clearly in the calm before.
+    pub rose_before: bool,
 }
 
 impl Growth {
@@ -29,10 +33,16 @@ impl Growth {
         self.to.saturating_sub(self.from)
     }
 
-    /// Tells whether it reached what is clearly not usual: at least half of the growth lies above the highest of the calm.
-    /// Buffers that swell and shrink all the time do not.
+    /// Tells whether it reached what is clearly not usual: at least half of the growth lies above what it hardly ever was in
+    /// the calm. Buffers that swell and shrink all the time do not.
     pub fn is_unusual(&self) -> bool {
         self.to.saturating_sub(self.usual) >= self.bytes().div_ceil(2)
+    }
+
+    /// Tells whether it grew, and not just for a moment: it is unusual, or rose before as well. What is behind fills memory long
+    /// before evictions begin.
+    pub fn is_lasting(&self) -> bool {
+        self.is_unusual() || self.rose_before
     }
 }
 
@@ -41,7 +51,7 @@ impl Growth {
 pub struct Account {
     /// Client buffers but for those of replicas.
     pub client_buffers: Option<Growth>,
-    /// The client buffers before, and at their peak.
+    /// The client buffers in the calm before, and at their peak.
     pub classes: Option<(ClientBuffers, ClientBuffers)>,
     /// Buffers of replicas, as the server accounts them to clients: of those that share one, each has all of it.
     pub replicas: Option<Growth>,
@@ -63,8 +73,8 @@ impl Account {
     /// Adds up what a record says.
     pub fn of(window: &Window<'_>) -> Self {
         let client_buffers = growth(window, |moment| moment.client_buffers.map(without_replicas));
-        let replicas = growth(window, |moment| Some(moment.client_buffers?.replica));
-        let not_counted = growth(window, |moment| moment.not_counted);
+        let replicas = growth_since_lowest(window, |moment| Some(moment.client_buffers?.replica));
+        let not_counted = growth_since_lowest(window, |moment| moment.not_counted);
         let mut account = Self {
             client_buffers,
             classes: classes(window),
@@ -85,11 +95,11 @@ impl Account {
     pub fn replication(&self) -> Option<u64> {
         let not_counted = self
             .not_counted
-            .filter(Growth::is_unusual)
+            .filter(Growth::is_lasting)
             .map(|growth| growth.bytes());
         let replicas = self
             .replicas
-            .filter(Growth::is_unusual)
+            .filter(Growth::is_lasting)
             .map(|growth| growth.bytes() / 2);
         not_counted.into_iter().chain(replicas).max()
     }
@@ -187,28 +197,49 @@ fn without_replicas(buffers: ClientBuffers) -> u64 {
         .saturating_add(buffers.primary)
 }
 
-/// Returns how a part grew. The server counts client buffers late, so the peak is looked for until some time after the reclaim.
+/// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some time
+/// after the reclaim.
 fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
-    let before = window.calm.last().or(window.inside.first())?;
-    let from = part(before)?;
-    let usual = window
-        .settled()
-        .iter()
-        .filter_map(part)
-        .max()
-        .unwrap_or(from);
+    // What only evicting calls tell is not known before the first of them.
+    let before = window.calm.last().into_iter().chain(window.inside);
+    let at_start = before.filter_map(part).next()?;
     let to = window.whole.iter().filter_map(part).max()?;
-    Some(Growth { from, to, usual })
+    let values: Vec<_> = (window.calm.iter())
+        .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))
+        .collect();
+    let mut sizes: Vec<_> = window.calm.iter().filter_map(part).collect();
+    sizes.sort_unstable();
+    let exceeded_in = |share: usize| sizes.get(sizes.len() - sizes.len().div_ceil(share));
+    Some(Growth {
+        from: *exceeded_in(2).unwrap_or(&at_start),
+        usual: *exceeded_in(10).unwrap_or(&at_start),
+        at_start,
+        to,
+        rose_before: trend::rise(&values).is_some_and(|rise| rise > 0.0),
+    })
 }
 
+/// Returns how a part grew since it was lowest in the calm before.
+fn growth_since_lowest(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
+    let growth = growth(window, part)?;
+    let lowest = window.calm.iter().filter_map(part).min();
+    Some(Growth {
+        from: lowest.unwrap_or(growth.from),
+        ..growth
+    })
+}
+
+/// Returns the classes in the calm, where they had the median of their sum, and at their peak.
 fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
-    let before = window.calm.last()?.client_buffers?;
-    let all = window
-        .whole
-        .iter()
-        .filter_map(|moment| moment.client_buffers);
-    let peak = all.max_by_key(|buffers| without_replicas(*buffers))?;
-    Some((before, peak))
+    let all = |moments: &[Moment]| {
+        let buffers = moments.iter().filter_map(|moment| moment.client_buffers);
+        let mut buffers: Vec<_> = buffers.collect();
+        buffers.sort_by_key(|buffers| without_replicas(*buffers));
+        buffers
+    };
+    let (calm, whole) = (all(window.calm), all(window.whole));
+    let median = calm.get(calm.len() - calm.len().div_ceil(2))?;
+    Some((*median, *whole.last()?))
 }
 
 /// Returns by how much memory fell from its highest to the lowest after that.
@@ -234,11 +265,8 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
         return None;
     }
     let rest = |moment: &Moment| {
-        let at = moment
-            .unix_us
-            .saturating_sub(window.began_us.saturating_sub(60_000_000));
         let rest = moment.used_memory? as f64 - moment.client_buffers?.total() as f64;
-        Some((at as f64 / 1e6, rest))
+        Some((window.seconds_since_calm(moment), rest))
     };
     let values: Vec<_> = window.settled().iter().filter_map(rest).collect();
     trend::rise(&values)

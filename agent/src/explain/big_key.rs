@@ -63,17 +63,8 @@ pub fn found(window: &Window<'_>) -> Option<BigKey> {
 /// Returns the time in evicting calls, with an estimate of those that were not observed; at least that of one call.
 fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
     let evicting = window.grown(|moment| Some(moment.evicting_us))?;
-    let observed = window.grown(|moment| Some(moment.observed_us))?;
-    let (first, last) = (
-        window.calm.last().or(window.inside.first())?,
-        window
-            .whole
-            .get(window.inside.len())
-            .or(window.inside.last())?,
-    );
-    let elapsed = last.unix_us.checked_sub(first.unix_us)?;
-    let share = (observed as f64 / elapsed as f64).min(1.0);
-    let all = Duration::try_from_secs_f64(evicting as f64 / 1e6 / share).ok()?;
+    let all = evicting as f64 / 1e6 / window.observed_share()?;
+    let all = Duration::try_from_secs_f64(all).ok()?;
     Some(all.max(one))
 }
 

@@ -14,8 +14,6 @@ const LEAST_BYTES: u64 = 1 << 20;
 const LEAST_GROWTH: f64 = 0.1;
 /// What happened within this time of another thing happened with it, seconds: some readings.
 const AT_ONCE: f64 = 0.3;
-/// Waiting for a CPU is worth a word from this share of the time on.
-const WAITED: f64 = 0.1;
 
 /// A cause, and how much it explains.
 struct Finding {
@@ -37,11 +35,7 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
     ];
     let mut found: Vec<_> = all.into_iter().flatten().collect();
     found.sort_by(|left, right| right.weight.total_cmp(&left.weight));
-    let mut causes: Vec<_> = found.into_iter().map(|finding| finding.cause).collect();
-    if let (Some(first), Some(waited)) = (causes.first_mut(), waiting(window)) {
-        first.evidence.push(waited);
-    }
-    causes
+    found.into_iter().map(|finding| finding.cause).collect()
 }
 
 /// Tells whether a part of memory is worth naming beside everything else that took memory.
@@ -67,11 +61,12 @@ fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
         return None;
     }
     let (from, to) = (bytes(growth.from as f64), bytes(growth.to as f64));
-    let at_limit =
-        limit(window).map_or_else(String::new, |limit| format!(" at the limit of {limit}"));
+    let at_limit = window.limit().map_or_else(String::new, |limit| {
+        format!(" at the limit of {}", bytes(limit as f64))
+    });
     let by = bytes(grew as f64);
     let summary = format!(
-        "Client buffers grew by {by}{at_limit}, from {from} to {to}, and evictions had to free as much"
+        "Client buffers grew by {by}, from {from} to {to}, and evictions had to make room for them{at_limit}"
     );
     let mut evidence = Vec::new();
     if let Some((before, peak)) = account.classes {
@@ -91,9 +86,10 @@ fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
         evidence.push(format!("By class: {}.", grown.join(", ")));
     }
     evidence.push(format!(
-        "In the {:.0} s before they were {} at most.",
-        window.calm_length().as_secs_f64() / 2.0,
-        bytes(growth.usual as f64)
+        "In the {:.0} s before they were rarely above {}; they were {} when evictions began.",
+        window.calm_length().as_secs_f64(),
+        bytes(growth.usual as f64),
+        bytes(growth.at_start as f64)
     ));
     evidence.push(share_of(account, grew));
     evidence.extend(amplification(window));
@@ -131,8 +127,10 @@ fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
             of(replicas)
         ));
     }
-    evidence.push(share_of(account, grew));
     let not_counted = account.not_counted.map_or(0, |growth| growth.bytes());
+    if not_counted >= grew {
+        evidence.push(share_of(account, grew));
+    }
     let summary = match (not_counted >= grew)
         .then_some(account.not_counted)
         .flatten()
@@ -143,7 +141,7 @@ fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
             bytes(growth.to as f64)
         ),
         None => format!(
-            "Buffers of replicas grew to {}, and what of it the backlog may hold counts against maxmemory",
+            "Buffers of replicas grew to {}: as much of that as the replication backlog holds counts against maxmemory",
             bytes(account.replicas.map_or(grew, |growth| growth.to) as f64)
         ),
     };
@@ -335,22 +333,6 @@ fn time_limit(window: &Window<'_>) -> Option<String> {
     (running > 0).then(|| {
         format!("Of the {all} slowest evicting calls, {running} stopped at their time limit with memory still over its limit.")
     })
-}
-
-/// Says how long the main thread waited for a CPU, where that is worth a word.
-fn waiting(window: &Window<'_>) -> Option<String> {
-    let share = window
-        .burst()?
-        .waiting_share
-        .filter(|share| *share >= WAITED)?;
-    let percent = 100.0 * share.min(1.0);
-    Some(format!(
-        "The main thread waited for a CPU for {percent:.0} % of the time: something else ran on its cores."
-    ))
-}
-
-fn limit(window: &Window<'_>) -> Option<String> {
-    window.limit().map(|limit| bytes(limit as f64))
 }
 
 fn finding(kind: CauseKind, summary: String, evidence: Vec<String>, weight: f64) -> Finding {

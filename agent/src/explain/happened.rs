@@ -4,6 +4,9 @@ use super::window::Window;
 use crate::live::text::{bytes, count, seconds};
 use crate::telemetry::Burst;
 
+/// Calls that were observed for less than this share of the time took longer than is known.
+const MOST: f64 = 0.95;
+
 /// Returns the sentence.
 pub fn sentence(window: &Window<'_>) -> String {
     let mut parts = match window.burst() {
@@ -40,8 +43,15 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
     let evicting = seconds(grown(|moment| Some(moment.evicting_us)));
     let expiring = seconds(grown(|moment| moment.expiring_us));
     let length = seconds(window.seconds());
+    let observed = window.observed_share().filter(|share| *share < MOST);
+    let observed = observed.map_or_else(String::new, |share| {
+        format!(
+            " while they were observed ({:.0} % of the time)",
+            100.0 * share
+        )
+    });
     let mut parts = vec![format!(
-        "In {length}, evicting calls took {evicting} and expire cycles {expiring}"
+        "In {length}, evicting calls took {evicting}{observed} and expire cycles {expiring}"
     )];
     if let Some(keys) = window.evicted_keys() {
         parts.push(format!("{} keys were evicted", count(keys as f64)));

@@ -27,6 +27,9 @@ use self::account::Account;
 use self::window::Window;
 use crate::records::Record;
 
+/// Waiting for a CPU is worth a word from this share of the time on.
+const WAITED: f64 = 0.2;
+
 /// What a record says, in words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
@@ -118,10 +121,11 @@ pub fn explain(record: &Record) -> Explanation {
     }
     let account = Account::of(&window);
     let causes = causes::found(&window, &account);
-    let why = match causes.is_empty() {
+    let mut why = match causes.is_empty() {
         true => account.why_undecided(&window),
         false => joined(causes.iter().map(|cause| cause.summary.as_str())),
     };
+    why.extend(waited(&window));
     let remedies = remedies::known(&window, &account, &causes);
     let help = remedies::sentence(&causes, &remedies);
     Explanation {
@@ -131,6 +135,15 @@ pub fn explain(record: &Record) -> Explanation {
         causes,
         remedies,
     }
+}
+
+/// Says for how long the main thread waited for a CPU, where that is worth a word: it makes all of it worse.
+fn waited(window: &Window<'_>) -> Option<String> {
+    let share = window.waiting_share().filter(|share| *share >= WAITED)?;
+    let percent = 100.0 * share.min(1.0);
+    Some(format!(
+        " For {percent:.0} % of the time the main thread waited for a CPU: something else ran there."
+    ))
 }
 
 /// Joins sentences without full stops into one.

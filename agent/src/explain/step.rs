@@ -16,7 +16,8 @@ const OFF: f64 = 1.0 / 32.0;
 /// The step is this many times as large as any other change of the seconds before, and any other rise of those after: else it
 /// is one of many. (What falls after it is evicted.)
 const ABOVE_OTHERS: f64 = 4.0;
-/// The seconds before a step with which it is compared, and those after it in which client buffers may still be counted.
+/// The time before a step with which it is compared, that after it in which client buffers may still be counted, and that after
+/// it in which evictions begin because of it.
 const NEAR_US: u64 = 5_000_000;
 /// Readings that are needed before it.
 const LEAST_READINGS: usize = 10;
@@ -38,20 +39,16 @@ pub struct Step {
     pub freed_after: Option<f64>,
 }
 
-/// Finds the largest such step before evictions began or while they went on.
+/// Finds the largest such step right before evictions began or while they went on. One that came earlier, and left memory within
+/// its limit, is no reason for them.
 pub fn resized_table(window: &Window<'_>) -> Option<Step> {
     let moments = &window.record.moments;
-    let from = moments.len() - calm_and_later(window);
-    let until = moments.partition_point(|moment| moment.unix_us <= window.evicted_until_us);
-    let candidates = (from.max(1)..until.min(moments.len())).filter_map(|at| step_at(moments, at));
+    let index_at = |us: u64| moments.partition_point(|moment| moment.unix_us < us);
+    let first = index_at(window.began_us.saturating_sub(NEAR_US));
+    let until = index_at(window.evicted_until_us.saturating_add(1));
+    let calm_from = index_at(window.began_us).saturating_sub(window.calm.len());
+    let candidates = (first.max(calm_from).max(1)..until).filter_map(|at| step_at(moments, at));
     candidates.max_by_key(|step| step.bytes)
-}
-
-/// Returns how many moments there are from the beginning of the calm on.
-fn calm_and_later(window: &Window<'_>) -> usize {
-    let moments = &window.record.moments;
-    let first_inside = moments.partition_point(|moment| moment.unix_us < window.began_us);
-    moments.len() - first_inside + window.calm.len().min(first_inside)
 }
 
 /// Returns the step from the moment before `at` to it, if it is one.

@@ -83,12 +83,25 @@ impl<'a> Window<'a> {
         self.grown(|moment| moment.stalled_us)
     }
 
-    /// Returns how much a counter rose from just before it began to the last evicting call and a little beyond. `None` where
-    /// it is not known at both moments.
-    pub fn grown(&self, counter: fn(&Moment) -> Option<u64>) -> Option<u64> {
+    /// Returns the moments between which counters are compared: just before it began, and a little after the last evicting call.
+    fn ends(&self) -> Option<(&'a Moment, &'a Moment)> {
         let from = self.calm.last().or(self.inside.first())?;
-        let beyond = self.whole.get(self.inside.len()).or(self.inside.last())?;
-        counter(beyond)?.checked_sub(counter(from)?)
+        let beyond = self.whole.get(self.inside.len());
+        Some((from, beyond.or(self.inside.last())?))
+    }
+
+    /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` where it is not
+    /// known at both moments.
+    pub fn grown(&self, counter: fn(&Moment) -> Option<u64>) -> Option<u64> {
+        let (from, to) = self.ends()?;
+        counter(to)?.checked_sub(counter(from)?)
+    }
+
+    /// Returns of that time the share in which evicting calls were observed.
+    pub fn observed_share(&self) -> Option<f64> {
+        let observed = self.grown(|moment| Some(moment.observed_us))?;
+        let elapsed = self.grown(|moment| Some(moment.unix_us))?;
+        (elapsed > 0).then(|| (observed as f64 / elapsed as f64).min(1.0))
     }
 
     /// Returns for how long evictions went on, seconds.
@@ -110,6 +123,22 @@ impl<'a> Window<'a> {
         let first = self.calm.first();
         let first = first.map_or(self.began_us, |moment| moment.unix_us);
         self.began_us.saturating_sub(first)
+    }
+
+    /// Returns how long after the beginning of the calm a moment was, seconds.
+    pub fn seconds_since_calm(&self, moment: &Moment) -> f64 {
+        let first = self.calm.first();
+        let first = first.map_or(self.began_us, |first| first.unix_us);
+        moment.unix_us.saturating_sub(first) as f64 / 1e6
+    }
+
+    /// Returns of the time the share for which the main thread was ready to run and had no CPU.
+    pub fn waiting_share(&self) -> Option<f64> {
+        let of_the_burst = self.burst().and_then(|burst| burst.waiting_share);
+        of_the_burst.or_else(|| {
+            let waited = self.grown(|moment| moment.waiting_us)? as f64 / 1e6;
+            (self.seconds() > 0.0).then(|| (waited / self.seconds()).min(1.0))
+        })
     }
 
     /// Returns the later half of the calm: at its beginning the server may still account for buffers that it has released, and what
