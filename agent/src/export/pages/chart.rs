@@ -20,7 +20,7 @@ pub const WIDTH: u32 = 1_200;
 /// Beneath the shapes, for the times.
 const TIMES: u32 = 20;
 /// Between two lines of the grid, at least.
-const GRID: u32 = 34;
+const GRID: u32 = 24;
 
 /// What a colour is for. The style sheet gives lines dashes by their colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -402,7 +402,7 @@ mod tests {
             ">50</text>",
             "aria-label=\"Something, from 2023-11-14 22:13:20 to 2023-11-14 22:15:00 UTC\"",
             // The line of the second ends where it is not known.
-            "points=\"240,60 360,60 360,60 480,60 480,60 600,60 \"",
+            "points=\"239,60 359,60 359,60 479,60 479,60 599,60 \"",
         ] {
             assert!(drawn.contains(text), "{text} in {drawn}");
         }
@@ -418,7 +418,7 @@ mod tests {
             drawn.find(&polygon).unwrap_or_else(|| unreachable!("{polygon} in {drawn}"))
         };
         // What is drawn later covers it.
-        assert!(at(&upper, "240,20 360,20") < at(&lower, "0,60 120,60"));
+        assert!(at(&upper, "239,20 359,20") < at(&lower, "0,60 119,60"));
     }
 
     #[test]

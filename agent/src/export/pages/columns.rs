@@ -87,22 +87,22 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Thins out the moments of a span, the oldest first. A column is as long as `least_us` at least, and there are `most`
-    /// columns at most.
-    pub fn of(moments: &[Moment], span: Span, least_us: u64, most: usize) -> Self {
+    /// Thins out the moments of a span, the oldest first. Between two of the lists, counters may begin again. A column is as long
+    /// as `least_us` at least, and there are `most` columns at most.
+    pub fn of(lists: &[&[Moment]], span: Span, least_us: u64, most: usize) -> Self {
         let fitting = usize::try_from(span.length_us() / least_us.max(1)).unwrap_or(usize::MAX);
         let count = fitting.clamp(1, most.max(1));
         let width = span.length_us() as f64 / count as f64;
         let place = |us: u64| us.saturating_sub(span.from_us) as f64 / width;
         let mut all = vec![Column::default(); count];
-        for moment in moments {
+        for moment in lists.iter().copied().flatten() {
             if (span.from_us..=span.to_us).contains(&moment.unix_us) {
                 let index = (place(moment.unix_us) as usize).min(count - 1);
                 take_in(&mut all[index], moment);
             }
         }
         let mut grown = vec![[Grown::default(); COUNTERS]; count];
-        for pair in moments.windows(2) {
+        for pair in lists.iter().flat_map(|list| list.windows(2)) {
             let [before, after] = pair else { continue };
             let Some(by) = differences(before, after) else {
                 continue;
@@ -213,7 +213,7 @@ mod tests {
     fn columns() -> Option<(Columns, u64)> {
         let record = burst_record();
         let span = Span::of(&record.moments)?;
-        let columns = Columns::of(&record.moments, span, 1_000_000, 600);
+        let columns = Columns::of(&[&record.moments], span, 1_000_000, 600);
         Some((columns, record.began_us))
     }
 
@@ -253,13 +253,17 @@ mod tests {
             moment.observed_us = 0;
             moment.commands = None;
         }
-        let columns = Columns::of(&moments, span, 100_000, 2_000);
+        let columns = Columns::of(&[&moments], span, 100_000, 2_000);
         let last = columns.all.last().copied().unwrap_or_default();
         assert_eq!((last.commands, last.evicting), (None, None));
         assert!(last.cpu.is_some());
         // Nothing was seen in between.
         let far: Vec<Moment> = moments.iter().step_by(200).copied().collect();
-        let columns = Columns::of(&far, span, 100_000, 2_000);
+        let columns = Columns::of(&[&far], span, 100_000, 2_000);
+        assert!(columns.all.iter().all(|column| column.cpu.is_none()));
+        // Nor between two lists.
+        let apart: Vec<_> = moments.chunks(1).collect();
+        let columns = Columns::of(&apart, span, 100_000, 2_000);
         assert!(columns.all.iter().all(|column| column.cpu.is_none()));
     }
 
@@ -267,7 +271,7 @@ mod tests {
     fn there_are_no_more_columns_than_wanted() {
         let moments = burst_record().moments;
         let span = Span::new(0, 86_400_000_000);
-        assert_eq!(Columns::of(&moments, span, 1, 720).all.len(), 720);
+        assert_eq!(Columns::of(&[&moments], span, 1, 720).all.len(), 720);
         assert_eq!(Columns::of(&[], Span::new(5, 5), 1 << 40, 720).all.len(), 1);
     }
 }

@@ -13,11 +13,17 @@ mod functions;
 mod heat;
 mod latency;
 mod links;
+mod overview;
 mod panels;
 mod record;
+mod server;
 mod times;
 
-pub use frame::{CONTENT_SECURITY_POLICY, Place};
+pub use frame::CONTENT_SECURITY_POLICY;
+pub use overview::{Overview, overview};
+pub use server::{ServerView, server};
+
+use frame::Place;
 
 use crate::explain::explain;
 use crate::records::Record;

@@ -7,6 +7,10 @@ use super::columns::{Column, Columns};
 use super::times::percent;
 use crate::live::text::{bytes, count};
 
+/// Readings are a tenth of a second apart while a server does not evict: in a shorter column there may be none.
+pub const LEAST_COLUMN_US: u64 = 100_000;
+/// More could not be told apart.
+pub const MOST_COLUMNS: usize = 800;
 /// The height of a chart.
 const HEIGHT: u32 = 110;
 

@@ -14,11 +14,6 @@ use crate::live::text::seconds;
 use crate::records::{Configuration, Occasion, Record};
 use crate::telemetry::{Burst, CallResult, Phase, SlowCall};
 
-/// Readings are 20 ms apart while a server evicts, and a tenth of a second otherwise.
-const LEAST_COLUMN_US: u64 = 100_000;
-/// More could not be told apart.
-const MOST_COLUMNS: usize = 800;
-
 /// Returns the page of a record with what it says in words.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
     let title = title(record);
@@ -175,7 +170,7 @@ fn remedies(explanation: &Explanation) -> Markup {
 fn charts(record: &Record) -> Markup {
     let span = Span::of(&record.moments)
         .unwrap_or_else(|| Span::new(record.began_us, record.ended_us));
-    let mut columns = Columns::of(&record.moments, span, LEAST_COLUMN_US, MOST_COLUMNS);
+    let mut columns = Columns::of(&[&record.moments], span, panels::LEAST_COLUMN_US, panels::MOST_COLUMNS);
     if let Some(burst) = &record.burst {
         mark(&mut columns, burst);
     }
