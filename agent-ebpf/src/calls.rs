@@ -66,13 +66,14 @@ pub fn ends(ctx: &ProbeContext, hit: &Hit) -> bool {
     hit.when.holds(unsafe { (*ctx.regs).eflags })
 }
 
-/// Counts the inner call that ended at `ended`.
+/// Counts the inner call that ended at `ended`, and returns how long it took.
 #[inline(always)]
-pub fn end_inner(calls: &mut CallStats, ended: u64) {
+pub fn end_inner(calls: &mut CallStats, ended: u64) -> u64 {
     let duration = leave_inner(calls, ended);
     let bucket = bounds::INNER_NS.bucket(duration);
     calls.inner.record(bucket, duration);
     keep_longest(calls, ended, duration);
+    duration
 }
 
 /// Notes that the inner call ended at `ended`, and returns how long it took.

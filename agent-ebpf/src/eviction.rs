@@ -14,7 +14,7 @@
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_abi::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, Check, EvictionStats, Fault,
-    Noted, Probe, QUIET_NS, ResultKind, TermKind, Variable, bounds,
+    Noted, Probe, QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, TermKind, Variable, bounds,
 };
 
 use crate::calls::{end_inner, end_noop, ends, lose_unfinished, now};
@@ -245,7 +245,16 @@ fn note(to: &mut Noted, known: Known) {
 
 #[inline(always)]
 fn end_evicting(hit: &mut Hit, stats: &mut EvictionStats, ended: u64, result: ResultKind) {
-    end_inner(&mut hit.calls, ended);
+    let duration_ns = end_inner(&mut hit.calls, ended);
+    keep_slow(
+        stats,
+        SlowEviction {
+            ended_ns: ended,
+            duration_ns,
+            tofree: stats.pending.tofree,
+            result: result as u64,
+        },
+    );
     stats.evicting_results[result as usize] += 1;
     stats.last = stats.pending;
     let Noted { value, is_known } = stats.pending.tofree;
@@ -253,5 +262,18 @@ fn end_evicting(hit: &mut Hit, stats: &mut EvictionStats, ended: u64, result: Re
         stats
             .mem_tofree
             .record(bounds::MEM_TOFREE.bucket(value), value);
+    }
+}
+
+/// Keeps an evicting call, where it is the longest of its window that has its slot.
+#[inline(always)]
+fn keep_slow(stats: &mut EvictionStats, call: SlowEviction) {
+    let slot = stats.number as usize % SLOW_SLOTS;
+    stats.number = stats.number.wrapping_add(1);
+    if let Some(bank) = stats.slow.get_mut(SlowEviction::bank(call.ended_ns))
+        && let Some(kept) = bank.get_mut(slot)
+        && call.replaces(kept)
+    {
+        *kept = call;
     }
 }

@@ -20,7 +20,7 @@ pub use recipe::{
 pub use stats::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck,
     CycleStats, CycleType, EvictionStats, ExpireStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS,
-    Longest, Noted, Probe, ResultKind, Updated,
+    Longest, Noted, Probe, ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction, Updated,
 };
 pub use trace::{
     SlowCall, TRACE_BUCKETS, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread,

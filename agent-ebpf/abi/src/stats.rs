@@ -231,6 +231,53 @@ pub struct Goal {
     pub tofree: Noted,
 }
 
+/// How many banks of slow calls there are: one for the window of time that is under way, and one for that before it.
+pub const SLOW_BANKS: usize = 2;
+/// How many slow calls of one window are kept.
+pub const SLOW_SLOTS: usize = 32;
+
+/// An evicting call that has ended: the longest of those of a window of time whose number falls into one slot. So the
+/// longest of each window is kept, and the calls of a window with no more of them than slots all are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlowEviction {
+    /// Monotonic time of its end, nanoseconds; 0 where there was no call.
+    pub ended_ns: u64,
+    /// Its wall time, nanoseconds.
+    pub duration_ns: u64,
+    /// Its goal, bytes.
+    pub tofree: Noted,
+    /// How it ended, as a [`ResultKind`].
+    pub result: u64,
+}
+
+impl SlowEviction {
+    /// The exponent of a window's length in nanoseconds: 2^27, a little more than the tenth of a second after which the
+    /// agent reads again. A window is kept until the next one is over, so the agent takes in each of them whole.
+    const WINDOW: u32 = 27;
+    /// A window's length, nanoseconds.
+    pub const WINDOW_NS: u64 = 1 << Self::WINDOW;
+
+    /// Returns the number of the window in which a monotonic time is, nanoseconds.
+    #[inline(always)]
+    pub const fn window(at_ns: u64) -> u64 {
+        at_ns >> Self::WINDOW
+    }
+
+    /// Returns the bank of the window in which a monotonic time is, nanoseconds.
+    #[inline(always)]
+    pub const fn bank(at_ns: u64) -> usize {
+        Self::window(at_ns) as usize % SLOW_BANKS
+    }
+
+    /// Tells whether this takes the place of another call that has the same slot.
+    #[inline(always)]
+    pub const fn replaces(&self, other: &Self) -> bool {
+        Self::window(self.ended_ns) != Self::window(other.ended_ns)
+            || self.duration_ns > other.duration_ns
+    }
+}
+
 /// What is counted of eviction calls apart from their [`CallStats`], under the same update number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -262,6 +309,10 @@ pub struct EvictionStats {
     pub first_left: u64,
     /// How many calls are not compared before the next one that is.
     pub skipped_left: u64,
+    /// The number of the next evicting call to end.
+    pub number: u64,
+    /// The slowest evicting calls of late, by [`SlowEviction::bank`], and by number modulo [`SLOW_SLOTS`].
+    pub slow: [[SlowEviction; SLOW_SLOTS]; SLOW_BANKS],
     /// The registers at the probe site, and what was read for the recipes: scratch space of the program.
     pub words: [u64; WORDS],
 }

@@ -52,9 +52,14 @@ fn is_own(headers: &HeaderMap) -> bool {
     if !headers.get_all(FETCH_SITE).iter().all(is_same_site) {
         return false;
     }
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
     let is_same_host = |origin: &HeaderValue| {
-        let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
+        let origin = origin
+            .to_str()
+            .ok()
+            .and_then(|origin| origin.parse::<Uri>().ok());
         let authority = origin.as_ref().and_then(Uri::authority);
         let asked = authority.zip(host);
         asked.is_some_and(|(origin, host)| origin.as_str().eq_ignore_ascii_case(host))
@@ -83,13 +88,30 @@ mod tests {
             (&[host, ("origin", "http://evil.example")], false),
             (&[host, ("origin", "null")], false),
             (&[host, ("origin", "")], false),
-            (&[host, ("origin", "http://h1:9739"), ("sec-fetch-site", "cross-site")], false),
-            (&[host, ("origin", "http://h1:9739"), ("origin", "http://evil.example")], false),
+            (
+                &[
+                    host,
+                    ("origin", "http://h1:9739"),
+                    ("sec-fetch-site", "cross-site"),
+                ],
+                false,
+            ),
+            (
+                &[
+                    host,
+                    ("origin", "http://h1:9739"),
+                    ("origin", "http://evil.example"),
+                ],
+                false,
+            ),
             (&[("origin", "http://h1:9739")], false),
         ] {
             let mut map = HeaderMap::new();
             for (name, value) in headers {
-                map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+                map.append(
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                );
             }
             assert_eq!(is_own(&map), expected, "{headers:?}");
         }

@@ -15,9 +15,9 @@ pub(super) struct BurstList<'a> {
     bursts: Vec<Entry<'a>>,
 }
 
-/// A burst, and the label of its server.
+/// A burst, and its server.
 #[derive(Debug)]
-struct Entry<'a>(&'a str, &'a Burst);
+struct Entry<'a>(&'a ExportedServer, &'a Burst);
 
 impl<'a> BurstList<'a> {
     /// Lists the finished bursts of all servers, or of the one with that label; each server's oldest
@@ -28,7 +28,7 @@ impl<'a> BurstList<'a> {
             .filter(|server| only.is_none_or(|label| server.label == label));
         let entries = asked.flat_map(|server| {
             let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());
-            bursts.map(|burst| Entry(&server.label, burst))
+            bursts.map(|burst| Entry(server, burst))
         });
         Self {
             bursts: entries.collect(),
@@ -42,7 +42,7 @@ impl Serialize for Entry<'_> {
         let Self(server, burst) = self;
         let (kind, reason) = burst.kind();
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("server", server)?;
+        map.serialize_entry("server", &server.label)?;
         map.serialize_entry("start", &rfc3339(burst.started))?;
         map.serialize_entry("end", &rfc3339(burst.started + burst.duration))?;
         map.serialize_entry("duration_seconds", &burst.duration.as_secs_f64())?;
@@ -83,6 +83,7 @@ impl Serialize for Entry<'_> {
         map.serialize_entry("kind", &kind.to_string())?;
         map.serialize_entry("reason", &reason)?;
         map.serialize_entry("hint", &burst.expiry_behind())?;
+        map.serialize_entry("record", &server.record_of(burst))?;
         map.end()
     }
 }

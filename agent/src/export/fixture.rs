@@ -12,8 +12,8 @@ use evictscope_abi::{
 use super::server::ExportedServer;
 use super::unwatched::{Reason as WhyUnwatched, Unwatched};
 use crate::telemetry::{
-    BIN_NS, ClientBuffers, Cycle, EvictionTimes, ExpiryMembers, Members, Observation, Observed,
-    ProbeMode, ServerState, Snapshot, ThreadTimes, Timeline,
+    BIN_NS, ClientBuffers, Cycle, EvictionTimes, ExpiryMembers, Members, Moment, Observation,
+    Observed, ProbeMode, ServerState, Snapshot, ThreadTimes, Timeline,
 };
 use evictscope_plan::{
     EVICTION_CALL, EXPIRE_CYCLE, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite,
@@ -142,6 +142,7 @@ pub fn new_server() -> ExportedServer {
         state: ServerState::new(),
         cycle: Some(Cycle::new(Duration::from_secs(1), Duration::ZERO)),
         timeline: None,
+        records: Arc::default(),
         read: Instant::now(),
     }
 }
@@ -296,7 +297,8 @@ pub fn timeline() -> Timeline {
             stalled: memory.map(|_| Duration::from_millis(100)),
             ..Observation::default()
         };
-        timeline.take_in(&seen, evicting_ns);
+        let moment = moment(&seen);
+        timeline.take_in(&seen, evicting_ns, moment);
     };
     seen(0, 0, 0, 0, None);
     seen(1, 0, 0, 0, None);
@@ -312,6 +314,29 @@ pub fn timeline() -> Timeline {
     );
     seen(6, 2 * BIN_NS + 1_000_000, 19_000_000, 10_000_000, None);
     timeline
+}
+
+/// Returns the moment of an observation, as far as that tells.
+fn moment(seen: &Observation) -> Moment {
+    let buffers = |normal| ClientBuffers {
+        normal,
+        replica: 0,
+        pubsub: 0,
+        primary: 0,
+    };
+    let snapshot = Snapshot {
+        at: seen.at,
+        unix_time: seen.unix_time,
+        ..Snapshot::default()
+    };
+    let mut state = ServerState::new();
+    state.members = Some(Members {
+        used_memory: seen.used_memory,
+        client_buffers: seen.client_buffers.map(buffers),
+        commands: seen.commands,
+        ..Members::default()
+    });
+    Moment::new(&snapshot, &state, None, true)
 }
 
 /// Returns the cycle of a server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.

@@ -68,7 +68,10 @@ pub(super) async fn profile(
             app.aside(move |_| {
                 let headers = [
                     (header::CONTENT_TYPE, "application/octet-stream"),
-                    (header::CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\""),
+                    (
+                        header::CONTENT_DISPOSITION,
+                        "attachment; filename=\"profile.pb.gz\"",
+                    ),
                 ];
                 (headers, serde_json::to_vec(&profile).unwrap_or_default()).into_response()
             })

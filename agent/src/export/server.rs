@@ -1,6 +1,6 @@
 //! What the run loop hands to the HTTP server: the servers, and the time of its last turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use super::requests::Requests;
 use super::unwatched::Unwatched;
-use crate::records::Keeper;
-use crate::telemetry::{BrokenInvariant, Cycle, ProbeMode, ServerState, Timeline};
+use crate::records::{Keeper, RecordId};
+use crate::telemetry::{BrokenInvariant, Burst, Cycle, ProbeMode, ServerState, Timeline};
 use evictscope_plan::ProbePlan;
 
 /// What is exported of one server.
@@ -44,6 +44,8 @@ pub struct ExportedServer {
     /// Its last ten minutes; `None` where its evicting calls are not seen. Too large to be copied each
     /// time, so the run loop goes on with the same one.
     pub timeline: Option<Arc<Mutex<Timeline>>>,
+    /// When its last recorded bursts began, since 1970, and the names of the records.
+    pub records: Arc<VecDeque<(Duration, RecordId)>>,
     /// When all this was read.
     pub read: Instant,
 }
@@ -52,6 +54,13 @@ impl ExportedServer {
     /// Returns phases and bursts, where they may be exported: they rest on the plan.
     pub(super) fn cycle(&self) -> Option<&Cycle> {
         self.cycle.as_ref().filter(|_| self.withdrawn.is_none())
+    }
+
+    /// Returns the name of the record of a burst, where there is one.
+    pub(super) fn record_of(&self, burst: &Burst) -> Option<&RecordId> {
+        let mut records = self.records.iter();
+        let record = records.find(|(started, _)| *started == burst.started);
+        record.map(|(_, id)| id)
     }
 
     /// Returns the last ten minutes, where they may be exported.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::burst_list::rfc3339;
-use crate::telemetry::{BIN_NS, TimeBin, Timeline};
+use crate::telemetry::{BIN_NS, ClientBuffers, TimeBin, Timeline};
 
 /// The answer. What is not known is `null`.
 #[derive(Debug, Serialize)]
@@ -32,12 +32,12 @@ impl<'a> TimelineAnswer<'a> {
             let bins = timeline.bins();
             bins.map(|bin| Some(f64::from(part(bin?)) / 1e9)).collect()
         };
-        let samples = timeline.samples().map(|(unix_time, sample)| Sample {
-            time: rfc3339(unix_time),
-            used_memory_bytes: sample.used_memory,
-            client_buffers_bytes: sample.client_buffers,
-            commands_processed: sample.commands,
-            stall_seconds: sample.stalled.map(|stalled| stalled.as_secs_f64()),
+        let samples = timeline.samples().map(|(moment, stalled)| Sample {
+            time: rfc3339(moment.unix_time()),
+            used_memory_bytes: moment.used_memory,
+            client_buffers_bytes: moment.client_buffers.map(ClientBuffers::total),
+            commands_processed: moment.commands,
+            stall_seconds: stalled.map(|stalled| stalled.as_secs_f64()),
         });
         Self {
             server,

@@ -55,7 +55,7 @@ pub fn burst_record() -> Record {
             evicting_calls: calls as u64,
             evicting_us: evicting_us as u64,
             observed_us: ((at + 60.0) * 1e6) as u64,
-            expiring_us: 0,
+            expiring_us: Some(0),
             cpu_us: Some(cpu_us as u64),
             waiting_us: Some(0),
             stalled_us: Some(evicting_us as u64),

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::history::{Chunk, Gathering};
 use super::store::StoreError;
-use super::{Record, Store};
+use tokio::sync::oneshot;
+
+use super::{Record, RecordId, Store};
 use crate::telemetry::Moment;
 
 /// Most records that wait to be written. Each has some MB.
@@ -42,6 +44,9 @@ struct Queue {
     /// Why nothing can be written, where that was logged.
     trouble: Option<String>,
 }
+
+/// Where it is told that a record was written, or why it was not.
+pub type Tell = oneshot::Sender<Result<RecordId, String>>;
 
 /// What the thread has done, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +100,15 @@ impl Keeper {
             record = record.id.as_str(),
             "lost, as {MOST_WAITING} records already wait for the disk"
         );
+    }
+
+    /// Has a record written as [`Self::keep`] does, and then tells those who asked for it.
+    pub fn keep_and_tell(&self, record: Record, tell: Vec<Tell>) {
+        let id = record.id.clone();
+        self.keep(record);
+        for tell in tell {
+            let _ = tell.send(Ok(id.clone()));
+        }
     }
 
     /// Adds one moment, some second's first, to the last 24 hours of the server with this label and process id. Never waits

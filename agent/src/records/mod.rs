@@ -15,6 +15,6 @@ mod packed;
 mod record;
 mod store;
 
-pub use keeper::{Keeper, KeeperCounts};
+pub use keeper::{Keeper, KeeperCounts, Tell};
 pub use record::{Configuration, NoProfile, Occasion, Record, RecordId, RecordedServer};
 pub use store::{Kept, Limits, Listed, Store, StoreError, Summary, read_record};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClientBuffers, Phase};
+use super::{ClientBuffers, Phase, ServerState, Snapshot, StallCause};
 
 /// A server at one moment. Counters run since the server was attached to; the difference of two moments is what happened
 /// between them. What is not known is `None`.
@@ -37,7 +37,7 @@ pub struct Moment {
     /// For how long evicting calls were observed, microseconds.
     pub observed_us: u64,
     /// Wall time in expire cycles, microseconds.
-    pub expiring_us: u64,
+    pub expiring_us: Option<u64>,
     /// CPU time of the main thread, microseconds.
     pub cpu_us: Option<u64>,
     /// Time in which the main thread wanted a CPU and had none, microseconds.
@@ -47,8 +47,46 @@ pub struct Moment {
 }
 
 impl Moment {
+    /// Returns what a server was whose last snapshot has been applied to `state`. `times_cycles` tells whether its expire
+    /// cycles are timed.
+    pub fn new(
+        snapshot: &Snapshot,
+        state: &ServerState,
+        phase: Option<Phase>,
+        times_cycles: bool,
+    ) -> Self {
+        let members = state.members.unwrap_or_default();
+        let stalled = state.stalled(StallCause::Eviction);
+        let by_cycles = (state.stalled(StallCause::Expire)).filter(|_| times_cycles);
+        Self {
+            unix_us: microseconds(snapshot.unix_time),
+            phase,
+            used_memory: members.used_memory,
+            maxmemory: members.maxmemory,
+            not_counted: state.overhead,
+            client_buffers: members.client_buffers,
+            commands: members.commands,
+            evicted_keys: members.evicted_keys,
+            expired_keys: members.expired_keys,
+            stale_ratio: members.expiry.stale_ratio,
+            evicting_calls: state.eviction().inner.count(),
+            evicting_us: state.evicting_ns() / 1_000,
+            observed_us: microseconds(state.observed.evicting),
+            expiring_us: times_cycles.then(|| state.expiring_ns() / 1_000),
+            cpu_us: snapshot.times.map(|times| times.cpu_ns / 1_000),
+            waiting_us: snapshot.times.map(|times| times.waiting_ns / 1_000),
+            stalled_us: stalled
+                .map(|stalled| microseconds(stalled + by_cycles.unwrap_or_default())),
+        }
+    }
+
     /// Returns its time since 1970.
     pub fn unix_time(&self) -> Duration {
         Duration::from_micros(self.unix_us)
     }
+}
+
+/// Returns a time in whole microseconds.
+pub(super) fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -150,6 +150,8 @@ pub struct Overhead {
     /// By function.
     sites: Vec<ProbedSites>,
     placed: u64,
+    /// What profiles have cost so far, nanoseconds.
+    profiled_ns: u64,
     /// Those of the last ten seconds, the first one a little older.
     readings: VecDeque<Reading>,
     last: Option<Cost>,
@@ -162,6 +164,7 @@ impl Overhead {
             costs,
             sites,
             placed: 0,
+            profiled_ns: 0,
             readings: VecDeque::new(),
             last: None,
         }
@@ -170,6 +173,11 @@ impl Overhead {
     /// Notes that probes were placed at so many sites.
     pub fn place(&mut self, sites: usize) {
         self.placed += sites as u64;
+    }
+
+    /// Notes what profiles have cost so far, nanoseconds.
+    pub fn profile(&mut self, spent_ns: u64) {
+        self.profiled_ns = self.profiled_ns.max(spent_ns);
     }
 
     /// Takes in the counts until `at` (monotonic time). Returns the cost, but for the first time.
@@ -189,7 +197,9 @@ impl Overhead {
         });
         let now = Reading {
             at,
-            total_ns: total_ns + self.placed as f64 * self.costs.placing_ns,
+            total_ns: total_ns
+                + self.placed as f64 * self.costs.placing_ns
+                + self.profiled_ns as f64,
             inside_ns: inside_ns.iter().sum(),
             goals: eviction.hits[Probe::Inner as usize].count(),
             commands: state.members.and_then(|members| members.commands),

@@ -178,6 +178,11 @@ impl ServerState {
         self.evicting_ns
     }
 
+    /// Returns the wall time in expire cycles, with that of the one under way, nanoseconds.
+    pub fn expiring_ns(&self) -> u64 {
+        self.expiring_ns
+    }
+
     /// Returns the time in which the server was stalled by this; `None` where the main thread's times are not known.
     pub fn stalled(&self, by: StallCause) -> Option<Duration> {
         self.main_thread.is_known().then(|| self.stalls.total(by))

@@ -1,17 +1,16 @@
-//! The last ten minutes of a server at 20 ms resolution.
+//! The last ten minutes of a server: what it was at each reading, and what its main thread did, 20 ms by 20 ms.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Observation;
+use super::moments::{Kept, Moments};
 use super::observation::is_observed;
+use super::{Moment, Observation};
 
 /// Length of a bin, nanoseconds.
 pub const BIN_NS: u64 = 20_000_000;
-/// How many bins are kept: ten minutes. With the samples that is 1 MB for each server.
+/// How many bins are kept: ten minutes.
 const KEPT: usize = 30_000;
-/// Least time between two samples.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two observations that are further apart, what happened when is not known.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -26,21 +25,6 @@ pub struct TimeBin {
     pub cpu_other: u32,
 }
 
-/// A server at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// Monotonic time.
-    pub at: Duration,
-    /// Memory tracked by the allocator, bytes.
-    pub used_memory: Option<u64>,
-    /// All client buffers, bytes.
-    pub client_buffers: Option<u64>,
-    /// The server's own counter of commands.
-    pub commands: Option<u64>,
-    /// For how long evictions have stalled it.
-    pub stalled: Option<Duration>,
-}
-
 /// The last ten minutes of a server.
 #[derive(Clone, Debug)]
 pub struct Timeline {
@@ -49,7 +33,7 @@ pub struct Timeline {
     /// The bins up to that of the last observation, which is not full yet; `None` where evicting calls were not
     /// observed.
     bins: VecDeque<Option<TimeBin>>,
-    samples: VecDeque<Sample>,
+    moments: Moments,
     last: Option<Last>,
     /// What to add to a monotonic time to get the time since 1970.
     since_1970: Duration,
@@ -71,16 +55,17 @@ impl Timeline {
         Self {
             first: index(at),
             bins: VecDeque::from([Some(TimeBin::default())]),
-            samples: VecDeque::new(),
+            moments: Moments::default(),
             last: None,
             since_1970: Duration::ZERO,
         }
     }
 
-    /// Takes in an observation, until which evicting calls had taken `evicting_ns` of wall time.
-    pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64) {
+    /// Takes in an observation, until which evicting calls had taken `evicting_ns` of wall time, and the same as a
+    /// moment.
+    pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64, moment: Moment) {
         self.since_1970 = seen.unix_time.saturating_sub(seen.at);
-        self.sample(seen);
+        self.moments.push(Kept::new(seen, moment));
         let now = Last {
             at: seen.at,
             observed: seen.observed,
@@ -173,24 +158,6 @@ impl Timeline {
         self.bins.get_mut(offset)
     }
 
-    /// Takes in a sample, unless it comes too soon after the last.
-    fn sample(&mut self, seen: &Observation) {
-        let at = seen.at;
-        let is_due = |last: &Sample| at.saturating_sub(last.at) >= SAMPLE_INTERVAL * 9 / 10;
-        if self.samples.back().is_none_or(is_due) {
-            self.samples.push_back(Sample {
-                at,
-                used_memory: seen.used_memory,
-                client_buffers: seen.client_buffers,
-                commands: seen.commands,
-                stalled: seen.stalled,
-            });
-        }
-        let oldest = at.saturating_sub(Duration::from_nanos(BIN_NS * KEPT as u64));
-        let expired = self.samples.partition_point(|sample| sample.at < oldest);
-        self.samples.drain(..expired);
-    }
-
     fn end(&self) -> u64 {
         self.first + self.bins.len() as u64
     }
@@ -205,10 +172,25 @@ impl Timeline {
         self.bins.iter().take(self.bins.len() - 1).copied()
     }
 
-    /// Returns the samples, the oldest first, with their times since 1970.
-    pub fn samples(&self) -> impl Iterator<Item = (Duration, Sample)> + '_ {
-        let samples = self.samples.iter().copied();
-        samples.map(|sample| (self.since_1970 + sample.at, sample))
+    /// Returns the moments between two times since 1970, the oldest first: all that were read in the last three minutes,
+    /// and ten a second of those before.
+    pub fn moments(&self, from: Duration, to: Duration) -> Vec<Moment> {
+        let since_1970 = self.since_1970;
+        self.moments.between(
+            from.saturating_sub(since_1970),
+            to.saturating_sub(since_1970),
+            since_1970,
+        )
+    }
+
+    /// Returns ten moments a second, the oldest first, each with the time for which evictions have stalled the server.
+    pub fn samples(&self) -> impl Iterator<Item = (Moment, Option<Duration>)> + '_ {
+        self.moments.samples(self.since_1970)
+    }
+
+    /// Forgets what is measured of expire cycles: the plan of them was found wrong.
+    pub fn forget_cycles(&mut self) {
+        self.moments.forget_cycles();
     }
 }
 
@@ -225,7 +207,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{BIN_NS, KEPT, TimeBin, Timeline};
-    use crate::telemetry::{EvictionTimes, Observation};
+    use crate::telemetry::{EvictionTimes, Moment, Observation, ServerState, Snapshot};
 
     const UNIX: Duration = Duration::from_secs(1_700_000_000);
 
@@ -245,10 +227,19 @@ mod tests {
         }
     }
 
+    fn take_in(timeline: &mut Timeline, seen: &Observation, evicting_ns: u64) {
+        let snapshot = Snapshot {
+            unix_time: seen.unix_time,
+            ..Snapshot::default()
+        };
+        let moment = Moment::new(&snapshot, &ServerState::new(), None, true);
+        timeline.take_in(seen, evicting_ns, moment);
+    }
+
     #[test]
     fn each_bin_has_what_happened_in_it() {
         let mut timeline = Timeline::new(bin(100));
-        timeline.take_in(&seen(bin(100)), 0);
+        take_in(&mut timeline, &seen(bin(100)), 0);
         // A burst begins in the middle of the second bin.
         let burst = EvictionTimes {
             burst_began: bin(101) + Duration::from_nanos(BIN_NS / 2),
@@ -261,7 +252,7 @@ mod tests {
             cpu_other_ns: Some(300),
             ..seen(bin(103))
         };
-        timeline.take_in(&evicting, BIN_NS * 3 / 2);
+        take_in(&mut timeline, &evicting, BIN_NS * 3 / 2);
         let full = BIN_NS as u32;
         let expected = [
             (0, 0, 100),
@@ -277,20 +268,20 @@ mod tests {
     #[test]
     fn what_was_not_observed_is_not_known() {
         let mut timeline = Timeline::new(bin(0));
-        timeline.take_in(&seen(bin(0)), 0);
-        timeline.take_in(&seen(bin(5)), 0);
+        take_in(&mut timeline, &seen(bin(0)), 0);
+        take_in(&mut timeline, &seen(bin(5)), 0);
         let without_probes = Observation {
             observed: bin(5),
             ..seen(bin(10))
         };
-        timeline.take_in(&without_probes, 0);
+        take_in(&mut timeline, &without_probes, 0);
         let after = Observation {
             observed: bin(10),
             ..seen(bin(15))
         };
-        timeline.take_in(&after, 0);
+        take_in(&mut timeline, &after, 0);
         // Nor is what happened between two observations that are far apart.
-        timeline.take_in(&seen(bin(100)), 0);
+        take_in(&mut timeline, &seen(bin(100)), 0);
         let unknown: Vec<_> = timeline.bins().map(|bin| bin.is_none()).collect();
         let expected: Vec<_> = (0..100)
             .map(|bin| (5..=10).contains(&bin) || bin >= 15)
@@ -302,7 +293,7 @@ mod tests {
     fn it_stays_bounded() {
         let mut timeline = Timeline::new(bin(0));
         for tenth in 0..14_000_u64 {
-            timeline.take_in(&seen(Duration::from_millis(50 * tenth)), 0);
+            take_in(&mut timeline, &seen(Duration::from_millis(50 * tenth)), 0);
         }
         assert_eq!(timeline.bins().count(), KEPT);
         let last = Duration::from_millis(50 * 13_999);
@@ -311,7 +302,8 @@ mod tests {
             UNIX + bin(last.as_nanos() as u64 / BIN_NS - KEPT as u64)
         );
         assert!(timeline.samples().count() <= 6_010);
-        timeline.take_in(&seen(Duration::MAX), 0);
+        assert!(timeline.moments(Duration::ZERO, Duration::MAX).len() <= 8_000);
+        take_in(&mut timeline, &seen(Duration::MAX), 0);
         assert_eq!(timeline.bins().count(), KEPT);
     }
 }

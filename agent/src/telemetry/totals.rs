@@ -87,9 +87,14 @@ impl HistogramTotals {
             })
     }
 
+    /// Returns the number of values in each bucket, those above the last bound in the last one.
+    pub fn counts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.counts.iter().map(|count| count.count())
+    }
+
     /// Returns the number of values.
     pub fn count(&self) -> u64 {
-        self.counts.iter().map(|count| count.count()).sum()
+        self.counts().sum()
     }
 
     /// Returns the sum of all values, in their unit.

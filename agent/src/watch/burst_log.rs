@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use crate::export::rfc3339;
+use crate::records::RecordId;
 use crate::telemetry::{Burst, BurstKind};
 
 /// Shorter plain bursts are logged only at level debug: a small cache at its limit may have one every
 /// few seconds forever.
 const WORTH_A_LINE: Duration = Duration::from_millis(100);
 
-/// Logs a finished burst in one line. A value that is not known has no field.
-pub fn log_burst(pid: u32, server: &str, burst: &Burst) {
+/// Logs a finished burst in one line, with the name of its record. A value that is not known has no field.
+pub fn log_burst(pid: u32, server: &str, burst: &Burst, record: Option<&RecordId>) {
     let (kind, reason) = burst.kind();
     macro_rules! log {
         ($level:ident) => {
@@ -18,6 +19,7 @@ pub fn log_burst(pid: u32, server: &str, burst: &Burst) {
                 pid,
                 server,
                 %kind,
+                record = record.map(RecordId::as_str),
                 start = rfc3339(burst.started),
                 end = rfc3339(burst.started + burst.duration),
                 duration_seconds = burst.duration.as_secs_f64(),

@@ -19,6 +19,8 @@ use super::watcher::Watcher;
 use crate::export::{self, Web, WebConfig};
 use crate::host::Scanner;
 use crate::probes::Probes;
+use crate::profile::Profiler;
+use crate::records::NoProfile;
 use crate::records::{Keeper, Limits, Store};
 
 /// How long to wait at the end for the thread that looks for servers. It holds no probes.
@@ -45,6 +47,11 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let (probes, costs) = Probes::load_and_calibrate()?;
     tracing::debug!(?costs, "measured what a probe hit costs");
 
+    let profiler = Profiler::start();
+    if let Err(NoProfile(why)) = &profiler {
+        tracing::warn!("no profiles are taken: {why}");
+    }
+
     // Binding a port below 1024 and loading the programs take more privileges than watching.
     let to_attach = privileges::to_attach(&probes);
     let kept = privileges::drop_unneeded(to_attach).context("cannot give up capabilities")?;
@@ -60,6 +67,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         costs,
         mode: settings.probe_mode,
         budget: settings.overhead_budget,
+        profiler,
         shared: shared.clone(),
         stop: stop.clone(),
     };

@@ -12,6 +12,7 @@ mod daemon;
 mod planner;
 pub mod privileges;
 mod reading;
+mod recorder;
 mod server;
 mod service;
 mod settings;

@@ -8,12 +8,15 @@ use evictscope_plan::{EVICTION_CALL, TracedFunction};
 
 use super::planner::Planner;
 use super::reading::Reader;
+use super::recorder::{Recorder, Subject, Surroundings};
 use super::settings::RequestedMode;
 use super::stop::Stop;
-use super::watched::Watched;
+use super::watched::{Watched, sees_evictions};
 use crate::export::{Reason, Shared};
 use crate::host::{Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias};
 use crate::probes::{Attachment, ProbeError, Probes, Server};
+use crate::profile::Profiler;
+use crate::records::NoProfile;
 use crate::telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 
 /// Least time between two states that are published of a server.
@@ -36,6 +39,8 @@ pub struct Watch {
     pub mode: RequestedMode,
     /// The most that the probes may cost in probe mode auto.
     pub budget: OverheadBudget,
+    /// Takes profiles, or why none can be taken.
+    pub profiler: Result<Profiler, NoProfile>,
     /// Where servers are published.
     pub shared: Shared,
     /// Tells when the agent is about to end.
@@ -150,6 +155,18 @@ impl Watch {
         let is_auto = self.mode == RequestedMode::Auto;
         let auto = is_auto.then(|| AutoMode::new(self.budget, has_choice));
         let reader = Reader::new(pid, words, &plan, load_bias);
+        let subject = Subject {
+            profiler: self.profiler.clone(),
+            process: process.clone(),
+            executable: executable.clone(),
+            plan: plan.clone(),
+        };
+        let around = Surroundings {
+            keeper: self.shared.keeper().cloned().map_err(str::to_owned),
+            requests: self.shared.requests().clone(),
+            budget: self.budget.share(),
+        };
+        let recorder = Recorder::new(label, subject, around, sees_evictions(&plan));
         let server = Server {
             pid,
             exe: executable,
@@ -167,6 +184,7 @@ impl Watch {
             plan,
             attachment,
             reader,
+            recorder,
             self.costs,
             self.budget,
         );
@@ -192,5 +210,6 @@ impl Watch {
             }
             next = watched.next();
         }
+        watched.finish_records();
     }
 }

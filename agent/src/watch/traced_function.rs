@@ -16,10 +16,12 @@ use made_up::MADE_UP;
 use prometheus::TextEncoder;
 
 use super::reading::Reader;
+use super::recorder::{Recorder, Subject, Surroundings};
 use super::watched::Watched;
-use crate::export::families;
+use crate::export::{Requests, families};
 use crate::host::{Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias};
 use crate::probes::{Attachment, Probes, Server};
+use crate::records::NoProfile;
 use crate::telemetry::{HitCosts, OverheadBudget, ProbeMode};
 
 /// How often the program calls the function for each line that it reads.
@@ -53,15 +55,31 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     };
     let load_bias = load_bias(pid, plan.identity.entry_point)?;
     let reader = Reader::new(pid, Words::open(pid)?, &plan, load_bias);
+    let executable = Arc::new(Executable::open(&exe)?);
+    let none = "a test takes none";
+    let subject = Subject {
+        profiler: Err(NoProfile(none.to_owned())),
+        process: process.clone(),
+        executable: executable.clone(),
+        plan: plan.clone(),
+    };
+    let around = Surroundings {
+        keeper: Err(none.to_owned()),
+        requests: Requests::default(),
+        budget: 0.01,
+    };
+    let recorder = Recorder::new("made-up", subject, around, false);
     let server = Server {
         pid,
-        exe: Arc::new(Executable::open(&exe)?),
+        exe: executable,
         load_bias,
         plan: plan.clone(),
     };
     let attachment = Attachment::new(&probes, server)?;
     let (costs, budget): (_, OverheadBudget) = (HitCosts::DOCUMENTED, "1%".parse()?);
-    let mut watched = Watched::new(&process, "made-up", plan, attachment, reader, costs, budget);
+    let mut watched = Watched::new(
+        &process, "made-up", plan, attachment, reader, recorder, costs, budget,
+    );
     watched.begin(ProbeMode::EveryCall, None)?;
     for _ in 0..2 {
         input.write_all(b"\n")?;

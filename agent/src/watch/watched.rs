@@ -1,6 +1,6 @@
 //! A server that probes are attached to, and the conclusions from each reading of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
@@ -8,12 +8,13 @@ use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
 use super::burst_log::log_burst;
 use super::clock::monotonic;
 use super::reading::Reader;
+use super::recorder::{Recorder, Seen};
 use crate::export::{ExportedServer, Lost, lost};
 use crate::host::{MemoryError, ServerProcess};
 use crate::probes::{Attachment, Coverage, ProbeError, Probed};
 use crate::telemetry::{
-    AutoMode, Cycle, HitCosts, Observation, Overhead, OverheadBudget, Phase, ProbeMode,
-    ProbedSites, ServerState, Snapshot, Timeline, Withdrawal,
+    AutoMode, Burst, Cycle, HitCosts, Moment, Observation, Overhead, OverheadBudget, Phase,
+    ProbeMode, ProbedSites, ServerState, Snapshot, Timeline, Withdrawal,
 };
 
 /// How often a server is read.
@@ -44,6 +45,7 @@ pub struct Watched {
     cycle: Option<Cycle>,
     /// The last ten minutes; `None` if evicting calls are not seen.
     timeline: Option<Arc<Mutex<Timeline>>>,
+    recorder: Recorder,
     overhead: Overhead,
     /// The most that the probes may cost.
     budget: OverheadBudget,
@@ -61,12 +63,12 @@ impl Watched {
         plan: Arc<ProbePlan>,
         attachment: Attachment,
         reader: Reader,
+        recorder: Recorder,
         costs: HitCosts,
         budget: OverheadBudget,
     ) -> Self {
         let found = monotonic();
-        let function = plan.function(EVICTION_CALL.description);
-        let sees_evictions = function.is_some_and(TracedFunction::times_inner_calls);
+        let sees_evictions = sees_evictions(&plan);
         Self {
             process: process.clone(),
             label: label.to_owned(),
@@ -81,6 +83,7 @@ impl Watched {
             state: ServerState::new(),
             cycle: sees_evictions.then(|| Cycle::new(found, process.age())),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
+            recorder,
             budget,
             not_placed: None,
             not_read: None,
@@ -118,6 +121,7 @@ impl Watched {
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),
+            records: self.recorder.named(),
             read: Instant::now(),
         }
     }
@@ -215,15 +219,8 @@ impl Watched {
         if self.cycles_withdrawn.is_some() || !cycle.is_some_and(TracedFunction::counts_keys) {
             seen.cycle_keys = None;
         }
-        if let Some(timeline) = &self.timeline {
-            // It holds numbers only, each of which is right even if a writer panicked.
-            let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
-            timeline.take_in(&seen, self.state.evicting_ns());
-        }
         let bursts = self.cycle.as_mut().map(|cycle| cycle.observe(&seen));
-        for burst in bursts.unwrap_or_default() {
-            log_burst(self.pid(), &self.label, &burst);
-        }
+        self.overhead.profile(self.recorder.spent_ns());
         let cost = self.overhead.update(snapshot.at, &self.state);
         // Where calls are observed all the time, they are as many as the probes let them be.
         let is_sampled = self.mode == ProbeMode::Sampled;
@@ -231,11 +228,45 @@ impl Watched {
             .filter(|_| is_sampled)
             .map_or(0.0, |cost| cost.spent_ns);
         self.state.observe(snapshot.observed, spent_ns);
+        self.record(snapshot, &seen, &bursts.unwrap_or_default());
         // Until the last change is through, nothing can be changed.
         let is_settled = self.attachment.is_settled();
         if let (Some(auto), Some(cost), true) = (&mut self.auto, cost, is_settled) {
             auto.decide(monotonic(), cost);
         }
+    }
+
+    /// Keeps the reading for the timeline and for records, and logs the bursts that are now known to be over.
+    fn record(&mut self, snapshot: &Snapshot, seen: &Observation, finished: &[Arc<Burst>]) {
+        let function = self.plan.function(EXPIRE_CYCLE.description);
+        let times_cycles = self.cycles_withdrawn.is_none()
+            && function.is_some_and(TracedFunction::times_inner_calls);
+        let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
+        let moment = Moment::new(snapshot, &self.state, phase, times_cycles);
+        if let Some(timeline) = &self.timeline {
+            lock(timeline).take_in(seen, self.state.evicting_ns(), moment);
+        }
+        if let Some(cycle) = &self.cycle {
+            let names = self.recorder.take_in(&Seen {
+                snapshot,
+                moment: &moment,
+                state: &self.state,
+                cycle,
+                finished,
+                overhead: self.overhead.ratio(),
+            });
+            for (burst, record) in finished.iter().zip(&names) {
+                log_burst(self.pid(), &self.label, burst, record.as_ref());
+            }
+        }
+        let timeline = self.timeline.as_deref().map(lock);
+        self.recorder.answer(timeline.as_deref());
+    }
+
+    /// Has all records kept that are waited for: nothing more will be read.
+    pub fn finish_records(&mut self) {
+        let timeline = self.timeline.as_deref().map(lock);
+        self.recorder.finish(timeline.as_deref());
     }
 
     /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something
@@ -248,6 +279,7 @@ impl Watched {
             self.auto = None;
             self.cycle = None;
             self.timeline = None;
+            self.recorder.withdraw();
             self.mode = ProbeMode::EvictingOnly;
             let lost = "What rests on the plan is no longer exported";
             self.log_withdrawn("the probe plan", &withdrawal, "evicting calls", lost);
@@ -259,6 +291,9 @@ impl Watched {
             && !(are_members_wrong && withdrawal.broken.rests_on_members())
         {
             self.cycles_withdrawn = Some(withdrawal);
+            if let Some(timeline) = &self.timeline {
+                lock(timeline).forget_cycles();
+            }
             let lost = "What is measured of expire cycles is no longer exported; evictions are still exported";
             let tested = match withdrawal.broken.rests_on_members() {
                 true => "spans of a hundred cycles or more",
@@ -343,6 +378,17 @@ impl Watched {
         self.overhead.place(placed?);
         Ok(())
     }
+}
+
+/// Tells whether the evicting calls of a server with this plan are seen.
+pub fn sees_evictions(plan: &ProbePlan) -> bool {
+    let function = plan.function(EVICTION_CALL.description);
+    function.is_some_and(TracedFunction::times_inner_calls)
+}
+
+/// Locks a timeline: it holds numbers only, each of which is right even if a writer panicked.
+fn lock(timeline: &Mutex<Timeline>) -> MutexGuard<'_, Timeline> {
+    timeline.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns which eviction calls are probed in a mode while the probes are on. Where evicting calls end only where no-op

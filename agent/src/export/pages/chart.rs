@@ -150,7 +150,10 @@ impl Chart {
             .build_cartesian_2d(0.0..count, self.values.start..self.values.end)?;
         // Behind everything, when evicting calls were made.
         for (from, to) in runs(columns, Phase::Saturated) {
-            let corners = [(from as f64, self.values.start), (to as f64, self.values.end)];
+            let corners = [
+                (from as f64, self.values.start),
+                (to as f64, self.values.end),
+            ];
             let tint = Ink::Red.colour().mix(0.1).filled();
             chart.draw_series([Rectangle::new(corners, tint)])?;
         }
@@ -415,7 +418,9 @@ mod tests {
         let (upper, lower) = (Ink::Red.text(), Ink::Blue.text());
         let at = |ink: &str, points: &str| {
             let polygon = format!("fill=\"{ink}\" points=\"{points}");
-            drawn.find(&polygon).unwrap_or_else(|| unreachable!("{polygon} in {drawn}"))
+            drawn
+                .find(&polygon)
+                .unwrap_or_else(|| unreachable!("{polygon} in {drawn}"))
         };
         // What is drawn later covers it.
         assert!(at(&upper, "239,20 359,20") < at(&lower, "0,60 119,60"));
@@ -455,7 +460,9 @@ mod tests {
         let minute: Vec<_> = texts(100).collect();
         assert_eq!(
             minute,
-            ["22:13:20", "22:13:40", "22:14:00", "22:14:20", "22:14:40", "22:15:00"]
+            [
+                "22:13:20", "22:13:40", "22:14:00", "22:14:20", "22:14:40", "22:15:00"
+            ]
         );
         let day: Vec<_> = texts(86_400).collect();
         assert_eq!(day, ["00:00", "06:00", "12:00", "18:00"]);

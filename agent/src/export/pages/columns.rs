@@ -131,9 +131,8 @@ impl Columns {
         }
         for (column, grown) in all.iter_mut().zip(&grown) {
             // Known for less than half of the column, it says little of it.
-            let rate = |grown: &Grown| {
-                (2.0 * grown.known_us >= width).then(|| grown.by / grown.known_us)
-            };
+            let rate =
+                |grown: &Grown| (2.0 * grown.known_us >= width).then(|| grown.by / grown.known_us);
             let [commands, evicted, expired, evicting, expiring, cpu, waiting] =
                 grown.each_ref().map(rate);
             let second = |rate: Option<f64>| rate.map(|rate| rate * 1e6);
@@ -186,7 +185,6 @@ fn differences(before: &Moment, after: &Moment) -> Option<[Option<f64>; COUNTERS
     }
     let observed = after.observed_us.checked_sub(before.observed_us)?;
     let evicting = after.evicting_us.checked_sub(before.evicting_us)?;
-    let expiring = after.expiring_us.checked_sub(before.expiring_us)?;
     let grown = |counter: fn(&Moment) -> Option<u64>| {
         let grown = counter(after)?.checked_sub(counter(before)?)?;
         Some(grown as f64)
@@ -198,7 +196,7 @@ fn differences(before: &Moment, after: &Moment) -> Option<[Option<f64>; COUNTERS
         grown(|moment| moment.evicted_keys),
         grown(|moment| moment.expired_keys),
         is_observed.then_some(evicting as f64),
-        Some(expiring as f64),
+        grown(|moment| moment.expiring_us),
         grown(|moment| moment.cpu_us),
         grown(|moment| moment.waiting_us),
     ])

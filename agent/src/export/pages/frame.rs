@@ -104,7 +104,10 @@ mod tests {
     #[test]
     fn the_policy_lets_nothing_run() {
         let policy = &*CONTENT_SECURITY_POLICY;
-        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
+        assert!(
+            policy.starts_with("default-src 'none'; style-src 'sha256-"),
+            "{policy}"
+        );
         assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
         for loose in ["unsafe", "*", "http", "script-src"] {
             assert!(!policy.contains(loose), "{policy}");

@@ -40,8 +40,7 @@ pub fn of(profile: &Profile) -> Markup {
 /// Returns how many samples are in evicting calls, or are not.
 fn in_or_out(profile: &Profile, in_evictions: bool) -> u64 {
     let stacks = profile.stacks.iter();
-    let wanted =
-        stacks.filter(|stack| (stack.activity == Activity::EvictionCall) == in_evictions);
+    let wanted = stacks.filter(|stack| (stack.activity == Activity::EvictionCall) == in_evictions);
     wanted.fold(0, |sum, stack| stack.samples.saturating_add(sum))
 }
 
@@ -72,12 +71,20 @@ fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
             };
             *count = count.saturating_add(stack.samples);
         }
-        let running = stack.frames.last().and_then(|frame| all.get_mut(*frame as usize));
+        let running = stack
+            .frames
+            .last()
+            .and_then(|frame| all.get_mut(*frame as usize));
         if let Some(found) = running {
             found.running = found.running.saturating_add(stack.samples);
         }
     }
-    let mut named: Vec<_> = profile.functions.iter().map(String::as_str).zip(all).collect();
+    let mut named: Vec<_> = profile
+        .functions
+        .iter()
+        .map(String::as_str)
+        .zip(all)
+        .collect();
     // Where the time went, rather than on whose behalf: `main` is in all of them.
     named.sort_by_key(|(name, found)| (std::cmp::Reverse(found.running), *name));
     named.truncate(MOST);
@@ -134,7 +141,10 @@ mod tests {
         assert_eq!(hottest(&profile), expected);
         let shown = of(&profile).into_string();
         assert!(shown.contains("450 samples in 12.0 s"), "{shown}");
-        assert!(shown.contains("270 samples (60 %) are in evicting calls"), "{shown}");
+        assert!(
+            shown.contains("270 samples (60 %) are in evicting calls"),
+            "{shown}"
+        );
 
         // A damaged file names functions that there are not, and hostile ones.
         profile.functions[5] = "<script>".to_owned();

@@ -82,11 +82,21 @@ fn memory(columns: &Columns) -> Chart {
 fn client_buffers(columns: &Columns) -> Chart {
     let class = |of: fn(&Column) -> Option<u64>| values(columns, |column| Some(of(column)? as f64));
     let classes: [(&str, Ink, fn(&Column) -> Option<u64>); 5] = [
-        ("normal", Ink::Blue, |column| Some(column.client_buffers?.normal)),
-        ("replica", Ink::Orange, |column| Some(column.client_buffers?.replica)),
-        ("pubsub", Ink::Green, |column| Some(column.client_buffers?.pubsub)),
-        ("primary", Ink::Purple, |column| Some(column.client_buffers?.primary)),
-        ("not counted (replication and AOF)", Ink::Grey, |column| column.not_counted),
+        ("normal", Ink::Blue, |column| {
+            Some(column.client_buffers?.normal)
+        }),
+        ("replica", Ink::Orange, |column| {
+            Some(column.client_buffers?.replica)
+        }),
+        ("pubsub", Ink::Green, |column| {
+            Some(column.client_buffers?.pubsub)
+        }),
+        ("primary", Ink::Purple, |column| {
+            Some(column.client_buffers?.primary)
+        }),
+        ("not counted (replication and AOF)", Ink::Grey, |column| {
+            column.not_counted
+        }),
     ];
     let all = classes.map(|(name, ink, of)| Series {
         name: name.to_owned(),
@@ -172,18 +182,18 @@ fn main_thread(columns: &Columns) -> Chart {
         ink,
         values,
     };
-    let mut all = vec![
-        series("evictions", Ink::Red, values(columns, evicting)),
-        series("expire cycles", Ink::Green, values(columns, expiring)),
-        series(
-            "other",
-            Ink::Blue,
-            values(columns, |column| {
-                column.evicting?;
-                rest(column)
-            }),
-        ),
-    ];
+    let mut all = vec![series("evictions", Ink::Red, values(columns, evicting))];
+    let mut other = "other";
+    let expire_cycles = values(columns, expiring);
+    match expire_cycles.iter().any(Option::is_some) {
+        true => all.push(series("expire cycles", Ink::Green, expire_cycles)),
+        false => other = "other, with expire cycles",
+    }
+    let observed = values(columns, |column| {
+        column.evicting?;
+        rest(column)
+    });
+    all.push(series(other, Ink::Blue, observed));
     let unobserved = values(columns, |column| match column.evicting {
         Some(_) => None,
         None => rest(column),
@@ -212,4 +222,3 @@ pub fn resolution(columns: &Columns) -> String {
     let width = columns.width_us() / 1e6;
     format!("Each column is {}.", crate::live::text::seconds(width))
 }
-

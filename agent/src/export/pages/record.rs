@@ -7,7 +7,9 @@ use maud::{Markup, html};
 use super::columns::{Columns, Span};
 use super::facts;
 use super::frame::{Place, page};
-use super::times::{date_and_time, duration, grouped, or_unknown, percent, precise_time_of_day, size};
+use super::times::{
+    date_and_time, duration, grouped, or_unknown, percent, precise_time_of_day, size,
+};
 use super::{functions, latency, links, panels};
 use crate::explain::{CauseKind, Explanation, Remedy};
 use crate::live::text::seconds;
@@ -105,18 +107,39 @@ fn of_burst(burst: &Burst) -> Markup {
         ("Kind", facts::kind(&kind.to_string()).to_owned()),
         ("Lasted", duration(burst.duration)),
         ("Reclaim after it", duration(burst.reclaim)),
-        ("Commands before it", or_unknown(burst.commands_per_second_before, super::times::rate)),
-        ("Commands in it", or_unknown(burst.commands_per_second_during, super::times::rate)),
-        ("In its slowest second", or_unknown(burst.commands_per_second_slowest, super::times::rate)),
+        (
+            "Commands before it",
+            or_unknown(burst.commands_per_second_before, super::times::rate),
+        ),
+        (
+            "Commands in it",
+            or_unknown(burst.commands_per_second_during, super::times::rate),
+        ),
+        (
+            "In its slowest second",
+            or_unknown(burst.commands_per_second_slowest, super::times::rate),
+        ),
         ("Commands lost", or_unknown(burst.commands_lost(), grouped)),
         ("Client buffers, to the peak", growth(buffers, buffers_peak)),
-        ("Memory, to the peak", growth(burst.memory_start, burst.memory_peak)),
-        ("Memory, after the last call", growth(burst.memory_end, burst.memory_after)),
+        (
+            "Memory, to the peak",
+            growth(burst.memory_start, burst.memory_peak),
+        ),
+        (
+            "Memory, after the last call",
+            growth(burst.memory_end, burst.memory_after),
+        ),
         ("Evicting calls", grouped(burst.evicting_calls)),
         ("Evicted keys", or_unknown(burst.evicted_keys, grouped)),
         ("Main thread on a CPU", or_unknown(burst.cpu_share, percent)),
-        ("… waiting for a CPU", or_unknown(burst.waiting_share, percent)),
-        ("CPU time that evictions took", or_unknown(burst.eviction_cpu_share, percent)),
+        (
+            "… waiting for a CPU",
+            or_unknown(burst.waiting_share, percent),
+        ),
+        (
+            "CPU time that evictions took",
+            or_unknown(burst.eviction_cpu_share, percent),
+        ),
     ];
     html! {
         dl { @for (name, value) in &facts { (facts::fact(name, value)) } }
@@ -168,9 +191,14 @@ fn remedies(explanation: &Explanation) -> Markup {
 
 /// Draws a minute before it to half a minute after.
 fn charts(record: &Record) -> Markup {
-    let span = Span::of(&record.moments)
-        .unwrap_or_else(|| Span::new(record.began_us, record.ended_us));
-    let mut columns = Columns::of(&[&record.moments], span, panels::LEAST_COLUMN_US, panels::MOST_COLUMNS);
+    let span =
+        Span::of(&record.moments).unwrap_or_else(|| Span::new(record.began_us, record.ended_us));
+    let mut columns = Columns::of(
+        &[&record.moments],
+        span,
+        panels::LEAST_COLUMN_US,
+        panels::MOST_COLUMNS,
+    );
     if let Some(burst) = &record.burst {
         mark(&mut columns, burst);
     }
@@ -186,7 +214,10 @@ fn charts(record: &Record) -> Markup {
 /// one is known a second later.
 fn mark(columns: &mut Columns, burst: &Burst) {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let (from, ended) = (us(burst.started), us(burst.started.saturating_add(burst.duration)));
+    let (from, ended) = (
+        us(burst.started),
+        us(burst.started.saturating_add(burst.duration)),
+    );
     let over = ended.saturating_add(us(burst.reclaim));
     let width = columns.width_us();
     let begin = columns.span.from_us as f64;
@@ -263,7 +294,10 @@ fn server(record: &Record) -> Markup {
         ("maxmemory", or_unknown(*maxmemory, limit)),
         ("maxmemory-policy", text(maxmemory_policy)),
         ("hz", or_unknown(*hz, |hz| hz.to_string())),
-        ("active-expire-effort", or_unknown(*active_expire_effort, |effort| effort.to_string())),
+        (
+            "active-expire-effort",
+            or_unknown(*active_expire_effort, |effort| effort.to_string()),
+        ),
     ];
     html! { dl { @for (name, value) in &facts { (facts::fact(name, value)) } } }
 }
@@ -272,7 +306,9 @@ fn server(record: &Record) -> Markup {
 fn missing(record: &Record) -> Markup {
     let no_burst = match record.occasion {
         Occasion::Burst => None,
-        Occasion::Stall => Some("The burst was not over when this was written: its totals are in no record."),
+        Occasion::Stall => {
+            Some("The burst was not over when this was written: its totals are in no record.")
+        }
         Occasion::Asked => Some("It was asked for, so it is about a time and not about a burst."),
     };
     let why = record.profile.as_ref().err();
@@ -322,7 +358,10 @@ mod tests {
     #[test]
     fn the_three_sentences_come_first() {
         let page = page(&burst_record(), &explanation(""), AGENT);
-        let at = |text: &str| page.find(text).unwrap_or_else(|| unreachable!("{text} in {page}"));
+        let at = |text: &str| {
+            page.find(text)
+                .unwrap_or_else(|| unreachable!("{text} in {page}"))
+        };
         let order = [
             "What happened: </strong>A burst of 7.0 s",
             "Why: </strong>Client buffers took 30 MiB",
@@ -356,10 +395,19 @@ mod tests {
     fn all_text_of_others_is_escaped() {
         let mut record = burst_record();
         let server = &mut record.server;
-        for text in [&mut server.label, &mut server.command, &mut server.exe, &mut record.agent] {
+        for text in [
+            &mut server.label,
+            &mut server.command,
+            &mut server.exe,
+            &mut record.agent,
+        ] {
             *text = HOSTILE.to_owned();
         }
-        for text in [&mut server.product, &mut server.version, &mut server.build_id] {
+        for text in [
+            &mut server.product,
+            &mut server.version,
+            &mut server.build_id,
+        ] {
             *text = Some(HOSTILE.to_owned());
         }
         record.configuration.maxmemory_policy = Some(HOSTILE.to_owned());
@@ -400,5 +448,19 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }
+    }
+
+    #[test]
+    fn dump_for_a_look() -> std::io::Result<()> {
+        let Some(to) = std::env::var_os("DUMP_PAGES") else {
+            return Ok(());
+        };
+        let to = std::path::Path::new(&to);
+        let page_of = |record, place| page(record, &explanation(HOSTILE), place);
+        std::fs::write(to.join("record.html"), page_of(&burst_record(), AGENT))?;
+        std::fs::write(
+            to.join("report.html"),
+            page_of(&burst_record(), Place::File),
+        )
     }
 }

@@ -7,12 +7,9 @@ use maud::{Markup, html};
 use super::columns::{Columns, Span};
 use super::frame::{Place, page};
 use super::overview::{expiry, mode};
-use super::times::{
-    UNKNOWN, date_and_time, duration, grouped, or_unknown, percent, rate, size,
-};
+use super::times::{UNKNOWN, date_and_time, duration, grouped, or_unknown, percent, rate, size};
 use super::{facts, heat, links, panels};
 use crate::export::server::ExportedServer;
-use crate::live::text::seconds;
 use crate::records::{Listed, RecordId};
 use crate::telemetry::{Burst, Moment, Timeline, policy_name};
 
@@ -83,8 +80,14 @@ fn now(server: &ExportedServer) -> Markup {
         ("maxmemory", or_unknown(members.maxmemory, limit)),
         ("maxmemory-policy", or_unknown(policy, str::to_owned)),
         ("Client buffers", or_unknown(buffers, size)),
-        ("Longest evicting call of the last 5 minutes", or_unknown(longest, duration)),
-        ("Evicted keys in all", or_unknown(members.evicted_keys, grouped)),
+        (
+            "Longest evicting call of the last 5 minutes",
+            or_unknown(longest, duration),
+        ),
+        (
+            "Evicted keys in all",
+            or_unknown(members.evicted_keys, grouped),
+        ),
         ("Pid", server.pid.to_string()),
         ("Started as", server.command.clone()),
         ("Executable", server.exe.display().to_string()),
@@ -130,7 +133,10 @@ fn last_minutes(timeline: Option<&Timeline>) -> Markup {
 /// Returns the end of a span that is no longer than this.
 fn last(span: Span, longest: Duration) -> Span {
     let longest = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
-    Span::new(span.from_us.max(span.to_us.saturating_sub(longest)), span.to_us)
+    Span::new(
+        span.from_us.max(span.to_us.saturating_sub(longest)),
+        span.to_us,
+    )
 }
 
 fn last_day(day: &[Vec<Moment>]) -> Markup {
@@ -213,9 +219,11 @@ fn record_of<'a>(
     records: &'a [Listed],
 ) -> Option<&'a RecordId> {
     let began_us = microseconds(burst.started);
-    let mut summaries = records.iter().filter_map(|listed| listed.summary.as_ref().ok());
-    let record = summaries
-        .find(|summary| summary.began_us == began_us && summary.server == server.label);
+    let mut summaries = records
+        .iter()
+        .filter_map(|listed| listed.summary.as_ref().ok());
+    let record =
+        summaries.find(|summary| summary.began_us == began_us && summary.server == server.label);
     record.map(|summary| &summary.id)
 }
 
@@ -296,8 +304,13 @@ mod tests {
     #[test]
     fn a_server_with_everything() {
         let exported = busy_server();
-        let began = exported.cycle().into_iter().flat_map(|cycle| cycle.recent());
-        let began = began.map(|burst: &Burst| super::microseconds(burst.started)).next();
+        let began = exported
+            .cycle()
+            .into_iter()
+            .flat_map(|cycle| cycle.recent());
+        let began = began
+            .map(|burst: &Burst| super::microseconds(burst.started))
+            .next();
         let record = burst_record();
         let records = [Listed {
             path: PathBuf::new(),
@@ -342,7 +355,11 @@ mod tests {
     #[test]
     fn a_server_that_has_ended_keeps_its_records() {
         let page = server(&view("/tmp/<script>"), None);
-        for text in ["It is not watched now", "There is none.", "Nothing is kept of them."] {
+        for text in [
+            "It is not watched now",
+            "There is none.",
+            "Nothing is kept of them.",
+        ] {
             assert!(page.contains(text), "{text} in {page}");
         }
         assert!(!page.contains("<script"), "{page}");

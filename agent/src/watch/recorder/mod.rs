@@ -1,0 +1,325 @@
+//! Makes the records of one server, in its thread: from what was read, and of the times that [`Occasions`] says.
+//!
+//! Deliberately absent: writing them ([`Keeper`]), which must not hold up the readings.
+
+mod occasions;
+mod profiles;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evictscope_plan::ProbePlan;
+
+use self::occasions::{Occasions, Wanted};
+pub use self::profiles::Subject;
+use self::profiles::{Now, Profiles};
+use super::clock::{monotonic, unix_time};
+use crate::export::{Request, Requests};
+use crate::host::ServerProcess;
+use crate::records::{Configuration, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
+use crate::telemetry::{
+    Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
+    Timeline, policy_name,
+};
+
+/// How many names of records are remembered: those of all bursts that are listed.
+const NAMED: usize = 100;
+/// For how long the costs of the probes are remembered: as long as moments are kept.
+const COSTS: Duration = Duration::from_secs(600);
+/// How long to wait at the end for a profile that is being unwound.
+const PROFILE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// What is needed of everything else that the agent knows.
+pub struct Surroundings {
+    /// Where records are kept, or why they are not.
+    pub keeper: Result<Keeper, String>,
+    /// What is asked of the threads of servers.
+    pub requests: Requests,
+    /// The most that the probes may cost, as a share of the main thread.
+    pub budget: f64,
+}
+
+/// A reading, and what follows from it.
+pub struct Seen<'a> {
+    /// What was read.
+    pub snapshot: &'a Snapshot,
+    /// The server then.
+    pub moment: &'a Moment,
+    /// What is known of it.
+    pub state: &'a ServerState,
+    /// Its phases and bursts.
+    pub cycle: &'a Cycle,
+    /// The bursts that are now known to be over.
+    pub finished: &'a [Arc<Burst>],
+    /// What the probes cost, as a share of the main thread.
+    pub overhead: Option<f64>,
+}
+
+/// What a server's thread does for records and profiles.
+pub struct Recorder {
+    server: RecordedServer,
+    plan: Arc<ProbePlan>,
+    around: Surroundings,
+    profiles: Profiles,
+    /// What is kept for records; `None` where evicting calls are not seen, or what the plan says of them was withdrawn.
+    kept: Option<Kept>,
+}
+
+/// What records are made of beside the timeline, and when.
+struct Kept {
+    occasions: Occasions,
+    latencies: Latencies,
+    slow_calls: SlowCalls,
+    /// What to add to a monotonic time to get the time since 1970.
+    since_1970: Duration,
+    /// The highest cost of the probes in each second since 1970.
+    costs: VecDeque<(u64, f64)>,
+    members: Members,
+    /// When the bursts began that are recorded, and the names of the records.
+    named: Arc<VecDeque<(Duration, RecordId)>>,
+    tell: Vec<Tell>,
+    /// The second that was noted last.
+    noted: u64,
+}
+
+impl Kept {
+    fn new() -> Self {
+        Self {
+            occasions: Occasions::new(),
+            latencies: Latencies::default(),
+            slow_calls: SlowCalls::default(),
+            since_1970: Duration::ZERO,
+            costs: VecDeque::new(),
+            members: Members::default(),
+            named: Arc::default(),
+            tell: Vec::new(),
+            noted: 0,
+        }
+    }
+
+    fn cost(&mut self, unix_time: Duration, ratio: f64) {
+        let now = unix_time.as_secs();
+        match self.costs.back_mut() {
+            Some((second, highest)) if *second == now => *highest = highest.max(ratio),
+            _ => self.costs.push_back((now, ratio)),
+        }
+        let is_over = |cost: &mut (u64, f64)| cost.0 + COSTS.as_secs() < now;
+        while self.costs.pop_front_if(is_over).is_some() {}
+    }
+
+    fn highest_cost(&self, from: Duration, to: Duration) -> Option<f64> {
+        let span = from.as_secs()..=to.as_secs();
+        let within = self.costs.iter().filter(|cost| span.contains(&cost.0));
+        within.map(|cost| cost.1).reduce(f64::max)
+    }
+
+    fn name(&mut self, burst: &Burst, id: &RecordId) {
+        let named = Arc::make_mut(&mut self.named);
+        if named.len() == NAMED {
+            named.pop_front();
+        }
+        named.push_back((burst.started, id.clone()));
+    }
+}
+
+impl Recorder {
+    /// Begins with a server that is called `label`; `sees_evictions` tells whether its evicting calls are seen.
+    pub fn new(label: &str, subject: Subject, around: Surroundings, sees_evictions: bool) -> Self {
+        Self {
+            server: recorded(label, &subject.process, &subject.plan),
+            plan: subject.plan.clone(),
+            around,
+            profiles: Profiles::new(subject),
+            kept: sees_evictions.then(Kept::new),
+        }
+    }
+
+    /// Takes in a reading. Returns the name of the record of each burst that is over, where there will be one.
+    pub fn take_in(&mut self, seen: &Seen<'_>) -> Vec<Option<RecordId>> {
+        let Some(kept) = &mut self.kept else {
+            return vec![None; seen.finished.len()];
+        };
+        kept.latencies
+            .take_in(seen.snapshot.unix_time, &seen.state.eviction().inner);
+        kept.slow_calls
+            .take_in(seen.snapshot.at, &seen.snapshot.counted.evictions);
+        kept.since_1970 = seen.snapshot.unix_time.saturating_sub(seen.snapshot.at);
+        if let Some(ratio) = seen.overhead {
+            kept.cost(seen.snapshot.unix_time, ratio);
+        }
+        if let Some(members) = seen.state.members {
+            kept.members = members;
+        }
+        let Ok(keeper) = &self.around.keeper else {
+            return vec![None; seen.finished.len()];
+        };
+        let second = seen.snapshot.unix_time.as_secs();
+        if std::mem::replace(&mut kept.noted, second) != second {
+            keeper.note(&self.server.label, self.server.pid, seen.moment);
+        }
+        let names = seen.finished.iter().map(|burst| {
+            self.profiles.burst_is_over();
+            let will_be = kept.occasions.ended(seen.snapshot.unix_time, burst);
+            if !will_be && burst.kind().0 != BurstKind::Plain {
+                let server = &self.server.label;
+                tracing::debug!(server, "no record of this burst: it has had many of late");
+            }
+            will_be.then(|| {
+                let id = RecordId::of(burst.started, &self.server.label, self.server.pid);
+                kept.name(burst, &id);
+                id
+            })
+        });
+        let names = names.collect();
+        let stalled = seen.moment.stalled_us.map(Duration::from_micros);
+        let has_open_burst = seen.cycle.has_open_burst();
+        let is_stalled = (kept.occasions).saw(seen.snapshot.unix_time, stalled, has_open_burst);
+        self.profiles.follow(Now {
+            at: seen.snapshot.at,
+            is_stalled,
+            has_open_burst,
+            is_asked: kept.occasions.is_asked(),
+        });
+        names
+    }
+
+    /// Answers what was asked, and hands over the records that are due.
+    pub fn answer(&mut self, timeline: Option<&Timeline>) {
+        for request in self.around.requests.take(&self.server.label) {
+            match request {
+                Request::Record(tell) => self.ask(tell),
+                Request::Profile { length, hz, answer } => {
+                    self.profiles.ask(monotonic(), length, hz, answer);
+                }
+            }
+        }
+        self.profiles.settle(monotonic());
+        let due = self.kept.as_mut();
+        let due = due.map(|kept| kept.occasions.due(unix_time()));
+        self.hand_over(due.unwrap_or_default(), timeline);
+    }
+
+    fn ask(&mut self, tell: Tell) {
+        let refused = match (&mut self.kept, &self.around.keeper) {
+            (_, Err(why)) => why.clone(),
+            (None, _) => format!(
+                "what its evicting calls do is not known, so there is nothing to record; \
+                 `evictscope inspect {}` says why",
+                self.server.pid
+            ),
+            (Some(kept), Ok(_)) => {
+                kept.occasions.ask(unix_time());
+                kept.tell.push(tell);
+                return;
+            }
+        };
+        // Whoever asked may be gone.
+        let _ = tell.send(Err(refused));
+    }
+
+    fn hand_over(&mut self, due: Vec<Wanted>, timeline: Option<&Timeline>) {
+        for wanted in due {
+            let (Some(timeline), Some(kept)) = (timeline, &mut self.kept) else {
+                continue;
+            };
+            let tell = match wanted.occasion {
+                Occasion::Asked => std::mem::take(&mut kept.tell),
+                Occasion::Burst | Occasion::Stall => Vec::new(),
+            };
+            if let Some(record) = self.record(&wanted, timeline)
+                && let Ok(keeper) = &self.around.keeper
+            {
+                keeper.keep_and_tell(record, tell);
+            }
+        }
+    }
+
+    fn record(&self, wanted: &Wanted, timeline: &Timeline) -> Option<Record> {
+        let kept = self.kept.as_ref()?;
+        let (from, to) = wanted.span();
+        let mut not_found: Vec<String> = Vec::new();
+        for missing in &self.plan.not_found {
+            not_found.push(format!("{}: {}", missing.item, missing.reason));
+        }
+        Some(Record {
+            format: Record::FORMAT,
+            id: RecordId::of(wanted.began, &self.server.label, self.server.pid),
+            agent: env!("CARGO_PKG_VERSION").to_owned(),
+            occasion: wanted.occasion,
+            server: self.server.clone(),
+            began_us: microseconds(wanted.began),
+            ended_us: microseconds(wanted.ended),
+            burst: wanted.burst.as_deref().cloned(),
+            configuration: configuration(&kept.members),
+            moments: timeline.moments(from, to),
+            slowest: kept.slow_calls.between(from, to, kept.since_1970),
+            latencies: kept.latencies.between(from, to),
+            profile: self.profiles.of(from, to),
+            not_found,
+            overhead_ratio: kept.highest_cost(from, to),
+            overhead_budget_ratio: self.around.budget,
+        })
+    }
+
+    /// Returns when the bursts began that are recorded, since 1970, and the names of the records.
+    pub fn named(&self) -> Arc<VecDeque<(Duration, RecordId)>> {
+        let named = self.kept.as_ref().map(|kept| kept.named.clone());
+        named.unwrap_or_default()
+    }
+
+    /// Returns what profiles have cost the main thread, nanoseconds.
+    pub fn spent_ns(&self) -> u64 {
+        self.profiles.spent_ns()
+    }
+
+    /// Drops all that rests on the plan, which was found wrong.
+    pub fn withdraw(&mut self) {
+        self.profiles.stop_for_records();
+        if let Some(kept) = self.kept.take() {
+            for tell in kept.tell {
+                let why = "the probe plan was found wrong, so nothing of it is kept";
+                let _ = tell.send(Err(why.to_owned()));
+            }
+        }
+    }
+
+    /// Hands over all records with what there is: nothing more will be read.
+    pub fn finish(&mut self, timeline: Option<&Timeline>) {
+        self.profiles.stop();
+        let until = Instant::now() + PROFILE_PATIENCE;
+        while self.profiles.settle(monotonic()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let all = self.kept.as_mut();
+        let all = all.map(|kept| kept.occasions.finish());
+        self.hand_over(all.unwrap_or_default(), timeline);
+    }
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn recorded(label: &str, process: &ServerProcess, plan: &ProbePlan) -> RecordedServer {
+    RecordedServer {
+        label: label.to_owned(),
+        pid: process.identity.pid,
+        command: process.command.clone(),
+        exe: process.exe.display().to_string(),
+        product: plan.identity.product.map(str::to_owned),
+        version: plan.identity.version.clone(),
+        build_id: plan.identity.build_id.clone(),
+    }
+}
+
+fn configuration(members: &Members) -> Configuration {
+    let policy = members.maxmemory_policy.and_then(policy_name);
+    Configuration {
+        maxmemory: members.maxmemory,
+        maxmemory_policy: policy.map(str::to_owned),
+        // The plan does not know where these are.
+        hz: None,
+        active_expire_effort: None,
+    }
+}

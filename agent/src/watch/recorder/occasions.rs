@@ -1,0 +1,210 @@
+//! When a record is made of a server, and of which time. Pure: no clock of its own, no I/O.
+//!
+//! A burst that is not plain is recorded, and so is a stall of a second that no recorded burst covers. Both are limited,
+//! so that a server whose bursts follow each other all day fills no disk:
+//!
+//! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. The article's server had a burst every 7 to 15
+//!   minutes, so all of its bursts are recorded. Of one that has a burst every few seconds, at most 18 are in the first
+//!   hour and 12 in each hour after it. Half of those at once are kept for bursts that amplify themselves, so that bursts of
+//!   an unknown kind leave room for them.
+//! - Stalls: one every [`STALL_EVERY`]. A burst that does not end has no other records.
+//! - What is asked for: one at a time. Whoever asks meanwhile gets the same one.
+//!
+//! All times are since 1970.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::records::Occasion;
+use crate::telemetry::{Burst, BurstKind};
+
+/// How much of the time before is in a record.
+pub const BEFORE: Duration = Duration::from_secs(60);
+/// How much of the time after.
+pub const AFTER: Duration = Duration::from_secs(30);
+/// The longest part of a stall that is recorded. With what is before and after, ten minutes of moments have it.
+const LONGEST_STALL: Duration = Duration::from_secs(300);
+/// A shorter stall is not recorded.
+const LEAST_STALL: Duration = Duration::from_secs(1);
+/// A stall is over when the server was not stalled for this long. Rounds of a server that works off a backlog are shorter.
+const GAP: Duration = Duration::from_secs(1);
+/// Most bursts that are recorded at once.
+const BURSTS: f64 = 6.0;
+/// The time in which one more burst may be recorded.
+const BURST_EVERY: Duration = Duration::from_secs(300);
+/// The least time between the beginnings of two stalls that are recorded.
+const STALL_EVERY: Duration = Duration::from_secs(600);
+
+/// A record that is to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Why.
+    pub occasion: Occasion,
+    /// When what it is about began.
+    pub began: Duration,
+    /// When that ended.
+    pub ended: Duration,
+    /// The burst, where it is about one that has ended.
+    pub burst: Option<Arc<Burst>>,
+}
+
+impl Wanted {
+    /// Returns the time that is in the record.
+    pub fn span(&self) -> (Duration, Duration) {
+        (self.began.saturating_sub(BEFORE), self.ended + AFTER)
+    }
+
+    fn overlaps(&self, burst: &Burst) -> bool {
+        self.began <= over(burst) && burst.started <= self.ended + GAP
+    }
+}
+
+/// Returns when a burst and its reclaim were over.
+fn over(burst: &Burst) -> Duration {
+    burst.started + burst.duration + burst.reclaim
+}
+
+/// A time in which the server is stalled.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    began: Duration,
+    /// When it was last stalled.
+    last: Duration,
+    stalled: Duration,
+}
+
+/// Decides of which times of a server records are made.
+#[derive(Clone, Debug)]
+pub struct Occasions {
+    /// How many bursts may be recorded now.
+    allowed: f64,
+    /// When that was so.
+    allowed_at: Option<Duration>,
+    /// The time for which the server was stalled until the last reading.
+    stalled: Option<Duration>,
+    stall: Option<Stall>,
+    /// When the stall began that was recorded last.
+    last_stall: Option<Duration>,
+    waiting: Vec<Wanted>,
+}
+
+impl Occasions {
+    /// Returns those of a server that was not read yet.
+    pub fn new() -> Self {
+        Self {
+            allowed: BURSTS,
+            allowed_at: None,
+            stalled: None,
+            stall: None,
+            last_stall: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Takes in a reading: for how long the server has been stalled in all, and whether a burst or its reclaim is under
+    /// way. Returns whether it was stalled since the last reading.
+    pub fn saw(&mut self, now: Duration, stalled: Option<Duration>, has_open_burst: bool) -> bool {
+        let before = std::mem::replace(&mut self.stalled, stalled);
+        let more = (stalled.zip(before))
+            .map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before));
+        let is_stalled = !more.is_zero();
+        let is_short =
+            |stall: &mut Stall| stall.stalled < LEAST_STALL && now.saturating_sub(stall.last) > GAP;
+        let _ = self.stall.take_if(is_short);
+        let may_begin = self.last_stall.is_none_or(|last| last + STALL_EVERY <= now);
+        if is_stalled && (self.stall.is_some() || may_begin) {
+            let stall = self.stall.get_or_insert(Stall {
+                began: now.saturating_sub(more),
+                last: now,
+                stalled: Duration::ZERO,
+            });
+            stall.last = now;
+            stall.stalled += more;
+        }
+        let is_due = |stall: &mut Stall| {
+            let is_over = !has_open_burst && now.saturating_sub(stall.last) > GAP;
+            let is_long = now.saturating_sub(stall.began) >= LONGEST_STALL;
+            stall.stalled >= LEAST_STALL && (is_over || is_long)
+        };
+        if let Some(stall) = self.stall.take_if(is_due) {
+            self.record(stall);
+        }
+        is_stalled
+    }
+
+    fn record(&mut self, stall: Stall) {
+        self.last_stall = Some(stall.began);
+        self.waiting.push(Wanted {
+            occasion: Occasion::Stall,
+            began: stall.began,
+            ended: stall.last,
+            burst: None,
+        });
+    }
+
+    /// Takes in a burst that has ended. Returns whether it will be recorded.
+    pub fn ended(&mut self, now: Duration, burst: &Arc<Burst>) -> bool {
+        let kind = burst.kind().0;
+        let reserve = match kind {
+            BurstKind::SelfAmplifying => 0.0,
+            BurstKind::Unknown => BURSTS / 2.0,
+            BurstKind::Plain => return false,
+        };
+        let since = self.allowed_at.replace(now);
+        let more = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.allowed = BURSTS.min(self.allowed + more.div_duration_f64(BURST_EVERY));
+        if self.allowed < reserve + 1.0 {
+            return false;
+        }
+        self.allowed -= 1.0;
+        let wanted = Wanted {
+            occasion: Occasion::Burst,
+            began: burst.started,
+            ended: over(burst),
+            burst: Some(burst.clone()),
+        };
+        let is_covered =
+            |other: &Wanted| other.occasion == Occasion::Stall && other.overlaps(burst);
+        self.waiting.retain(|other| !is_covered(other));
+        let covered = |stall: &mut Stall| stall.began <= wanted.ended;
+        let _ = self.stall.take_if(covered);
+        self.waiting.push(wanted);
+        true
+    }
+
+    /// Asks for a record of now.
+    pub fn ask(&mut self, now: Duration) {
+        if !self.is_asked() {
+            self.waiting.push(Wanted {
+                occasion: Occasion::Asked,
+                began: now,
+                ended: now,
+                burst: None,
+            });
+        }
+    }
+
+    /// Tells whether a record that was asked for is waited for.
+    pub fn is_asked(&self) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|wanted| wanted.occasion == Occasion::Asked)
+    }
+
+    /// Takes the records whose time is over.
+    pub fn due(&mut self, now: Duration) -> Vec<Wanted> {
+        let is_due = |wanted: &mut Wanted| wanted.span().1 <= now;
+        self.waiting.extract_if(.., is_due).collect()
+    }
+
+    /// Takes all records, as nothing more will be known, and that of a stall that is under way.
+    pub fn finish(&mut self) -> Vec<Wanted> {
+        let is_long = |stall: &mut Stall| stall.stalled >= LEAST_STALL;
+        if let Some(stall) = self.stall.take_if(is_long) {
+            self.record(stall);
+        }
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{AFTER, GAP, LEAST_STALL, LONGEST_STALL, Occasions, STALL_EVERY, Wanted};
+use crate::records::Occasion;
+use crate::records::fixture::burst_record;
+use crate::telemetry::{Burst, BurstKind};
+
+const START: Duration = Duration::from_secs(1_700_000_000);
+const TENTH: Duration = Duration::from_millis(100);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A burst of 7 s and a reclaim of 5 s.
+fn burst(kind: BurstKind, started: Duration) -> Arc<Burst> {
+    let Some(burst) = burst_record().burst else {
+        unreachable!("the made-up record is about a burst");
+    };
+    let mut burst = Burst { started, ..burst };
+    match kind {
+        BurstKind::SelfAmplifying => {}
+        BurstKind::Plain => burst.duration = Duration::from_millis(100),
+        BurstKind::Unknown => {
+            burst.commands_per_second_before = None;
+            burst.commands_per_second_since_start = None;
+        }
+    }
+    assert_eq!(burst.kind().0, kind);
+    Arc::new(burst)
+}
+
+/// Follows a server for some time, in which `is_stalled` and `has_burst` say what happens at each moment.
+fn follow(
+    occasions: &mut Occasions,
+    time: Duration,
+    is_stalled: impl Fn(Duration) -> bool,
+    has_burst: impl Fn(Duration) -> bool,
+) -> Vec<Wanted> {
+    let (mut now, mut stalled) = (Duration::ZERO, Duration::ZERO);
+    let mut made = Vec::new();
+    while now < time {
+        now += TENTH;
+        if is_stalled(now) {
+            stalled += TENTH;
+        }
+        occasions.saw(START + now, Some(stalled), has_burst(now));
+        made.extend(occasions.due(START + now));
+    }
+    made
+}
+
+#[test]
+fn a_burst_is_recorded_half_a_minute_after_its_reclaim() {
+    let mut occasions = Occasions::new();
+    let began = START + Duration::from_secs(5);
+    let ended = began + Duration::from_secs(12);
+    assert!(occasions.ended(ended + GAP, &burst(BurstKind::SelfAmplifying, began)));
+    assert_eq!(occasions.due(ended + AFTER - TENTH), []);
+    let due = occasions.due(ended + AFTER);
+    let times: Vec<_> = due.iter().map(|one| (one.began, one.ended)).collect();
+    assert_eq!(times, [(began, ended)]);
+    assert_eq!(occasions.due(ended + HOUR), []);
+}
+
+#[test]
+fn a_plain_burst_is_not_recorded() {
+    let mut occasions = Occasions::new();
+    assert!(!occasions.ended(START + HOUR, &burst(BurstKind::Plain, START)));
+    assert_eq!(occasions.finish(), []);
+}
+
+#[test]
+fn a_storm_of_bursts_makes_a_bounded_number_of_records() {
+    for (kind, at_first) in [(BurstKind::SelfAmplifying, 6), (BurstKind::Unknown, 3)] {
+        let mut occasions = Occasions::new();
+        let mut recorded = [0; 3];
+        for second in (0..3 * 3_600).step_by(3) {
+            let now = START + Duration::from_secs(second);
+            let is_recorded = occasions.ended(now, &burst(kind, now - GAP));
+            recorded[second as usize / 3_600] += u32::from(is_recorded);
+        }
+        assert_eq!(recorded[0], 11 + at_first, "{kind}");
+        assert!(recorded[1] <= 12 && recorded[2] <= 12, "{recorded:?}");
+    }
+}
+
+#[test]
+fn a_burst_that_amplifies_itself_is_recorded_among_unknown_ones() {
+    let mut occasions = Occasions::new();
+    for second in (0..3_600).step_by(3) {
+        let now = START + Duration::from_secs(second);
+        occasions.ended(now, &burst(BurstKind::Unknown, now - GAP));
+    }
+    let now = START + HOUR;
+    assert!(occasions.ended(now, &burst(BurstKind::SelfAmplifying, now - GAP)));
+}
+
+#[test]
+fn a_stall_without_a_burst_is_recorded_where_it_is_longer_than_a_second() {
+    let stall = |length: Duration| {
+        let is_stalled = move |now: Duration| now > TENTH * 20 && now <= TENTH * 20 + length;
+        let mut occasions = Occasions::new();
+        follow(&mut occasions, Duration::from_secs(60), is_stalled, |_| {
+            false
+        })
+    };
+    assert_eq!(stall(LEAST_STALL - TENTH), []);
+    let made = stall(LEAST_STALL);
+    let began = START + TENTH * 20;
+    let times: Vec<_> = made.iter().map(|one| (one.began, one.ended)).collect();
+    assert_eq!(times, [(began, began + LEAST_STALL)]);
+}
+
+#[test]
+fn a_recorded_burst_covers_its_stall() {
+    for kind in [BurstKind::SelfAmplifying, BurstKind::Plain] {
+        let mut occasions = Occasions::new();
+        let in_burst = |now: Duration| now > GAP && now < GAP * 8;
+        let made = follow(&mut occasions, GAP * 10, in_burst, |_| true);
+        assert_eq!(made, []);
+        let is_recorded = occasions.ended(START + GAP * 10, &burst(kind, START + GAP));
+        let made = follow(&mut occasions, GAP * 60, |_| false, |_| false);
+        let made: Vec<_> = made.iter().map(|one| one.occasion).collect();
+        let expected = match is_recorded {
+            true => Occasion::Burst,
+            // Its stall is worth a record all the same.
+            false => Occasion::Stall,
+        };
+        assert_eq!(made, [expected]);
+    }
+}
+
+#[test]
+fn a_burst_without_end_is_recorded_every_ten_minutes() {
+    let mut occasions = Occasions::new();
+    let made = follow(&mut occasions, HOUR, |_| true, |_| true);
+    assert_eq!(made.len(), 6);
+    for (one, next) in made.iter().zip(&made[1..]) {
+        assert!(next.began >= one.began + STALL_EVERY);
+    }
+    for one in made {
+        assert_eq!((one.occasion, one.burst), (Occasion::Stall, None));
+        assert!(one.ended - one.began <= LONGEST_STALL + TENTH);
+    }
+}
+
+#[test]
+fn a_cache_that_evicts_calmly_has_no_records() {
+    let mut occasions = Occasions::new();
+    let made = follow(&mut occasions, HOUR, |_| false, |_| true);
+    assert_eq!(made, []);
+    assert_eq!(occasions.finish(), []);
+}
+
+#[test]
+fn who_asks_at_the_same_time_gets_the_same_record() {
+    let mut occasions = Occasions::new();
+    occasions.ask(START);
+    occasions.ask(START + GAP);
+    assert!(occasions.is_asked());
+    assert_eq!(occasions.due(START + AFTER).len(), 1);
+    assert!(!occasions.is_asked());
+}
+
+#[test]
+fn at_the_end_all_is_recorded_that_is_known() {
+    let mut occasions = Occasions::new();
+    occasions.ask(START);
+    let made = follow(&mut occasions, GAP * 3, |_| true, |_| true);
+    assert_eq!(made, []);
+    let made = occasions.finish();
+    let made: Vec<_> = made.iter().map(|one| one.occasion).collect();
+    assert_eq!(made, [Occasion::Asked, Occasion::Stall]);
+}
+
+proptest! {
+    /// Whatever happens, and even where the clock is set.
+    #[test]
+    fn records_are_bounded(
+        steps in prop::collection::vec((0..20_000_u64, 0..2_000_u64, 0..4_u8, any::<bool>()), 1..400),
+        set_back in 0..400_usize,
+    ) {
+        let mut occasions = Occasions::new();
+        let (mut now, mut stalled, mut recorded) = (START, Duration::ZERO, 0);
+        for (index, (pause, more, kind, has_burst)) in steps.iter().enumerate() {
+            now += Duration::from_millis(*pause);
+            if index == set_back {
+                now -= Duration::from_secs(3);
+            }
+            stalled += Duration::from_millis((*more).min(*pause));
+            let kind = BurstKind::ALL.get(usize::from(*kind));
+            if let Some(kind) = kind {
+                occasions.ended(now, &burst(*kind, now - GAP));
+            }
+            occasions.saw(now, Some(stalled), *has_burst);
+            recorded += occasions.due(now).len();
+            prop_assert!(occasions.waiting.len() <= 10);
+        }
+        recorded += occasions.finish().len();
+        let hours = (now + GAP * 3).saturating_sub(START).div_duration_f64(HOUR);
+        prop_assert!(recorded as f64 <= 9.0 + 18.0 * hours, "{recorded} in {hours} hours");
+    }
+}

@@ -1,0 +1,284 @@
+//! The profiles that are taken of a server: for its records, and for those who ask.
+//!
+//! A profile for records begins with the first tenth of a second in which the server is stalled, and not with the first
+//! evicting call: a cache that evicts calmly, be it all the time, has no stall, and so no profile. It ends with the burst
+//! and its reclaim, or with the stall, and after [`LONGEST`]. There is one for each burst, and of a server that is stalled
+//! without end one every [`AGAIN`].
+//!
+//! All times are monotonic.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evictscope_plan::ProbePlan;
+use tokio::sync::oneshot;
+
+use crate::host::{Executable, ServerProcess};
+use crate::profile::{Profile, Profiler, Profiling};
+use crate::records::NoProfile;
+
+/// Samples a second of CPU time: not a divisor of the server's own timers.
+const HZ: u32 = 49;
+/// The longest profile.
+const LONGEST: Duration = Duration::from_secs(300);
+/// The least time between the beginnings of two profiles of one burst, or of two stalls.
+const AGAIN: Duration = Duration::from_secs(600);
+/// For how long a profile is kept: for as long as it can be part of a record.
+const KEPT: Duration = Duration::from_secs(600);
+/// A profile without a burst ends when the server was not stalled for this long.
+const GAP: Duration = Duration::from_secs(1);
+/// Most profiles that are asked for at the same time.
+const ASKED: usize = 4;
+
+/// What is to be profiled.
+pub struct Subject {
+    /// Takes the profiles, or why none can be taken.
+    pub profiler: Result<Profiler, NoProfile>,
+    /// The server.
+    pub process: ServerProcess,
+    /// Its executable.
+    pub executable: Arc<Executable>,
+    /// What is known of it.
+    pub plan: Arc<ProbePlan>,
+}
+
+impl Subject {
+    fn begin(&self, hz: u32) -> Result<Profiling, NoProfile> {
+        let profiler = self.profiler.as_ref().map_err(Clone::clone)?;
+        profiler.begin(&self.process, &self.executable, &self.plan, hz)
+    }
+}
+
+/// What says whether a profile is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// The time.
+    pub at: Duration,
+    /// Whether the server was stalled since the last reading.
+    pub is_stalled: bool,
+    /// Whether a burst or its reclaim is under way.
+    pub has_open_burst: bool,
+    /// Whether a record was asked for that is waited for.
+    pub is_asked: bool,
+}
+
+/// A profile that is being taken, or was.
+struct Begun {
+    at: Duration,
+    profiling: Profiling,
+    is_stopped: bool,
+}
+
+/// A profile that somebody asked for.
+struct Asked {
+    begun: Begun,
+    until: Duration,
+    answer: oneshot::Sender<Result<Profile, String>>,
+}
+
+/// The profiles of one server.
+pub struct Profiles {
+    subject: Subject,
+    begun: VecDeque<Begun>,
+    taken: VecDeque<(Duration, Profile)>,
+    /// When the server was last stalled.
+    stalled: Option<Duration>,
+    /// When the last profile of a stall began; `None` where its burst is over.
+    last: Option<Duration>,
+    /// Whether a record that was asked for was waited for at the last reading.
+    is_asked: bool,
+    /// Why the last one could not be taken.
+    refused: Option<NoProfile>,
+    asked: Vec<Asked>,
+    /// What the profiles have cost that are gone, nanoseconds.
+    spent_ns: u64,
+}
+
+impl Profiles {
+    /// Begins with none.
+    pub fn new(subject: Subject) -> Self {
+        Self {
+            subject,
+            begun: VecDeque::new(),
+            taken: VecDeque::new(),
+            stalled: None,
+            last: None,
+            is_asked: false,
+            refused: None,
+            asked: Vec::new(),
+            spent_ns: 0,
+        }
+    }
+
+    /// Begins and ends profiles for records.
+    pub fn follow(&mut self, now: Now) {
+        if now.is_stalled {
+            self.stalled = Some(now.at);
+        }
+        let is_stalled =
+            (self.stalled).is_some_and(|stalled| now.at.saturating_sub(stalled) <= GAP);
+        let is_going_on = now.has_open_burst || is_stalled;
+        self.stop_where_over(&now, is_going_on);
+        let is_taking = self.begun.iter().any(|begun| !begun.is_stopped);
+        let may_begin = self.last.is_none_or(|last| last + AGAIN <= now.at);
+        let is_new = !std::mem::replace(&mut self.is_asked, now.is_asked) && now.is_asked;
+        if !is_taking && (is_new || (now.is_stalled && may_begin)) {
+            self.begin(now);
+        }
+    }
+
+    /// Takes the profiles that are ready, and answers those who asked for one. Returns whether one is not ready yet: after
+    /// [`Self::stop`] all are in a moment.
+    pub fn settle(&mut self, at: Duration) -> bool {
+        self.take_those_ready(at);
+        self.answer(at);
+        !(self.begun.is_empty() && self.asked.is_empty())
+    }
+
+    /// Forgets that the burst that is over had a profile: the next one has its own.
+    pub fn burst_is_over(&mut self) {
+        self.last = None;
+    }
+
+    fn begin(&mut self, now: Now) {
+        if now.is_stalled {
+            self.last = Some(now.at);
+        }
+        match self.subject.begin(HZ) {
+            Ok(profiling) => {
+                self.refused = None;
+                self.begun.push_back(Begun {
+                    at: now.at,
+                    profiling,
+                    is_stopped: false,
+                });
+            }
+            Err(why) => self.refused = Some(why),
+        }
+    }
+
+    fn stop_where_over(&mut self, now: &Now, is_going_on: bool) {
+        for begun in self.begun.iter_mut().filter(|begun| !begun.is_stopped) {
+            let is_long = now.at.saturating_sub(begun.at) >= LONGEST;
+            if is_long || !(is_going_on || now.is_asked) {
+                begun.stop();
+            }
+        }
+    }
+
+    fn take_those_ready(&mut self, at: Duration) {
+        let mut waiting = VecDeque::new();
+        for mut begun in std::mem::take(&mut self.begun) {
+            match begun.taken() {
+                Some(profile) => {
+                    self.spent_ns += begun.profiling.spent_ns();
+                    self.taken.push_back((at, profile));
+                }
+                None => waiting.push_back(begun),
+            }
+        }
+        self.begun = waiting;
+        let is_over = |taken: &mut (Duration, Profile)| taken.0 + KEPT < at;
+        while self.taken.pop_front_if(is_over).is_some() {}
+    }
+
+    /// Begins a profile for somebody who asks.
+    pub fn ask(
+        &mut self,
+        at: Duration,
+        length: Duration,
+        hz: u32,
+        answer: oneshot::Sender<Result<Profile, String>>,
+    ) {
+        let begun = match self.asked.len() < ASKED {
+            true => self.subject.begin(hz).map_err(|NoProfile(why)| why),
+            false => Err(format!(
+                "{ASKED} profiles of this server are being taken: try again when one is ready"
+            )),
+        };
+        match begun {
+            Ok(profiling) => self.asked.push(Asked {
+                begun: Begun {
+                    at,
+                    profiling,
+                    is_stopped: false,
+                },
+                until: at + length.min(LONGEST),
+                answer,
+            }),
+            // Nobody waits for it any more.
+            Err(why) => drop(answer.send(Err(why))),
+        }
+    }
+
+    /// Answers those whose profile is ready.
+    fn answer(&mut self, at: Duration) {
+        for mut asked in std::mem::take(&mut self.asked) {
+            if asked.until <= at || asked.answer.is_closed() {
+                asked.begun.stop();
+            }
+            match asked.begun.taken() {
+                Some(profile) => {
+                    self.spent_ns += asked.begun.profiling.spent_ns();
+                    // Whoever asked may be gone.
+                    let _ = asked.answer.send(Ok(profile));
+                }
+                None => self.asked.push(asked),
+            }
+        }
+    }
+
+    /// Returns what all profiles have cost the main thread, nanoseconds.
+    pub fn spent_ns(&self) -> u64 {
+        let asked = self.asked.iter().map(|asked| &asked.begun);
+        let under_way = self.begun.iter().chain(asked);
+        self.spent_ns
+            + under_way
+                .map(|begun| begun.profiling.spent_ns())
+                .sum::<u64>()
+    }
+
+    /// Ends the profiles for records.
+    pub fn stop_for_records(&mut self) {
+        self.begun.iter_mut().for_each(Begun::stop);
+    }
+
+    /// Ends all profiles; those who asked get what there is once it is ready.
+    pub fn stop(&mut self) {
+        self.stop_for_records();
+        for asked in &mut self.asked {
+            asked.begun.stop();
+        }
+    }
+
+    /// Returns the profile that has most of a time since 1970, or why there is none.
+    pub fn of(&self, from: Duration, to: Duration) -> Result<Profile, NoProfile> {
+        let within = |profile: &Profile| {
+            let began = Duration::from_micros(profile.began_us);
+            let ended = began + Duration::from_micros(profile.length_us);
+            ended.min(to).saturating_sub(began.max(from))
+        };
+        let taken = self.taken.iter().map(|(_, profile)| profile);
+        let longest = taken.max_by_key(|profile| within(profile));
+        if let Some(profile) = longest.filter(|profile| !within(profile).is_zero()) {
+            return Ok(profile.clone());
+        }
+        let none = "the server was not stalled, and a profile begins when it is";
+        let why = (self.subject.profiler.as_ref().err()).or(self.refused.as_ref());
+        Err(why.cloned().unwrap_or_else(|| NoProfile(none.to_owned())))
+    }
+}
+
+impl Begun {
+    fn stop(&mut self) {
+        if !self.is_stopped {
+            self.is_stopped = true;
+            self.profiling.stop();
+        }
+    }
+
+    fn taken(&mut self) -> Option<Profile> {
+        self.is_stopped.then(|| self.profiling.taken()).flatten()
+    }
+}
