@@ -456,8 +456,9 @@ mod tests {
             return Ok(());
         };
         let to = std::path::Path::new(&to);
+        let record = burst_record();
         let page_of = |record, place| page(record, &explanation(HOSTILE), place);
-        std::fs::write(to.join("record.html"), page_of(&burst_record(), AGENT))?;
+        std::fs::write(to.join("record.html"), page_of(&record, AGENT))?;
         std::fs::write(
             to.join("report.html"),
             page_of(&burst_record(), Place::File),
