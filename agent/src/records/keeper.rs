@@ -5,10 +5,10 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::history::{Chunk, Gathering};
-use super::store::StoreError;
 use tokio::sync::oneshot;
 
+use super::history::{Chunk, Gathering};
+use super::store::StoreError;
 use super::{Record, RecordId, Store};
 use crate::telemetry::Moment;
 
@@ -20,6 +20,9 @@ const MOST_CHUNKS: usize = 128;
 const INTERVAL: Duration = Duration::from_secs(30);
 /// How long the end of the agent waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where it is said that a record was written, or why it was not.
+pub type Tell = oneshot::Sender<Result<RecordId, String>>;
 
 /// Hands over to the thread that writes. Clones share it.
 #[derive(Clone, Debug)]
@@ -35,7 +38,7 @@ struct Inner {
 /// What the thread is to write, and what it has done.
 #[derive(Debug, Default)]
 struct Queue {
-    records: VecDeque<Record>,
+    records: VecDeque<(Record, Vec<Tell>)>,
     chunks: Vec<Chunk>,
     gathering: Gathering,
     is_ending: bool,
@@ -44,9 +47,6 @@ struct Queue {
     /// Why nothing can be written, where that was logged.
     trouble: Option<String>,
 }
-
-/// Where it is told that a record was written, or why it was not.
-pub type Tell = oneshot::Sender<Result<RecordId, String>>;
 
 /// What the thread has done, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,12 +85,12 @@ impl Keeper {
         Ok(Self(inner))
     }
 
-    /// Has a record written. Never waits for the disk: where too many records wait for it, this one is counted as failed, and a
-    /// warning is logged.
-    pub fn keep(&self, record: Record) {
+    /// Has a record written, and then tells those who asked for it. Never waits for the disk: where too many records wait for it,
+    /// this one is counted as failed, and a warning is logged.
+    pub fn keep(&self, record: Record, tell: Vec<Tell>) {
         let mut queue = self.0.lock();
         if queue.records.len() < MOST_WAITING && !queue.has_ended {
-            queue.records.push_back(record);
+            queue.records.push_back((record, tell));
             self.0.has_changed.notify_all();
             return;
         }
@@ -100,15 +100,8 @@ impl Keeper {
             record = record.id.as_str(),
             "lost, as {MOST_WAITING} records already wait for the disk"
         );
-    }
-
-    /// Has a record written as [`Self::keep`] does, and then tells those who asked for it.
-    pub fn keep_and_tell(&self, record: Record, tell: Vec<Tell>) {
-        let id = record.id.clone();
-        self.keep(record);
-        for tell in tell {
-            let _ = tell.send(Ok(id.clone()));
-        }
+        let why = format!("{MOST_WAITING} records already wait for the disk: try again later");
+        tell_all(tell, &Err(why));
     }
 
     /// Adds one moment, some second's first, to the last 24 hours of the server with this label and process id. Never waits
@@ -196,9 +189,11 @@ impl Inner {
             });
             drop(queue);
             // A record first: it is what is looked for.
-            while let Some(record) = self.next() {
-                let written = self.store.write(&record);
-                self.lock().count(&record, written.map(|_| ()));
+            while let Some((record, tell)) = self.next() {
+                let written = self.store.write(&record).map(|_| ());
+                let said = written.as_ref().map_err(ToString::to_string);
+                tell_all(tell, &said.map(|()| record.id.clone()));
+                self.lock().count(&record, written);
             }
             for chunk in chunks {
                 let written = self.store.write_chunk(&chunk);
@@ -214,7 +209,7 @@ impl Inner {
         }
     }
 
-    fn next(&self) -> Option<Record> {
+    fn next(&self) -> Option<(Record, Vec<Tell>)> {
         self.lock().records.pop_front()
     }
 }
@@ -257,6 +252,13 @@ impl Queue {
             self.counts.records = kept.records;
             self.counts.bytes = kept.bytes;
         }
+    }
+}
+
+fn tell_all(tell: Vec<Tell>, said: &Result<RecordId, String>) {
+    for tell in tell {
+        // Whoever asked may be gone.
+        let _ = tell.send(said.clone());
     }
 }
 

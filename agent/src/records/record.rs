@@ -1,9 +1,8 @@
 //! What one record holds.
 
 use std::fmt;
-use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Profile;
@@ -140,27 +139,6 @@ impl RecordId {
         time.len() == form.len() && form.chars().zip(time.chars()).all(fits)
     }
 
-    /// Most characters of a server's name in one.
-    const MOST: usize = 80;
-
-    /// Returns the name of the record of something that began at this time since 1970.
-    pub fn of(began: Duration, server: &str, pid: u32) -> Self {
-        let time = SignedDuration::try_from(began).map(Timestamp::from_duration);
-        let time = time.ok().and_then(Result::ok).unwrap_or(Timestamp::MAX);
-        let safe = |c: char| match c {
-            c if c.is_ascii_alphanumeric() || "-_.".contains(c) => c,
-            _ => '_',
-        };
-        let server: Vec<char> = server.chars().map(safe).collect();
-        // The end of a path tells more than its beginning.
-        let skipped = server.len().saturating_sub(Self::MOST);
-        let server: String = server.into_iter().skip(skipped).collect();
-        Self(format!(
-            "{}-{server}-{pid}",
-            time.strftime("%Y%m%dT%H%M%S.%3fZ")
-        ))
-    }
-
     /// Returns the name as a text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -214,27 +192,3 @@ pub struct Configuration {
 /// Why a record has no profile, in a sentence that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoProfile(pub String);
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::RecordId;
-
-    #[test]
-    fn a_name_tells_when_where_and_is_safe() {
-        let began = Duration::from_millis(1_700_000_000_250);
-        let name = |server| RecordId::of(began, server, 1234).to_string();
-        assert_eq!(name("6379"), "20231114T221320.250Z-6379-1234");
-        assert_eq!(
-            name("/run/<b> é.sock"),
-            "20231114T221320.250Z-_run__b____.sock-1234"
-        );
-        for server in ["", "../..", &"é/".repeat(300)] {
-            for began in [Duration::ZERO, began, Duration::MAX] {
-                let id = RecordId::of(began, server, u32::MAX);
-                assert_eq!(RecordId::try_from(id.to_string()).ok(), Some(id));
-            }
-        }
-    }
-}

@@ -20,8 +20,7 @@ use crate::export::{self, Web, WebConfig};
 use crate::host::Scanner;
 use crate::probes::Probes;
 use crate::profile::Profiler;
-use crate::records::NoProfile;
-use crate::records::{Keeper, Limits, Store};
+use crate::records::{Keeper, Limits, NoProfile, Store};
 
 /// How long to wait at the end for the thread that looks for servers. It holds no probes.
 const PATIENCE: Duration = Duration::from_secs(1);

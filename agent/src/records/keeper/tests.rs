@@ -45,14 +45,14 @@ fn a_record_is_written_in_the_thread() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let keeper = keeper(directory.path())?;
     let record = burst_record();
-    keeper.keep(record.clone());
+    keeper.keep(record.clone(), Vec::new());
     keeper.finish();
     let counts = keeper.counts();
     assert_eq!((counts.written, counts.failed, counts.records), (1, 0, 1));
     ensure!(counts.bytes > 1_000, "{counts:?}");
     assert_eq!(keeper.store().read(&record.id)?, record);
     // There is nobody any more who would write it.
-    keeper.keep(record);
+    keeper.keep(record, Vec::new());
     assert_eq!(keeper.counts().failed, 1);
     Ok(())
 }
@@ -106,7 +106,7 @@ fn history_takes_half_of_what_may_be_kept_and_records_stay() -> anyhow::Result<(
         bytes: 100_000,
     };
     let keeper = Keeper::start(Store::open(directory.path(), limits)?)?;
-    keeper.keep(burst_record());
+    keeper.keep(burst_record(), Vec::new());
     let from = unix_us() - 80_000 * SECOND;
     live(&keeper, 101, from, 6_000)?;
     keeper.finish();
@@ -127,7 +127,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let _disk = SmallDisk::mount(directory.path())?;
     let keeper = keeper(directory.path())?;
-    keeper.keep(burst_record());
+    keeper.keep(burst_record(), Vec::new());
     within_reason(|| keeper.counts().written == 1)?;
     let filler = directory.path().join("filler");
     std::fs::write(&filler, vec![1; 200_000])
@@ -137,7 +137,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
         let mut record = burst_record();
         record.began_us += minutes * 60 * SECOND;
         record.id = crate::records::RecordId::new(record.began_us, "6379", 101);
-        keeper.keep(record);
+        keeper.keep(record, Vec::new());
     }
     within_reason(|| keeper.counts().failed == 3)?;
     let said = keeper.0.lock().trouble.clone().unwrap_or_default();
@@ -151,7 +151,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     let mut record = burst_record();
     record.began_us += 5 * 60 * SECOND;
     record.id = crate::records::RecordId::new(record.began_us, "6379", 101);
-    keeper.keep(record);
+    keeper.keep(record, Vec::new());
     within_reason(|| keeper.counts().written == 2)?;
     ensure!(keeper.0.lock().trouble.is_none());
     keeper.finish();

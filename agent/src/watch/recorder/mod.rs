@@ -166,7 +166,11 @@ impl Recorder {
                 tracing::debug!(server, "no record of this burst: it has had many of late");
             }
             will_be.then(|| {
-                let id = RecordId::of(burst.started, &self.server.label, self.server.pid);
+                let id = RecordId::new(
+                    microseconds(burst.started),
+                    &self.server.label,
+                    self.server.pid,
+                );
                 kept.name(burst, &id);
                 id
             })
@@ -230,7 +234,7 @@ impl Recorder {
             if let Some(record) = self.record(&wanted, timeline)
                 && let Ok(keeper) = &self.around.keeper
             {
-                keeper.keep_and_tell(record, tell);
+                keeper.keep(record, tell);
             }
         }
     }
@@ -244,7 +248,11 @@ impl Recorder {
         }
         Some(Record {
             format: Record::FORMAT,
-            id: RecordId::of(wanted.began, &self.server.label, self.server.pid),
+            id: RecordId::new(
+                microseconds(wanted.began),
+                &self.server.label,
+                self.server.pid,
+            ),
             agent: env!("CARGO_PKG_VERSION").to_owned(),
             occasion: wanted.occasion,
             server: self.server.clone(),

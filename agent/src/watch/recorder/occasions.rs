@@ -53,10 +53,13 @@ impl Wanted {
     pub fn span(&self) -> (Duration, Duration) {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
     }
+}
 
-    fn overlaps(&self, burst: &Burst) -> bool {
-        self.began <= over(burst) && burst.started <= self.ended + GAP
-    }
+/// Tells whether the record of a burst has what this one is about.
+fn is_covered(wanted: &Wanted, burst: &Burst) -> bool {
+    wanted.occasion == Occasion::Stall
+        && wanted.began <= over(burst)
+        && burst.started <= wanted.ended + GAP
 }
 
 /// Returns when a burst and its reclaim were over.
@@ -65,12 +68,14 @@ fn over(burst: &Burst) -> Duration {
 }
 
 /// A time in which the server is stalled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Stall {
     began: Duration,
     /// When it was last stalled.
     last: Duration,
     stalled: Duration,
+    /// The burst that it was in, where that has ended and is not recorded itself.
+    burst: Option<Arc<Burst>>,
 }
 
 /// Decides of which times of a server records are made.
@@ -117,6 +122,7 @@ impl Occasions {
                 began: now.saturating_sub(more),
                 last: now,
                 stalled: Duration::ZERO,
+                burst: None,
             });
             stall.last = now;
             stall.stalled += more;
@@ -138,13 +144,31 @@ impl Occasions {
             occasion: Occasion::Stall,
             began: stall.began,
             ended: stall.last,
-            burst: None,
+            burst: stall.burst,
         });
     }
 
     /// Takes in a burst that has ended. Returns whether it will be recorded.
     pub fn ended(&mut self, now: Duration, burst: &Arc<Burst>) -> bool {
-        let kind = burst.kind().0;
+        let is_recorded = self.is_allowed(now, burst.kind().0);
+        let is_in = |stall: &Stall| stall.began <= over(burst);
+        if is_recorded {
+            let _ = self.stall.take_if(|stall| is_in(stall));
+            self.waiting.retain(|other| !is_covered(other, burst));
+            self.waiting.push(Wanted {
+                occasion: Occasion::Burst,
+                began: burst.started,
+                ended: over(burst),
+                burst: Some(burst.clone()),
+            });
+        } else if let Some(stall) = self.stall.as_mut().filter(|stall| is_in(stall)) {
+            stall.burst = Some(burst.clone());
+        }
+        is_recorded
+    }
+
+    /// Returns whether a burst of this kind may be recorded, and counts it.
+    fn is_allowed(&mut self, now: Duration, kind: BurstKind) -> bool {
         let reserve = match kind {
             BurstKind::SelfAmplifying => 0.0,
             BurstKind::Unknown => BURSTS / 2.0,
@@ -153,23 +177,11 @@ impl Occasions {
         let since = self.allowed_at.replace(now);
         let more = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.allowed = BURSTS.min(self.allowed + more.div_duration_f64(BURST_EVERY));
-        if self.allowed < reserve + 1.0 {
-            return false;
+        let is_allowed = self.allowed >= reserve + 1.0;
+        if is_allowed {
+            self.allowed -= 1.0;
         }
-        self.allowed -= 1.0;
-        let wanted = Wanted {
-            occasion: Occasion::Burst,
-            began: burst.started,
-            ended: over(burst),
-            burst: Some(burst.clone()),
-        };
-        let is_covered =
-            |other: &Wanted| other.occasion == Occasion::Stall && other.overlaps(burst);
-        self.waiting.retain(|other| !is_covered(other));
-        let covered = |stall: &mut Stall| stall.began <= wanted.ended;
-        let _ = self.stall.take_if(covered);
-        self.waiting.push(wanted);
-        true
+        is_allowed
     }
 
     /// Asks for a record of now.
