@@ -6,6 +6,7 @@ mod checklist;
 mod cost;
 mod generate;
 mod inspect;
+mod profile;
 mod run;
 mod selftest;
 mod state_dir;
@@ -35,6 +36,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Check(check::Arguments),
     Watch(watch::Arguments),
+    Profile(profile::Arguments),
     Trace(trace::Arguments),
     Selftest(selftest::Arguments),
     #[command(hide = true)]
@@ -54,6 +56,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
