@@ -38,7 +38,7 @@ pub fn found(window: &Window<'_>, account: &Account) -> Option<Behind> {
         .stale_ratio
         .filter(|stale| (LEAST_STALE..=1.0).contains(stale))?;
     let sampled = window.burst().map(|burst| burst.expiry_behind());
-    let expiring_us = until.expiring_us.checked_sub(first.expiring_us)?;
+    let expiring_us = until.expiring_us?.checked_sub(first.expiring_us?)?;
     let elapsed_us = until
         .unix_us
         .checked_sub(first.unix_us)

@@ -142,7 +142,7 @@ pub fn expiry_behind() -> Record {
     let mut record = without_cause();
     change_moments(&mut record, |at, moment| {
         moment.stale_ratio = Some(0.6 + 0.2 * at.min(0.0) / 60.0);
-        moment.expiring_us = (0.2e6 * (at + 60.0)).max(0.0) as u64;
+        moment.expiring_us = Some((0.2e6 * (at + 60.0)).max(0.0) as u64);
     });
     change_burst(&mut record, |burst| {
         burst.expired_share_before = Some(0.58);

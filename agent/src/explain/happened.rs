@@ -38,7 +38,7 @@ fn evictions(window: &Window<'_>, burst: &Burst) -> String {
 fn without_burst(window: &Window<'_>) -> Vec<String> {
     let grown = |counter| window.grown(counter).unwrap_or(0) as f64 / 1e6;
     let evicting = seconds(grown(|moment| Some(moment.evicting_us)));
-    let expiring = seconds(grown(|moment| Some(moment.expiring_us)));
+    let expiring = seconds(grown(|moment| moment.expiring_us));
     let length = seconds(window.seconds());
     let mut parts = vec![format!(
         "In {length}, evicting calls took {evicting} and expire cycles {expiring}"

@@ -13,6 +13,8 @@ use tokio::time::timeout;
 use super::app::{App, Which, too_many};
 use super::connections::Patience;
 use super::requests::Request;
+use crate::profile::Profile;
+use crate::profile::format::pprof;
 
 /// For how long a profile is taken where nothing else is asked for, in seconds, as Go's own servers do.
 const SECONDS: u64 = 30;
@@ -64,19 +66,7 @@ pub(super) async fn profile(
     let _waiting = patience.wait(limit);
     let unavailable = |why: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
     match timeout(limit, answered).await {
-        Ok(Ok(Ok(profile))) => {
-            app.aside(move |_| {
-                let headers = [
-                    (header::CONTENT_TYPE, "application/octet-stream"),
-                    (
-                        header::CONTENT_DISPOSITION,
-                        "attachment; filename=\"profile.pb.gz\"",
-                    ),
-                ];
-                (headers, serde_json::to_vec(&profile).unwrap_or_default()).into_response()
-            })
-            .await
-        }
+        Ok(Ok(Ok(profile))) => app.aside(move |_| packed(&profile)).await,
         Ok(Ok(Err(why))) => unavailable(&why).into_response(),
         Ok(Err(_)) => {
             unavailable("the server has ended, or is not watched any more").into_response()
@@ -84,6 +74,23 @@ pub(super) async fn profile(
         Err(_) => {
             let text = "no profile was taken in time; the agent's log may say why\n";
             (StatusCode::GATEWAY_TIMEOUT, text).into_response()
+        }
+    }
+}
+
+fn packed(profile: &Profile) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (
+            header::CONTENT_DISPOSITION,
+            "attachment; filename=\"profile.pb.gz\"",
+        ),
+    ];
+    match pprof(profile) {
+        Ok(bytes) => (headers, bytes).into_response(),
+        Err(error) => {
+            let text = format!("cannot write the profile: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
         }
     }
 }

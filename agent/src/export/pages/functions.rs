@@ -1,10 +1,13 @@
-//! Where the main thread spent its time, by functions.
+//! Where the main thread spent its time, by functions: flame graphs, and a table of the hottest.
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use maud::{Markup, html};
 
 use super::times::{duration, grouped, percent};
+use crate::profile::format::{Drawing, flame_graph};
 use crate::profile::{Activity, Profile};
 
 /// Most functions in the table.
@@ -32,7 +35,38 @@ pub fn of(profile: &Profile) -> Markup {
                 (grouped(in_evictions)) " samples (" (percent(in_evictions as f64 / samples as f64))
                 ") are in evicting calls, and " (grouped(outside)) " are not."
             }
+            (flames(profile, "Flame graph: in evicting calls", |ran| ran == Activity::EvictionCall))
+            (flames(profile, "Flame graph: outside of evicting calls", |ran| ran != Activity::EvictionCall))
+            h3 { "The functions that ran most" }
             div.scroll { (table(profile)) }
+        }
+    }
+}
+
+/// Draws the stacks of what ran. The drawing is an image, so that its styles and names are its own.
+fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Markup {
+    let mut part = profile.clone();
+    part.stacks.retain(|stack| is_drawn(stack.activity));
+    let drawing = Drawing {
+        which: None,
+        title,
+        has_script: false,
+    };
+    let drawn = flame_graph(&part, &drawing);
+    html! {
+        figure {
+            figcaption {
+                strong { (title) }
+                " " span.note { "The wider a function, the more time; below it is what called it." }
+            }
+            @match drawn {
+                Ok(Some(svg)) => div.scroll {
+                    img.flame alt={ (title) "; the table below says the same of the functions that ran most" }
+                        src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(svg)) };
+                },
+                Ok(None) => p.note { "No sample is there." },
+                Err(error) => p.note { "It cannot be drawn: " (error) },
+            }
         }
     }
 }
