@@ -10,8 +10,8 @@ use crate::telemetry::{Moment, SlowCall};
 
 /// A shorter call is no stall by itself: stalls are judged by the tenth of a second.
 const LEAST_DURATION: Duration = Duration::from_millis(100);
-/// Of the time in evicting calls, one call took at least this much.
-const MOST: f64 = 0.5;
+/// Of the time in evicting calls, one call took at least this share: as much as a cause has to explain.
+const MUCH: f64 = 1.0 / 3.0;
 /// Evicting an ordinary key takes some microseconds, 20 with as many samples as Redis takes. One that takes this long has tens of
 /// thousands of elements.
 const LEAST_TIME_A_KEY: Duration = Duration::from_millis(1);
@@ -47,7 +47,7 @@ pub fn found(window: &Window<'_>) -> Option<BigKey> {
     let keys = evicted_within(moments, slowest)
         .or_else(|| rise(before, after, |moment| moment.evicted_keys))?;
     let cpu = Duration::from_micros(rise(before, after, |moment| moment.cpu_us)?);
-    let is_big = share >= MOST
+    let is_big = share >= MUCH
         && freed >= LEAST_FREED
         && keys > 0
         && duration.as_secs_f64() / keys as f64 >= LEAST_TIME_A_KEY.as_secs_f64()

@@ -202,7 +202,9 @@ fn a_slow_call_that_is_no_big_key_is_not_taken_for_one() {
 fn a_stale_ratio_alone_is_no_cause() {
     // Keys live for seconds, and the cycles end early.
     let mut record = fixture::expiry_behind();
-    fixture::change_moments(&mut record, |_, moment| moment.expiring_us = moment.expiring_us.map(|us| us / 10));
+    fixture::change_moments(&mut record, |_, moment| {
+        moment.expiring_us = moment.expiring_us.map(|us| us / 10)
+    });
     assert_eq!(kinds(&record), []);
     let mut record = fixture::expiry_behind();
     fixture::change_burst(&mut record, |burst| burst.expired_share_before = Some(0.05));

@@ -318,13 +318,13 @@ fn anchor(share: f64) -> &'static str {
     }
 }
 
-/// Returns up to six times to write at an axis, and where they are in the span.
+/// Returns up to five times to write at an axis, and where they are in the span.
 fn ticks(span: Span) -> Vec<(f64, String)> {
     const SECOND: u64 = 1_000_000;
     const STEPS: [u64; 16] = [
         1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600,
     ];
-    let fits = |step: &&u64| span.length_us() / (**step * SECOND) <= 5;
+    let fits = |step: &&u64| span.length_us() / (**step * SECOND) <= 4;
     let step = STEPS.iter().find(fits).unwrap_or(&86_400) * SECOND;
     let first = span.from_us.div_ceil(step).saturating_mul(step);
     let text = match step < 60 * SECOND {
@@ -401,7 +401,7 @@ mod tests {
         for text in [
             "<strong>Something</strong>",
             "one &lt;b&gt;</span>",
-            ">22:13:40</text>",
+            ">22:13:30</text>",
             ">50</text>",
             "aria-label=\"Something, from 2023-11-14 22:13:20 to 2023-11-14 22:15:00 UTC\"",
             // The line of the second ends where it is not known.
@@ -460,15 +460,13 @@ mod tests {
         let minute: Vec<_> = texts(100).collect();
         assert_eq!(
             minute,
-            [
-                "22:13:20", "22:13:40", "22:14:00", "22:14:20", "22:14:40", "22:15:00"
-            ]
+            ["22:13:30", "22:14:00", "22:14:30", "22:15:00"]
         );
         let day: Vec<_> = texts(86_400).collect();
         assert_eq!(day, ["00:00", "06:00", "12:00", "18:00"]);
         for seconds in [1, 7, 61, 600, 3_599, 86_400] {
             let ticks = of(seconds);
-            assert!((1..=6).contains(&ticks.len()), "{seconds} s: {ticks:?}");
+            assert!((1..=5).contains(&ticks.len()), "{seconds} s: {ticks:?}");
             assert!(ticks.iter().all(|(share, _)| (0.0..=1.0).contains(share)));
         }
     }

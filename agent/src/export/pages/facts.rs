@@ -28,7 +28,7 @@ pub fn occasion(occasion: Occasion) -> &'static str {
 /// Returns a burst's kind in words.
 pub fn kind(name: &str) -> &str {
     match name {
-        "self_amplifying" => "feeds on itself",
+        "self_amplifying" => "self-amplifying",
         other => other,
     }
 }
@@ -123,7 +123,7 @@ mod tests {
         for text in [
             "2023-11-14 22:13:20",
             "href=\"/server/%2Frun%2F%3Cb%3E\">/run/&lt;b&gt;</a>",
-            "Burst, feeds on itself",
+            "Burst, self-amplifying",
             "12.0 s",
             "<a href=\"/bursts/20231114T221320.000Z-6379-101\">What happened</a> (2.0 KiB)",
             "Cannot be read: </span>&lt;script&gt;: it is &lt;cut&gt; off",

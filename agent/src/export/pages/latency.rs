@@ -30,7 +30,8 @@ pub fn by_second(latencies: &[LatencySecond], span: Span) -> Markup {
     let width = 1e9 / span.length_us() as f64;
     let top = |bucket: u16| u32::from(highest - bucket.min(LAST)) * ROW;
     let shapes = html! {
-        svg.plot width="100%" height=(height) viewBox={ "0 0 1000 " (height) } preserveAspectRatio="none" {
+        svg.plot width="100%" height=(height) viewBox={ "0 0 1000 " (height) } preserveAspectRatio="none"
+            shape-rendering="crispEdges" {
             @for second in latencies {
                 @for (bucket, calls) in &second.counts {
                     rect x=(format!("{:.2}", left(second.unix_s))) y=(top(*bucket)) width=(format!("{width:.2}"))

@@ -16,6 +16,9 @@ use crate::live::text::seconds;
 use crate::records::{Configuration, Occasion, Record};
 use crate::telemetry::{Burst, CallResult, Phase, SlowCall};
 
+/// Slow calls that are shown at first.
+const SHOWN_CALLS: usize = 10;
+
 /// Returns the page of a record with what it says in words.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
     let title = title(record);
@@ -230,28 +233,39 @@ fn result_name(result: CallResult) -> &'static str {
 }
 
 fn slowest(calls: &[SlowCall]) -> Markup {
+    let (first, rest) = calls.split_at(calls.len().min(SHOWN_CALLS));
     html! {
         @if calls.is_empty() {
             p.note { "None is known." }
         } @else {
-            div.scroll {
-                table {
-                    caption { "The slowest first, " (calls.len()) " of them." }
-                    thead {
-                        tr {
-                            th scope="col" { "Ended" } th.number scope="col" { "Took" }
-                            th.number scope="col" { "Had to free" } th scope="col" { "Ended because" }
-                        }
-                    }
-                    tbody {
-                        @for call in calls {
-                            tr {
-                                td.time { (precise_time_of_day(call.unix_us)) }
-                                td.number { (seconds(call.duration_ns as f64 / 1e9)) }
-                                td.number { (or_unknown(call.goal, size)) }
-                                td { (result_name(call.result)) }
-                            }
-                        }
+            div.scroll { (table_of(first)) }
+        }
+        @if !rest.is_empty() {
+            details {
+                summary { "The next " (rest.len()) }
+                div.scroll { (table_of(rest)) }
+            }
+        }
+    }
+}
+
+fn table_of(calls: &[SlowCall]) -> Markup {
+    html! {
+        table {
+            caption { "The slowest first." }
+            thead {
+                tr {
+                    th scope="col" { "Ended" } th.number scope="col" { "Took" }
+                    th.number scope="col" { "Had to free" } th scope="col" { "Ended because" }
+                }
+            }
+            tbody {
+                @for call in calls {
+                    tr {
+                        td.time { (precise_time_of_day(call.unix_us)) }
+                        td.number { (seconds(call.duration_ns as f64 / 1e9)) }
+                        td.number { (or_unknown(call.goal, size)) }
+                        td { (result_name(call.result)) }
                     }
                 }
             }
@@ -356,7 +370,7 @@ mod tests {
             "What happened: </strong>A burst of 7.0 s",
             "Why: </strong>Client buffers took 30 MiB",
             "What would help: </strong>Raise maxmemory",
-            "<dt>Kind</dt><dd>feeds on itself</dd>",
+            "<dt>Kind</dt><dd>self-amplifying</dd>",
             "30,000/s",
             "20.0 MiB → 50.0 MiB",
             "<h3>Client buffers took it </h3>",

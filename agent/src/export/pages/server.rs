@@ -341,7 +341,7 @@ mod tests {
             "<dt>Phase</dt><dd>not_saturated</dd>",
             "<strong>Memory</strong>",
             "Within each second: evicting calls",
-            "feeds on itself",
+            "self-amplifying",
             "<td><a href=\"/bursts/20231114T221320.000Z-6379-101\">What happened</a></td>",
             "The last 24 hours",
             "all that evictscope looks for was found",
