@@ -3,12 +3,17 @@
 
 mod check;
 mod checklist;
+mod compare;
 mod cost;
 mod generate;
 mod inspect;
+mod kept;
+mod profile;
+mod report;
 mod run;
 mod selftest;
 mod state_dir;
+mod table;
 mod tied;
 mod trace;
 mod watch;
@@ -35,7 +40,10 @@ enum Command {
     Inspect(inspect::Arguments),
     Check(check::Arguments),
     Watch(watch::Arguments),
+    Profile(profile::Arguments),
     Trace(trace::Arguments),
+    Report(report::Arguments),
+    Compare(compare::Arguments),
     Selftest(selftest::Arguments),
     #[command(hide = true)]
     Generate(generate::Arguments),
@@ -54,7 +62,10 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),

@@ -12,6 +12,8 @@ const LEAST_SHARE: f64 = 1.0 / 3.0;
 const LEAST_BYTES: u64 = 1 << 20;
 /// Client buffers have grown when they did so by this part of what they were, as in a burst's kind.
 const LEAST_GROWTH: f64 = 0.1;
+/// What happened within this time of another thing happened with it, seconds: some readings.
+const AT_ONCE: f64 = 0.3;
 /// Waiting for a CPU is worth a word from this share of the time on.
 const WAITED: f64 = 0.1;
 
@@ -160,6 +162,7 @@ fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let size = bytes(step.bytes as f64);
     let before = window.began_us as f64 / 1e6 - step.unix_us as f64 / 1e6;
     let when = match before >= 0.0 {
+        _ if before.abs() <= AT_ONCE => "as evictions began".to_owned(),
         true => format!("{} before evictions began", seconds(before)),
         false => format!("{} after evictions began", seconds(-before)),
     };

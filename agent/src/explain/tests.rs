@@ -375,7 +375,7 @@ proptest! {
                 evicting_calls: any(),
                 evicting_us: any(),
                 observed_us: any(),
-                expiring_us: any(),
+                expiring_us: Some(any()),
                 cpu_us: Some(any()),
                 stalled_us: Some(any()),
                 ..*moment

@@ -217,7 +217,13 @@ mod tests {
     #[test]
     fn a_low_that_is_reached_in_time_counts_though_it_is_known_a_second_later() {
         let pause = PATIENCE.as_secs_f64() - 0.2;
-        let pauses = |time: f64| straight(if time < 4.0 { time } else { (time - pause).max(4.0) });
+        let pauses = |time: f64| {
+            straight(if time < 4.0 {
+                time
+            } else {
+                (time - pause).max(4.0)
+            })
+        };
         for twentieth in 1..20 * 10 {
             let seconds = f64::from(twentieth) / 20.0;
             let reclaim = after(seconds, pauses);

@@ -23,9 +23,9 @@ use crate::{
     kept::{self, Kept},
 };
 
-/// How long the agent may take to finish a burst that is over in the record. It waits 3 s for memory to fall
+/// How long the agent may take to finish a burst that is over in the record. It waits 4 s for memory to fall
 /// further.
-const SETTLE: Duration = Duration::from_secs(6);
+const SETTLE: Duration = Duration::from_secs(7);
 
 /// The phase in which a server without a burst is.
 const CALM: &str = "not_saturated";

@@ -1,0 +1,9 @@
+//! The forms in which a profile is given away.
+
+mod flame_graph;
+mod folded;
+mod pprof;
+
+pub use flame_graph::{Drawing, flame_graph};
+pub use folded::folded;
+pub use pprof::pprof;
