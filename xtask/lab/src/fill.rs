@@ -29,6 +29,9 @@ const DOUBLES_AT: f64 = 1.618;
 /// The most that a load may write before the tables double, as a share of the room below the limit.
 const ROOM_FOR_WRITES: f64 = 0.6;
 
+/// For how long new keys are written after the tables have doubled, in seconds.
+const GROWS_ON: f64 = 3.0;
+
 /// The highest `active-expire-effort`.
 const MOST_EFFORT: u32 = 10;
 
@@ -128,6 +131,9 @@ impl<'a> Filler<'a> {
                     self.set_limit_above(room)?;
                     is_full = next(self, To::Keys(keys))?;
                 }
+                // What is evicted later would have another cause.
+                let growth = written * (after + GROWS_ON) / after;
+                generator.workload.end_growth_after(growth as u64);
                 let needed = written * self.key_bytes as f64;
                 let most = ROOM_FOR_WRITES * self.parameters.room.unwrap_or(room) as f64;
                 ensure!(

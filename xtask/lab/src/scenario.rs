@@ -92,9 +92,9 @@ impl Scenario {
         Duration::from_secs(match self {
             Self::Burst | Self::Remedy => 240,
             Self::Stale => 90,
-            Self::Stall | Self::BigKey => 40,
+            Self::Stall | Self::BigKey | Self::Table => 40,
             Self::Expire => 25,
-            Self::Steady | Self::Healthy | Self::Table | Self::Replication => 60,
+            Self::Steady | Self::Healthy | Self::Replication => 60,
         })
     }
 

@@ -35,6 +35,8 @@ pub struct Workload {
     value: Vec<u8>,
     /// Keys set so far; the number of the next one.
     keys: u64,
+    /// From so many keys on, writes overwrite the newest ones.
+    most_keys: u64,
 }
 
 impl Workload {
@@ -44,6 +46,7 @@ impl Workload {
             random: Rng::with_seed(1),
             value: vec![b'v'; mix.value_bytes],
             keys: 0,
+            most_keys: u64::MAX,
             mix,
         }
     }
@@ -53,7 +56,7 @@ impl Workload {
         if self.random.f64() < self.mix.set_share {
             let life = self.mix.lives.of_new_key(&mut self.random);
             match self.mix.keys_per_write {
-                0 | 1 if self.mix.rewrites => {
+                0 | 1 if self.mix.rewrites || self.keys >= self.most_keys => {
                     let key = self.one_of_the_newest();
                     self.set(key, life, output);
                 }
@@ -73,6 +76,11 @@ impl Workload {
         let left = self.mix.lives.left_of_earlier_key(&mut self.random);
         let key = self.new_key();
         self.set(key, left, output);
+    }
+
+    /// Lets the data grow by so many keys, and no further.
+    pub fn end_growth_after(&mut self, keys: u64) {
+        self.most_keys = self.keys + keys;
     }
 
     /// Lets keys live as long as these from now on.
