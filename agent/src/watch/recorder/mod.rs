@@ -326,8 +326,7 @@ fn configuration(members: &Members) -> Configuration {
     Configuration {
         maxmemory: members.maxmemory,
         maxmemory_policy: policy.map(str::to_owned),
-        // The plan does not know where these are.
-        hz: None,
-        active_expire_effort: None,
+        hz: members.hz,
+        active_expire_effort: members.active_expire_effort,
     }
 }
