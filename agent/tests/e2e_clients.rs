@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::evictscope,
+    agent::{STATE_DIRECTORY, evictscope},
     owned::Owned,
     port::port_for_later,
     redis::{Redis, copy_to},
@@ -56,6 +56,7 @@ impl Agent {
             Command::new("prlimit")
                 .arg(format!("--nofile={DESCRIPTORS}"))
                 .arg(evictscope().get_program())
+                .env(STATE_DIRECTORY, path("state"))
                 .args(["run", "--listen", &format!("127.0.0.1:{port}")])
                 .args(["--process-match", &format!("^{}$", server_name())])
                 .arg("--web-config")

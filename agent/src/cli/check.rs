@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::report::Report;
+use super::checklist::Checklist;
 use crate::host::{
     DEFAULT_PATTERN, Executable, Matcher, Scanner, ServerProcess, find_debug_file, root_of,
 };
@@ -30,39 +30,39 @@ pub struct Arguments {
 ///
 /// # Errors
 ///
-/// Never fails: a failed check is a line of the report.
+/// Never fails: a failed check is a line of the list.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let mut report = Report::default();
-    if host(&mut report) {
-        programs(&mut report);
+    let mut checklist = Checklist::default();
+    if host(&mut checklist) {
+        programs(&mut checklist);
     } else {
-        report.note("BPF", "not tried without that capability");
+        checklist.note("BPF", "not tried without that capability");
     }
-    servers(&mut report, Scanner::new(arguments.process_match));
-    Ok(report.end(
+    servers(&mut checklist, Scanner::new(arguments.process_match));
+    Ok(checklist.end(
         "`evictscope run` will work here.",
         "`evictscope run` will not work here",
     ))
 }
 
 /// Checks the host without trying anything. Returns whether it is worth trying to attach probes.
-pub fn host(report: &mut Report) -> bool {
-    architecture(report);
-    kernel(report);
-    capability(report)
+pub fn host(checklist: &mut Checklist) -> bool {
+    architecture(checklist);
+    kernel(checklist);
+    capability(checklist)
 }
 
-fn architecture(report: &mut Report) {
+fn architecture(checklist: &mut Checklist) {
     match std::env::consts::ARCH {
-        "x86_64" => report.ok("architecture", "x86-64"),
+        "x86_64" => checklist.ok("architecture", "x86-64"),
         other => {
             let detail = format!("{other}; evictscope runs on x86-64 only");
-            report.fail("architecture", &detail);
+            checklist.fail("architecture", &detail);
         }
     }
 }
 
-fn kernel(report: &mut Report) {
+fn kernel(checklist: &mut Checklist) {
     let uname = uname();
     let release = uname.release().to_string_lossy();
     let (oldest_major, oldest_minor) = OLDEST_KERNEL;
@@ -70,24 +70,24 @@ fn kernel(report: &mut Report) {
         .split(['.', '-'])
         .map_while(|part| part.parse::<u32>().ok());
     match numbers.next().zip(numbers.next()) {
-        Some(version) if version >= OLDEST_KERNEL => report.ok("kernel", &release),
+        Some(version) if version >= OLDEST_KERNEL => checklist.ok("kernel", &release),
         Some(_) => {
             let advice = format!("boot {oldest_major}.{oldest_minor} or newer");
-            report.fail("kernel", &format!("{release} is too old; {advice}"));
+            checklist.fail("kernel", &format!("{release} is too old; {advice}"));
         }
         None => {
             let detail = format!("{release}: its version cannot be read from that");
-            report.note("kernel", &detail);
+            checklist.note("kernel", &detail);
         }
     }
 }
 
 /// Checks the capabilities. Returns whether it is worth trying to attach probes.
-fn capability(report: &mut Report) -> bool {
+fn capability(checklist: &mut Checklist) -> bool {
     let held = match capabilities(None) {
         Ok(sets) => sets.effective,
         Err(error) => {
-            report.note("capabilities", &format!("cannot be read: {error}"));
+            checklist.note("capabilities", &format!("cannot be read: {error}"));
             return true;
         }
     };
@@ -98,16 +98,16 @@ fn capability(report: &mut Report) -> bool {
             "without {missing}, the kernel loads no programs; others' servers also take {others}, and \
              kernels before Linux 6.6 CAP_SYS_ADMIN; run this as root, with sudo"
         );
-        report.fail("capabilities", &detail);
+        checklist.fail("capabilities", &detail);
         return false;
     }
     let relevant = held & (LINKS | OTHERS | CapabilitySet::SYS_ADMIN);
-    report.ok("capabilities", &names(relevant));
+    checklist.ok("capabilities", &names(relevant));
     let missing = OTHERS - held;
     if !missing.is_empty() {
         let missing = names(missing);
         let what = format!("{missing} missing: servers of other users cannot be watched");
-        report.note("capabilities", &what);
+        checklist.note("capabilities", &what);
     }
     true
 }
@@ -118,12 +118,12 @@ fn names(set: CapabilitySet) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn programs(report: &mut Report) {
+fn programs(checklist: &mut Checklist) {
     let (probes, costs) = match Probes::load_and_calibrate() {
         Ok(loaded) => loaded,
-        Err(error) => return report.fail("BPF", &format!("{error:#}")),
+        Err(error) => return checklist.fail("BPF", &format!("{error:#}")),
     };
-    report.ok(
+    checklist.ok(
         "BPF",
         &format!(
             "the kernel accepts the programs and attaches probes; one hit of the entry probe \
@@ -136,41 +136,41 @@ fn programs(report: &mut Report) {
     match probes.has_multi_links() {
         true => {
             let detail = format!("{needed}, as it has uprobe_multi links");
-            report.ok("needed on this kernel", &detail);
+            checklist.ok("needed on this kernel", &detail);
         }
         false => {
             let detail = format!(
                 "{needed}, as it attaches by perf events (uprobe_multi links came with Linux 6.6). \
                  {OLDER_KERNELS}"
             );
-            report.note("needed on this kernel", &detail);
+            checklist.note("needed on this kernel", &detail);
         }
     }
 }
 
-fn servers(report: &mut Report, mut scanner: Scanner) {
+fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
     let scan = match scanner.scan() {
         Ok(scan) => scan,
-        Err(error) => return report.fail("servers", &error.to_string()),
+        Err(error) => return checklist.fail("servers", &error.to_string()),
     };
     if scan.servers.is_empty() && scan.hidden.is_empty() {
         let detail = "none runs here now; `run` will find those that start later";
-        report.note("servers", detail);
+        checklist.note("servers", detail);
     }
     for server in &scan.servers {
         let what = format!("server {} (pid {})", server.name, server.identity.pid);
         match inspect(server) {
-            Ok(detail) => report.ok(&what, &detail),
-            Err(error) => report.note(&what, &format!("will not be watched: {error:#}")),
+            Ok(detail) => checklist.ok(&what, &detail),
+            Err(error) => checklist.note(&what, &format!("will not be watched: {error:#}")),
         }
     }
     for pid in scan.starting {
         let what = format!("pid {pid}");
-        report.note(&what, "has just started and does not listen yet");
+        checklist.note(&what, "has just started and does not listen yet");
     }
     for hidden in scan.hidden {
         let what = format!("pid {} of user {}", hidden.pid, hidden.uid);
-        report.fail(&what, &hidden.why);
+        checklist.fail(&what, &hidden.why);
     }
 }
 

@@ -2,6 +2,7 @@
 //! 0 for success, 1 for failure and 2 for wrong usage.
 
 mod check;
+mod checklist;
 mod cost;
 mod generate;
 mod inspect;
@@ -9,6 +10,7 @@ mod profile;
 mod report;
 mod run;
 mod selftest;
+mod state_dir;
 mod tied;
 mod trace;
 mod watch;

@@ -1,14 +1,46 @@
 //! The thread that writes records and the last day of each server, so that no server's thread waits for a disk.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::history::{Chunk, Gathering};
+use super::store::StoreError;
 use super::{Record, Store};
 use crate::telemetry::Moment;
 
+/// Most records that wait to be written. Each has some MB.
+const MOST_WAITING: usize = 8;
+/// Most parts of histories that wait: those of twice as many servers as were ever measured on one host.
+const MOST_CHUNKS: usize = 128;
+/// How often the thread looks for what is too old.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// How long the end of the agent waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Hands over to the thread that writes. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Keeper {
-    store: Arc<Store>,
+pub struct Keeper(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    queue: Mutex<Queue>,
+    has_changed: Condvar,
+}
+
+/// What the thread is to write, and what it has done.
+#[derive(Debug, Default)]
+struct Queue {
+    records: VecDeque<Record>,
+    chunks: Vec<Chunk>,
+    gathering: Gathering,
+    is_ending: bool,
+    has_ended: bool,
+    counts: KeeperCounts,
+    /// Why nothing can be written, where that was logged.
+    trouble: Option<String>,
 }
 
 /// What the thread has done, for metrics.
@@ -26,34 +58,198 @@ pub struct KeeperCounts {
 
 impl Keeper {
     /// Starts the thread.
-    pub fn start(store: Store) -> std::io::Result<Self> {
-        Ok(Self {
-            store: Arc::new(store),
-        })
+    ///
+    /// # Errors
+    ///
+    /// Fails where there can be no more threads.
+    pub fn start(store: Store) -> io::Result<Self> {
+        let mut queue = Queue::default();
+        queue.count_kept(&store);
+        let inner = Arc::new(Inner {
+            store,
+            queue: Mutex::new(queue),
+            has_changed: Condvar::new(),
+        });
+        let writing = inner.clone();
+        std::thread::Builder::new()
+            .name("records".to_owned())
+            .spawn(move || {
+                let _ended = Ended(&writing);
+                writing.write_all();
+            })?;
+        Ok(Self(inner))
     }
 
-    /// Has a record written. Never blocks: where too many wait, it is counted as failed, and a warning is logged.
-    pub fn keep(&self, _record: Record) {}
+    /// Has a record written. Never waits for the disk: where too many records wait for it, this one is counted as failed, and a
+    /// warning is logged.
+    pub fn keep(&self, record: Record) {
+        let mut queue = self.0.lock();
+        if queue.records.len() < MOST_WAITING && !queue.has_ended {
+            queue.records.push_back(record);
+            self.0.has_changed.notify_all();
+            return;
+        }
+        queue.counts.failed += 1;
+        drop(queue);
+        tracing::warn!(
+            record = record.id.as_str(),
+            "lost, as {MOST_WAITING} records already wait for the disk"
+        );
+    }
 
-    /// Adds one moment, some second's first, to the last 24 hours of the server with this label. Never blocks.
-    pub fn note(&self, _label: &str, _moment: &Moment) {}
+    /// Adds one moment, some second's first, to the last 24 hours of the server with this label and process id. Never waits
+    /// for the disk.
+    pub fn note(&self, label: &str, pid: u32, moment: &Moment) {
+        let mut queue = self.0.lock();
+        if let Some(chunk) = queue.gathering.note(label, pid, moment)
+            && queue.chunks.len() < MOST_CHUNKS
+        {
+            queue.chunks.push(chunk);
+            self.0.has_changed.notify_all();
+        }
+    }
 
-    /// Returns what is kept of the last 24 hours of a server, a moment a second, the oldest first, from `from_us` since 1970 on.
-    /// Reads files: not for a server's thread.
-    pub fn history(&self, _label: &str, _from_us: u64) -> Vec<Moment> {
-        Vec::new()
+    /// Returns what is kept of the last 24 hours of the server with this label, a moment a second, the oldest first, from `from_us` since
+    /// 1970 on. Between two of the lists, counters begin again: the server or the agent was started anew. Reads files: not for a
+    /// server's thread.
+    pub fn history(&self, label: &str, from_us: u64) -> Vec<Vec<Moment>> {
+        let unwritten = self.0.lock().gathering.of(label);
+        let read = self.0.store.history().read(label, from_us, unwritten);
+        read.unwrap_or_else(|error| {
+            tracing::warn!(server = label, "cannot read its last day: {error}");
+            Vec::new()
+        })
     }
 
     /// Returns the directory of records.
     pub fn store(&self) -> &Store {
-        &self.store
+        &self.0.store
     }
 
     /// Returns what was done so far.
     pub fn counts(&self) -> KeeperCounts {
-        KeeperCounts::default()
+        self.0.lock().counts
     }
 
-    /// Writes what waits, and ends the thread; at most some seconds.
-    pub fn finish(&self) {}
+    /// Writes what waits, and ends the thread; waits some seconds for the disk at most.
+    pub fn finish(&self) {
+        let mut queue = self.0.lock();
+        queue.is_ending = true;
+        self.0.has_changed.notify_all();
+        let has_ended = self
+            .0
+            .has_changed
+            .wait_timeout_while(queue, PATIENCE, |queue| !queue.has_ended);
+        let (queue, _) = has_ended.unwrap_or_else(PoisonError::into_inner);
+        if !queue.has_ended {
+            tracing::warn!("the disk takes too long: the last records and minutes are lost");
+        }
+    }
 }
+
+/// Says that the thread has ended, however it did.
+struct Ended<'a>(&'a Inner);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.lock().has_ended = true;
+        self.0.has_changed.notify_all();
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Each entry of the queue is put there whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes until the end.
+    fn write_all(&self) {
+        loop {
+            let mut queue = self.lock();
+            let is_idle = |queue: &mut Queue| {
+                queue.records.is_empty() && queue.chunks.is_empty() && !queue.is_ending
+            };
+            let waited = self
+                .has_changed
+                .wait_timeout_while(queue, INTERVAL, is_idle);
+            (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let is_ending = queue.is_ending;
+            let mut chunks = std::mem::take(&mut queue.chunks);
+            chunks.extend(match is_ending {
+                true => queue.gathering.take_all(),
+                false => queue.gathering.take_overdue(unix_us()),
+            });
+            drop(queue);
+            // A record first: it is what is looked for.
+            while let Some(record) = self.next() {
+                let written = self.store.write(&record);
+                self.lock().count(&record, written.map(|_| ()));
+            }
+            for chunk in chunks {
+                let written = self.store.write_chunk(&chunk);
+                self.lock().follow_trouble(written.err());
+            }
+            if let Err(error) = self.store.history().remove_old(unix_us()) {
+                tracing::debug!("cannot remove what is older than a day: {error}");
+            }
+            self.lock().count_kept(&self.store);
+            if is_ending {
+                return;
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Record> {
+        self.lock().records.pop_front()
+    }
+}
+
+impl Queue {
+    /// Counts a record that was written, or not.
+    fn count(&mut self, record: &Record, written: Result<(), StoreError>) {
+        let name = record.id.as_str();
+        match &written {
+            Ok(()) => {
+                self.counts.written += 1;
+                tracing::info!(record = name, server = record.server.label, "kept");
+            }
+            Err(error) => {
+                self.counts.failed += 1;
+                tracing::debug!(record = name, "lost: {error}");
+            }
+        }
+        self.follow_trouble(written.err());
+    }
+
+    /// Logs that nothing can be written, and that it can again: once each.
+    fn follow_trouble(&mut self, error: Option<StoreError>) {
+        match error {
+            None if self.trouble.take().is_some() => {
+                tracing::info!("records and history can be written again");
+            }
+            Some(error) if self.trouble.is_none() => {
+                tracing::warn!(
+                    "{error}; all else works, and evictscope_records_failed_total counts what is lost"
+                );
+                self.trouble = Some(error.to_string());
+            }
+            _ => {}
+        }
+    }
+
+    fn count_kept(&mut self, store: &Store) {
+        if let Ok(kept) = store.kept() {
+            self.counts.records = kept.records;
+            self.counts.bytes = kept.bytes;
+        }
+    }
+}
+
+fn unix_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests;

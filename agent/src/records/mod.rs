@@ -8,10 +8,13 @@
 
 #[cfg(test)]
 pub mod fixture;
+mod folder;
+mod history;
 mod keeper;
+mod packed;
 mod record;
 mod store;
 
 pub use keeper::{Keeper, KeeperCounts};
 pub use record::{Configuration, NoProfile, Occasion, Record, RecordId, RecordedServer};
-pub use store::{Limits, Listed, Store, StoreError, Summary, read_record};
+pub use store::{Kept, Limits, Listed, Store, StoreError, Summary, read_record};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Profile;
@@ -55,6 +56,30 @@ impl Record {
 #[serde(try_from = "String", into = "String")]
 pub struct RecordId(String);
 
+/// The longest name, so that a file can have it.
+const LONGEST_ID: usize = 120;
+/// How much of a server's label a name has. With the time and the process id it is shorter than [`LONGEST_ID`].
+const LONGEST_LABEL: usize = 80;
+
+fn is_safe(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// Returns a server's label as names have it.
+fn safe(label: &str) -> String {
+    let label = label.chars().take(LONGEST_LABEL);
+    label.map(|c| if is_safe(c) { c } else { '_' }).collect()
+}
+
+/// Returns a time since 1970, microseconds, as names begin: in UTC, to the millisecond. It sorts as the time does.
+pub(super) fn compact_time(unix_us: u64) -> String {
+    let time = i64::try_from(unix_us).ok();
+    let time = time.and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
+    // A clock that is thousands of years fast.
+    let time = time.unwrap_or(Timestamp::MAX);
+    time.strftime("%Y%m%dT%H%M%S.%3fZ").to_string()
+}
+
 /// Says that a text is no name of a record.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not the name of a record; `evictscope report --list` lists them")]
@@ -64,11 +89,10 @@ impl TryFrom<String> for RecordId {
     type Error = NotAnId;
 
     fn try_from(text: String) -> Result<Self, NotAnId> {
-        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let is_id = !text.is_empty()
-            && text.len() <= 120
+            && text.len() <= LONGEST_ID
             && !text.starts_with('.')
-            && text.bytes().all(is_safe);
+            && text.chars().all(is_safe);
         if is_id {
             Ok(Self(text))
         } else {
@@ -90,6 +114,31 @@ impl fmt::Display for RecordId {
 }
 
 impl RecordId {
+    /// Returns the name of what began at this time since 1970, microseconds, in the server with this label and process id.
+    pub fn new(began_us: u64, label: &str, pid: u32) -> Self {
+        let (time, label) = (compact_time(began_us), safe(label));
+        Self(format!("{time}-{label}-{pid}"))
+    }
+
+    /// Tells whether this could be the name of something about the server with this label. Another label may look the same in a
+    /// name.
+    pub(super) fn is_of(&self, label: &str) -> bool {
+        let name = self.0.rsplit_once('-').map_or("", |(name, _)| name);
+        let of = name.split_once('-').map_or("", |(_, label)| label);
+        of == safe(label)
+    }
+
+    /// Tells whether the name begins with a time, as those that this agent gives do.
+    pub(super) fn has_time(&self) -> bool {
+        let time = self.0.split('-').next().unwrap_or_default();
+        let form = "00000000T000000.000Z";
+        let fits = |(form, c): (char, char)| match form {
+            '0' => c.is_ascii_digit(),
+            _ => c == form,
+        };
+        time.len() == form.len() && form.chars().zip(time.chars()).all(fits)
+    }
+
     /// Returns the name as a text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,6 +1,7 @@
 //! Starts the daemon's threads, and ends them at a signal.
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -18,6 +19,7 @@ use super::watcher::Watcher;
 use crate::export::{self, Web, WebConfig};
 use crate::host::Scanner;
 use crate::probes::Probes;
+use crate::records::{Keeper, Limits, Store};
 
 /// How long to wait at the end for the thread that looks for servers. It holds no probes.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -48,7 +50,8 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let kept = privileges::drop_unneeded(to_attach).context("cannot give up capabilities")?;
     tracing::debug!(?kept, "gave up the other capabilities");
 
-    let shared = export::Shared::default();
+    let keeper = keeper(&settings.state_dir, settings.keep_records);
+    let shared = export::Shared::new(keeper.clone());
     let stop = Stop::default();
     let (planner, planning) = Planner::start(settings.debug_dirs)?;
     let watch = Watch {
@@ -114,8 +117,29 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    if let Ok(keeper) = keeper {
+        keeper.finish();
+    }
     match watching.join() {
         Ok(watched) => watched.and(served).and(finished.map_err(Into::into)),
         Err(_) => anyhow::bail!("the thread that looks for servers panicked; please report this"),
     }
+}
+
+/// Starts to keep records, or says why none are kept: all else works without.
+fn keeper(directory: &Path, most: u64) -> Result<Keeper, String> {
+    if most == 0 {
+        return Err("records are not kept: --keep-records is 0".to_owned());
+    }
+    let limits = Limits {
+        records: Limits::RECORDS,
+        bytes: most,
+    };
+    let keeper = Store::open(directory, limits)
+        .map_err(|error| error.to_string())
+        .and_then(|store| Keeper::start(store).map_err(|error| error.to_string()));
+    keeper.map_err(|error| {
+        tracing::warn!("no records are kept: {error}");
+        format!("no records are kept: {error}")
+    })
 }

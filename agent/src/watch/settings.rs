@@ -41,4 +41,8 @@ pub struct Settings {
     pub exclusions: Vec<Exclusion>,
     /// The directories in which debug files are looked for first.
     pub debug_dirs: Vec<PathBuf>,
+    /// The directory of records.
+    pub state_dir: PathBuf,
+    /// The most bytes that are kept there; 0: nothing is.
+    pub keep_records: u64,
 }

@@ -1,15 +1,17 @@
 //! The agent, running.
 
 use std::{
-    os::unix::process::CommandExt as _,
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::PathBuf,
     process::{Command, ExitStatus},
     thread,
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::{
     burst::Burst, http::Http, owned::Owned, port::free_port, redis::Redis, scrape::Scrape,
@@ -22,13 +24,20 @@ const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long one answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The variable that says where an agent keeps what it writes.
+pub const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+/// A directory that cannot be made: nothing of a test lands in that of the host's own agent.
+pub const NO_STATE: &str = "/dev/null/none";
+
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
 
 /// Returns the agent's program in a test of the agent, where cargo says which one belongs to the test.
 pub fn evictscope() -> Command {
     let built = std::env::var_os("CARGO_BIN_EXE_evictscope");
-    Command::new(built.unwrap_or_else(|| "evictscope".into()))
+    let mut command = Command::new(built.unwrap_or_else(|| "evictscope".into()));
+    command.env(STATE_DIRECTORY, NO_STATE);
+    command
 }
 
 /// Returns the same, as a user without any privilege.
@@ -63,10 +72,19 @@ impl Program {
     }
 }
 
+/// Makes a directory for what an agent keeps, whichever user it runs as.
+fn state_directory() -> Result<TempDir> {
+    let directory = tempfile::tempdir().context("cannot make a state directory")?;
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
+    Ok(directory)
+}
+
 /// A running agent, which is killed when this is dropped.
 pub struct Agent {
     process: Owned,
     http: Http,
+    /// What it keeps goes with it, unless the options say otherwise.
+    _state: TempDir,
 }
 
 impl Agent {
@@ -80,10 +98,14 @@ impl Agent {
 
     /// Starts an agent by another command that ends in `evictscope run`, on this loopback port.
     pub fn start_command(mut run: Command, port: u16, options: &[&str]) -> Result<Self> {
-        run.arg(format!("--listen=127.0.0.1:{port}")).args(options);
+        let state = state_directory()?;
+        run.arg(format!("--listen=127.0.0.1:{port}"))
+            .env(STATE_DIRECTORY, state.path())
+            .args(options);
         let agent = Self {
             process: Owned::start(&mut run)?,
             http: Http::new(port, ANSWER_TIMEOUT),
+            _state: state,
         };
         agent
             .process

@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use bytesize::ByteSize;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::cli::state_dir;
 use crate::host::{DEFAULT_PATTERN, Exclusion, Matcher};
 use crate::telemetry::OverheadBudget;
 use crate::watch::{RequestedMode, Settings};
@@ -17,6 +19,8 @@ use crate::watch::{RequestedMode, Settings};
 const DEFAULT_LISTEN: &str = "127.0.0.1:9739";
 /// The default limit on the cost of every-call mode.
 const DEFAULT_BUDGET: &str = "1%";
+/// The default limit on what is kept.
+const DEFAULT_KEPT: &str = "512MiB";
 
 /// The options from one place. Those that it does not give are empty.
 ///
@@ -58,6 +62,15 @@ pub struct Options {
     /// executable) before /usr/lib/debug; may be given several times
     #[arg(long, value_name = "DIR")]
     debug_dir: Option<Vec<PathBuf>>,
+    /// Keep records of bursts, and the last day of each server, in DIR, which nothing else may write
+    /// [default: $STATE_DIRECTORY, which systemd sets, else /var/lib/evictscope]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// The most that all of that may take on the disk, such as 512MiB or 2GiB; the oldest goes first. 0 keeps nothing
+    /// [default: 512MiB]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(deserialize_with = "parsed")]
+    keep_records: Option<ByteSize>,
 }
 
 impl Options {
@@ -71,6 +84,8 @@ impl Options {
             process_match: self.process_match.or(other.process_match),
             exclude: self.exclude.or(other.exclude),
             debug_dir: self.debug_dir.or(other.debug_dir),
+            state_dir: self.state_dir.or(other.state_dir),
+            keep_records: self.keep_records.or(other.keep_records),
         }
     }
 
@@ -82,6 +97,7 @@ impl Options {
             debug_dir: self
                 .debug_dir
                 .map(|paths| paths.into_iter().map(absolute).collect()),
+            state_dir: self.state_dir.map(absolute),
             ..self
         }
     }
@@ -105,6 +121,12 @@ impl Options {
                 .map_err(anyhow::Error::msg)?,
             exclusions: self.exclude.unwrap_or_default(),
             debug_dirs: self.debug_dir.unwrap_or_default(),
+            state_dir: self.state_dir.unwrap_or_else(state_dir::usual),
+            keep_records: self
+                .keep_records
+                .map_or_else(|| DEFAULT_KEPT.parse(), Ok)
+                .map_err(anyhow::Error::msg)?
+                .as_u64(),
         })
     }
 }
@@ -160,6 +182,7 @@ mod tests {
             "auto",
             super::DEFAULT_BUDGET,
             super::DEFAULT_PATTERN,
+            super::DEFAULT_KEPT,
         ] {
             assert!(help.contains(&format!("[default: {default}]")), "{help}");
         }

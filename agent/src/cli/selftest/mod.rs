@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::check;
-use super::report::Report;
+use super::checklist::Checklist;
 use crate::live::{Agent, ServerReading, text};
 use child::Tied;
 use directory::Directory;
@@ -54,10 +54,10 @@ pub struct Arguments {
 ///
 /// # Errors
 ///
-/// Fails where the process cannot handle signals. A failed check is a line of the report.
+/// Fails where the process cannot handle signals. A failed check is a line of the list.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let mut report = Report::default();
-    if check::host(&mut report) {
+    let mut checklist = Checklist::default();
+    if check::host(&mut checklist) {
         // The main thread, to which the children are tied, does everything.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -66,15 +66,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let server = arguments.server.as_deref();
         let tested = runtime.block_on(async {
             tokio::select! {
-                tested = test(server, &mut report) => tested,
+                tested = test(server, &mut checklist) => tested,
                 told = told_to_end() => told,
             }
         });
         if let Err(error) = tested {
-            report.fail("selftest", &format!("{error:#}"));
+            checklist.fail("selftest", &format!("{error:#}"));
         }
     }
-    Ok(report.end(
+    Ok(checklist.end(
         "A burst of evictions is seen on this host.",
         "It was not shown that evictions are seen on this host",
     ))
@@ -94,7 +94,7 @@ async fn told_to_end() -> anyhow::Result<()> {
     bail!("interrupted; the server and the agent that it started have ended")
 }
 
-async fn test(named: Option<&Path>, report: &mut Report) -> anyhow::Result<()> {
+async fn test(named: Option<&Path>, checklist: &mut Checklist) -> anyhow::Result<()> {
     let program = server::find(named)?;
     // Dropped last.
     let directory = Directory::new()?;
@@ -104,7 +104,7 @@ async fn test(named: Option<&Path>, report: &mut Report) -> anyhow::Result<()> {
     let mut server = Server::start(&program, &name, directory.path())?;
     let what = format!("{} answers", program.display());
     let described = within(START, &what, || server.describe()).await?;
-    report.ok("server", &format!("{}, {described}", program.display()));
+    checklist.ok("server", &format!("{}, {described}", program.display()));
 
     let mut watching = Watching::start(&name, &server, directory.path())?;
     let what = "the agent watches the server";
@@ -113,7 +113,7 @@ async fn test(named: Option<&Path>, report: &mut Report) -> anyhow::Result<()> {
         let program = program.display();
         bail!("its evicting calls cannot be seen: `evictscope inspect {program}` says why");
     };
-    report.ok("agent", &format!("watches it; its phase is {phase}"));
+    checklist.ok("agent", &format!("watches it; its phase is {phase}"));
 
     let load = Load::start(server.address(), LASTING)?;
     let mut saturated = None;
@@ -131,7 +131,7 @@ async fn test(named: Option<&Path>, report: &mut Report) -> anyhow::Result<()> {
     load.end()?;
 
     let (seen, own) = watching.settled(&mut server).await?;
-    report_seen(report, &seen, own, saturated);
+    report_seen(checklist, &seen, own, saturated);
     Ok(())
 }
 
@@ -151,6 +151,8 @@ impl Watching {
             // Not the configuration of this host's service.
             "--config=/dev/null".to_owned(),
             format!("--process-match=^{name}$"),
+            // What it keeps goes with the directory.
+            format!("--state-dir={}", directory.join("state").display()),
             // Each evicting call is counted and timed, whatever that costs the throw-away server.
             "--probe-mode=evicting-only".to_owned(),
         ];
@@ -185,7 +187,12 @@ impl Watching {
 
 /// Reports what was seen of the burst. `own` is how many keys the server says that it has evicted, and `saturated` how long
 /// after the load's begin the phase was seen.
-fn report_seen(report: &mut Report, seen: &ServerReading, own: u64, saturated: Option<Duration>) {
+fn report_seen(
+    checklist: &mut Checklist,
+    seen: &ServerReading,
+    own: u64,
+    saturated: Option<Duration>,
+) {
     let advice = "please report this, with the output of `evictscope inspect` about that program";
     let known = |value: Option<f64>| text::or_unknown(value, |value| format!("{value}"));
     let (calls, seconds) = (known(seen.evicting_calls), known(seen.evicting_seconds));
@@ -194,25 +201,25 @@ fn report_seen(report: &mut Report, seen: &ServerReading, own: u64, saturated: O
         "{calls} evicting calls were timed, {seconds} s in all; the longest took {longest}"
     );
     match seen.evicting_calls {
-        Some(calls) if calls > 0.0 => report.ok("calls", &detail),
-        _ => report.fail("calls", &format!("no evicting call was seen; {advice}")),
+        Some(calls) if calls > 0.0 => checklist.ok("calls", &detail),
+        _ => checklist.fail("calls", &format!("no evicting call was seen; {advice}")),
     }
 
     match saturated {
         Some(after) => {
             let after = after.as_secs_f64();
-            report.ok(
+            checklist.ok(
                 "phase",
                 &format!("saturated {after:.1} s after the load began, at the latest"),
             );
         }
-        None => report.fail("phase", &format!("saturated was never seen; {advice}")),
+        None => checklist.fail("phase", &format!("saturated was never seen; {advice}")),
     }
 
     let least = LEAST_STALL.as_secs_f64();
     match seen.stalled_seconds {
         Some(stalled) if stalled >= least => {
-            report.ok(
+            checklist.ok(
                 "stall",
                 &format!("evictions stalled the server for {stalled:.1} s"),
             );
@@ -223,17 +230,17 @@ fn report_seen(report: &mut Report, seen: &ServerReading, own: u64, saturated: O
                 "{stalled} s of stall were seen, where {least} s were expected at least. On a busy host, try \
                  again when it has a CPU to spare; otherwise {advice}"
             );
-            report.fail("stall", &detail);
+            checklist.fail("stall", &detail);
         }
     }
 
     match seen.evicted_keys {
         Some(keys) if keys == own as f64 && own > 0 => {
-            report.ok("evicted keys", &format!("{own}, the same as INFO says"));
+            checklist.ok("evicted keys", &format!("{own}, the same as INFO says"));
         }
         keys => {
             let keys = known(keys);
-            report.fail(
+            checklist.fail(
                 "evicted keys",
                 &format!("{keys}, where INFO says {own}; {advice}"),
             );

@@ -1,14 +1,14 @@
-//! A report of checks: a line for each.
+//! A list of checks: a line for each.
 
 use std::process::ExitCode;
 
-/// The lines of a report, which are printed as they come.
+/// The lines of checks, which are printed as they come.
 #[derive(Default)]
-pub struct Report {
+pub struct Checklist {
     failures: usize,
 }
 
-impl Report {
+impl Checklist {
     /// Prints that a check went well.
     pub fn ok(&self, what: &str, detail: &str) {
         println!("ok    {what}: {detail}");
@@ -25,7 +25,7 @@ impl Report {
         println!("FAIL  {what}: {detail}");
     }
 
-    /// Ends the report with one of two sentences, and returns the exit code.
+    /// Ends the list with one of two sentences, and returns the exit code.
     pub fn end(self, well: &str, badly: &str) -> ExitCode {
         match self.failures {
             0 => {

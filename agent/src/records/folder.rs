@@ -1,0 +1,131 @@
+//! A folder of files that are each written once, whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The mode of a folder: others than the agent's user and group have no business there.
+const MODE: u32 = 0o750;
+/// The mode of a file.
+const FILE_MODE: u32 = 0o640;
+/// Most names of a folder that are looked at. Ours are far fewer, so that a folder with more of them holds something else.
+const MOST_NAMES: usize = 100_000;
+/// How the name of a file begins that is not written to its end.
+const UNFINISHED: &str = ".unfinished-";
+
+/// A folder.
+#[derive(Clone, Debug)]
+pub(super) struct Folder(PathBuf);
+
+/// A file of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Its name.
+    pub(super) name: OsString,
+    /// Its size.
+    pub(super) bytes: u64,
+    /// Whether it is a file, and not a link, a pipe or a folder.
+    pub(super) is_file: bool,
+}
+
+impl Folder {
+    /// Returns the folder at this path, which need not exist.
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Makes the folder where it does not exist, and removes what was not written to its end.
+    pub(super) fn prepare(&self) -> io::Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(MODE)
+            .create(&self.0)?;
+        for entry in self.entries()? {
+            if entry.is_file && entry.name.as_bytes().starts_with(UNFINISHED.as_bytes()) {
+                std::fs::remove_file(self.0.join(&entry.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where a file of this name is.
+    pub(super) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Lists what is in the folder, in no order; nothing where there is no folder.
+    pub(super) fn entries(&self) -> io::Result<Vec<Entry>> {
+        let listed = match std::fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            listed => listed?,
+        };
+        let mut entries = Vec::new();
+        for entry in listed.take(MOST_NAMES) {
+            let entry = entry?;
+            // Of the link itself, where it is one. A file may be removed by now.
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            entries.push(Entry {
+                name: entry.file_name(),
+                bytes: metadata.len(),
+                is_file: metadata.is_file(),
+            });
+        }
+        Ok(entries)
+    }
+
+    /// Writes a file. When this returns, it is on the disk under its name; where it fails, nothing is.
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+        let unfinished = self.0.join(format!("{UNFINISHED}{name}"));
+        let path = self.0.join(name);
+        let written = write_whole(&unfinished, content)
+            .and_then(|()| std::fs::rename(&unfinished, &path))
+            .and_then(|()| File::open(&self.0)?.sync_all());
+        if written.is_err() {
+            // It may be the one or the other, or neither.
+            let _ = std::fs::remove_file(&unfinished);
+            let _ = std::fs::remove_file(&path);
+        }
+        written.map(|()| path)
+    }
+
+    /// Removes a file; well too where it does not exist.
+    pub(super) fn remove(&self, name: impl AsRef<Path>) -> io::Result<()> {
+        match std::fs::remove_file(self.0.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens a file of this name: no link, and nothing that could block.
+    pub(super) fn open(&self, name: impl AsRef<Path>) -> io::Result<(File, Metadata)> {
+        open_file(&self.0.join(name), libc::O_NOFOLLOW)
+    }
+}
+
+/// Opens a regular file for reading, and never waits for the other end of a pipe.
+pub(super) fn open_file(path: &Path, flags: i32) -> io::Result<(File, Metadata)> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(flags | libc::O_NONBLOCK);
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(io::Error::other("it is not a file")),
+    }
+}
+
+fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true);
+    let mut file = options
+        .mode(FILE_MODE)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}

@@ -1,0 +1,141 @@
+//! The form of the files: gzip of two lines of JSON. The first says in few words what is in the second, so that a list of
+//! files unpacks no more than that.
+//!
+//! Each line is a member of its own (RFC 1952, 2.2), and the first says how long the second is: a file that was cut off shows
+//! that without being unpacked. `zcat` prints both.
+
+use std::io::{self, Read, Write as _};
+
+use flate2::Compression;
+use flate2::bufread::GzDecoder;
+use flate2::write::GzEncoder;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Record, RecordId};
+
+/// The longest first line, packed or not. Ours have some 400 bytes.
+const LONGEST_HEAD: u64 = 16 << 10;
+/// The longest second line, unpacked. The longest of ours, of a burst that goes on for minutes, have some MB.
+const LONGEST_BODY: u64 = 64 << 20;
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head<T> {
+    /// The version of the format.
+    format: u32,
+    /// The length of the second line, packed.
+    packed_bytes: u64,
+    /// What it says of the second line.
+    about: T,
+}
+
+/// The part of the first line that no version of the format changes.
+#[derive(Debug, Deserialize)]
+struct Version {
+    format: u32,
+}
+
+/// Why a file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// It was written by something else.
+    #[error("it is no file of evictscope")]
+    Foreign,
+    /// It was written by another version.
+    #[error(
+        "it has the format {0}, and this evictscope reads {format}: read it with the one that wrote it, or a newer one",
+        format = Record::FORMAT
+    )]
+    OtherFormat(u32),
+    /// Its end is missing, or something is behind its end.
+    #[error("it is damaged: it should have {should} bytes, and has {has}")]
+    Length {
+        /// What its first line says.
+        should: u64,
+        /// What it has.
+        has: u64,
+    },
+    /// It has the name of another one.
+    #[error("it holds the record {0}: it was renamed")]
+    Other(RecordId),
+    /// Something in it is wrong.
+    #[error("it is damaged: {0}")]
+    Damaged(String),
+    /// It is too large unpacked.
+    #[error("it has more than {limit} MiB unpacked, which no file of evictscope has", limit = LONGEST_BODY >> 20)]
+    TooLarge,
+    /// The system says why.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Packs a file.
+pub(super) fn pack(about: &impl Serialize, body: &impl Serialize) -> io::Result<Vec<u8>> {
+    let body = line(body)?;
+    let head = Head {
+        format: Record::FORMAT,
+        packed_bytes: body.len() as u64,
+        about,
+    };
+    let mut packed = line(&head)?;
+    packed.extend(body);
+    Ok(packed)
+}
+
+/// Returns a gzip member that holds a value as a line of JSON.
+fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+    serde_json::to_writer(&mut packer, value)?;
+    packer.write_all(b"\n")?;
+    packer.finish()
+}
+
+/// Reads what the first line of a file says, and tests the length of the file, which is `bytes`.
+pub(super) fn read_head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<T, Unreadable> {
+    Ok(head(file, bytes)?.0)
+}
+
+/// Reads a whole file, which has `bytes`.
+pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
+    mut file: impl Read,
+    bytes: u64,
+) -> Result<(T, B), Unreadable> {
+    let (about, begun) = head(&mut file, bytes)?;
+    let rest = io::BufReader::new(io::Cursor::new(begun).chain(file));
+    let mut unpacked = Vec::new();
+    GzDecoder::new(rest)
+        .take(LONGEST_BODY + 1)
+        .read_to_end(&mut unpacked)
+        .map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    if unpacked.len() as u64 > LONGEST_BODY {
+        return Err(Unreadable::TooLarge);
+    }
+    let body = serde_json::from_slice(&unpacked);
+    let body = body.map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    Ok((about, body))
+}
+
+/// Returns what the first line says, and what was read of the second.
+fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>), Unreadable> {
+    let mut begun = Vec::new();
+    file.take(LONGEST_HEAD).read_to_end(&mut begun)?;
+    let mut unpacker = GzDecoder::new(begun.as_slice());
+    let mut line = Vec::new();
+    let unpacked = unpacker.by_ref().take(LONGEST_HEAD).read_to_end(&mut line);
+    let version: Version = match unpacked {
+        Ok(_) => serde_json::from_slice(&line).map_err(|_| Unreadable::Foreign)?,
+        Err(_) => return Err(Unreadable::Foreign),
+    };
+    if version.format != Record::FORMAT {
+        return Err(Unreadable::OtherFormat(version.format));
+    }
+    let head: Head<T> = serde_json::from_slice(&line).map_err(|_| Unreadable::Foreign)?;
+    let rest = unpacker.into_inner().to_vec();
+    let head_bytes = begun.len() as u64 - rest.len() as u64;
+    let should = head_bytes.saturating_add(head.packed_bytes);
+    match should == bytes {
+        true => Ok((head.about, rest)),
+        false => Err(Unreadable::Length { should, has: bytes }),
+    }
+}
