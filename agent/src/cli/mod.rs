@@ -7,7 +7,6 @@ mod cost;
 mod generate;
 mod inspect;
 mod profile;
-mod report;
 mod run;
 mod selftest;
 mod state_dir;
