@@ -116,6 +116,7 @@ fn subject(pid: u32) -> anyhow::Result<(ProcessHandle, Subject)> {
         pid,
         executable: Arc::new(executable),
         path,
+        command: process.stat().map_err(|_| gone())?.comm,
         plan: Arc::new(plan),
     };
     Ok((handle, subject))
@@ -182,7 +183,7 @@ fn write(arguments: &Arguments, profile: &Profile) -> anyhow::Result<()> {
             let drawing = Drawing {
                 which: None,
                 title: &format!("Main thread of process {pid}"),
-                has_script: true,
+                is_file: true,
             };
             let drawn = flame_graph(profile, &drawing).context("cannot draw the flame graph")?;
             drawn.unwrap_or_default().into_bytes()

@@ -50,6 +50,15 @@ pub struct Place<'a> {
     pub file: &'a CodeFile,
     /// The address in it.
     pub at: FileAddress,
+    bias: u64,
+}
+
+impl Place<'_> {
+    /// Returns where calls of the function here return to, as far as that is known of it.
+    pub fn returns(&self) -> Vec<u64> {
+        let returns = self.file.returns(self.at).iter();
+        returns.map(|at| at.at(self.bias).get()).collect()
+    }
 }
 
 /// The mappings of code of one process, by address.
@@ -65,6 +74,8 @@ pub struct Subject {
     pub executable: Arc<Executable>,
     /// The path of that, as the process sees it.
     pub path: PathBuf,
+    /// What to call it where a function of it has no name. Its file may be called after another program.
+    pub command: String,
     /// What is known of that.
     pub plan: Arc<ProbePlan>,
 }
@@ -85,8 +96,10 @@ impl Mappings {
             .take(MAX_MAPPINGS);
         let mut found: Vec<Mapping> = code
             .map(|map| {
+                let is_executable =
+                    matches!(&map.pathname, MMapPath::Path(path) if Some(path) == exe.as_ref());
                 let file = match &map.pathname {
-                    MMapPath::Path(path) if Some(path) == exe.as_ref() => files.executable(subject),
+                    _ if is_executable => files.executable(subject),
                     MMapPath::Path(path) => files.library(subject, map, path),
                     MMapPath::Vdso => vdso(subject.pid, map).map(Arc::new),
                     _ => None,
@@ -99,7 +112,10 @@ impl Mappings {
                 Mapping {
                     begin: map.address.0,
                     end: map.address.1,
-                    name: name(&map.pathname),
+                    name: match is_executable {
+                        true => subject.command.clone(),
+                        false => name(&map.pathname),
+                    },
                     file: file.and_then(bias),
                     is_return_probe: matches!(&map.pathname, MMapPath::Other(name) if name == "uprobes"),
                 }
@@ -124,6 +140,7 @@ impl Mapping {
         Some(Place {
             file,
             at: ProcessAddress::new(address).in_file(*bias),
+            bias: *bias,
         })
     }
 }
@@ -135,6 +152,7 @@ impl Files {
             path,
             plan,
             pid,
+            ..
         } = subject;
         self.remembered(executable.id(), || {
             let data = executable.read().ok()?;

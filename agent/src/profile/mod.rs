@@ -16,5 +16,5 @@ mod unwound;
 mod worker;
 
 pub use mapped_files::Subject;
-pub use profiler::{Profiler, Profiling};
+pub use profiler::{Profiler, Profiling, check};
 pub use taken::{Activity, Profile, Stack};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use evictscope_plan::ProbePlan;
+use rustix::thread::CapabilitySet;
 
 use super::Profile;
 use super::mapped_files::Subject;
@@ -13,6 +14,10 @@ use super::worker::{Request, work};
 use crate::host::{Executable, ServerProcess};
 use crate::probes::{Sampler, Sampling};
 use crate::records::NoProfile;
+use crate::watch::privileges::drop_unneeded;
+
+/// How often the trial asks for samples in a second.
+const TRIAL_HZ: u32 = 49;
 
 /// Takes profiles. Clones share the thread that reads the samples and unwinds them, and drops the copied stacks at once.
 #[derive(Clone)]
@@ -81,6 +86,7 @@ impl Profiler {
                 pid: process.identity.pid,
                 executable: executable.clone(),
                 path: process.exe.clone(),
+                command: process.command.clone(),
                 plan: plan.clone(),
             },
             hz,
@@ -112,6 +118,24 @@ impl Profiler {
             foreign: 0,
         })
     }
+}
+
+/// Tells whether the kernel lets a process with these capabilities take profiles.
+///
+/// # Errors
+///
+/// Where it does not, with what to do about it.
+pub fn check(kept: CapabilitySet) -> Result<(), NoProfile> {
+    let sampler = Sampler::load().map_err(|error| NoProfile(error.to_string()))?;
+    let pid = std::process::id();
+    // Capabilities belong to a thread.
+    let trial = std::thread::spawn(move || {
+        drop_unneeded(kept)?;
+        sampler.sample(pid, TRIAL_HZ).map(drop)
+    });
+    let tried = trial.join();
+    let tried = tried.map_err(|_| NoProfile("a trial panicked: please report this".to_owned()))?;
+    tried.map_err(|error| refused(pid, &error))
 }
 
 impl Profiling {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use object::Endianness;
 use object::read::elf::ElfFile64;
 
-use super::functions::{Function, functions};
+use super::functions::{Function, functions, returns};
 use super::registers::Registers;
 use super::unwind::{Caller, Tables, Work};
 use crate::elf::address::{FileAddress, FileOffset};
@@ -26,6 +26,8 @@ pub struct CodeFile {
     /// Of each segment of code its address, and where it begins and ends in the file, as it is mapped.
     segments: Vec<(FileAddress, u64, u64)>,
     entry: FileAddress,
+    /// Behind each call of a traced function.
+    returns: HashMap<usize, Vec<FileAddress>>,
 }
 
 impl CodeFile {
@@ -49,6 +51,7 @@ impl CodeFile {
         let tables = UnwindTable::find(&file).and_then(|table| Tables::copy(&table));
         Ok(Self {
             functions: functions(&image, plan),
+            returns: returns(&image, plan),
             tables,
             segments: image.mapped_code(),
             entry: image.entry(),
@@ -74,6 +77,14 @@ impl CodeFile {
     /// Returns where the function at an address begins, or the part of one.
     pub fn beginning(&self, at: FileAddress) -> Option<FileAddress> {
         self.frames.at(at).map(|frame| frame.start)
+    }
+
+    /// Returns where calls of the function at an address return to; only of traced functions. Calls through a pointer are
+    /// not among them, and what only looks like a call can be.
+    pub fn returns(&self, at: FileAddress) -> &[FileAddress] {
+        let traced = self.function(at).and_then(|function| function.traced);
+        let found = traced.and_then(|traced| self.returns.get(&traced));
+        found.map_or(&[], Vec::as_slice)
     }
 
     /// Tells whether an address is in the function that the process begins with.

@@ -14,6 +14,13 @@ const BYTES: usize = 128;
 /// Longest name that is kept, in bytes.
 const MAX_NAME: usize = 200;
 
+/// The first byte of a call to a distance, which has 4 bytes.
+const CALL: u8 = 0xe8;
+/// Bytes of such a call.
+const CALL_BYTES: u64 = 5;
+/// Most calls of one function that are kept. A server calls `performEvictions()` at five places.
+const MAX_CALLS: usize = 32;
+
 /// A function, or a part of one that the compiler moved elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
@@ -62,6 +69,38 @@ pub fn functions(image: &Image<'_>, plan: Option<&ProbePlan>) -> HashMap<FileAdd
         for (address, names) in commands {
             let name = format!("command {}", names.join(", "));
             add(address, name, None, &image.budget);
+        }
+    }
+    found
+}
+
+/// Returns what is behind each instruction that looks like a call of a traced function, by its number.
+pub fn returns(image: &Image<'_>, plan: Option<&ProbePlan>) -> HashMap<usize, Vec<FileAddress>> {
+    let mut found: HashMap<usize, Vec<FileAddress>> = HashMap::new();
+    let traced: HashMap<FileAddress, usize> = (plan.into_iter())
+        .flat_map(|plan| &plan.functions)
+        .map(|function| (function.address, function.kind.index))
+        .collect();
+    if traced.is_empty() {
+        return found;
+    }
+    for (begin, code) in image.code() {
+        if !image.budget.spend(1 + code.len() as u64 / 16) {
+            break;
+        }
+        for at in memchr::memchr_iter(CALL, code) {
+            let distance = code.get(at + 1..).and_then(|rest| rest.first_chunk());
+            let Some(distance) = distance.map(|bytes| i32::from_le_bytes(*bytes)) else {
+                break;
+            };
+            let behind = begin.wrapping_add(at as u64 + CALL_BYTES);
+            let target = behind.get().wrapping_add_signed(distance.into());
+            if let Some(index) = traced.get(&FileAddress::new(target)) {
+                let all = found.entry(*index).or_default();
+                if all.len() < MAX_CALLS {
+                    all.push(behind);
+                }
+            }
         }
     }
     found

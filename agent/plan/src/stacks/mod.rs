@@ -9,8 +9,6 @@
 mod file;
 mod functions;
 mod registers;
-#[cfg(test)]
-mod tests;
 mod unwind;
 
 pub use file::CodeFile;

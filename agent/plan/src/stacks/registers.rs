@@ -78,3 +78,22 @@ impl Registers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gimli::X86_64;
+
+    use super::Registers;
+
+    #[test]
+    fn the_order_is_that_of_the_kernel() {
+        let kept = std::array::from_fn(|index| index as u64);
+        let registers = Registers::of_interrupted(&kept);
+        assert_eq!(registers.instruction_pointer(), Some(16));
+        assert_eq!(registers.stack_pointer(), Some(19));
+        assert_eq!(registers.get(X86_64::RBX), Some(5));
+        assert_eq!(registers.get(X86_64::RDI), Some(14));
+        assert_eq!(registers.going_on_at(7).instruction_pointer(), Some(7));
+        assert_eq!(registers.get(X86_64::XMM0), None);
+    }
+}

@@ -3,6 +3,7 @@
 mod flame_graph;
 mod folded;
 mod pprof;
+mod without_script;
 
 pub use flame_graph::{Drawing, flame_graph};
 pub use folded::folded;
