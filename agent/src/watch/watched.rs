@@ -265,6 +265,7 @@ impl Watched {
 
     /// Has all records kept that are waited for: nothing more will be read.
     pub fn finish_records(&mut self) {
+        self.recorder.finish_profiles();
         let timeline = self.timeline.as_deref().map(lock);
         self.recorder.finish(timeline.as_deref());
     }
