@@ -2,6 +2,7 @@
 //! a host. `docs/ARCHITECTURE.md` says how the parts fit together.
 
 mod cli;
+mod compare;
 mod explain;
 mod export;
 mod host;

@@ -3,13 +3,17 @@
 
 mod check;
 mod checklist;
+mod compare;
 mod cost;
 mod generate;
 mod inspect;
+mod kept;
 mod profile;
+mod report;
 mod run;
 mod selftest;
 mod state_dir;
+mod table;
 mod tied;
 mod trace;
 mod watch;
@@ -38,6 +42,8 @@ enum Command {
     Watch(watch::Arguments),
     Profile(profile::Arguments),
     Trace(trace::Arguments),
+    Report(report::Arguments),
+    Compare(compare::Arguments),
     Selftest(selftest::Arguments),
     #[command(hide = true)]
     Generate(generate::Arguments),
@@ -58,6 +64,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),

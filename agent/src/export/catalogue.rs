@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
 use super::cycles;
 use super::proto::{Series, Unit, histogram, label, single};
 use super::series::{self, number};
 use super::server::ExportedServer;
 use super::unwatched::{Reason, Unwatched};
+use crate::records::KeeperCounts;
 use crate::telemetry::BurstTotals;
 
 /// One metric family. Its type follows from its name and its series.
@@ -327,6 +328,40 @@ pub fn loop_last_turn(unix_time: Duration) -> MetricFamily {
     let help = "When the loop that watches the servers last turned: seconds since 1970. It turns several \
                 times a second; /-/healthy says whether it does.";
     of_the_agent(name, help, unix_time.as_secs_f64(), Vec::new())
+}
+
+/// Returns the families that say what the agent keeps on disk.
+pub fn records(counts: KeeperCounts) -> [MetricFamily; 4] {
+    let gauge = |name, help, value: u64| of_the_agent(name, help, value as f64, Vec::new());
+    let counter = |name, help, value: u64| {
+        let mut counter = Counter::default();
+        counter.set_value(value as f64);
+        let mut metric = Metric::default();
+        metric.set_counter(counter);
+        metric_family(name, MetricType::COUNTER, help, vec![metric])
+    };
+    [
+        gauge(
+            "evictscope_records",
+            "Records of bursts, of stalls and of what was asked for that are kept.",
+            counts.records,
+        ),
+        gauge(
+            "evictscope_records_bytes",
+            "Size of all that is kept on disk: records and the last day of each server. At most --keep-records.",
+            counts.bytes,
+        ),
+        counter(
+            "evictscope_records_written_total",
+            "Records that were written.",
+            counts.written,
+        ),
+        counter(
+            "evictscope_records_failed_total",
+            "Records that were lost: the disk is full or too slow, or the record is larger than all that may be kept. The log says which.",
+            counts.failed,
+        ),
+    ]
 }
 
 /// Returns a gauge about the agent itself.

@@ -9,9 +9,10 @@ use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 
-use super::catalogue::{FAMILIES, families, loop_last_turn, servers_unwatched};
+use super::catalogue::{FAMILIES, families, loop_last_turn, records, servers_unwatched};
 use super::fixture::{busy_server, partial_server};
 use super::server::ExportedServer;
+use crate::records::KeeperCounts;
 use crate::telemetry::BrokenInvariant;
 use evictscope_plan::Method;
 
@@ -71,6 +72,7 @@ fn exported() -> Vec<MetricFamily> {
     let mut all = families(&servers());
     all.push(servers_unwatched(&[]));
     all.push(loop_last_turn(Duration::from_secs(1_700_000_000)));
+    all.extend(records(KeeperCounts::default()));
     all.extend(ProcessCollector::for_self().collect());
     all
 }

@@ -10,16 +10,23 @@ use headers::Authorization;
 use headers::authorization::Credentials as _;
 use serde::Deserialize;
 use tokio_rustls::rustls::crypto::ring;
-use ureq::Agent as Http;
-use ureq::http::{HeaderValue, header};
+use ureq::http::{HeaderValue, Response, StatusCode, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent as Http, Body, RequestBuilder};
 
 use super::bursts::Burst;
 use super::history::Timeline;
 use super::reading::Reading;
+use crate::records::{Record, RecordId};
 
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long it may take to make a record: half a minute, and the reclaim of a burst that is under way.
+const RECORD_PATIENCE: Duration = Duration::from_secs(150);
+
+/// The longest record that is read, bytes.
+const LONGEST_RECORD: u64 = 64 << 20;
 
 /// The longest timeline that is read, bytes. One of ten minutes has 1.5 MB.
 const LONGEST_TIMELINE: u64 = 16 << 20;
@@ -53,6 +60,12 @@ pub struct Unwatched {
 #[derive(Deserialize)]
 struct UnwatchedList {
     unwatched: Vec<Unwatched>,
+}
+
+/// A record that was made.
+#[derive(Deserialize)]
+struct Made {
+    id: RecordId,
 }
 
 #[derive(Deserialize)]
@@ -163,17 +176,52 @@ impl Agent {
         Ok(answer.read_json()?)
     }
 
-    fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {
-        let mut request = self.http.get(format!("{}{path}", self.url));
-        if let Some(password) = &self.password {
-            request = request.header(header::AUTHORIZATION, password);
+    /// Has the agent keep a record of one server now, and returns it. It takes half a minute at least, as what follows belongs
+    /// to it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::reading`] does, and where the agent keeps no records, with its reason.
+    pub fn record_now(&self, server: &str) -> anyhow::Result<Record> {
+        let query: String = byte_serialize(server.as_bytes()).collect();
+        let request = self
+            .http
+            .post(format!("{}/api/v1/records?server={query}", self.url));
+        let request = self.with_password(request).config();
+        let request = request.timeout_global(Some(RECORD_PATIENCE));
+        let mut answer = self.answered(request.http_status_as_error(false).build().send_empty())?;
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            bail!(self.asks_for_password());
         }
-        match request.call() {
-            Ok(answer) => Ok(answer.into_body()),
-            Err(ureq::Error::StatusCode(401)) => bail!(
-                "{} asks for a password, or for another one: --user NAME --password-file FILE",
-                self.url
-            ),
+        if !answer.status().is_success() {
+            let why = answer.body_mut().read_to_string().unwrap_or_default();
+            bail!("the agent at {} makes no record: {}", self.url, why.trim());
+        }
+        let made: Made = answer.body_mut().read_json()?;
+        let mut record = self.get(&format!("/api/v1/records/{}", made.id))?;
+        Ok(record.with_config().limit(LONGEST_RECORD).read_json()?)
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {
+        let request = self.http.get(format!("{}{path}", self.url));
+        let answer = self.answered(self.with_password(request).call())?;
+        Ok(answer.into_body())
+    }
+
+    fn with_password<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.password {
+            Some(password) => request.header(header::AUTHORIZATION, password),
+            None => request,
+        }
+    }
+
+    fn answered(
+        &self,
+        answer: Result<Response<Body>, ureq::Error>,
+    ) -> anyhow::Result<Response<Body>> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(ureq::Error::StatusCode(401)) => bail!(self.asks_for_password()),
             Err(error) => Err(error).with_context(|| {
                 format!(
                     "no agent answers at {}: start one with `sudo evictscope run`, or give the address of \
@@ -182,6 +230,13 @@ impl Agent {
                 )
             }),
         }
+    }
+
+    fn asks_for_password(&self) -> String {
+        format!(
+            "{} asks for a password, or for another one: --user NAME --password-file FILE",
+            self.url
+        )
     }
 }
 

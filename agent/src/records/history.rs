@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ use crate::telemetry::Moment;
 const CHUNK_US: u64 = 300_000_000;
 /// For how long a file is kept.
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
+/// A server of which no moment came for this time has ended, or cannot be read.
+const ENDED: Duration = Duration::from_secs(60);
 
 /// Moments of one server.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +42,11 @@ struct About {
 }
 
 impl Chunk {
+    /// Tells whether it is of the server with this label.
+    pub(super) fn is_of(&self, server: &str) -> bool {
+        self.about.server == server
+    }
+
     /// Returns the name of its file.
     pub(super) fn id(&self) -> RecordId {
         RecordId::new(self.about.began_us, &self.about.server, self.about.pid)
@@ -75,21 +82,30 @@ fn window(unix_us: u64) -> u64 {
 
 /// Moments that are in no file yet.
 #[derive(Debug, Default)]
-pub(super) struct Gathering(BTreeMap<String, Chunk>);
+pub(super) struct Gathering(BTreeMap<String, Open>);
+
+/// A chunk that still grows.
+#[derive(Debug)]
+struct Open {
+    chunk: Chunk,
+    /// When the last moment came.
+    grew: Instant,
+}
 
 impl Gathering {
     /// Adds a moment, and returns the file that it does not belong to any more.
     pub(super) fn note(&mut self, server: &str, pid: u32, moment: &Moment) -> Option<Chunk> {
-        let begun = self.0.get_mut(server);
+        let grew = Instant::now();
         let mut since = moment.unix_us;
-        if let Some(chunk) = begun
-            && chunk.is_continued_by(pid, moment)
+        if let Some(open) = self.0.get_mut(server)
+            && open.chunk.is_continued_by(pid, moment)
         {
-            if window(chunk.about.began_us) == window(moment.unix_us) {
-                chunk.moments.push(*moment);
+            if window(open.chunk.about.began_us) == window(moment.unix_us) {
+                open.chunk.moments.push(*moment);
+                open.grew = grew;
                 return None;
             }
-            since = chunk.about.counting_since_us;
+            since = open.chunk.about.counting_since_us;
         }
         let chunk = Chunk {
             about: About {
@@ -100,27 +116,26 @@ impl Gathering {
             },
             moments: vec![*moment],
         };
-        self.0.insert(server.to_owned(), chunk)
+        let before = self.0.insert(server.to_owned(), Open { chunk, grew });
+        before.map(|open| open.chunk)
     }
 
-    /// Takes the moments of servers that have ended: the five minutes are over, and no moment came since.
-    pub(super) fn take_overdue(&mut self, now_us: u64) -> Vec<Chunk> {
-        // With another minute, in which the next moment of a server that lives comes.
-        let is_overdue = |chunk: &Chunk| {
-            window(chunk.about.began_us) < window(now_us.saturating_sub(60_000_000))
-        };
-        let overdue = self.0.extract_if(.., |_, chunk| is_overdue(chunk));
-        overdue.map(|(_, chunk)| chunk).collect()
+    /// Takes the moments of servers that have ended: no more came for a while.
+    pub(super) fn take_ended(&mut self) -> Vec<Chunk> {
+        let has_ended = |open: &Open| open.grew.elapsed() > ENDED;
+        let ended = self.0.extract_if(.., |_, open| has_ended(open));
+        ended.map(|(_, open)| open.chunk).collect()
     }
 
     /// Takes all moments.
     pub(super) fn take_all(&mut self) -> Vec<Chunk> {
-        std::mem::take(&mut self.0).into_values().collect()
+        let all = std::mem::take(&mut self.0).into_values();
+        all.map(|open| open.chunk).collect()
     }
 
-    /// Returns the moments of one server.
+    /// Returns the last moments of one server.
     pub(super) fn of(&self, server: &str) -> Option<Chunk> {
-        self.0.get(server).cloned()
+        self.0.get(server).map(|open| open.chunk.clone())
     }
 }
 
@@ -155,23 +170,31 @@ impl History {
         Ok(())
     }
 
-    /// Reads what there is of a server from a time on, the oldest first; `unwritten` are its moments that are in no file yet. What is damaged
-    /// is left out.
+    /// Reads what there is of a server from a time on, the oldest first; `unwritten` are the last of its moments, which are in no
+    /// file yet, or only just. What is damaged is left out.
     pub(super) fn read(
         &self,
         server: &str,
         from_us: u64,
-        unwritten: Option<Chunk>,
+        unwritten: Vec<Chunk>,
     ) -> io::Result<Vec<Vec<Moment>>> {
         let limit = compact_time(from_us.saturating_sub(CHUNK_US));
         let mut files = self.files()?;
         files.retain(|(id, _)| id.as_str() >= limit.as_str() && id.is_of(server));
         files.sort();
-        let chunks = files.into_iter().filter_map(|(_, name)| self.chunk(&name));
+        let is_unwritten = |id: &RecordId| unwritten.iter().any(|chunk| chunk.id() == *id);
+        files.retain(|(id, _)| !is_unwritten(id));
+        let written = files.into_iter();
+        let chunks = written.filter_map(|(_, name)| self.chunk(&name));
         let mut stretches: Vec<Vec<Moment>> = Vec::new();
         let mut counting = None;
-        let own = |chunk: &Chunk| chunk.about.server == server;
-        for chunk in chunks.chain(unwritten).filter(own) {
+        let own = |chunk: &Chunk| chunk.is_of(server);
+        for chunk in chunks
+            .collect::<Vec<_>>()
+            .into_iter()
+            .chain(unwritten)
+            .filter(own)
+        {
             let since = (chunk.about.pid, chunk.about.counting_since_us);
             let moments = chunk.moments.into_iter();
             let mut moments = moments

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
@@ -33,13 +34,14 @@ struct Inner {
     store: Store,
     queue: Mutex<Queue>,
     has_changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the thread is to write, and what it has done.
 #[derive(Debug, Default)]
 struct Queue {
     records: VecDeque<(Record, Vec<Tell>)>,
-    chunks: Vec<Chunk>,
+    chunks: VecDeque<Chunk>,
     gathering: Gathering,
     is_ending: bool,
     has_ended: bool,
@@ -74,14 +76,16 @@ impl Keeper {
             store,
             queue: Mutex::new(queue),
             has_changed: Condvar::new(),
+            thread: Mutex::default(),
         });
         let writing = inner.clone();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("records".to_owned())
             .spawn(move || {
                 let _ended = Ended(&writing);
                 writing.write_all();
             })?;
+        *inner.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(Self(inner))
     }
 
@@ -111,7 +115,7 @@ impl Keeper {
         if let Some(chunk) = queue.gathering.note(label, pid, moment)
             && queue.chunks.len() < MOST_CHUNKS
         {
-            queue.chunks.push(chunk);
+            queue.chunks.push_back(chunk);
             self.0.has_changed.notify_all();
         }
     }
@@ -120,7 +124,11 @@ impl Keeper {
     /// 1970 on. Between two of the lists, counters begin again: the server or the agent was started anew. Reads files: not for a
     /// server's thread.
     pub fn history(&self, label: &str, from_us: u64) -> Vec<Vec<Moment>> {
-        let unwritten = self.0.lock().gathering.of(label);
+        let queue = self.0.lock();
+        let waiting = queue.chunks.iter().filter(|chunk| chunk.is_of(label));
+        let unwritten = waiting.cloned().chain(queue.gathering.of(label));
+        let unwritten = unwritten.collect();
+        drop(queue);
         let read = self.0.store.history().read(label, from_us, unwritten);
         read.unwrap_or_else(|error| {
             tracing::warn!(server = label, "cannot read its last day: {error}");
@@ -150,6 +158,17 @@ impl Keeper {
         let (queue, _) = has_ended.unwrap_or_else(PoisonError::into_inner);
         if !queue.has_ended {
             tracing::warn!("the disk takes too long: the last records and minutes are lost");
+            return;
+        }
+        drop(queue);
+        let thread = self
+            .0
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that writes records panicked; please report this");
         }
     }
 }
@@ -182,22 +201,25 @@ impl Inner {
                 .wait_timeout_while(queue, INTERVAL, is_idle);
             (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
             let is_ending = queue.is_ending;
-            let mut chunks = std::mem::take(&mut queue.chunks);
-            chunks.extend(match is_ending {
+            let complete = match is_ending {
                 true => queue.gathering.take_all(),
-                false => queue.gathering.take_overdue(unix_us()),
-            });
+                false => queue.gathering.take_ended(),
+            };
+            queue.chunks.extend(complete);
             drop(queue);
             // A record first: it is what is looked for.
-            while let Some((record, tell)) = self.next() {
+            while let Some((record, tell)) = self.next_record() {
                 let written = self.store.write(&record).map(|_| ());
                 let said = written.as_ref().map_err(ToString::to_string);
                 tell_all(tell, &said.map(|()| record.id.clone()));
                 self.lock().count(&record, written);
             }
-            for chunk in chunks {
+            while let Some(chunk) = self.next_chunk() {
                 let written = self.store.write_chunk(&chunk);
-                self.lock().follow_trouble(written.err());
+                let mut queue = self.lock();
+                // Until here, it is read from the queue.
+                queue.chunks.pop_front();
+                queue.follow_trouble(written.err());
             }
             if let Err(error) = self.store.history().remove_old(unix_us()) {
                 tracing::debug!("cannot remove what is older than a day: {error}");
@@ -209,8 +231,12 @@ impl Inner {
         }
     }
 
-    fn next(&self) -> Option<(Record, Vec<Tell>)> {
+    fn next_record(&self) -> Option<(Record, Vec<Tell>)> {
         self.lock().records.pop_front()
+    }
+
+    fn next_chunk(&self) -> Option<Chunk> {
+        self.lock().chunks.front().cloned()
     }
 }
 

@@ -16,5 +16,6 @@ mod record;
 mod store;
 
 pub use keeper::{Keeper, KeeperCounts, Tell};
+pub use packed::Unreadable;
 pub use record::{Configuration, NoProfile, Occasion, Record, RecordId, RecordedServer};
-pub use store::{Kept, Limits, Listed, Store, StoreError, Summary, read_record};
+pub use store::{Limits, Listed, Store, StoreError, Summary, read_record};

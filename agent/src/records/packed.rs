@@ -139,3 +139,36 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
         false => Err(Unreadable::Length { should, has: bytes }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a gzip member with this many spaces.
+    fn spaces(count: u64) -> io::Result<Vec<u8>> {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+        io::copy(&mut io::repeat(b' ').take(count), &mut packer)?;
+        packer.finish()
+    }
+
+    #[test]
+    fn what_is_huge_when_unpacked_is_not_unpacked() -> anyhow::Result<()> {
+        let body = spaces(LONGEST_BODY + 1)?;
+        let mut file = line(&Head {
+            format: Record::FORMAT,
+            packed_bytes: body.len() as u64,
+            about: 7,
+        })?;
+        file.extend(body);
+        anyhow::ensure!(file.len() < 1 << 20);
+        let bytes = file.len() as u64;
+        assert_eq!(read_head::<u32>(file.as_slice(), bytes)?, 7);
+        let read = read_all::<u32, u32>(file.as_slice(), bytes);
+        assert!(matches!(read, Err(Unreadable::TooLarge)), "{read:?}");
+        // Nor where it is the first line.
+        let file = spaces(LONGEST_BODY)?;
+        let read = read_head::<u32>(file.as_slice(), file.len() as u64);
+        assert!(matches!(read, Err(Unreadable::Foreign)), "{read:?}");
+        Ok(())
+    }
+}

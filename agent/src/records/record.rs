@@ -157,6 +157,16 @@ pub enum Occasion {
     Asked,
 }
 
+impl fmt::Display for Occasion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Burst => "burst",
+            Self::Stall => "stall",
+            Self::Asked => "asked for",
+        })
+    }
+}
+
 /// Which server a record is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedServer {

@@ -271,11 +271,18 @@ impl Store {
         }
         while record_bytes + chunk_bytes + bytes > limit {
             match (files.last(), chunks.last()) {
-                (Some(record), chunk) if chunk.is_none_or(|chunk| record.name <= chunk.name) => {
+                // The newest record only makes room for a newer one.
+                (Some(record), chunk)
+                    if files.len() + records > 1
+                        && chunk.is_none_or(|chunk| record.name <= chunk.name) =>
+                {
                     record_bytes -= remove_last(&self.records, &mut files)?;
                 }
                 (_, Some(_)) => chunk_bytes -= remove_last(folder, &mut chunks)?,
-                _ => break,
+                _ => {
+                    let name = name.to_owned();
+                    return Err(StoreError::DoesNotFit { name, bytes, limit });
+                }
             }
         }
         Ok(())
@@ -427,5 +434,7 @@ fn read(path: &Path, flags: i32) -> Result<Record, StoreError> {
     }
 }
 
+#[cfg(test)]
+mod killed;
 #[cfg(test)]
 mod tests;

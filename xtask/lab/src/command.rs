@@ -12,8 +12,9 @@ use crate::{
     comparison::comparison,
     judge::Finished,
     lives::Ttls,
+    remedy::{Before, Remedy},
     run::{Onlooker, carry_out},
-    scenario::{Plan, Remedy, Scenario, name_of},
+    scenario::{Plan, Scenario, name_of},
     summary,
 };
 
@@ -37,6 +38,9 @@ pub struct Arguments {
     /// What `remedy` applies
     #[arg(long, value_enum, default_value = "ttl")]
     remedy: Remedy,
+    /// The scenario in which `remedy` applies it [default: by remedy]
+    #[arg(long, value_enum)]
+    cause: Option<Scenario>,
     /// The times to live in `expire`
     #[arg(long, value_enum, default_value = "one")]
     ttls: Ttls,
@@ -53,12 +57,13 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     let remedy = arguments.remedy;
     let is_remedy = scenario == Scenario::Remedy;
     let tried_in = if is_remedy {
-        remedy.scenario()
+        arguments.cause.unwrap_or_else(|| remedy.scenario())
     } else {
         scenario
     };
     let mut plan = Plan {
         name: name_of(&scenario),
+        judges_records: true,
         ..Plan::new(tried_in, agent)
     };
     if tried_in == Scenario::Expire {
@@ -71,7 +76,7 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
         plan.length = Duration::from_secs(seconds);
     }
     plan.rate = arguments.rate;
-    plan.cycles = arguments.cycles;
+    plan.cycles = arguments.cycles.or(plan.cycles);
     let without = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
     println!("\n{}", summary::outcome(&without.outcome));
     without.must_agree(scenario.kind_of_bursts())?;
@@ -82,7 +87,13 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
         return Ok(());
     }
 
-    let before = without.measured;
+    let first = without.outcome.cycles.first();
+    let before = Before {
+        measured: without.measured,
+        client_buffers: first.map_or(without.outcome.client_buffers_peak, |cycle| {
+            cycle.client_buffers_before
+        }),
+    };
     // As long as the run without it, however soon that had its cycles.
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
     plan.cycles = None;
@@ -92,7 +103,7 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
             return Ok(());
         }
         plan.name = format!("remedy-{}", change.name());
-        plan.rate = Some(change.apply(&mut plan.parameters, before.rate, before.key_bytes));
+        plan.rate = Some(change.apply(&mut plan.parameters, &before));
         let with = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
         println!("\n{}", summary::outcome(&with.outcome));
         with.must_agree(None)?;

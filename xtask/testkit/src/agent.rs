@@ -3,7 +3,7 @@
 use std::{
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitStatus},
     thread,
     time::Duration,
@@ -84,7 +84,7 @@ pub struct Agent {
     process: Owned,
     http: Http,
     /// What it keeps goes with it, unless the options say otherwise.
-    _state: TempDir,
+    state: TempDir,
 }
 
 impl Agent {
@@ -105,7 +105,7 @@ impl Agent {
         let agent = Self {
             process: Owned::start(&mut run)?,
             http: Http::new(port, ANSWER_TIMEOUT),
-            _state: state,
+            state,
         };
         agent
             .process
@@ -118,6 +118,11 @@ impl Agent {
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// Returns the directory in which it keeps what it writes.
+    pub fn state(&self) -> &Path {
+        self.state.path()
     }
 
     /// Returns what it has logged.

@@ -40,13 +40,19 @@ fn live(keeper: &Keeper, pid: u32, from_us: u64, seconds: u64) -> anyhow::Result
     Ok(moments)
 }
 
+/// Ends the thread, however long the disk of this machine takes.
+fn end(keeper: &Keeper) -> anyhow::Result<()> {
+    keeper.finish();
+    within_reason(|| keeper.0.lock().has_ended)
+}
+
 #[test]
 fn a_record_is_written_in_the_thread() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let keeper = keeper(directory.path())?;
     let record = burst_record();
     keeper.keep(record.clone(), Vec::new());
-    keeper.finish();
+    end(&keeper)?;
     let counts = keeper.counts();
     assert_eq!((counts.written, counts.failed, counts.records), (1, 0, 1));
     ensure!(counts.bytes > 1_000, "{counts:?}");
@@ -69,7 +75,7 @@ fn the_last_day_is_there_after_a_restart_of_agent_and_server() -> anyhow::Result
     let other = live(&first, 102, now - 2_000 * SECOND, 10)?;
     // The same process, to which the agent has attached again.
     let again = live(&first, 102, now - 1_900 * SECOND, 10)?;
-    first.finish();
+    end(&first)?;
     drop(first);
 
     let second = keeper(directory.path())?;
@@ -93,7 +99,7 @@ fn what_is_older_than_a_day_goes() -> anyhow::Result<()> {
     let now = unix_us();
     live(&first, 101, now - 90_000 * SECOND, 10)?;
     live(&first, 102, now - 80_000 * SECOND, 10)?;
-    first.finish();
+    end(&first)?;
     assert_eq!(first.history("6379", 0).len(), 1);
     Ok(())
 }
@@ -103,21 +109,21 @@ fn history_takes_half_of_what_may_be_kept_and_records_stay() -> anyhow::Result<(
     let directory = tempfile::tempdir()?;
     let limits = Limits {
         records: 10,
-        bytes: 100_000,
+        bytes: 60_000,
     };
     let keeper = Keeper::start(Store::open(directory.path(), limits)?)?;
     keeper.keep(burst_record(), Vec::new());
     let from = unix_us() - 80_000 * SECOND;
-    live(&keeper, 101, from, 6_000)?;
-    keeper.finish();
+    live(&keeper, 101, from, 3_000)?;
+    end(&keeper)?;
     let counts = keeper.counts();
     assert_eq!(counts.records, 1);
-    ensure!((50_000..=100_000).contains(&counts.bytes), "{counts:?}");
+    ensure!((40_000..=60_000).contains(&counts.bytes), "{counts:?}");
     // The oldest of it went.
     let kept = keeper.history("6379", 0).concat();
     let oldest = kept.first().context("nothing is kept")?.unix_us;
     let newest = kept.last().context("nothing is kept")?.unix_us;
-    ensure!(oldest > from + 300 * SECOND && newest == from + 5_999 * SECOND);
+    ensure!(oldest > from + 300 * SECOND && newest == from + 2_999 * SECOND);
     Ok(())
 }
 
@@ -154,12 +160,12 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     keeper.keep(record, Vec::new());
     within_reason(|| keeper.counts().written == 2)?;
     ensure!(keeper.0.lock().trouble.is_none());
-    keeper.finish();
+    end(&keeper)?;
     Ok(())
 }
 
 fn within_reason(is_so: impl Fn() -> bool) -> anyhow::Result<()> {
-    let limit = Duration::from_secs(10);
+    let limit = Duration::from_secs(60);
     evictscope_testkit::wait::within(
         limit,
         "the thread has done it",

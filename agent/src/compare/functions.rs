@@ -1,0 +1,150 @@
+//! Compares two profiles, as folded stacks: a line for each stack, its functions from the outermost on with `;` between them, a space
+//! and the number of samples.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+
+use inferno::differential;
+use inferno::flamegraph::{self, Options};
+
+use super::row::Row;
+
+/// Most functions that are listed.
+const MOST: usize = 15;
+/// A share changed where it did by more than this many standard errors: in 1 of 300 where nothing has.
+const ERRORS: f64 = 3.0;
+
+/// Returns, of the functions whose share of the samples changed most, what it was and what it is. A function has a sample that
+/// was taken in it or in what it called.
+pub fn functions(before: &str, after: &str) -> Vec<Row> {
+    let (before, after) = (Shares::of(before), Shares::of(after));
+    if before.samples == 0 || after.samples == 0 {
+        return Vec::new();
+    }
+    let names: HashSet<&&str> = before.inside.keys().chain(after.inside.keys()).collect();
+    let rows = names.into_iter().map(|name| {
+        let (one, other) = (before.share(name), after.share(name));
+        let noise = ERRORS * (before.variance(one) + after.variance(other)).sqrt();
+        Row::of_shares(name, one, other, noise)
+    });
+    let mut rows: Vec<Row> = rows.collect();
+    let change = |row: &Row| (row.after.unwrap_or(0.0) - row.before.unwrap_or(0.0)).abs();
+    rows.sort_by(|one, other| {
+        let by_change = change(other).total_cmp(&change(one));
+        by_change.then_with(|| one.name.cmp(&other.name))
+    });
+    rows.truncate(MOST);
+    rows
+}
+
+/// Draws the second profile as a flame graph, in which red functions take a larger share than in the first one, and blue ones
+/// a smaller share. The number of samples of the two does not matter.
+///
+/// # Errors
+///
+/// Fails where a profile has no samples.
+pub fn differential(before: &str, after: &str) -> io::Result<Vec<u8>> {
+    let both = differential::Options {
+        normalize: true,
+        ..differential::Options::default()
+    };
+    let mut lines = Vec::new();
+    differential::from_readers(both, before.as_bytes(), after.as_bytes(), &mut lines)?;
+    let lines = String::from_utf8_lossy(&lines);
+    // inferno keeps them in a hash table.
+    let mut lines: Vec<&str> = lines.lines().collect();
+    lines.sort_unstable();
+    let mut options = Options::default();
+    options.title =
+        "Main thread, after against before: red takes a larger share, blue a smaller one"
+            .to_owned();
+    options.count_name = "samples".to_owned();
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, lines, &mut svg)?;
+    Ok(svg)
+}
+
+/// How many samples a profile has, in all and by function.
+struct Shares<'a> {
+    samples: u64,
+    inside: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> Shares<'a> {
+    fn of(folded: &'a str) -> Self {
+        let mut shares = Self {
+            samples: 0,
+            inside: BTreeMap::new(),
+        };
+        for (stack, samples) in folded.lines().filter_map(parsed) {
+            shares.samples = shares.samples.saturating_add(samples);
+            // One that calls itself is there several times.
+            for name in stack.split(';').collect::<HashSet<_>>() {
+                let inside = shares.inside.entry(name).or_default();
+                *inside = inside.saturating_add(samples);
+            }
+        }
+        shares
+    }
+
+    fn share(&self, name: &str) -> f64 {
+        let inside = self.inside.get(name).copied().unwrap_or(0);
+        inside as f64 / self.samples as f64
+    }
+
+    /// Returns the variance of a share of so few samples. One that is 0 or 1 is taken for half a sample more or less.
+    fn variance(&self, share: f64) -> f64 {
+        let samples = self.samples as f64;
+        let share = share.clamp(0.5 / samples, 1.0 - 0.5 / samples);
+        share * (1.0 - share) / samples
+    }
+}
+
+/// Returns a stack and its samples; `None` where the line is no folded stack.
+pub fn parsed(line: &str) -> Option<(&str, u64)> {
+    let (stack, samples) = line.rsplit_once(' ')?;
+    (!stack.is_empty()).then_some(())?;
+    Some((stack, samples.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{differential, functions};
+    use crate::compare::row::Change;
+
+    const BEFORE: &str = "main;performEvictions;dbGenericDelete 270\nmain;mgetCommand 180\n";
+    const AFTER: &str = "main;performEvictions;dbGenericDelete 10\nmain;mgetCommand 890\n";
+
+    #[test]
+    fn the_functions_that_changed_most_come_first() {
+        let rows = functions(BEFORE, AFTER);
+        let told = |name: &str| {
+            rows.iter()
+                .find(|row| row.name == name)
+                .map(|row| row.change)
+        };
+        assert_eq!(
+            rows.first().map(|row| row.name.as_str()),
+            Some("dbGenericDelete")
+        );
+        assert_eq!(told("mgetCommand"), Some(Change::Changed));
+        assert_eq!(told("main"), Some(Change::WithinNoise));
+        // The same shares of fewer samples.
+        let fewer = "main;performEvictions;dbGenericDelete 29\nmain;mgetCommand 17\n";
+        let rows = functions(BEFORE, fewer);
+        assert!(
+            rows.iter().all(|row| row.change == Change::WithinNoise),
+            "{rows:?}"
+        );
+        assert!(functions("", AFTER).is_empty());
+    }
+
+    #[test]
+    fn the_drawing_has_the_functions_of_both() -> anyhow::Result<()> {
+        let svg = String::from_utf8(differential(BEFORE, AFTER)?)?;
+        for part in ["<svg", "mgetCommand", "dbGenericDelete", "a smaller one"] {
+            anyhow::ensure!(svg.contains(part), "{part}");
+        }
+        Ok(())
+    }
+}
