@@ -122,7 +122,9 @@ impl Account {
             return Some(0);
         }
         let throughput = window.burst().and_then(|burst| burst.throughput_ratio());
-        let length = window.seconds() * throughput.unwrap_or(1.0).min(1.0);
+        // A rise lasts as long as it was seen to, at least.
+        let length = window.seconds().min(window.calm_length().as_secs_f64());
+        let length = length * throughput.unwrap_or(1.0).min(1.0);
         let by_rise = self.rise_before.map_or(0.0, |rise| rise * length);
         let used = |moment: Option<&Moment>| Some(moment?.used_memory? as f64);
         let change = used(window.inside.first())
@@ -180,7 +182,7 @@ impl Account {
             ));
         }
         if let Some(written) = self.written {
-            parts.push(format!("writes took about {}", bytes(written as f64)));
+            parts.push(format!("writes took {} or more", bytes(written as f64)));
         }
         if let Some(keys) = window.evicted_keys() {
             parts.push(format!("{} keys were evicted", count(keys as f64)));

@@ -31,9 +31,11 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
         resized_table(window, account),
         lowered_limit(account),
         expiry_behind(window, account),
-        data(window, account),
     ];
     let mut found: Vec<_> = all.into_iter().flatten().collect();
+    if found.is_empty() {
+        found.extend(data(window, account));
+    }
     found.sort_by(|left, right| right.weight.total_cmp(&left.weight));
     found.into_iter().map(|finding| finding.cause).collect()
 }
@@ -217,13 +219,13 @@ fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
         bytes(behind.held as f64)
     );
     let mut evidence = vec![
-        format!("Expire cycles took {:.0} % of the time before.", 100.0 * behind.expiring),
+        format!("Expire cycles took {:.0} % of the last 10 s before the server evicted.", 100.0 * behind.expiring),
         "What they held is the stale ratio times all memory but client buffers, divided by 2.5 for keys without a TTL.".to_owned(),
     ];
     let risen = 100.0 * behind.risen;
     if risen.abs() >= 1.0 {
         evidence.push(format!(
-            "The stale ratio changed by {risen:+.0} points in that time."
+            "The stale ratio had changed by {risen:+.0} points since the calm before began."
         ));
     }
     evidence.extend(
@@ -301,7 +303,7 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let size = bytes(written as f64);
     let in_time = seconds(window.seconds());
     let summary = format!(
-        "Writes took about {size} in {in_time} at the limit, and {} keys were evicted to make room for them",
+        "Writes took {size} or more in {in_time} at the limit, and {} keys were evicted to make room for them",
         count(keys as f64)
     );
     let mut evidence = Vec::new();

@@ -58,7 +58,7 @@ pub enum CauseKind {
     ExpiryBehind,
     /// One eviction call took most of the time: a big key was freed in the main thread.
     BigKey,
-    /// The data grew to the limit: writes.
+    /// The data grew to the limit: writes, and no other cause.
     Data,
     /// `maxmemory` was lowered.
     LoweredLimit,

@@ -76,6 +76,7 @@ fn the_causes_of_real_records_are_found() {
     );
     assert_eq!(found("writes"), [CauseKind::Data]);
     assert_eq!(found("lowered-limit"), [CauseKind::LoweredLimit]);
+    assert_eq!(found("expiry-behind"), [CauseKind::ExpiryBehind]);
     // It had evicted until two seconds before.
     assert_eq!(found("nothing-decisive"), []);
 }
