@@ -64,8 +64,9 @@ fn server_page(shared: &Shared, label: &str, shown: &Shown) -> Response {
         records
     });
     let from_us = now_us().saturating_sub(DAY_US);
-    let keeper = shared.keeper();
-    let day = keeper.map_or_else(|_| Vec::new(), |keeper| keeper.history(label, from_us));
+    // Its 86,400 moments are too much to read them again and again.
+    let keeper = shared.keeper().ok().filter(|_| shown.refresh.is_none());
+    let day = keeper.map_or_else(Vec::new, |keeper| keeper.history(label, from_us));
     let has_records = records.as_ref().is_ok_and(|records| !records.is_empty());
     if server.is_none() && day.is_empty() && !has_records {
         return no_such_server(label);

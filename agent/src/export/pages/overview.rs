@@ -5,7 +5,6 @@ use maud::{Markup, html};
 use super::frame::{Place, page};
 use super::times::{UNKNOWN, or_unknown, size};
 use super::{facts, links};
-use crate::export::cycles;
 use crate::export::server::ExportedServer;
 use crate::export::unwatched::Unwatched;
 use crate::records::Listed;
@@ -71,7 +70,7 @@ fn table(servers: &[ExportedServer]) -> Markup {
                     tr {
                         th scope="col" { "Server" } th scope="col" { "Phase" } th scope="col" { "Memory" }
                         th scope="col" { "Pid" } th scope="col" { "Executable" } th scope="col" { "Version" }
-                        th scope="col" { "Probe mode" } th scope="col" { "Expiry" } th scope="col" { "Not found" }
+                        th scope="col" { "Probe mode" } th scope="col" { "Not found" }
                     }
                 }
                 tbody { @for server in servers { (row(server)) } }
@@ -91,15 +90,14 @@ fn row(server: &ExportedServer) -> Markup {
                     None => (UNKNOWN),
                 }
             }
-            td { (memory(server)) }
+            td.time { (memory(server)) }
             td { (server.pid) }
             td.text { (server.exe.display()) }
             td {
                 (plan.identity.product.unwrap_or("unknown")) " "
                 (plan.identity.version.as_deref().unwrap_or(""))
             }
-            td { (mode(server)) }
-            td { (expiry(server)) }
+            td.words { (mode(server)) }
             td {
                 @match plan.not_found.len() {
                     0 => "–",
@@ -135,30 +133,12 @@ pub(super) fn mode(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Says what is known of expiry: how many cycles there were, and which share of the keys is stale.
-pub(super) fn expiry(server: &ExportedServer) -> Markup {
-    let counted = cycles::counted(server);
-    let own = cycles::trusted_own(server);
-    html! {
-        @match server.cycles_withdrawn {
-            Some(broken) => { "withdrawn: " (broken.meaning()) br; },
-            None => @for (of_type, count) in &counted { (of_type) " cycles: " (count) br; },
-        }
-        @if let Some(hits) = own.and_then(|own| own.time_limit_hits) {
-            "ended at their time limit: " (hits) br;
-        }
-        @if let Some(ratio) = own.and_then(|own| own.stale_ratio) {
-            (format!("{:.0} %", ratio * 100.0)) " of keys stale"
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Overview, overview};
-    use crate::export::fixture::{busy_server, new_server, partial_server, unwatched};
+    use crate::export::fixture::{new_server, partial_server, unwatched};
     use crate::export::{ExportedServer, Unwatched};
-    use crate::telemetry::{BrokenInvariant, ProbeMode};
+    use crate::telemetry::ProbeMode;
 
     fn page(servers: Option<&[ExportedServer]>, unwatched: &[Unwatched]) -> String {
         let shown = Overview {
@@ -183,21 +163,6 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }
-    }
-
-    #[test]
-    fn the_page_says_what_expiry_does() {
-        let whole = page(Some(&[busy_server()]), &[]);
-        let cell = "slow cycles: 3<br>fast cycles: 1<br>ended at their time limit: 2<br>25 % of keys stale";
-        assert!(whole.contains(cell), "{whole}");
-        let withdrawn = ExportedServer {
-            cycles_withdrawn: Some(BrokenInvariant::CycleTime),
-            ..busy_server()
-        };
-        let withdrawn = page(Some(&[withdrawn]), &[]);
-        let cell = "withdrawn: expire cycles do not take as long as the server says";
-        assert!(withdrawn.contains(cell), "{withdrawn}");
-        assert!(!withdrawn.contains("slow cycles"), "{withdrawn}");
     }
 
     #[test]

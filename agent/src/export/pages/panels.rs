@@ -7,8 +7,8 @@ use super::columns::{Column, Columns};
 use super::times::percent;
 use crate::live::text::{bytes, count};
 
-/// Readings are a tenth of a second apart while a server does not evict: in a shorter column there may be none.
-pub const LEAST_COLUMN_US: u64 = 100_000;
+/// Readings are a tenth of a second apart while a server does not evict, and some are late: a shorter column may have none.
+pub const LEAST_COLUMN_US: u64 = 200_000;
 /// More could not be told apart.
 pub const MOST_COLUMNS: usize = 800;
 /// The height of a chart.

@@ -453,19 +453,4 @@ mod tests {
             assert!(page.contains(text), "{text} in {page}");
         }
     }
-
-    #[test]
-    fn dump_for_a_look() -> std::io::Result<()> {
-        let Some(to) = std::env::var_os("DUMP_PAGES") else {
-            return Ok(());
-        };
-        let to = std::path::Path::new(&to);
-        let record = burst_record();
-        let page_of = |record, place| page(record, &explanation(HOSTILE), place);
-        std::fs::write(to.join("record.html"), page_of(&record, AGENT))?;
-        std::fs::write(
-            to.join("report.html"),
-            page_of(&burst_record(), Place::File),
-        )
-    }
 }

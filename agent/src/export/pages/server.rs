@@ -6,9 +6,10 @@ use maud::{Markup, html};
 
 use super::columns::{Columns, Span};
 use super::frame::{Place, page};
-use super::overview::{expiry, mode};
+use super::overview::mode;
 use super::times::{UNKNOWN, date_and_time, duration, grouped, or_unknown, percent, rate, size};
 use super::{facts, heat, links, panels};
+use crate::export::cycles;
 use crate::export::server::ExportedServer;
 use crate::records::{Listed, RecordId};
 use crate::telemetry::{Burst, Moment, Timeline, policy_name};
@@ -55,7 +56,11 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
         h2 { "Its records" }
         (records(shown))
         h2 { "The last 24 hours" }
-        (last_day(shown.day))
+        @match (refresh, shown.day) {
+            // Reading them takes the longest.
+            (Some(_), []) => p { "Not drawn while the page is loaded again and again." },
+            _ => (last_day(shown.day)),
+        }
         @if let Some(server) = shown.server { (what_is_known(server)) }
     };
     let title = format!("Server {}", shown.label);
@@ -281,15 +286,34 @@ fn what_is_known(server: &ExportedServer) -> Markup {
     }
 }
 
+/// Says what is known of expiry: how many cycles there were, and which share of the keys is stale.
+fn expiry(server: &ExportedServer) -> Markup {
+    let counted = cycles::counted(server);
+    let own = cycles::trusted_own(server);
+    html! {
+        @match server.cycles_withdrawn {
+            Some(broken) => { "withdrawn: " (broken.meaning()) br; },
+            None => @for (of_type, count) in &counted { (of_type) " cycles: " (count) br; },
+        }
+        @if let Some(hits) = own.and_then(|own| own.time_limit_hits) {
+            "ended at their time limit: " (hits) br;
+        }
+        @if let Some(ratio) = own.and_then(|own| own.stale_ratio) {
+            (format!("{:.0} %", ratio * 100.0)) " of keys stale"
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
     use super::{ServerView, server};
+    use crate::export::ExportedServer;
     use crate::export::fixture::{busy_server, partial_server};
     use crate::records::fixture::burst_record;
     use crate::records::{Listed, Summary};
-    use crate::telemetry::Burst;
+    use crate::telemetry::{BrokenInvariant, Burst};
 
     fn view<'a>(label: &'a str) -> ServerView<'a> {
         ServerView {
@@ -350,6 +374,27 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }
+    }
+
+    #[test]
+    fn the_page_says_what_expiry_does() {
+        let page = |exported: &ExportedServer| {
+            let view = ServerView {
+                server: Some(exported),
+                ..view("6379")
+            };
+            server(&view, None)
+        };
+        let whole = page(&busy_server());
+        let said = "slow cycles: 3<br>fast cycles: 1<br>ended at their time limit: 2<br>25 % of keys stale";
+        assert!(whole.contains(said), "{whole}");
+        let withdrawn = page(&ExportedServer {
+            cycles_withdrawn: Some(BrokenInvariant::CycleTime),
+            ..busy_server()
+        });
+        let said = "withdrawn: expire cycles do not take as long as the server says";
+        assert!(withdrawn.contains(said), "{withdrawn}");
+        assert!(!withdrawn.contains("slow cycles"), "{withdrawn}");
     }
 
     #[test]
