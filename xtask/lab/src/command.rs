@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use evictscope_testkit::{agent::Program, cores::Cores, process};
 
 use crate::{
+    compared::compared,
     comparison::comparison,
     judge::Finished,
     lives::Ttls,
@@ -110,6 +111,11 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
         runs.push((change.name(), with));
     }
     print!("{}", comparison(&runs));
+    if let (Some(agent), [(_, without), others @ ..]) = (&plan.agent, &runs[..]) {
+        for (name, with) in others {
+            println!("\n{}", compared(agent, without, name, with)?);
+        }
+    }
     Ok(())
 }
 

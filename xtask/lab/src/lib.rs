@@ -59,6 +59,7 @@
 
 mod client;
 mod command;
+mod compared;
 mod comparison;
 mod connection;
 mod counts;
