@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use evictscope_testkit::{agent::Program, cores::Cores, process};
 
 use crate::{
+    compared::compared,
     comparison::comparison,
     judge::Finished,
     lives::Ttls,
@@ -79,12 +80,12 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     plan.cycles = arguments.cycles.or(plan.cycles);
     let without = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
     println!("\n{}", summary::outcome(&without.outcome));
-    without.must_agree(scenario.kind_of_bursts())?;
+    let mut verdict = without.must_agree(scenario.kind_of_bursts());
     if let Some(wanted) = arguments.cycles.filter(|_| !without.outcome.interrupted) {
-        without.must_have_cycles(wanted)?;
+        verdict = verdict.and(without.must_have_cycles(wanted));
     }
     if !is_remedy {
-        return Ok(());
+        return verdict;
     }
 
     let first = without.outcome.cycles.first();
@@ -106,11 +107,17 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
         plan.rate = Some(change.apply(&mut plan.parameters, &before));
         let with = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
         println!("\n{}", summary::outcome(&with.outcome));
-        with.must_agree(None)?;
+        // A difference says nothing about the remedy: both runs are compared, and then it is told.
+        verdict = verdict.and(with.must_agree(None));
         runs.push((change.name(), with));
     }
     print!("{}", comparison(&runs));
-    Ok(())
+    if let (Some(agent), [(_, without), others @ ..]) = (&plan.agent, &runs[..]) {
+        for (name, with) in others {
+            println!("\n{}", compared(agent, without, name, with)?);
+        }
+    }
+    verdict
 }
 
 /// Makes one complete cycle, watched by the agent.

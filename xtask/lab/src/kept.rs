@@ -1,9 +1,10 @@
 //! The records that the agent keeps of a run, beside the lab's own record.
 //!
-//! They are read as any other program would read them: JSON, packed by gzip.
+//! They are read as any other program would read them: two lines of JSON, packed by gzip. The second one is the record.
 
 use std::{
     fs::{self, File},
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -11,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{burst::Burst, workspace};
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 
 use crate::scenario::PLAIN;
@@ -113,8 +114,10 @@ impl Kept {
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        let record: Fields = serde_json::from_reader(GzDecoder::new(file))
-            .with_context(|| format!("{} is not as the agent writes records", path.display()))?;
+        let mut lines = BufReader::new(MultiGzDecoder::new(file)).lines().skip(1);
+        let foreign = || format!("{} is not as the agent writes records", path.display());
+        let line = lines.next().with_context(foreign)?.with_context(foreign)?;
+        let record: Fields = serde_json::from_str(&line).with_context(foreign)?;
         Ok(Self {
             path: path.to_owned(),
             ..record.into()
@@ -220,8 +223,8 @@ mod tests {
 
     use super::*;
 
-    const RECORD: &str = r#"{"format":1,"occasion":"burst","began_us":1000000000,"ended_us":1003000000,
-        "burst":{"started":{"secs":1000,"nanos":0},"duration":{"secs":2,"nanos":500000000},
+    const HEAD: &str = "{\"format\":1}\n";
+    const RECORD: &str = r#"{"format":1,"occasion":"burst","began_us":1000000000,"ended_us":1003000000,"burst":{"started":{"secs":1000,"nanos":0},"duration":{"secs":2,"nanos":500000000},
             "reclaim":{"secs":0,"nanos":500000000},"evicted_keys":7,"commands_per_second_during":5.0,
             "client_buffers_before":1,"client_buffers_peak":2,"memory_peak":30},
         "moments":[{"unix_us":999000000,"used_memory":99,"commands":0},{"unix_us":1000500000,"used_memory":10,"commands":100},
@@ -232,9 +235,13 @@ mod tests {
     fn a_record_is_read_and_found() -> Result<()> {
         let directory = tempfile::tempdir()?;
         let file = File::create(directory.path().join("a.json.gz"))?;
-        let mut packed = GzEncoder::new(file, Compression::fast());
-        packed.write_all(RECORD.as_bytes())?;
-        packed.finish()?;
+        let mut file = file;
+        for line in [HEAD, &RECORD.replace('\n', "")] {
+            let mut packed = GzEncoder::new(&file, Compression::fast());
+            packed.write_all(line.as_bytes())?;
+            packed.finish()?;
+        }
+        file.flush()?;
         fs::write(directory.path().join("other"), "not a record")?;
         let records = read_all(directory.path())?;
         let [record] = &records[..] else {

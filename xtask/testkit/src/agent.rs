@@ -62,13 +62,19 @@ impl Program {
     /// Returns the command `evictscope run`.
     pub fn run(&self) -> Command {
         match self {
-            Self::Built(binary) => {
-                let mut command = Command::new(binary);
-                command.arg("run");
-                command
-            }
+            Self::Built(_) => self.command("run"),
             Self::Installed(installed) => installed.start(&[]),
         }
+    }
+
+    /// Returns a command that needs no capability, such as `evictscope compare`.
+    pub fn command(&self, name: &str) -> Command {
+        let mut command = match self {
+            Self::Built(binary) => Command::new(binary),
+            Self::Installed(_) => Command::new("evictscope"),
+        };
+        command.arg(name);
+        command
     }
 }
 
