@@ -17,7 +17,7 @@ const FEWER_REQUESTS: &str = "cargo xtask lab expire: with requests for 70 % of 
 /// A main thread that has work for this share of the time has none to spare, as in `telemetry/stalls.rs`.
 const FULL: f64 = 0.9;
 /// The effort that the lab tried first.
-const MORE_EFFORT: u64 = 5;
+const MORE_EFFORT: u32 = 5;
 
 /// Returns the remedies for these causes that are known to work.
 pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Remedy> {
