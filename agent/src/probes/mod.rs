@@ -29,5 +29,5 @@ pub use attach::Probes;
 pub use attachment::{Attachment, Coverage, Probed, Server};
 pub use config::server_config;
 pub use error::{OLDER_KERNELS, ProbeError};
-pub use profile::{Sample, Sampler, SamplerCounts, Sampling};
+pub use profile::{Sample, Sampler, Sampling};
 pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing};

@@ -22,7 +22,7 @@ use super::multi::{bpf, zeroed};
 const PROGRAM: &str = "profile_sample";
 
 /// What an event costs the thread beside the program, nanoseconds: the interrupt, and the timer that is set again. The program
-/// cannot measure it. It is an allowance: docs/PROFILE.md says how it was measured.
+/// cannot measure it. It is an allowance, not a measurement.
 const INTERRUPT_NS: u64 = 10_000;
 
 /// The loaded program, and the profiles that are being taken. Clones share it.
