@@ -109,7 +109,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
         meanwhile > BESIDE,
         "only {meanwhile:?} of planning beside the burst"
     );
-    let bursts = within(Duration::from_secs(3), "the burst is over", || {
+    let bursts = within(Duration::from_secs(6), "the burst is over", || {
         let bursts = agent.bursts(&redis)?;
         Ok((!bursts.is_empty()).then_some(bursts))
     })?;

@@ -62,7 +62,7 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     });
     let last = watching.map_err(|_| anyhow::anyhow!("the watching thread panicked"))??;
     let last = last.last.context("no evictions at the end")?;
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(4));
 
     let found_bursts = agent.bursts(&redis)?;
     let [burst] = &found_bursts[..] else {

@@ -7,12 +7,17 @@
 #![no_std]
 
 mod histogram;
+mod profile;
 mod recipe;
 mod stats;
 mod trace;
 mod when;
 
 pub use histogram::{Bounds, Histogram, bounds};
+pub use profile::{
+    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES,
+    profile_slot,
+};
 pub use recipe::{
     AllocatorCounters, COUNTER_BYTES, CycleKeys, MAX_DONE_SITES, MAX_READS, MAX_TERMS, REGISTERS,
     Recipe, ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,

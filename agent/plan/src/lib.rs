@@ -5,6 +5,7 @@
 //! symbols), `flow` (what every register and stack slot holds at every instruction, and recipes that
 //! recover a value from them), `dwarf` (what debug information says of the same things), `members`
 //! (the members of `server`, and the allocator's counters), and `traced` (the traced functions).
+//! `stacks` uses `elf`, `code` and `traced` for something else: which functions a copied stack is made of.
 //! `planner` joins them. `item`, `reason` and `plan` are the types that a plan is made of; all steps
 //! share `item` and `budget`.
 //!
@@ -37,6 +38,7 @@ mod names;
 mod plan;
 mod planner;
 mod reason;
+mod stacks;
 mod traced;
 
 #[cfg(test)]
@@ -53,6 +55,7 @@ pub use names::Identity;
 pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, Site, TracedFunction, Way};
 pub use planner::{plan, plan_functions};
 pub use reason::Reason;
+pub use stacks::{Caller, CodeFile, Function, Registers, Work};
 pub use traced::TRACED;
 pub use traced::analysis::{Analysis, Traced};
 pub use traced::eviction::EVICTION_CALL;

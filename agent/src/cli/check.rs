@@ -10,6 +10,7 @@ use crate::host::{
     DEFAULT_PATTERN, Executable, Matcher, Scanner, ServerProcess, find_debug_file, root_of,
 };
 use crate::probes::{OLDER_KERNELS, Probes};
+use crate::profile;
 use crate::watch::privileges::{LINKS, OTHERS, to_attach};
 
 /// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
@@ -144,6 +145,13 @@ fn programs(checklist: &mut Checklist) {
                  {OLDER_KERNELS}"
             );
             checklist.note("needed on this kernel", &detail);
+        }
+    }
+    match profile::check(to_attach(&probes) | OTHERS) {
+        Ok(()) => checklist.ok("profiles", "the kernel lets the agent sample a main thread"),
+        Err(why) => {
+            let detail = format!("{}. Everything else works without profiles", why.0);
+            checklist.note("profiles", &detail);
         }
     }
 }

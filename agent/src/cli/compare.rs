@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::kept::StateDir;
 use crate::compare::{self, Row};
-use crate::profile;
+use crate::profile::format;
 use crate::records::{Record, StoreError, Unreadable};
 
 /// The largest profile that is read, bytes.
@@ -115,7 +115,7 @@ impl Comparison {
 /// Returns the folded stacks of a record's profile.
 fn folded(record: &Record) -> anyhow::Result<String> {
     match &record.profile {
-        Ok(taken) if taken.samples() > 0 => Ok(profile::folded(taken, None)),
+        Ok(taken) if taken.samples() > 0 => Ok(profile::format::folded(taken, None)),
         Ok(_) => bail!("the profile of {} has no samples", record.id),
         Err(why) => bail!("the record {} has no profile: {}", record.id, why.0),
     }

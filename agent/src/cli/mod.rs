@@ -8,6 +8,7 @@ mod cost;
 mod generate;
 mod inspect;
 mod kept;
+mod profile;
 mod report;
 mod run;
 mod selftest;
@@ -39,6 +40,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Check(check::Arguments),
     Watch(watch::Arguments),
+    Profile(profile::Arguments),
     Trace(trace::Arguments),
     Report(report::Arguments),
     Compare(compare::Arguments),
@@ -60,6 +62,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),

@@ -1,8 +1,34 @@
 //! What happened in a record, why, and what would help: computed from its numbers, or not said.
 //!
-//! Pure: a [`Record`] in, an [`Explanation`] out.
+//! Pure: a [`Record`] in, an [`Explanation`] out. [`window::Window`] divides a record into the calm before, what it is
+//! about, and what came after. [`account::Account`] says what memory went to. There is one file for each of the causes that
+//! need more than that: [`big_key`], [`expiry`], [`step`]. [`causes`] weighs them, and [`remedies`] has what the lab showed
+//! to work. `docs/EXPLANATIONS.md` is for operators.
+//!
+//! Deliberately absent: anything that guesses. Where numbers are missing, or decide nothing, no cause is named.
 
+mod account;
+mod big_key;
+mod causes;
+mod expiry;
+#[cfg(test)]
+mod fixture;
+mod happened;
+mod remedies;
+mod step;
+#[cfg(test)]
+mod tests;
+mod trend;
+mod window;
+
+use std::fmt;
+
+use self::account::Account;
+use self::window::Window;
 use crate::records::Record;
+
+/// Waiting for a CPU is worth a word from this share of the time on.
+const WAITED: f64 = 0.2;
 
 /// What a record says, in words.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,8 +58,28 @@ pub enum CauseKind {
     ExpiryBehind,
     /// One eviction call took most of the time: a big key was freed in the main thread.
     BigKey,
-    /// The data grew to the limit: writes, no other cause.
+    /// The data grew to the limit: writes, and no other cause.
     Data,
+    /// `maxmemory` was lowered.
+    LoweredLimit,
+    /// No key could be evicted.
+    NothingToEvict,
+}
+
+/// The name for people.
+impl fmt::Display for CauseKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ClientBuffers => "client buffers",
+            Self::ReplicationBuffers => "replication and AOF buffers",
+            Self::ResizedTable => "a hash table that was resized",
+            Self::ExpiryBehind => "expiry that was behind",
+            Self::BigKey => "a big key",
+            Self::Data => "writes",
+            Self::LoweredLimit => "a lower maxmemory",
+            Self::NothingToEvict => "no key that could be evicted",
+        })
+    }
 }
 
 /// A cause, with what it rests on.
@@ -41,6 +87,8 @@ pub enum CauseKind {
 pub struct Cause {
     /// Which it is.
     pub kind: CauseKind,
+    /// What it did, for people: a sentence without its full stop.
+    pub summary: String,
     /// Its bytes or its share of the time, and whatever else shows it: one sentence each, with numbers.
     pub evidence: Vec<String>,
 }
@@ -60,6 +108,46 @@ pub struct Remedy {
 
 /// Explains a record.
 pub fn explain(record: &Record) -> Explanation {
-    let _ = record;
-    todo!()
+    let window = Window::of(record);
+    let what = happened::sentence(&window);
+    if !window.is_incident() {
+        return Explanation {
+            what,
+            why: "There was no burst that fed on itself and no stall, so there is nothing to explain.".to_owned(),
+            help: "Nothing needs to be done.".to_owned(),
+            causes: Vec::new(),
+            remedies: Vec::new(),
+        };
+    }
+    let account = Account::of(&window);
+    let causes = causes::found(&window, &account);
+    let mut why = match causes.is_empty() {
+        true => account.why_undecided(&window),
+        false => joined(causes.iter().map(|cause| cause.summary.as_str())),
+    };
+    why.extend(waited(&window));
+    let remedies = remedies::known(&window, &account, &causes);
+    let help = remedies::sentence(&causes, &remedies);
+    Explanation {
+        what,
+        why,
+        help,
+        causes,
+        remedies,
+    }
+}
+
+/// Says for how long the main thread waited for a CPU, where that is worth a word: it makes all of it worse.
+fn waited(window: &Window<'_>) -> Option<String> {
+    let share = window.waiting_share().filter(|share| *share >= WAITED)?;
+    let percent = 100.0 * share.min(1.0);
+    Some(format!(
+        " For {percent:.0} % of the time the main thread waited for a CPU: something else ran there."
+    ))
+}
+
+/// Joins sentences without full stops into one.
+fn joined<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+    let parts: Vec<_> = parts.collect();
+    format!("{}.", parts.join("; also: "))
 }

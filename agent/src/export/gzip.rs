@@ -12,6 +12,8 @@ use flate2::write::GzEncoder;
 
 /// A shorter answer fits into a packet as it is.
 const LEAST: usize = 1024;
+/// A longer one takes more than some milliseconds.
+const LONG: usize = 1 << 20;
 /// The metrics of 64 servers take a millisecond so, and are a tenth as long; the level that others choose takes sixteen
 /// times as long, and saves a fifth more.
 const LEVEL: Compression = Compression::fast();
@@ -23,7 +25,7 @@ pub(super) async fn compress(request: Request, next: Next) -> Response {
     // Whoever keeps answers is not to give this one to others.
     let vary = HeaderValue::from_static("Accept-Encoding");
     response.headers_mut().append(header::VARY, vary);
-    if !is_accepted {
+    if !is_accepted || is_packed(&response) {
         return response;
     }
     match compressed(response).await {
@@ -39,15 +41,31 @@ async fn compressed(response: Response) -> io::Result<Response> {
     let (mut parts, body) = response.into_parts();
     // All answers are made in memory.
     let bytes = to_bytes(body, usize::MAX).await.map_err(io::Error::other)?;
-    if bytes.len() < LEAST {
-        return Ok(Response::from_parts(parts, Body::from(bytes)));
-    }
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), LEVEL);
-    encoder.write_all(&bytes)?;
+    let packed = match bytes.len() {
+        ..LEAST => return Ok(Response::from_parts(parts, Body::from(bytes))),
+        LEAST..LONG => packed(&bytes)?,
+        // A scrape is not to wait for that.
+        LONG.. => {
+            let packing = tokio::task::spawn_blocking(move || packed(&bytes));
+            packing.await.map_err(io::Error::other)??
+        }
+    };
     let gzip = HeaderValue::from_static("gzip");
     parts.headers.insert(header::CONTENT_ENCODING, gzip);
     parts.headers.remove(header::CONTENT_LENGTH);
-    Ok(Response::from_parts(parts, Body::from(encoder.finish()?)))
+    Ok(Response::from_parts(parts, Body::from(packed)))
+}
+
+fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), LEVEL);
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+/// Tells whether an answer is compressed already, as a profile is. All others are texts.
+fn is_packed(response: &Response) -> bool {
+    let content_type = response.headers().get(header::CONTENT_TYPE);
+    content_type.is_some_and(|content_type| content_type == "application/octet-stream")
 }
 
 /// Tells whether gzip is accepted (RFC 9110, section 12.5.3).

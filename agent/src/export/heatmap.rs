@@ -14,13 +14,13 @@ use crate::telemetry::{BIN_NS, TimeBin, Timeline};
 
 const SIZE: (u32, u32) = (1_300, 700);
 /// Rows of a second.
-const ROWS: u64 = 1_000_000_000 / BIN_NS;
+pub(super) const ROWS: u64 = 1_000_000_000 / BIN_NS;
 /// The number of colours; neighbours of the same colour become one rectangle.
-const LEVELS: u32 = 10;
+pub(super) const LEVELS: u32 = 10;
 /// Between black and white, to be legible on both.
 const INK: RGBColor = RGBColor(128, 128, 128);
 /// Follows the colours that the reader prefers: the drawing itself has no background.
-const STYLE: &str = "<style>:root{background:#fff;color-scheme:light dark}text{fill:#222}\
+pub(super) const STYLE: &str = "<style>:root{background:#fff;color-scheme:light dark}text{fill:#222}\
 @media(prefers-color-scheme:dark){:root{background:#16181d}text{fill:#ddd}}</style>";
 
 /// The drawing could not be made.
@@ -29,13 +29,14 @@ const STYLE: &str = "<style>:root{background:#fff;color-scheme:light dark}text{f
 pub(super) struct DrawError(String);
 
 /// A panel: what it shows, and in which colour.
-struct Panel {
-    title: &'static str,
+pub(super) struct Panel {
+    pub(super) title: &'static str,
     colour: RGBColor,
-    nanoseconds: fn(TimeBin) -> u32,
+    /// Returns what it shows of a bin.
+    pub(super) nanoseconds: fn(TimeBin) -> u32,
 }
 
-const PANELS: [Panel; 2] = [
+pub(super) const PANELS: [Panel; 2] = [
     Panel {
         title: "evicting calls",
         colour: RGBColor(214, 39, 40),
@@ -50,11 +51,11 @@ const PANELS: [Panel; 2] = [
 
 /// A rectangle of one colour: a column, and the rows from one to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Block {
-    second: u64,
-    rows: (u64, u64),
+pub(super) struct Block {
+    pub(super) second: u64,
+    pub(super) rows: (u64, u64),
     /// 1 to [`LEVELS`]; 0 is not known.
-    level: u32,
+    pub(super) level: u32,
 }
 
 /// Draws the heat map as SVG. The library escapes `server`, which anybody may have chosen.
@@ -115,6 +116,14 @@ fn colour(colour: RGBColor, level: u32) -> RGBAColor {
     }
 }
 
+impl Panel {
+    /// Returns the colour of a level as SVG spells it, and its opacity.
+    pub(super) fn paint(&self, level: u32) -> (String, f64) {
+        let RGBAColor(red, green, blue, opacity) = colour(self.colour, level);
+        (format!("#{red:02X}{green:02X}{blue:02X}"), opacity)
+    }
+}
+
 fn draw_legend<DB: DrawingBackend>(
     area: &DrawingArea<DB, plotters::coord::Shift>,
     font: &TextStyle<'_>,
@@ -142,7 +151,7 @@ fn draw_legend<DB: DrawingBackend>(
 }
 
 /// Returns the blocks to draw; bins in which nothing happened have no block.
-fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
+pub(super) fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
     let bin_length = u128::from(BIN_NS);
     // Of two bins that share a row, as the clocks' seconds do not begin with a bin, the later counts.
     let first = (timeline.start().as_nanos() + bin_length / 2) / bin_length;

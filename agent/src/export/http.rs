@@ -3,30 +3,33 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use prometheus::core::Collector as _;
-use prometheus::process_collector::ProcessCollector;
 use prometheus::{TEXT_FORMAT, TextEncoder};
-use serde::Deserialize;
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::app::{App, Which, no_such_server};
+use super::browsers;
 use super::burst_list::BurstList;
 use super::catalogue::{families, loop_last_turn, records, servers_unwatched};
 use super::connections::{Connections, Limits};
 use super::gzip::compress;
+use super::heatmap;
+use super::page_routes;
+use super::profile_route;
+use super::record_routes;
 use super::server::{ExportedServer, Shared};
 use super::timeline::TimelineAnswer;
 use super::unwatched::UnwatchedList;
 use super::web::{Web, guard};
-use super::{heatmap, landing};
+use crate::telemetry::Timeline;
 
 /// Clients that may wait in the kernel until they are accepted. One that comes when the queue is full
 /// tries again after a second, so it is to hold a crowd that comes at once.
@@ -94,25 +97,27 @@ pub async fn serve(
     connections.serve(listener, shutdown).await;
 }
 
-#[derive(Clone)]
-struct App {
-    shared: Shared,
-    /// The agent's own process_* metrics.
-    process: Arc<ProcessCollector>,
-}
-
 fn router(shared: Shared, web: Web) -> Router {
+    // Taking a profile costs a server something, though it changes nothing.
+    let costly = Router::new()
+        .route("/debug/pprof/profile", get(profile_route::profile))
+        .layer(middleware::from_fn(browsers::own_only));
     let guarded = Router::new()
-        .route("/", get(landing_page))
+        .route("/", get(page_routes::overview))
+        .route("/server/{name}", get(page_routes::server))
+        .route("/bursts/{id}", get(page_routes::record))
         .route("/metrics", get(metrics))
         .route("/api/v1/bursts", get(bursts))
+        .route(
+            "/api/v1/records",
+            get(record_routes::list).post(record_routes::make),
+        )
+        .route("/api/v1/records/{id}", get(record_routes::one))
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/unwatched", get(unwatched))
         .route("/heatmap.svg", get(heat_map))
-        .fallback((
-            StatusCode::NOT_FOUND,
-            "not found; metrics are at /metrics\n",
-        ))
+        .merge(costly)
+        .fallback(page_routes::nothing)
         .layer(middleware::from_fn_with_state(web, guard))
         .layer(middleware::from_fn(compress));
     // Those who ask these (a load balancer, a service manager) have no password, and learn nothing
@@ -120,18 +125,8 @@ fn router(shared: Shared, web: Web) -> Router {
     guarded
         .route("/-/healthy", get(healthy))
         .route("/-/ready", get(ready))
-        .with_state(App {
-            shared,
-            process: Arc::new(ProcessCollector::for_self()),
-        })
-}
-
-async fn landing_page(State(app): State<App>) -> Html<String> {
-    let (servers, unwatched) = (app.shared.servers(), app.shared.unwatched());
-    Html(landing::page(
-        servers.as_deref(),
-        &unwatched.unwrap_or_default(),
-    ))
+        .layer(middleware::from_fn(browsers::protect))
+        .with_state(App::new(shared))
 }
 
 async fn metrics(State(app): State<App>) -> Response {
@@ -155,12 +150,6 @@ async fn metrics(State(app): State<App>) -> Response {
     }
 }
 
-/// Which server a request is about.
-#[derive(Deserialize)]
-struct Which {
-    server: Option<String>,
-}
-
 async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Response {
     let servers = app.shared.servers();
     let servers = servers.as_deref().unwrap_or_default();
@@ -174,10 +163,12 @@ async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Response 
 }
 
 async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Response {
-    of_one_server(&app, &which, |server| {
-        let timeline = server.timeline()?;
-        Some(Json(TimelineAnswer::of(&server.label, &timeline)).into_response())
+    app.aside(move |shared| {
+        of_timeline(shared, &which, |server, timeline| {
+            Json(TimelineAnswer::of(&server.label, timeline)).into_response()
+        })
     })
+    .await
 }
 
 async fn unwatched(State(app): State<App>) -> Json<UnwatchedList> {
@@ -186,44 +177,38 @@ async fn unwatched(State(app): State<App>) -> Json<UnwatchedList> {
 }
 
 async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
-    of_one_server(&app, &which, |server| {
-        // Drawn from a copy: the run loop is not to wait for it.
-        let timeline = server.timeline()?.clone();
-        Some(match heatmap::svg(&server.label, &timeline) {
-            Ok(svg) => ([(header::CONTENT_TYPE, "image/svg+xml")], svg).into_response(),
-            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    app.aside(move |shared| {
+        of_timeline(shared, &which, |server, timeline| {
+            match heatmap::svg(&server.label, timeline) {
+                Ok(svg) => ([(header::CONTENT_TYPE, "image/svg+xml")], svg).into_response(),
+                Err(error) => {
+                    (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+                }
+            }
         })
     })
+    .await
 }
 
-/// Answers about the server that is asked for, or the only one.
-fn of_one_server(
-    app: &App,
+/// Answers from a copy of the last ten minutes of the server that is asked for: its thread is not to wait for the answer.
+fn of_timeline(
+    shared: &Shared,
     which: &Which,
-    answer: impl Fn(&ExportedServer) -> Option<Response>,
+    answer: impl Fn(&ExportedServer, &Timeline) -> Response,
 ) -> Response {
-    let servers = app.shared.servers();
-    let servers = servers.as_deref().unwrap_or_default();
-    let server = match (&which.server, servers) {
-        (Some(label), servers) => match servers.iter().find(|server| server.label == *label) {
-            Some(server) => server,
-            None => return no_such_server(label),
-        },
-        (None, [only]) => only,
-        (None, _) => {
-            let text = "which server? Append ?server=NAME; / lists them\n";
-            return (StatusCode::BAD_REQUEST, text).into_response();
-        }
+    let servers = shared.servers().unwrap_or_default();
+    let server = match which.of(&servers) {
+        Ok(server) => server,
+        Err(answer) => return answer,
     };
-    answer(server).unwrap_or_else(|| {
-        let text = "the evicting calls of this server are not seen; / says why\n";
-        (StatusCode::NOT_FOUND, text).into_response()
-    })
-}
-
-fn no_such_server(label: &str) -> Response {
-    let text = format!("no server {label} is watched; / lists those that are\n");
-    (StatusCode::NOT_FOUND, text).into_response()
+    let timeline = server.timeline().map(|timeline| timeline.clone());
+    match timeline {
+        Some(timeline) => answer(server, &timeline),
+        None => {
+            let text = "the evicting calls of this server are not seen; / says why\n";
+            (StatusCode::NOT_FOUND, text).into_response()
+        }
+    }
 }
 
 async fn healthy(State(app): State<App>) -> (StatusCode, String) {

@@ -1,10 +1,13 @@
-//! Serves Prometheus metrics, a landing page and JSON over HTTP.
+//! Serves Prometheus metrics, pages and JSON over HTTP.
 //!
-//! The run loop publishes the state of the servers to [`Shared`]; each scrape makes metrics of it.
-//! [`catalogue`] lists the families.
+//! The run loop publishes the state of the servers to [`Shared`]; each scrape makes metrics of it, and each page is drawn from
+//! a copy of it. [`catalogue`] lists the families. What a request asks of a server's thread (a record, a profile) goes
+//! through [`Requests`].
 //!
-//! Deliberately absent: timestamps on samples, and anything that a request could change.
+//! Deliberately absent: timestamps on samples, and anything that a request could change of a server.
 
+mod app;
+mod browsers;
 mod burst_list;
 mod catalogue;
 mod connections;
@@ -16,10 +19,12 @@ mod fixture;
 mod gzip;
 mod heatmap;
 mod http;
-mod landing;
 mod lost;
+mod page_routes;
 mod pages;
+mod profile_route;
 mod proto;
+mod record_routes;
 mod requests;
 mod series;
 mod server;

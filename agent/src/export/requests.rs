@@ -28,6 +28,16 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Tells whether nobody waits for the answer any more.
+    pub fn is_given_up(&self) -> bool {
+        match self {
+            Self::Record(answer) => answer.is_closed(),
+            Self::Profile { answer, .. } => answer.is_closed(),
+        }
+    }
+}
+
 /// What waits for each server's thread, by label. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Requests(Arc<Mutex<BTreeMap<String, Vec<Request>>>>);
@@ -37,6 +47,8 @@ impl Requests {
     pub fn ask(&self, label: &str, request: Request) -> bool {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = waiting.entry(label.to_owned()).or_default();
+        // Those who asked have gone, perhaps because the server has.
+        waiting.retain(|request| !request.is_given_up());
         if waiting.len() >= WAITING {
             return false;
         }
@@ -48,5 +60,31 @@ impl Requests {
     pub fn take(&self, label: &str) -> Vec<Request> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.remove(label).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::{Request, Requests, WAITING};
+
+    #[test]
+    fn no_more_wait_than_may_and_those_who_gave_up_do_not() {
+        let requests = Requests::default();
+        let mut asked = Vec::new();
+        let ask = |asked: &mut Vec<_>| {
+            let (answer, answered) = oneshot::channel();
+            asked.push(answered);
+            requests.ask("6379", Request::Record(answer))
+        };
+        for _ in 0..WAITING {
+            assert!(ask(&mut asked));
+        }
+        assert!(!ask(&mut asked), "one too many");
+        asked.remove(0);
+        assert!(ask(&mut asked), "one has gone");
+        assert_eq!(requests.take("6379").len(), WAITING);
+        assert!(requests.take("6379").is_empty() && requests.take("6380").is_empty());
     }
 }

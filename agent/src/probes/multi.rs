@@ -121,7 +121,8 @@ fn load(object: &aya_obj::Object, name: &'static str) -> anyhow::Result<OwnedFd>
     Ok(unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &attr) }?)
 }
 
-fn zeroed() -> bpf_attr {
+/// Returns an attribute in which nothing is set.
+pub(super) fn zeroed() -> bpf_attr {
     // SAFETY: integers only, so zero is a value.
     unsafe { std::mem::zeroed() }
 }
@@ -131,7 +132,7 @@ fn zeroed() -> bpf_attr {
 /// # Safety
 ///
 /// All pointers in `attr` that the command reads are valid during the call.
-unsafe fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
+pub(super) unsafe fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is as long as said; what it points to is valid, says the caller.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command as u32, attr, size_of_val(attr)) };
     let fd = i32::try_from(fd).map_err(io::Error::other)?;

@@ -1,11 +1,20 @@
 //! Where the main thread of a server spends its CPU time.
 //!
-//! Deliberately absent: taking the samples (`probes`).
+//! [`Profiler`] has the kernel copy registers and stack at each 49th of a second of CPU time, and its thread unwinds the
+//! copies and drops them at once: only names of functions are kept.
+//!
+//! Deliberately absent: taking the samples (`probes`), and how a stack is unwound by the tables of one file
+//! (`evictscope-plan`).
 
-mod format;
+mod collected;
+pub mod format;
+mod mapped_files;
 mod profiler;
+mod refused;
 mod taken;
+mod unwound;
+mod worker;
 
-pub use format::folded;
-pub use profiler::{Profiler, Profiling};
+pub use mapped_files::Subject;
+pub use profiler::{Profiler, Profiling, check};
 pub use taken::{Activity, Profile, Stack};

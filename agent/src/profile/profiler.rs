@@ -1,20 +1,53 @@
-//! The thread that takes profiles: it reads the samples, unwinds them, and drops the copied stacks at once.
+//! Takes profiles.
 
+use std::fmt;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use evictscope_plan::ProbePlan;
+use rustix::thread::CapabilitySet;
 
 use super::Profile;
+use super::mapped_files::Subject;
+use super::refused::refused;
+use super::worker::{Request, work};
 use crate::host::{Executable, ServerProcess};
+use crate::probes::{Sampler, Sampling};
 use crate::records::NoProfile;
+use crate::watch::privileges::drop_unneeded;
 
-/// Takes profiles. Clones share the thread.
-#[derive(Clone, Debug)]
-pub struct Profiler {}
+/// How often the trial asks for samples in a second.
+const TRIAL_HZ: u32 = 49;
+
+/// Takes profiles. Clones share the thread that reads the samples and unwinds them, and drops the copied stacks at once.
+#[derive(Clone)]
+pub struct Profiler {
+    sampler: Sampler,
+    requests: Sender<Request>,
+}
 
 /// A profile that is being taken. Dropping it ends it.
-#[derive(Debug)]
-pub struct Profiling {}
+pub struct Profiling {
+    sampling: Option<Sampling>,
+    requests: Sender<Request>,
+    taken: Option<Receiver<Profile>>,
+    spent_ns: u64,
+    foreign: u64,
+}
+
+impl fmt::Debug for Profiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profiler").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Profiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("Profiling");
+        fields.field("is_stopped", &self.sampling.is_none());
+        fields.finish_non_exhaustive()
+    }
+}
 
 impl Profiler {
     /// Loads the program, and starts the thread: call it before capabilities are given up.
@@ -23,7 +56,17 @@ impl Profiler {
     ///
     /// Fails where the kernel refuses, with what to do about it.
     pub fn start() -> Result<Self, NoProfile> {
-        Err(NoProfile("profiles are not taken yet".to_owned()))
+        let sampler = Sampler::load().map_err(|error| NoProfile(error.to_string()))?;
+        let (sender, requests) = channel();
+        let own = sampler.clone();
+        std::thread::Builder::new()
+            .name("profiler".to_owned())
+            .spawn(move || work(&own, &requests))
+            .map_err(|error| NoProfile(format!("cannot start the thread for profiles: {error}")))?;
+        Ok(Self {
+            sampler,
+            requests: sender,
+        })
     }
 
     /// Begins to take a profile of the main thread of a server. Several can be taken of one server at the same time.
@@ -38,22 +81,98 @@ impl Profiler {
         plan: &Arc<ProbePlan>,
         hz: u32,
     ) -> Result<Profiling, NoProfile> {
-        let _ = (process, executable, plan, hz);
-        Err(NoProfile("profiles are not taken yet".to_owned()))
+        self.begin_of(
+            Subject {
+                pid: process.identity.pid,
+                executable: executable.clone(),
+                path: process.exe.clone(),
+                command: process.command.clone(),
+                plan: plan.clone(),
+            },
+            hz,
+        )
     }
+
+    /// Does the same for a process that need not be a server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::begin`].
+    pub fn begin_of(&self, subject: Subject, hz: u32) -> Result<Profiling, NoProfile> {
+        let pid = subject.pid;
+        let sampling = self.sampler.sample(pid, hz);
+        let sampling = sampling.map_err(|error| refused(pid, &error))?;
+        let request = Request::Begin {
+            cookie: sampling.cookie(),
+            subject,
+            hz,
+        };
+        let has_ended =
+            |_| NoProfile("the thread for profiles has ended: please report this".into());
+        self.requests.send(request).map_err(has_ended)?;
+        Ok(Profiling {
+            sampling: Some(sampling),
+            requests: self.requests.clone(),
+            taken: None,
+            spent_ns: 0,
+            foreign: 0,
+        })
+    }
+}
+
+/// Tells whether the kernel lets a process with these capabilities take profiles.
+///
+/// # Errors
+///
+/// Where it does not, with what to do about it.
+pub fn check(kept: CapabilitySet) -> Result<(), NoProfile> {
+    let sampler = Sampler::load().map_err(|error| NoProfile(error.to_string()))?;
+    let pid = std::process::id();
+    // Capabilities belong to a thread.
+    let trial = std::thread::spawn(move || {
+        drop_unneeded(kept)?;
+        sampler.sample(pid, TRIAL_HZ).map(drop)
+    });
+    let tried = trial.join();
+    let tried = tried.map_err(|_| NoProfile("a trial panicked: please report this".to_owned()))?;
+    tried.map_err(|error| refused(pid, &error))
 }
 
 impl Profiling {
     /// Returns what it has cost the main thread so far, nanoseconds.
     pub fn spent_ns(&self) -> u64 {
-        0
+        let sampling = self.sampling.as_ref();
+        sampling.map_or(self.spent_ns, |sampling| sampling.counts().spent_ns)
+    }
+
+    /// Tells whether the kernel numbers processes otherwise than this process sees them, so that no sample is taken.
+    pub fn is_of_other_namespace(&self) -> bool {
+        let sampling = self.sampling.as_ref();
+        sampling.map_or(self.foreign, |sampling| sampling.counts().foreign) > 0
     }
 
     /// Ends it, without waiting: no sample is taken any more.
-    pub fn stop(&mut self) {}
+    pub fn stop(&mut self) {
+        let Some(mut sampling) = self.sampling.take() else {
+            return;
+        };
+        sampling.stop();
+        let counts = sampling.counts();
+        (self.spent_ns, self.foreign) = (counts.spent_ns, counts.foreign);
+        let (taken, receiver) = channel();
+        self.taken = Some(receiver);
+        // Where the thread has ended, nothing will be taken.
+        let _ = self.requests.send(Request::End { sampling, taken });
+    }
 
     /// Returns the profile, once, when it is ready: a moment after [`Self::stop`].
     pub fn taken(&mut self) -> Option<Profile> {
-        None
+        self.taken.as_ref()?.try_recv().ok()
+    }
+}
+
+impl Drop for Profiling {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

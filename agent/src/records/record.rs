@@ -194,9 +194,9 @@ pub struct Configuration {
     /// `maxmemory-policy`.
     pub maxmemory_policy: Option<String>,
     /// `hz`.
-    pub hz: Option<u64>,
+    pub hz: Option<u32>,
     /// `active-expire-effort`.
-    pub active_expire_effort: Option<u64>,
+    pub active_expire_effort: Option<u32>,
 }
 
 /// Why a record has no profile, in a sentence that says what to do.

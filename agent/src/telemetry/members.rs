@@ -19,6 +19,10 @@ pub struct Members {
     pub client_buffers: Option<ClientBuffers>,
     /// The allocator's counter, bytes.
     pub used_memory: Option<u64>,
+    /// `server.config_hz`: rounds of the cron a second, as configured.
+    pub hz: Option<u32>,
+    /// `server.active_expire_effort`, 1 to 10.
+    pub active_expire_effort: Option<u32>,
     /// What keys with a time to live do to the server.
     pub expiry: ExpiryMembers,
 }

@@ -108,3 +108,76 @@ impl Moments {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{DETAILED, Kept, Moments, SPAN};
+    use crate::telemetry::{Moment, Observation, ServerState, Snapshot};
+
+    const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
+    const STEP: Duration = Duration::from_millis(20);
+
+    fn kept(at: Duration) -> Kept {
+        let seen = Observation {
+            at,
+            stalled: Some(Duration::from_secs(1)),
+            ..Observation::default()
+        };
+        let moment = Moment::new(&Snapshot::default(), &ServerState::new(), None, true);
+        let stalled_us = Some(3_000_000);
+        Kept::new(
+            &seen,
+            Moment {
+                stalled_us,
+                ..moment
+            },
+        )
+    }
+
+    /// Follows a server that is read 50 times a second for a quarter of an hour.
+    fn followed() -> (Moments, Duration) {
+        let (mut moments, mut now) = (Moments::default(), Duration::ZERO);
+        while now < SPAN + DETAILED {
+            now += STEP;
+            moments.push(kept(now));
+            // Read again at once.
+            moments.push(kept(now + STEP / 10));
+        }
+        (moments, now)
+    }
+
+    #[test]
+    fn the_last_minutes_are_detailed_and_those_before_are_thinned() {
+        let (moments, now) = followed();
+        let between = |from, to| moments.between(from, to, SINCE_1970).len();
+        let per_second = |seconds: u64| (seconds * 50) as usize;
+        let detailed = between(now - DETAILED + STEP, now);
+        assert_eq!(detailed, per_second(DETAILED.as_secs()));
+        let before = between(Duration::ZERO, now - DETAILED);
+        assert_eq!(before.abs_diff(10 * 420), 1);
+        let times = moments.between(Duration::ZERO, now, SINCE_1970);
+        assert!(times.is_sorted_by(|one, next| one.unix_us < next.unix_us));
+        let last = times.last().map(Moment::unix_time);
+        assert_eq!(last, Some(SINCE_1970 + now));
+        // Ten a second throughout, and the same ones as they grow older.
+        let samples: Vec<_> = moments.samples(SINCE_1970).collect();
+        assert_eq!(samples.len().abs_diff(6_000), 1);
+        for (moment, _) in samples {
+            assert_eq!(moment.unix_us % 100_000, 20_000);
+        }
+    }
+
+    #[test]
+    fn what_was_measured_of_expire_cycles_can_be_forgotten() {
+        let (mut moments, now) = followed();
+        moments.forget_cycles();
+        for moment in moments.between(Duration::ZERO, now, SINCE_1970) {
+            assert_eq!(
+                (moment.expiring_us, moment.stalled_us),
+                (None, Some(1_000_000))
+            );
+        }
+    }
+}

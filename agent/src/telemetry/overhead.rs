@@ -348,6 +348,19 @@ mod tests {
     }
 
     #[test]
+    fn profiles_cost_too() {
+        let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
+        let state = ServerState::new();
+        overhead.update(Duration::from_secs(1), &state);
+        overhead.profile(400_000);
+        let cost = overhead.update(Duration::from_secs(2), &state);
+        assert_eq!(cost.map(|cost| cost.spent_ns), Some(400_000.0));
+        assert_eq!(overhead.ratio(), Some(0.4e6 / 10e9));
+        let cost = overhead.update(Duration::from_secs(3), &state);
+        assert_eq!(cost.map(|cost| cost.spent_ns), Some(0.0));
+    }
+
+    #[test]
     fn a_single_stepped_site_costs_more() {
         let readings = [(10, ([0; 4], 0)), (12, ([1_000, 0, 0, 0], 1_000))];
         let spent = cost(&readings, STEPPED_ENTRY).map(|cost| cost.spent_ns);

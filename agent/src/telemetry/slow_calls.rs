@@ -10,8 +10,8 @@ use super::moment::microseconds;
 
 /// For how long calls are kept.
 const SPAN: Duration = Duration::from_secs(600);
-/// Most calls that are kept of a second. So the slowest of whole seconds, up to this many, are all kept.
-pub const SLOWEST: usize = 50;
+/// Most calls that are kept of a second, and that are shown. The longest of each window is always among those kept.
+const SLOWEST: usize = 50;
 
 /// One evicting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +93,18 @@ impl SlowCalls {
         let calls = &mut self.seconds[place].1;
         let slower = calls.partition_point(|other| other.duration_ns >= call.duration_ns);
         calls.insert(slower, call);
-        calls.truncate(SLOWEST);
+        if calls.len() > SLOWEST {
+            let window = |call: &SlowEviction| SlowEviction::window(call.ended_ns);
+            let is_spare = |index: &usize| {
+                let longer = &calls[..*index];
+                longer
+                    .iter()
+                    .any(|other| window(other) == window(&calls[*index]))
+            };
+            if let Some(spare) = (0..calls.len()).rev().find(is_spare) {
+                calls.remove(spare);
+            }
+        }
     }
 
     /// Returns the slowest calls that ended between two times since 1970, the slowest first; `since_1970` is what to add to

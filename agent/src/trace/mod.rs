@@ -11,4 +11,5 @@ mod report;
 mod session;
 mod subject;
 
+pub use ending::Ending;
 pub use session::{Question, answer};

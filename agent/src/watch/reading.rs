@@ -32,6 +32,8 @@ struct MemberWords {
     expired_keys: Option<usize>,
     client_buffers: Option<usize>,
     used_memory: Option<std::ops::Range<usize>>,
+    hz: Option<usize>,
+    active_expire_effort: Option<usize>,
     expiry: ExpiryWords,
 }
 
@@ -123,6 +125,8 @@ impl MemberWords {
         let evicted_keys = member(Member::StatEvictedkeys, 1);
         let expired_keys = member(Member::StatExpiredkeys, 1);
         let client_buffers = member(Member::StatClientsTypeMemory, 4);
+        let hz = member(Member::ConfigHz, 1);
+        let active_expire_effort = member(Member::ActiveExpireEffort, 1);
         let expiry = ExpiryWords {
             stale_ratio: member(Member::StatExpiredStalePerc, 1),
             time_limit_hits: member(Member::StatExpiredTimeCapReachedCount, 1),
@@ -145,6 +149,8 @@ impl MemberWords {
             expired_keys,
             client_buffers,
             used_memory,
+            hz,
+            active_expire_effort,
             expiry,
         }
     }
@@ -159,15 +165,17 @@ impl MemberWords {
                 primary: *words.get(first + 3)?,
             })
         };
+        let int = |index: Option<usize>| word(index).map(|word| word as u32);
         let counters = self.used_memory.clone().and_then(|range| words.get(range));
         Members {
             maxmemory: word(self.maxmemory),
-            // An int.
-            maxmemory_policy: word(self.maxmemory_policy).map(|word| word as u32),
+            maxmemory_policy: int(self.maxmemory_policy),
             commands: word(self.commands),
             evicted_keys: word(self.evicted_keys),
             expired_keys: word(self.expired_keys),
             client_buffers: self.client_buffers.and_then(buffers),
+            hz: int(self.hz),
+            active_expire_effort: int(self.active_expire_effort),
             expiry: self.expiry.values(words),
             // Threads can free what others allocated, so a counter can be negative; those of threads that do not
             // exist are 0.

@@ -8,10 +8,10 @@ use evictscope_plan::{EVICTION_CALL, TracedFunction};
 
 use super::planner::Planner;
 use super::reading::Reader;
-use super::recorder::{Recorder, Subject, Surroundings};
+use super::recorder::{Subject, Surroundings};
 use super::settings::RequestedMode;
 use super::stop::Stop;
-use super::watched::{Watched, sees_evictions};
+use super::watched::Watched;
 use crate::export::{Reason, Shared};
 use crate::host::{Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias};
 use crate::probes::{Attachment, ProbeError, Probes, Server};
@@ -166,12 +166,11 @@ impl Watch {
             requests: self.shared.requests().clone(),
             budget: self.budget.share(),
         };
-        let recorder = Recorder::new(label, subject, around, sees_evictions(&plan));
         let server = Server {
             pid,
             exe: executable,
             load_bias,
-            plan: plan.clone(),
+            plan,
         };
         let for_now = |error: ProbeError| match error {
             ProbeError::Gone(_) => Refusal::Gone,
@@ -179,12 +178,11 @@ impl Watch {
         };
         let attachment = Attachment::new(&self.probes, server).map_err(for_now)?;
         let mut watched = Watched::new(
-            process,
             label,
-            plan,
+            subject,
+            around,
             attachment,
             reader,
-            recorder,
             self.costs,
             self.budget,
         );

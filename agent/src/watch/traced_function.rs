@@ -16,7 +16,7 @@ use made_up::MADE_UP;
 use prometheus::TextEncoder;
 
 use super::reading::Reader;
-use super::recorder::{Recorder, Subject, Surroundings};
+use super::recorder::{Subject, Surroundings};
 use super::watched::Watched;
 use crate::export::{Requests, families};
 use crate::host::{Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias};
@@ -59,7 +59,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let none = "a test takes none";
     let subject = Subject {
         profiler: Err(NoProfile(none.to_owned())),
-        process: process.clone(),
+        process,
         executable: executable.clone(),
         plan: plan.clone(),
     };
@@ -68,7 +68,6 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         requests: Requests::default(),
         budget: 0.01,
     };
-    let recorder = Recorder::new("made-up", subject, around, false);
     let server = Server {
         pid,
         exe: executable,
@@ -78,7 +77,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let attachment = Attachment::new(&probes, server)?;
     let (costs, budget): (_, OverheadBudget) = (HitCosts::DOCUMENTED, "1%".parse()?);
     let mut watched = Watched::new(
-        &process, "made-up", plan, attachment, reader, recorder, costs, budget,
+        "made-up", subject, around, attachment, reader, costs, budget,
     );
     watched.begin(ProbeMode::EveryCall, None)?;
     for _ in 0..2 {

@@ -8,7 +8,7 @@ use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
 use super::burst_log::log_burst;
 use super::clock::monotonic;
 use super::reading::Reader;
-use super::recorder::{Recorder, Seen};
+use super::recorder::{Recorder, Seen, Subject, Surroundings};
 use crate::export::{ExportedServer, Lost, lost};
 use crate::host::{MemoryError, ServerProcess};
 use crate::probes::{Attachment, Coverage, ProbeError, Probed};
@@ -58,19 +58,18 @@ pub struct Watched {
 impl Watched {
     /// Returns a server in which nothing is probed yet.
     pub fn new(
-        process: &ServerProcess,
         label: &str,
-        plan: Arc<ProbePlan>,
+        subject: Subject,
+        around: Surroundings,
         attachment: Attachment,
         reader: Reader,
-        recorder: Recorder,
         costs: HitCosts,
         budget: OverheadBudget,
     ) -> Self {
         let found = monotonic();
+        let (process, plan) = (subject.process.clone(), subject.plan.clone());
         let sees_evictions = sees_evictions(&plan);
         Self {
-            process: process.clone(),
             label: label.to_owned(),
             overhead: Overhead::new(costs, probed_sites(&plan)),
             plan,
@@ -83,7 +82,8 @@ impl Watched {
             state: ServerState::new(),
             cycle: sees_evictions.then(|| Cycle::new(found, process.age())),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
-            recorder,
+            recorder: Recorder::new(label, subject, around, sees_evictions),
+            process,
             budget,
             not_placed: None,
             not_read: None,
@@ -265,6 +265,7 @@ impl Watched {
 
     /// Has all records kept that are waited for: nothing more will be read.
     pub fn finish_records(&mut self) {
+        self.recorder.finish_profiles();
         let timeline = self.timeline.as_deref().map(lock);
         self.recorder.finish(timeline.as_deref());
     }
@@ -381,7 +382,7 @@ impl Watched {
 }
 
 /// Tells whether the evicting calls of a server with this plan are seen.
-pub fn sees_evictions(plan: &ProbePlan) -> bool {
+fn sees_evictions(plan: &ProbePlan) -> bool {
     let function = plan.function(EVICTION_CALL.description);
     function.is_some_and(TracedFunction::times_inner_calls)
 }

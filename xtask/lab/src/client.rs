@@ -24,7 +24,10 @@ impl Client {
             .context("cannot connect to the redis-server of the lab")?;
         connection.set_read_timeout(Some(TIMEOUT))?;
         connection.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Self(connection))
+        let mut client = Self(connection);
+        // The lab must be able to ask while the server disconnects clients.
+        client.call(&["CLIENT", "NO-EVICT", "ON"])?;
+        Ok(client)
     }
 
     /// Sends one command and returns its answer, which must be a string.

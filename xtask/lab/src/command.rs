@@ -9,11 +9,13 @@ use anyhow::{Result, ensure};
 use evictscope_testkit::{agent::Program, cores::Cores, process};
 
 use crate::{
+    compared::compared,
     comparison::comparison,
     judge::Finished,
     lives::Ttls,
+    remedy::{Before, Remedy},
     run::{Onlooker, carry_out},
-    scenario::{Plan, Remedy, Scenario, name_of},
+    scenario::{Plan, Scenario, name_of},
     summary,
 };
 
@@ -37,6 +39,9 @@ pub struct Arguments {
     /// What `remedy` applies
     #[arg(long, value_enum, default_value = "ttl")]
     remedy: Remedy,
+    /// The scenario in which `remedy` applies it [default: by remedy]
+    #[arg(long, value_enum)]
+    cause: Option<Scenario>,
     /// The times to live in `expire`
     #[arg(long, value_enum, default_value = "one")]
     ttls: Ttls,
@@ -53,12 +58,13 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     let remedy = arguments.remedy;
     let is_remedy = scenario == Scenario::Remedy;
     let tried_in = if is_remedy {
-        remedy.scenario()
+        arguments.cause.unwrap_or_else(|| remedy.scenario())
     } else {
         scenario
     };
     let mut plan = Plan {
         name: name_of(&scenario),
+        judges_records: true,
         ..Plan::new(tried_in, agent)
     };
     if tried_in == Scenario::Expire {
@@ -71,18 +77,24 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
         plan.length = Duration::from_secs(seconds);
     }
     plan.rate = arguments.rate;
-    plan.cycles = arguments.cycles;
+    plan.cycles = arguments.cycles.or(plan.cycles);
     let without = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
     println!("\n{}", summary::outcome(&without.outcome));
-    without.must_agree(scenario.kind_of_bursts())?;
+    let mut verdict = without.must_agree(scenario.kind_of_bursts());
     if let Some(wanted) = arguments.cycles.filter(|_| !without.outcome.interrupted) {
-        without.must_have_cycles(wanted)?;
+        verdict = verdict.and(without.must_have_cycles(wanted));
     }
     if !is_remedy {
-        return Ok(());
+        return verdict;
     }
 
-    let before = without.measured;
+    let first = without.outcome.cycles.first();
+    let before = Before {
+        measured: without.measured,
+        client_buffers: first.map_or(without.outcome.client_buffers_peak, |cycle| {
+            cycle.client_buffers_before
+        }),
+    };
     // As long as the run without it, however soon that had its cycles.
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
     plan.cycles = None;
@@ -92,14 +104,20 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
             return Ok(());
         }
         plan.name = format!("remedy-{}", change.name());
-        plan.rate = Some(change.apply(&mut plan.parameters, before.rate, before.key_bytes));
+        plan.rate = Some(change.apply(&mut plan.parameters, &before));
         let with = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
         println!("\n{}", summary::outcome(&with.outcome));
-        with.must_agree(None)?;
+        // A difference says nothing about the remedy: both runs are compared, and then it is told.
+        verdict = verdict.and(with.must_agree(None));
         runs.push((change.name(), with));
     }
     print!("{}", comparison(&runs));
-    Ok(())
+    if let (Some(agent), [(_, without), others @ ..]) = (&plan.agent, &runs[..]) {
+        for (name, with) in others {
+            println!("\n{}", compared(agent, without, name, with)?);
+        }
+    }
+    verdict
 }
 
 /// Makes one complete cycle, watched by the agent.

@@ -30,14 +30,18 @@ pub struct Totals {
     pub answered: u64,
     /// Replies that were errors.
     pub errors: u64,
+    /// Requests whose connection the server closed before it replied.
+    pub lost: u64,
+    /// Connections that the server closed.
+    pub hung_up: u64,
     /// Bytes of replies.
     pub bytes_received: u64,
 }
 
 impl Totals {
-    /// Returns the backlog: requests that are due and not answered, sent or not.
+    /// Returns the backlog: requests that are due and neither answered nor lost, sent or not.
     pub fn backlog(&self) -> u64 {
-        self.due - self.answered
+        self.due - self.answered - self.lost
     }
 
     /// Returns how many requests are due and not sent.

@@ -97,7 +97,8 @@ fn set_active_expire(client: &mut Client, on: bool) -> Result<()> {
 }
 
 impl Moment {
-    fn take(client: &mut Client) -> Result<Self> {
+    /// Asks the server now.
+    pub fn take(client: &mut Client) -> Result<Self> {
         Self::parse(&client.call(&QUESTION)?)
     }
 

@@ -16,8 +16,8 @@ use mio::{Events, Poll, Token};
 use crate::{
     connection::Connection,
     counts::{Meter, Totals},
+    parameters::Parameters,
     record::Line,
-    scenario::Parameters,
     schedule::{Pace, Schedule},
     workload::Workload,
 };
@@ -32,6 +32,7 @@ const MOST_WAITING: u64 = 2_000_000;
 /// All clients.
 pub struct Generator {
     poll: Poll,
+    port: u16,
     connections: Vec<Connection>,
     /// Requests under way on one connection, at most.
     most_under_way: usize,
@@ -62,6 +63,7 @@ impl Generator {
             .collect::<Result<_>>()?;
         Ok(Self {
             poll,
+            port,
             connections,
             most_under_way,
             workload: Workload::new(parameters.mix),
@@ -155,7 +157,13 @@ impl Generator {
         let received = connection.receive(&mut self.buffer, |reply, due| {
             meter.answered(reply, due, now);
         })?;
-        meter.totals.bytes_received += received;
+        meter.totals.bytes_received += received.bytes;
+        if received.hung_up {
+            // As a server does with `maxmemory-clients`.
+            let lost = connection.open_again(self.port, self.poll.registry(), Token(number))?;
+            meter.totals.lost += lost;
+            meter.totals.hung_up += 1;
+        }
         meter.totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
         Ok(())
     }

@@ -8,16 +8,16 @@ use evictscope_testkit::{
 
 use crate::{
     cycles::Cycle,
-    expired,
+    expired, judge_kept,
     record::{Measured, Outcome},
     scenario::PLAIN,
     witness::Testimony,
 };
 
 /// How far off the beginning and the end of a burst may be, in seconds, beside the uncertainty of the record.
-const TIME: f64 = 0.1;
+pub const TIME: f64 = 0.1;
 /// How far off amounts may be, as a share of what the record shows, beside its uncertainty.
-const AMOUNT: f64 = 0.1;
+pub const AMOUNT: f64 = 0.1;
 /// How far off the seconds in which evictions stalled the server may be, as a share of those in which it evicted and
 /// executed less than half of what it can.
 const STALLED: f64 = 0.15;
@@ -81,6 +81,11 @@ impl Finished {
             );
         }
         differences.extend(stalls(stalled, slow, outcome.cycles.len(), kind));
+        if let Some(records) = &testimony.records {
+            let (text, found) = judge_kept::compare(outcome, &testimony.bursts, records);
+            print!("{text}");
+            differences.extend(found);
+        }
         if let (Some(expiry), Some(reading)) = (&outcome.expiry, &testimony.expiry) {
             let (text, found) = expired::compare(expiry, reading)?;
             print!("{text}");
@@ -157,7 +162,8 @@ fn stalls(stalled: f64, slow: f64, bursts: usize, kind: Option<&str>) -> Option<
     })
 }
 
-fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
+/// Returns whether a burst of the agent's is this one.
+pub fn is_same(cycle: &Cycle, burst: &Burst) -> bool {
     (burst.start - cycle.start).abs() <= SAME
 }
 

@@ -9,7 +9,7 @@
 //!
 //! `target/lab/<scenario>-<seconds since 1970>.jsonl` has one JSON object a line, a `record::Line`. All times are
 //! seconds since 1970 (`at` is when the line was true), all sizes bytes. A file without a `result` belongs to a run
-//! that failed.
+//! that failed. Where the agent watched, its own records are in the folder of the same name without the ending.
 //!
 //! # How the cycle comes about
 //!
@@ -56,22 +56,47 @@
 //!   of the keys doubles once more, and the server answers half as much until all keys are moved.
 //! - An `MGET` asks for keys that were written in the last 0.3 s. No client meets an expired key, so that
 //!   all that expires under load was deleted by a cycle.
+//!
+//! # Other causes
+//!
+//! In these scenarios the memory goes elsewhere than to client buffers. The limit is set at a distance from the used memory
+//! when everything else is ready, because what comes before takes more or less of it from run to run.
+//! - `big-key`: a hash of 4,000,000 fields, older than all other keys. With 64 samples among 300,000 keys, `allkeys-lru` finds it
+//!   within some thousand evictions. The server then frees 230 MiB in one evicting call of 1.5 s.
+//! - `table`: Redis 6.2 and later double a hash table of the keys, from one key for each bucket on, only where the new table finds room
+//!   below `maxmemory`. At 1.618 keys for each bucket they double it all the same (6.2.14, 7.0.15 and 8.2.3 did). A server comes there at a
+//!   constant memory, when keys become smaller; the lab brings it there with a limit that follows the used memory. Two tables
+//!   of 2^20 buckets, that of the keys and that of the times to live, then take 32 MiB at once.
+//! - `replication`: a replica asks for all data and reads nothing, and all that is written piles up for it. Redis 7 and 8 count that
+//!   against the limit until it is as much as `repl-backlog-size`, which is 64 MiB here, and not beyond. Redis 6.2 counts no replica's
+//!   buffer, but takes all of `repl-backlog-size` at once when the first replica comes (6.2.14 did). The clients overwrite
+//!   keys, so that the data does not grow.
+//! - `stale`: the load of `burst` on as many keys as are alive at any time. Expire cycles put up with a tenth of expired keys
+//!   (`active-expire-effort` 1), and the limit is 14 MiB above what the keys take without them.
 
 mod client;
 mod command;
+mod compared;
 mod comparison;
 mod connection;
 mod counts;
 mod cycles;
 mod expired;
 mod expiry;
+mod fill;
 mod generator;
 mod judge;
+mod judge_kept;
+mod kept;
+mod latency;
 mod lives;
 mod observer;
+mod parameters;
 mod prepare;
 mod record;
 mod recorder;
+mod remedy;
+mod replica;
 mod resp;
 mod run;
 mod sample;

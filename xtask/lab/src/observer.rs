@@ -60,6 +60,7 @@ impl Observer {
                 What::LoadBegins => self.begin = at,
                 What::StallBegins => self.stall.0 = Some(at),
                 What::StallEnds => self.stall.1 = Some(at),
+                What::ReplicaComes => {}
             },
             Line::Info(sample) => self.samples.push(sample),
             Line::Load(load) => self.loads.push(load),
@@ -86,6 +87,7 @@ impl Observer {
         at: f64,
         interrupted: bool,
         server_wait_max: f64,
+        longest_call: Option<f64>,
         expiry: Option<Expiry>,
     ) -> Result<Outcome> {
         let cycles = self.cycles();
@@ -107,11 +109,14 @@ impl Observer {
             seconds: at - self.begin,
             answered: total(|load| load.totals.answered),
             errors: total(|load| load.totals.errors),
+            lost: total(|load| load.totals.lost),
+            hung_up: total(|load| load.totals.hung_up),
             backlog_peak: backlogs.max().unwrap_or_default(),
             latency_p99: median(seconds.iter().map(|second| second.latency_p99)),
             latency_max: greatest(|second| second.latency_max),
             client_buffers_peak: buffers.max().unwrap_or_default(),
             evicted_keys: evicted(samples.last()) - evicted(samples.first()),
+            longest_call,
             generator_cpu_max: greatest(|second| second.generator_cpu),
             server_wait_max,
             slow_seconds: slow::seconds(self.begin, self.capacity, samples),

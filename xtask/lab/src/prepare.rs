@@ -13,23 +13,9 @@ use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    client::Client,
-    generator::Generator,
-    record::Measured,
-    sample::Sample,
-    scenario::{Parameters, Plan},
-    schedule::Pace,
+    client::Client, fill::Filler, generator::Generator, latency, parameters::Parameters,
+    record::Measured, recorder::Recorder, sample::Sample, scenario::Plan, schedule::Pace,
 };
-
-/// How far the server is filled before its clients do anything, as a share of the memory that the load begins
-/// with. The clients' buffers, and what they write while the capacity is measured, must find room.
-const FILLED_AT_FIRST: f64 = 0.4;
-
-/// Keys with which the size of a key is measured.
-const FIRST_KEYS: usize = 50_000;
-
-/// Keys that are written between two looks at the server's memory. Its hash tables grow by megabytes at once.
-const FILLED_AT_ONCE: usize = 10_000;
 
 /// How long the capacity is measured each time.
 const CALIBRATION: Duration = Duration::from_millis(1500);
@@ -43,8 +29,14 @@ const CALIBRATION_UNANSWERED: u64 = 200;
 /// How long the clients then run at the rate of the load, so that their buffers get their sizes.
 const WARM_UP: Duration = Duration::from_secs(5);
 
+/// How long they run at that rate now and then, so that their buffers keep these sizes.
+const WARM: Duration = Duration::from_millis(50);
+
 /// How long the backlog may take to be answered between two parts.
 const SETTLE: Duration = Duration::from_secs(20);
+
+/// The server's replication backlog where no replica comes, which is Redis's own default.
+const DEFAULT_BACKLOG: u64 = 1024 * 1024;
 
 /// Files that the server and the lab open beside one for each connection.
 const OTHER_FILES: u64 = 512;
@@ -52,6 +44,11 @@ const OTHER_FILES: u64 = 512;
 /// Starts the server on its core.
 pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Redis> {
     allow_open_files(parameters.connections)?;
+    let replica = parameters.replica.as_ref();
+    let backlog = replica.map_or(DEFAULT_BACKLOG, |replica| replica.backlog);
+    let others = cores.map_or(&[][..], |cores| &cores.others[..]);
+    let others: Vec<String> = others.iter().map(usize::to_string).collect();
+    let others = others.join(",");
     let start = || {
         Redis::start(&[
             "--maxmemory",
@@ -70,9 +67,26 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
             // Far more than the clients take. It makes the server account for a client after each command.
             // Otherwise it visits a tenth of them in each round of its event loop, and is ten rounds late.
             "--maxmemory-clients",
-            "4gb",
+            &parameters.clients_limit.to_string(),
+            "--lazyfree-lazy-eviction",
+            if parameters.lazy_eviction {
+                "yes"
+            } else {
+                "no"
+            },
+            "--latency-monitor-threshold",
+            latency::THRESHOLD,
+            "--repl-backlog-size",
+            &backlog.to_string(),
+            // A replica gets all data from a child process, as soon as it asks for it and over its connection.
+            "--repl-diskless-sync",
+            "yes",
+            "--repl-diskless-sync-delay",
+            "0",
+            "--bgsave_cpulist",
+            &others,
             "--maxclients",
-            // The recorder connects, too.
+            // The recorder connects, and a replica.
             &(parameters.connections + 1024).to_string(),
         ])
     };
@@ -103,13 +117,23 @@ fn allow_open_files(connections: usize) -> Result<()> {
         .with_context(|| format!("cannot raise the limit of open files to {needed}"))
 }
 
+/// What is ready for the load.
+pub struct Prepared {
+    /// The clients.
+    pub generator: Generator,
+    /// What asks the server for its numbers.
+    pub recorder: Recorder,
+    /// What was measured.
+    pub measured: Measured,
+}
+
 /// Connects the clients, measures the capacity, warms up and fills.
 pub fn prepare(
     plan: &Plan,
     port: u16,
     progress: &Progress,
     interrupted: &AtomicBool,
-) -> Result<(Generator, Measured)> {
+) -> Result<Prepared> {
     let parameters = &plan.parameters;
     let step = |text: &str| {
         progress.show(text.to_owned());
@@ -122,14 +146,7 @@ pub fn prepare(
     let mut sample = || Sample::take(&mut client);
 
     step("filling")?;
-    let mut filler = Client::connect(port)?;
-    let empty = sample()?.used_memory;
-    filler.fill(&mut generator.workload, FIRST_KEYS)?;
-    let key_bytes = sample()?.used_memory.saturating_sub(empty) / FIRST_KEYS as u64;
-    ensure!(key_bytes > 0, "the redis-server keeps no keys");
-    let first = (parameters.filled as f64 * FILLED_AT_FIRST) as u64;
-    let keys = |to: u64, from: u64| (to.saturating_sub(from) / key_bytes) as usize;
-    filler.fill(&mut generator.workload, keys(first, sample()?.used_memory))?;
+    let mut filler = Filler::begin(port, parameters, &mut generator.workload)?;
 
     let run_for = |generator: &mut Generator, pace: Pace, time: Duration| -> Result<()> {
         let begun = Instant::now();
@@ -160,23 +177,28 @@ pub fn prepare(
         .unwrap_or(capacity * parameters.share_of_capacity)
         .max(1.0);
 
+    filler.fit_lives(&mut generator.workload, rate)?;
     step("warming up")?;
     run_for(&mut generator, Pace::Rate(rate), WARM_UP)?;
     generator.settle(SETTLE)?;
     step("filling up")?;
-    loop {
-        let missing = keys(parameters.filled, sample()?.used_memory);
-        filler.fill(&mut generator.workload, missing.min(FILLED_AT_ONCE))?;
-        if missing <= FILLED_AT_ONCE {
-            break;
-        }
-    }
+    filler.fill_up(&mut generator, rate, |generator| {
+        run_for(generator, Pace::Rate(rate), WARM)
+    })?;
+    generator.settle(SETTLE)?;
+    let recorder = Recorder::connect(port, parameters.connections)?;
+    let maxmemory = filler.set_limit()?;
     step("starting the load")?;
     let measured = Measured {
         capacity,
         cpu_share,
         rate,
-        key_bytes,
+        key_bytes: filler.key_bytes,
+        maxmemory,
     };
-    Ok((generator, measured))
+    Ok(Prepared {
+        generator,
+        recorder,
+        measured,
+    })
 }

@@ -10,8 +10,8 @@ use crate::{
     counts::{Load, Second},
     cycles::Cycle,
     expiry::Expiry,
+    parameters::Parameters,
     sample::Sample,
-    scenario::Parameters,
     swelling::Swelling,
 };
 
@@ -75,6 +75,8 @@ pub struct Measured {
     pub rate: f64,
     /// The size of a key in the server's memory, in bytes.
     pub key_bytes: u64,
+    /// The limit under load, in bytes.
+    pub maxmemory: u64,
 }
 
 /// What the lab can do in a run.
@@ -87,6 +89,8 @@ pub enum What {
     StallBegins,
     /// The server is let go.
     StallEnds,
+    /// A replica asks for all data.
+    ReplicaComes,
 }
 
 /// What the record shows, from the beginning of the load to its end.
@@ -102,6 +106,10 @@ pub struct Outcome {
     pub answered: u64,
     /// Replies that were errors.
     pub errors: u64,
+    /// Requests whose connection the server closed before it replied.
+    pub lost: u64,
+    /// Connections that the server closed.
+    pub hung_up: u64,
     /// The highest backlog.
     pub backlog_peak: u64,
     /// The 99th percentile of the latency, in seconds: the median of those of all seconds.
@@ -112,6 +120,8 @@ pub struct Outcome {
     pub client_buffers_peak: u64,
     /// Keys evicted.
     pub evicted_keys: u64,
+    /// How long the longest evicting call took, by the server, in seconds; `None` where all were brief.
+    pub longest_call: Option<f64>,
     /// The greatest share of a second that the generator's thread was busy.
     pub generator_cpu_max: f64,
     /// The greatest share of a second that the server's main thread waited for its core.

@@ -22,39 +22,51 @@ use crate::{client::Client, record::Line, sample::Sample};
 /// that this question was asked within a twentieth of a round from its beginning.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Connections to ask on, one for each question that waits for its answer.
+/// Connections to ask on, one for each question that waits for its answer, as a share of the clients' connections.
 ///
 /// A saturated server answers in one round of its event loop what it was asked in the round before, and a
-/// round may take more than a second. One connection would get one answer a round.
-const CONNECTIONS: usize = 600;
+/// round may take more than a second. One connection would get one answer a round. Fewer clients make shorter rounds.
+const SHARE: usize = 5;
+/// There are at least this many.
+const FEWEST: usize = 100;
 
 /// The lowest nice value.
 const MOST_FAVOURED: i32 = -20;
 
-/// Starts threads that ask until `stop`, however late the answers are.
-pub fn start(
-    port: u16,
-    stop: &Arc<AtomicBool>,
-    lines: &Sender<Line>,
-) -> Result<Vec<JoinHandle<Result<()>>>> {
-    let next = Arc::new(Mutex::new(Instant::now()));
-    let ask = |mut client: Client| {
-        let (next, stop, lines) = (Arc::clone(&next), Arc::clone(stop), lines.clone());
-        thread::spawn(move || {
-            // The generator shares its core with this thread. A question that waited for it would be asked in the
-            // middle of a round. Only root may go first; the record is coarser without it.
-            let _ = setpriority_process(None, MOST_FAVOURED);
-            while is_due(&next, &stop) {
-                let sample = Sample::take(&mut client)?;
-                // The receiver outlives this thread.
-                let _ = lines.send(Line::Info(sample));
-            }
-            Ok(())
-        })
-    };
-    (0..CONNECTIONS)
-        .map(|_| Ok(ask(Client::connect(port)?)))
-        .collect()
+/// Connections to ask on.
+pub struct Recorder(Vec<Client>);
+
+impl Recorder {
+    /// Connects to a server with this many clients on this loopback port. What the connections take is part of its memory.
+    pub fn connect(port: u16, clients: usize) -> Result<Self> {
+        let connections = (clients / SHARE).max(FEWEST);
+        let clients = (0..connections).map(|_| Client::connect(port));
+        Ok(Self(clients.collect::<Result<_>>()?))
+    }
+
+    /// Starts threads that ask until `stop`, however late the answers are.
+    pub fn start(
+        self,
+        stop: &Arc<AtomicBool>,
+        lines: &Sender<Line>,
+    ) -> Vec<JoinHandle<Result<()>>> {
+        let next = Arc::new(Mutex::new(Instant::now()));
+        let ask = |mut client: Client| {
+            let (next, stop, lines) = (Arc::clone(&next), Arc::clone(stop), lines.clone());
+            thread::spawn(move || {
+                // The generator shares its core with this thread. A question that waited for it would be asked in the
+                // middle of a round. Only root may go first; the record is coarser without it.
+                let _ = setpriority_process(None, MOST_FAVOURED);
+                while is_due(&next, &stop) {
+                    let sample = Sample::take(&mut client)?;
+                    // The receiver outlives this thread.
+                    let _ = lines.send(Line::Info(sample));
+                }
+                Ok(())
+            })
+        };
+        self.0.into_iter().map(ask).collect()
+    }
 }
 
 /// Waits for the time of the next question, and returns `false` after the last one. One thread waits for it, and the

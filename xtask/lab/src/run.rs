@@ -16,6 +16,7 @@ use evictscope_testkit::{
 use crate::{
     expiry::Switch,
     judge::Finished,
+    latency,
     observer::Observer,
     prepare::{prepare, start_server},
     record::{Line, Run},
@@ -59,7 +60,8 @@ pub fn carry_out(
     let prepared = prepare(plan, server.port(), &progress, interrupted);
     // Where the server has ended, that is the better reason.
     server.must_be_alive()?;
-    let (generator, measured) = prepared?;
+    let prepared = prepared?;
+    let measured = prepared.measured;
 
     let run = Run {
         at: unix_time()?,
@@ -89,8 +91,9 @@ pub fn carry_out(
     if let Some(expiry) = &mut expiry {
         expiry.on()?;
     }
+    latency::reset(&server)?;
     let (sender, lines) = mpsc::channel();
-    let mut load = Threads::start(generator, &run, sender)?;
+    let mut load = Threads::start(prepared, &run, sender)?;
     let mut watch = Watch {
         plan,
         server: &server,
@@ -111,14 +114,24 @@ pub fn carry_out(
     };
     let ended = load.end();
     let ended_at = unix_time()?;
+    let longest_call = latency::longest_evicting_call(&server);
     let expiry = expiry.map(Switch::end);
     progress.finish();
     watched?;
     ended?;
     let mut testimony = testimony?;
+    let longest_call = longest_call?;
     let expiry = expiry.transpose()?;
     if let (Some(testimony), Some(witness), Some(expiry)) = (&mut testimony, &witness, &expiry) {
         testimony.expiry = Some(witness.testify_of(expiry, &server)?);
+    }
+    if let (Some(testimony), Some(witness), true) = (
+        &mut testimony,
+        &witness,
+        plan.judges_records && !is_interrupted(),
+    ) {
+        let into = observer.path().with_extension("");
+        testimony.records = Some(witness.records_of(&testimony.bursts, &into)?);
     }
     let asked = match (onlooker, &witness) {
         (Some(onlooker), Some(witness)) if !is_interrupted() => {
@@ -133,7 +146,13 @@ pub fn carry_out(
     }
     Ok(Finished {
         measured,
-        outcome: observer.end(ended_at, is_interrupted(), longest_wait, expiry)?,
+        outcome: observer.end(
+            ended_at,
+            is_interrupted(),
+            longest_wait,
+            longest_call,
+            expiry,
+        )?,
         testimony,
         onlooker: asked,
     })

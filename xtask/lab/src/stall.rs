@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
+    parameters::Stall,
     record::{Line, What, tell},
-    scenario::Stall,
 };
 
 /// The length of a pulse and the pause after it: short compared with a round of the event loop.

@@ -49,7 +49,7 @@ pub fn heading(run: &Run, record: &Path) -> String {
          record         {}{warning}",
         run.pid,
         run.port,
-        bytes(parameters.maxmemory),
+        bytes(run.measured.maxmemory),
         parameters.policy,
         parameters.samples,
         parameters.tenacity,
@@ -115,6 +115,19 @@ pub fn outcome(outcome: &Outcome) -> String {
         bytes(outcome.client_buffers_peak),
         outcome.latency_p99 * 1000.0,
     );
+    if outcome.hung_up > 0 {
+        text += &format!(
+            "the server closed {} connections, and {} requests with them\n",
+            count(outcome.hung_up as f64),
+            count(outcome.lost as f64)
+        );
+    }
+    if let Some(longest) = outcome.longest_call {
+        text += &format!(
+            "longest evicting call, by the server: {:.0} ms\n",
+            longest * 1000.0
+        );
+    }
     if outcome.generator_cpu_max > BUSY {
         text.push_str(
             "the generator's thread had no time left in some seconds: what waited then, waited for it too\n",

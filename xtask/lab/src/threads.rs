@@ -12,9 +12,9 @@ use std::{
 use anyhow::{Result, anyhow};
 
 use crate::{
-    generator::Generator,
+    prepare::Prepared,
     record::{Line, Run, What, tell},
-    recorder,
+    replica,
     schedule::Pace,
     stall,
 };
@@ -27,10 +27,15 @@ pub struct Threads {
 
 impl Threads {
     /// Begins the load, whose lines of the record go to `lines`.
-    pub fn start(mut generator: Generator, run: &Run, lines: Sender<Line>) -> Result<Self> {
+    pub fn start(prepared: Prepared, run: &Run, lines: Sender<Line>) -> Result<Self> {
+        let Prepared {
+            mut generator,
+            recorder,
+            ..
+        } = prepared;
         let stop = Arc::new(AtomicBool::new(false));
         let mut load = Self {
-            threads: recorder::start(run.port, &stop, &lines)?,
+            threads: recorder.start(&stop, &lines),
             stop,
         };
         tell(&lines, What::LoadBegins)?;
@@ -38,6 +43,11 @@ impl Threads {
             let (stop, lines, pid) = (Arc::clone(&load.stop), lines.clone(), run.pid);
             let inflict = move || stall::inflict(&stall, pid, &stop, &lines);
             load.threads.push(thread::spawn(inflict));
+        }
+        if let Some(replica) = run.parameters.replica {
+            let (stop, lines, port) = (Arc::clone(&load.stop), lines.clone(), run.port);
+            let come = move || replica::come(&replica, port, &stop, &lines);
+            load.threads.push(thread::spawn(come));
         }
         let stop = Arc::clone(&load.stop);
         let pace = Pace::Rate(run.measured.rate);

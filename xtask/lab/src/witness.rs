@@ -4,6 +4,7 @@
 //! filling before.
 
 use std::{
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -16,11 +17,15 @@ use evictscope_testkit::{
     scrape::Scrape,
 };
 
-use crate::{expired::EXPIRED_KEYS, expiry::Expiry};
+use crate::{
+    expired::EXPIRED_KEYS,
+    expiry::Expiry,
+    kept::{self, Kept},
+};
 
-/// How long the agent may take to finish a burst that is over in the record. It waits 3 s for memory to fall
+/// How long the agent may take to finish a burst that is over in the record. It waits 4 s for memory to fall
 /// further.
-const SETTLE: Duration = Duration::from_secs(6);
+const SETTLE: Duration = Duration::from_secs(7);
 
 /// The phase in which a server without a burst is.
 const CALM: &str = "not_saturated";
@@ -38,6 +43,8 @@ pub struct Testimony {
     pub bursts: Vec<Burst>,
     /// What is on `/metrics`.
     pub reading: Scrape,
+    /// The records that it kept, where they are judged.
+    pub records: Option<Vec<Kept>>,
     /// What was there when expired keys had been deleted, where that was measured.
     pub expiry: Option<Scrape>,
 }
@@ -67,8 +74,14 @@ impl Witness {
         Ok(Testimony {
             bursts: self.agent.bursts(server)?,
             reading: self.agent.reading(server)?,
+            records: None,
             expiry: None,
         })
+    }
+
+    /// Waits for its records of these bursts, and copies them into `into`.
+    pub fn records_of(&self, bursts: &[Burst], into: &Path) -> Result<Vec<Kept>> {
+        kept::collect(self.agent.state(), bursts, into)
     }
 
     /// Returns what it says once it has taken in the expired keys of a SCAN.

@@ -22,6 +22,8 @@ pub struct Mix {
     pub keys_per_read: usize,
     /// An `MGET` asks for random ones of this many newest keys.
     pub read_window: u64,
+    /// Whether writes under load overwrite random ones of these newest keys, so that the data does not grow.
+    pub rewrites: bool,
     /// How long keys live.
     pub lives: Lives,
 }
@@ -33,6 +35,8 @@ pub struct Workload {
     value: Vec<u8>,
     /// Keys set so far; the number of the next one.
     keys: u64,
+    /// From so many keys on, writes overwrite the newest ones.
+    most_keys: u64,
 }
 
 impl Workload {
@@ -42,6 +46,7 @@ impl Workload {
             random: Rng::with_seed(1),
             value: vec![b'v'; mix.value_bytes],
             keys: 0,
+            most_keys: u64::MAX,
             mix,
         }
     }
@@ -51,7 +56,14 @@ impl Workload {
         if self.random.f64() < self.mix.set_share {
             let life = self.mix.lives.of_new_key(&mut self.random);
             match self.mix.keys_per_write {
-                0 | 1 => self.set(life, output),
+                0 | 1 if self.mix.rewrites || self.keys >= self.most_keys => {
+                    let key = self.one_of_the_newest();
+                    self.set(key, life, output);
+                }
+                0 | 1 => {
+                    let key = self.new_key();
+                    self.set(key, life, output);
+                }
                 keys => self.set_all(keys, life, output),
             }
         } else {
@@ -62,12 +74,23 @@ impl Workload {
     /// Appends a `SET` of a new key with the time to live that a key written some time ago would have left.
     pub fn set_earlier(&mut self, output: &mut Vec<u8>) {
         let left = self.mix.lives.left_of_earlier_key(&mut self.random);
-        self.set(left, output);
+        let key = self.new_key();
+        self.set(key, left, output);
     }
 
-    fn set(&mut self, life: Option<f64>, output: &mut Vec<u8>) {
+    /// Lets the data grow by so many keys, and no further.
+    pub fn end_growth_after(&mut self, keys: u64) {
+        self.most_keys = self.keys + keys;
+    }
+
+    /// Lets keys live as long as these from now on.
+    pub fn set_lives(&mut self, lives: Lives) {
+        self.mix.lives = lives;
+    }
+
+    fn set(&self, key: String, life: Option<f64>, output: &mut Vec<u8>) {
         let mut command = redis::cmd("SET");
-        command.arg((self.new_key(), &self.value[..]));
+        command.arg((key, &self.value[..]));
         if let Some(life) = life {
             command.arg(("PX", milliseconds(life)));
         }
@@ -91,10 +114,14 @@ impl Workload {
         key(self.keys - 1)
     }
 
-    fn read(&mut self, output: &mut Vec<u8>) {
+    fn one_of_the_newest(&mut self) -> String {
         let window = self.mix.read_window.min(self.keys).max(1);
+        key(self.keys.saturating_sub(1 + self.random.u64(..window)))
+    }
+
+    fn read(&mut self, output: &mut Vec<u8>) {
         let keys: Vec<String> = (0..self.mix.keys_per_read)
-            .map(|_| key(self.keys.saturating_sub(1 + self.random.u64(..window))))
+            .map(|_| self.one_of_the_newest())
             .collect();
         redis::cmd("MGET").arg(keys).write_packed_command(output);
     }
@@ -120,6 +147,7 @@ mod tests {
         value_bytes: 10,
         keys_per_read: 3,
         read_window: 100,
+        rewrites: false,
         lives: Lives::Even { mean: 60.0 },
     };
 

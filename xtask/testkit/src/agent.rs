@@ -3,7 +3,7 @@
 use std::{
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitStatus},
     thread,
     time::Duration,
@@ -62,13 +62,19 @@ impl Program {
     /// Returns the command `evictscope run`.
     pub fn run(&self) -> Command {
         match self {
-            Self::Built(binary) => {
-                let mut command = Command::new(binary);
-                command.arg("run");
-                command
-            }
+            Self::Built(_) => self.command("run"),
             Self::Installed(installed) => installed.start(&[]),
         }
+    }
+
+    /// Returns a command that needs no capability, such as `evictscope compare`.
+    pub fn command(&self, name: &str) -> Command {
+        let mut command = match self {
+            Self::Built(binary) => Command::new(binary),
+            Self::Installed(_) => Command::new("evictscope"),
+        };
+        command.arg(name);
+        command
     }
 }
 
@@ -84,7 +90,7 @@ pub struct Agent {
     process: Owned,
     http: Http,
     /// What it keeps goes with it, unless the options say otherwise.
-    _state: TempDir,
+    state: TempDir,
 }
 
 impl Agent {
@@ -105,7 +111,7 @@ impl Agent {
         let agent = Self {
             process: Owned::start(&mut run)?,
             http: Http::new(port, ANSWER_TIMEOUT),
-            _state: state,
+            state,
         };
         agent
             .process
@@ -118,6 +124,11 @@ impl Agent {
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// Returns the directory in which it keeps what it writes.
+    pub fn state(&self) -> &Path {
+        self.state.path()
     }
 
     /// Returns what it has logged.

@@ -19,7 +19,7 @@ use super::address::FileAddress;
 /// Most entries that are read of one file.
 const MAX_FRAMES: usize = 500_000;
 /// Largest common entry that is read, in bytes: it is read again for each entry that refers to it.
-const MAX_COMMON_ENTRY: usize = 256;
+pub const MAX_COMMON_ENTRY: usize = 256;
 /// Where the caller's frame begins when a function is entered: above the return address.
 const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
 
@@ -32,6 +32,8 @@ pub struct Frame {
     pub end: FileAddress,
     /// Whether it can be the beginning of a function.
     pub is_entry: bool,
+    /// Where the entry is in the table, bytes from its beginning.
+    pub offset: usize,
 }
 
 /// The table entries of an executable by address; empty where it has no unwind tables.
@@ -44,14 +46,8 @@ impl Frames {
     /// Reads the tables, which their section or else their segment locates, up to the first broken
     /// entry.
     pub fn read(file: &ElfFile64<'_, Endianness>) -> Self {
-        let mut bases = BaseAddresses::default();
-        if let Some(text) = file.section_by_name(".text") {
-            bases = bases.set_text(text.address());
-        }
-        let Some((address, data)) = by_section(file).or_else(|| by_segment(file)) else {
-            return Self::default();
-        };
-        Self::parse(data, &bases.set_eh_frame(address))
+        let table = UnwindTable::find(file);
+        table.map_or_else(Self::default, |table| Self::parse(table.data, &table.bases))
     }
 
     /// Reads `data`, the content of `.eh_frame`, up to the first broken entry.
@@ -72,6 +68,29 @@ impl Frames {
     pub fn is_entry(&self, address: FileAddress) -> bool {
         self.at(address)
             .is_some_and(|frame| frame.start == address && frame.is_entry)
+    }
+}
+
+/// The content of `.eh_frame`.
+pub struct UnwindTable<'data> {
+    /// All of it; behind its end there may be more.
+    pub data: &'data [u8],
+    /// What its pointers are relative to.
+    pub bases: BaseAddresses,
+}
+
+impl<'data> UnwindTable<'data> {
+    /// Finds it by its section, or else by its segment.
+    pub fn find(file: &ElfFile64<'data, Endianness>) -> Option<Self> {
+        let mut bases = BaseAddresses::default();
+        if let Some(text) = file.section_by_name(".text") {
+            bases = bases.set_text(text.address());
+        }
+        let (address, data) = by_section(file).or_else(|| by_segment(file))?;
+        Some(Self {
+            data,
+            bases: bases.set_eh_frame(address),
+        })
     }
 }
 
@@ -131,6 +150,7 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
             start: FileAddress::new(entry.initial_address()),
             end: FileAddress::new(entry.end_address()),
             is_entry: first == Some(AT_ENTRY),
+            offset: entry.offset(),
         });
         if found.len() >= MAX_FRAMES {
             break;

@@ -157,6 +157,16 @@ impl<'data> Image<'data> {
         self.segments.file_offset(address)
     }
 
+    /// Returns of each segment of code its address, and where it begins and ends in the file, as the loader maps it.
+    pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
+        self.segments.mapped_code()
+    }
+
+    /// Returns the beginning of each function that has a name, and the name.
+    pub fn function_names(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
+        self.symbols.function_names()
+    }
+
     /// Returns whether `address` is in code.
     pub fn is_code(&self, address: FileAddress) -> bool {
         let segment = self.segments.at(address);

@@ -6,6 +6,9 @@ use object::Endianness;
 use object::elf::{PF_W, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 
+/// The loader maps multiples of this.
+const PAGE: u64 = 4096;
+
 /// A loadable segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
@@ -97,6 +100,19 @@ impl<'data> Segments<'data> {
         let distance = address.checked_sub(segment.address)?;
         let offset = segment.file_offset.checked_add(distance)?;
         (distance < segment.file_size).then_some(FileOffset::new(offset))
+    }
+
+    /// Returns of each segment of code its address, and where it begins and ends in the file. The loader maps whole pages, so
+    /// each begins at one.
+    pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
+        let code = self.segments.iter().filter(|segment| segment.is_code);
+        let mapped = code.map(|segment| {
+            let ahead = segment.file_offset % PAGE;
+            let address = segment.address.get().wrapping_sub(ahead);
+            let end = segment.file_offset.saturating_add(segment.file_size);
+            (FileAddress::new(address), segment.file_offset - ahead, end)
+        });
+        mapped.collect()
     }
 
     fn content(&self, segment: &Segment) -> Option<&'data [u8]> {

@@ -77,6 +77,13 @@ impl<'data> Symbols<'data> {
         self.function_names.get(&address).copied()
     }
 
+    /// Returns the beginning of each function that has a name, and the name.
+    pub fn function_names(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
+        self.function_names
+            .iter()
+            .map(|(address, name)| (*address, *name))
+    }
+
     /// Finds the global variable called `name`.
     pub fn object(&self, name: &str) -> Option<Symbol> {
         self.objects.get(name).copied()

@@ -5,7 +5,8 @@
 //! connects and again with each request: whoever lets it run out is closed, whether it is silent, slow
 //! to agree on TLS, idle, or does not read its answer. Above the most connections, the one whose clock
 //! has run longest makes room for the newest, so that a scraper, who asks at once, is answered however
-//! many others are silent.
+//! many others are silent. While an answer is waited for that takes the agent long ([`Patience`]), the clock
+//! is not the client's; how many of these there are, `app` limits.
 //!
 //! Deliberately absent: limits for each address. Behind a proxy all clients have the same one.
 
@@ -98,19 +99,58 @@ impl Drop for Open {
 /// A connection's clock, which starts again with each request.
 type Clock = Arc<watch::Sender<Turn>>;
 
-/// The client's turn to send a request.
+/// The client's turn to send a request, or to read an answer.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     since: Instant,
     /// How long it may take.
     limit: Duration,
+    /// Whether the agent takes its time, and not the client.
+    is_ours: bool,
 }
 
 impl Turn {
-    /// Returns a turn that begins now.
+    /// Returns a turn of the client that begins now.
     fn of(limit: Duration) -> Self {
         let since = Instant::now();
-        Self { since, limit }
+        Self {
+            since,
+            limit,
+            is_ours: false,
+        }
+    }
+}
+
+/// What a request gets to make a long answer with.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    clock: Clock,
+    /// For the client to read the answer and to ask again.
+    next_request: Duration,
+}
+
+/// The agent takes its time, until this is dropped.
+#[derive(Debug)]
+pub struct Waiting(Patience);
+
+impl Patience {
+    /// Gives the agent this long to make an answer. The client's clock starts again when the result is dropped.
+    pub fn wait(&self, limit: Duration) -> Waiting {
+        self.clock.send_replace(Turn {
+            is_ours: true,
+            ..Turn::of(limit + self.next_request)
+        });
+        Waiting(self.clone())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Patience {
+            clock,
+            next_request,
+        } = &self.0;
+        clock.send_replace(Turn::of(*next_request));
     }
 }
 
@@ -182,11 +222,12 @@ impl Connections {
         let watched = clock.clone();
         let (web, router) = (self.web.clone(), self.router.clone());
         let ending = self.ending.watcher();
+        let patience = Patience {
+            clock: clock.clone(),
+            next_request,
+        };
         let task = tokio::spawn(async move {
-            let asked = || {
-                watched.send_replace(Turn::of(next_request));
-            };
-            let answering = answer(stream, &web, router, asked, ending);
+            let answering = answer(stream, &web, router, &patience, ending);
             tokio::select! {
                 () = answering => {}
                 () = runs_out(&watched) => tracing::debug!("an HTTP client took too long"),
@@ -230,26 +271,30 @@ impl Connections {
         }
     }
 
-    /// Returns the connection whose clock has run longest.
+    /// Returns the connection whose clock has run longest, of those whose client takes its time.
     fn oldest(&self) -> Option<usize> {
-        (0..self.open.len()).min_by_key(|index| self.open[*index].clock.borrow().since)
+        (0..self.open.len()).min_by_key(|index| {
+            let turn = self.open[*index].clock.borrow();
+            (turn.is_ours, turn.since)
+        })
     }
 }
 
-/// Answers all requests of a client, and calls `asked` at the beginning of each.
+/// Answers all requests of a client, whose clock starts again at the beginning of each.
 async fn answer(
     stream: TcpStream,
     web: &Web,
     router: TowerToHyperService<Router>,
-    asked: impl Fn(),
+    patience: &Patience,
     ending: Watcher,
 ) {
     let stream = match web.agree(stream).await {
         Ok(stream) => stream,
         Err(error) => return tracing::debug!(%error, "no TLS with this client"),
     };
-    let service = service_fn(|request: Request<Incoming>| {
-        asked();
+    let service = service_fn(|mut request: Request<Incoming>| {
+        patience.clock.send_replace(Turn::of(patience.next_request));
+        request.extensions_mut().insert(patience.clone());
         router.call(request)
     });
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
@@ -262,7 +307,7 @@ async fn answer(
 async fn runs_out(clock: &Clock) {
     let mut turns = clock.subscribe();
     loop {
-        let Turn { since, limit } = *turns.borrow_and_update();
+        let Turn { since, limit, .. } = *turns.borrow_and_update();
         // It cannot fail for another reason: the sender lives.
         let Ok(_) = timeout_at(since + limit, turns.changed()).await else {
             return;

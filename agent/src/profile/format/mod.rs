@@ -1,5 +1,10 @@
 //! The forms in which a profile is given away.
 
+mod flame_graph;
 mod folded;
+mod pprof;
+mod without_script;
 
+pub use flame_graph::{Drawing, flame_graph};
 pub use folded::folded;
+pub use pprof::pprof;

@@ -292,13 +292,17 @@ impl Recorder {
         }
     }
 
-    /// Hands over all records with what there is: nothing more will be read.
-    pub fn finish(&mut self, timeline: Option<&Timeline>) {
+    /// Ends all profiles, and waits until they are ready.
+    pub fn finish_profiles(&mut self) {
         self.profiles.stop();
         let until = Instant::now() + PROFILE_PATIENCE;
         while self.profiles.settle(monotonic()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Hands over all records with what there is: nothing more will be read.
+    pub fn finish(&mut self, timeline: Option<&Timeline>) {
         let all = self.kept.as_mut();
         let all = all.map(|kept| kept.occasions.finish());
         self.hand_over(all.unwrap_or_default(), timeline);
@@ -326,8 +330,7 @@ fn configuration(members: &Members) -> Configuration {
     Configuration {
         maxmemory: members.maxmemory,
         maxmemory_policy: policy.map(str::to_owned),
-        // The plan does not know where these are.
-        hz: None,
-        active_expire_effort: None,
+        hz: members.hz,
+        active_expire_effort: members.active_expire_effort,
     }
 }

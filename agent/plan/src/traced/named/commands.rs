@@ -128,6 +128,12 @@ impl<'data> CommandTable<'data> {
         own.map(|entry| entry.name).collect()
     }
 
+    /// Returns each command's function and name.
+    pub fn all(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
+        let named = |entry: &Entry<'data>| Some((entry.proc?, entry.name));
+        self.entries.iter().filter_map(named)
+    }
+
     /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = &'data str> + '_ {
         self.entries.iter().map(|entry| entry.name)

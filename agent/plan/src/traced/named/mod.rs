@@ -3,7 +3,7 @@
 //! Each call of it is timed from its entry to its return, so nothing else of it has to be known. It is no entry of
 //! [`TRACED`](super::TRACED): only `evictscope trace` asks for it.
 
-mod commands;
+pub mod commands;
 mod entry;
 mod symbols;
 #[cfg(test)]

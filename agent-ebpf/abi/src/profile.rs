@@ -1,0 +1,55 @@
+//! What the profiler shares with its own program. That is an object of its own, which is loaded once for all profiles.
+
+/// How many profiles can be taken at the same time.
+pub const MAX_PROFILES: u32 = 256;
+
+/// Bytes of a page, which is what the stack is copied by.
+pub const STACK_PAGE: usize = 4096;
+/// Most pages that are copied, the one with the stack pointer first: 32 KiB from there on at least.
+pub const STACK_PAGES: usize = 9;
+
+/// How many registers the kernel keeps of a thread that was interrupted (`struct pt_regs` of x86-64).
+pub const SAVED_REGISTERS: usize = 21;
+
+/// One sample of a main thread.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProfileSample {
+    /// The cookie of the event: which profile it belongs to.
+    pub profile: u64,
+    /// How many pages of the stack were copied. The end of the stack, and pages that are not in memory, end it.
+    pub pages: u64,
+    /// The registers where the thread's own code was interrupted, in the kernel's order.
+    pub registers: [u64; SAVED_REGISTERS],
+    /// The stack from the beginning of the page that the stack pointer is in.
+    pub stack: [[u8; STACK_PAGE]; STACK_PAGES],
+}
+
+impl ProfileSample {
+    /// Index of `rsp` among [`Self::registers`].
+    pub const RSP: usize = 19;
+    /// Index of `cs`, whose two lowest bits tell whether the thread's own code ran.
+    pub const CS: usize = 17;
+}
+
+/// What is known of one profile that is being taken. Only the program writes all but the process id.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProfileCounts {
+    /// The process whose main thread is sampled.
+    pub tgid: u64,
+    /// Samples that were taken.
+    pub samples: u64,
+    /// Samples for which there was no room.
+    pub lost: u64,
+    /// Events in another thread than the main thread of the process.
+    pub foreign: u64,
+    /// The time that the program took for all this, nanoseconds.
+    pub spent_ns: u64,
+}
+
+/// Returns the entry of a profile among [`MAX_PROFILES`], by the cookie of its event.
+#[inline(always)]
+pub const fn profile_slot(cookie: u64) -> u32 {
+    (cookie % MAX_PROFILES as u64) as u32
+}

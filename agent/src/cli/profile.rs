@@ -1,0 +1,213 @@
+//! `evictscope profile`: where the main thread of a process spends its CPU time.
+
+use std::fs;
+use std::io::{Write as _, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use procfs::process::Process;
+
+use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, root_of};
+use crate::profile::format::{Drawing, flame_graph, folded, pprof};
+use crate::profile::{Activity, Profile, Profiler, Profiling, Subject};
+use crate::trace::Ending;
+
+/// Show where the main thread of a server spends its CPU time, in and out of evictions
+///
+/// Takes samples of the thread's stack with its CPU time: 49 in each second in which it does not rest. Works without frame
+/// pointers and on stripped servers. Of what was on the stack only the names of functions are kept. It needs no running
+/// agent, and disturbs none. Works on other processes too.
+///
+/// On stderr it says how many samples there were, how many of the stacks are whole, and what ran.
+///
+/// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; where kernel.perf_event_paranoid is above 2, as
+/// on Debian, CAP_SYS_ADMIN as well. docs/PROFILE.md explains the output.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Process id of a running server
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: u32,
+    /// For how long to look, in seconds
+    #[arg(long, default_value = "30", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    seconds: u32,
+    /// Samples in each second of CPU time
+    #[arg(long, default_value_t = 49, value_parser = clap::value_parser!(u32).range(1..=999))]
+    hz: u32,
+    /// What to write: a flame graph to open in a browser, folded stacks for other tools, or a file for `go tool pprof`
+    #[arg(long, value_enum, default_value_t = Format::Svg)]
+    format: Format,
+    /// Write to FILE; `-` is the standard output [default: profile-PID.svg or profile-PID.pb.gz; folded stacks to the
+    /// standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Svg,
+    Folded,
+    Pprof,
+}
+
+/// Profiles until the time is over, or the process ends, or a signal comes.
+///
+/// # Errors
+///
+/// Fails where the process is not there, or the kernel refuses, or nothing was seen.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let ending = Ending::listen()?;
+    let (handle, subject) = subject(arguments.pid)?;
+    let profiler = Profiler::start().map_err(|why| anyhow!(why.0))?;
+    let path = subject.path.clone();
+    let profiling = profiler.begin_of(subject, arguments.hz);
+    let mut profiling = profiling.map_err(|why| anyhow!(why.0))?;
+    say(&format!(
+        "sampling the main thread of process {} ({}) for {} s",
+        arguments.pid,
+        path.display(),
+        arguments.seconds
+    ));
+    let deadline = Instant::now() + Duration::from_secs(arguments.seconds.into());
+    while Instant::now() < deadline && !handle.has_ended() {
+        let turn = Instant::now() + Duration::from_millis(200);
+        if ending.wait_until(turn.min(deadline)) {
+            break;
+        }
+    }
+    let profile = end(&mut profiling)?;
+    say(&summary(&profile));
+    if profile.samples() == 0 {
+        bail!("{}", nothing(&profiling, &profile));
+    }
+    write(arguments, &profile)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes hold of a process and of what it runs.
+fn subject(pid: u32) -> anyhow::Result<(ProcessHandle, Subject)> {
+    let gone = || anyhow!("there is no process {pid}: `pidof redis-server` tells which there are");
+    let process = Process::new(pid.cast_signed()).map_err(|_| gone())?;
+    let status = process.status().map_err(|_| gone())?;
+    if status.tgid != status.pid {
+        bail!("{pid} is a thread of process {}: name that", status.tgid);
+    }
+    let handle = Identity::read(pid).and_then(ProcessHandle::open);
+    let handle = handle.map_err(|_| gone())?;
+    let path = process.exe().map_err(|error| match error {
+        procfs::ProcError::PermissionDenied(_) => {
+            anyhow!("may not look at the executable of process {pid}: run as root, with sudo")
+        }
+        _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
+    })?;
+    let executable = Executable::open(&PathBuf::from(format!("/proc/{pid}/exe")))?;
+    let data = executable.read()?;
+    let debug = find_debug_file(&[], &data, &path, &root_of(pid))?;
+    let plan = evictscope_plan::plan(&data, debug.data())?;
+    if plan
+        .function(evictscope_plan::EVICTION_CALL.description)
+        .is_none()
+    {
+        say("no eviction function was found in it: what ran is not told apart");
+    }
+    let subject = Subject {
+        pid,
+        executable: Arc::new(executable),
+        path,
+        command: process.stat().map_err(|_| gone())?.comm,
+        plan: Arc::new(plan),
+    };
+    Ok((handle, subject))
+}
+
+/// Ends it, and waits for what was taken.
+fn end(profiling: &mut Profiling) -> anyhow::Result<Profile> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    profiling.stop();
+    let begun = Instant::now();
+    loop {
+        if let Some(profile) = profiling.taken() {
+            return Ok(profile);
+        }
+        if begun.elapsed() > PATIENCE {
+            bail!("the samples were not unwound in time; please report this");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Says why there is no sample.
+fn nothing(profiling: &Profiling, profile: &Profile) -> String {
+    if profiling.is_of_other_namespace() {
+        return crate::probes::ProbeError::OtherPidNamespace.to_string();
+    }
+    if profile.lost > 0 {
+        return "all samples were lost: the machine has no time left for reading them".to_owned();
+    }
+    "the thread used no CPU time meanwhile: a profile shows only where it works, so try again under load, or with --seconds 300".to_owned()
+}
+
+/// Says what was seen.
+fn summary(profile: &Profile) -> String {
+    let samples = profile.samples();
+    let of = |activity| {
+        let stacks = profile.stacks.iter();
+        let stacks = stacks.filter(|stack| stack.activity == activity);
+        let sum: u64 = stacks.map(|stack| stack.samples).sum();
+        percent(sum, samples)
+    };
+    let seconds = profile.length_us as f64 / 1e6;
+    let busy = samples as f64 / f64::from(profile.hz.max(1)) / seconds.max(1e-6);
+    let whole = profile.whole_share().unwrap_or(0.0) * 100.0;
+    let spent = profile.spent_ns as f64 / 1e9 / seconds.max(1e-6) * 100.0;
+    format!(
+        "{samples} samples in {seconds:.1} s (the thread ran for {:.0} % of the time), {} lost; {whole:.1} % of the stacks are whole; in evictions {}, in expire cycles {}, in neither {}; this cost the thread {spent:.2} % of its time",
+        busy * 100.0,
+        profile.lost,
+        of(Activity::EvictionCall),
+        of(Activity::ExpireCycle),
+        of(Activity::Other),
+    )
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1} %", part as f64 / whole.max(1) as f64 * 100.0)
+}
+
+fn write(arguments: &Arguments, profile: &Profile) -> anyhow::Result<()> {
+    let pid = arguments.pid;
+    let bytes = match arguments.format {
+        Format::Svg => {
+            let drawing = Drawing {
+                which: None,
+                title: &format!("Main thread of process {pid}"),
+                is_file: true,
+            };
+            let drawn = flame_graph(profile, &drawing).context("cannot draw the flame graph")?;
+            drawn.unwrap_or_default().into_bytes()
+        }
+        Format::Folded => folded(profile, None).into_bytes(),
+        Format::Pprof => pprof(profile)?,
+    };
+    let default = match arguments.format {
+        Format::Svg => format!("profile-{pid}.svg"),
+        Format::Folded => "-".to_owned(),
+        Format::Pprof => format!("profile-{pid}.pb.gz"),
+    };
+    let path = arguments.output.clone().unwrap_or_else(|| default.into());
+    if path == Path::new("-") {
+        let mut stdout = stdout().lock();
+        stdout.write_all(&bytes)?;
+        return Ok(stdout.flush()?);
+    }
+    fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    say(&format!("written to {}", path.display()));
+    Ok(())
+}
+
+fn say(text: &str) {
+    // Nobody may read it.
+    let _ = writeln!(stderr(), "{text}");
+}

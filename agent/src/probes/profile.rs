@@ -1,0 +1,264 @@
+//! The event of profiles, and the program that copies a main thread's registers and stack at each.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aya::Ebpf;
+use aya::maps::{Map, MapData, RingBuf};
+use aya::programs::PerfEvent;
+use aya_obj::generated::bpf_attach_type::BPF_PERF_EVENT;
+use aya_obj::generated::perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK;
+use aya_obj::generated::perf_type_id::PERF_TYPE_SOFTWARE;
+use aya_obj::generated::{PERF_FLAG_FD_CLOEXEC, bpf_cmd, perf_event_attr};
+use evictscope_abi::{
+    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, profile_slot,
+};
+
+use super::error::ProbeError;
+use super::mapped::Mapped;
+use super::multi::{bpf, zeroed};
+
+const PROGRAM: &str = "profile_sample";
+
+/// What an event costs the thread beside the program, nanoseconds: the interrupt, and the timer that is set again. The program
+/// cannot measure it. It is an allowance: docs/PROFILE.md says how it was measured.
+const INTERRUPT_NS: u64 = 10_000;
+
+/// The loaded program, and the profiles that are being taken. Clones share it.
+#[derive(Clone)]
+pub struct Sampler(Arc<Shared>);
+
+struct Shared {
+    /// Keeps the program and its maps.
+    ebpf: Ebpf,
+    counts: Mapped<ProfileCounts>,
+    samples: Mutex<RingBuf<MapData>>,
+    cookies: Mutex<Cookies>,
+}
+
+/// Which entries of the map are in use, by cookie.
+struct Cookies {
+    used: Vec<u64>,
+    next: u64,
+}
+
+/// What was counted of one profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SamplerCounts {
+    /// Samples that there was no room for.
+    pub lost: u64,
+    /// Events that came in another thread than the one asked for.
+    pub foreign: u64,
+    /// What the samples cost the thread, nanoseconds.
+    pub spent_ns: u64,
+}
+
+/// A main thread that is sampled. Dropping it ends that, and gives up its counts.
+pub struct Sampling {
+    sampler: Sampler,
+    cookie: u64,
+    /// The event, and what attaches the program to it.
+    attached: Option<(OwnedFd, OwnedFd)>,
+}
+
+/// A copy of registers and stack.
+#[derive(Clone, Copy)]
+pub struct Sample<'a> {
+    /// Which profile it belongs to: [`Sampling::cookie`].
+    pub cookie: u64,
+    /// The registers where the thread's own code was interrupted, as the kernel orders them.
+    pub registers: &'a [u64; SAVED_REGISTERS],
+    /// The stack from the beginning of the page on that the stack pointer is in.
+    stack: &'a [u8],
+}
+
+impl Sample<'_> {
+    /// Returns the 8 bytes of the stack at an address, if they were copied.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let page = STACK_PAGE as u64;
+        let begin = self.registers[ProfileSample::RSP] / page * page;
+        let offset = usize::try_from(address.checked_sub(begin)?).ok()?;
+        let bytes = self.stack.get(offset..)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*bytes))
+    }
+}
+
+impl Sampler {
+    /// Loads the program into the kernel.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel does not allow it or refuses the program.
+    pub fn load() -> Result<Self, ProbeError> {
+        let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-profile"));
+        let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
+        let counts = ebpf.map("PROFILES").ok_or(ProbeError::Object("PROFILES"))?;
+        let counts = Mapped::of(counts, MAX_PROFILES)?;
+        let samples: Map = (ebpf.take_map("SAMPLES")).ok_or(ProbeError::Object("SAMPLES"))?;
+        let unusable = |_| ProbeError::Object("map of another kind");
+        let program = ebpf.program_mut(PROGRAM);
+        let program = program.ok_or(ProbeError::Object(PROGRAM))?;
+        let program: &mut PerfEvent = program.try_into().map_err(ProbeError::program)?;
+        program.load().map_err(ProbeError::program)?;
+        Ok(Self(Arc::new(Shared {
+            ebpf,
+            counts,
+            samples: Mutex::new(samples.try_into().map_err(unusable)?),
+            cookies: Mutex::new(Cookies {
+                used: Vec::new(),
+                next: 0,
+            }),
+        })))
+    }
+
+    /// Begins to sample the main thread of process `pid`, `hz` times for each second of CPU time.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: "permission denied" where it does not let this process have the event, "no such process"
+    /// where that has ended, "no room" where too many are sampled.
+    pub fn sample(&self, pid: u32, hz: u32) -> io::Result<Sampling> {
+        let program = self.0.ebpf.program(PROGRAM);
+        let program: &PerfEvent = program
+            .ok_or(io::ErrorKind::NotFound)?
+            .try_into()
+            .map_err(io::Error::other)?;
+        let program = program.fd().map_err(io::Error::other)?;
+        let cookie = self.cookies().take().ok_or(io::ErrorKind::StorageFull)?;
+        let mut sampling = Sampling {
+            sampler: self.clone(),
+            cookie,
+            attached: None,
+        };
+        let counts = ProfileCounts {
+            tgid: pid.into(),
+            ..ProfileCounts::default()
+        };
+        let slot = profile_slot(cookie);
+        self.0.counts.set(slot, counts).map_err(io::Error::other)?;
+        let event = cpu_clock(pid, hz)?;
+        let mut attr = zeroed();
+        attr.link_create.__bindgen_anon_1.prog_fd = program.as_fd().as_raw_fd().cast_unsigned();
+        attr.link_create.__bindgen_anon_2.target_fd = event.as_raw_fd().cast_unsigned();
+        attr.link_create.attach_type = BPF_PERF_EVENT as u32;
+        attr.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
+        // SAFETY: it has no pointers.
+        let link = unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }?;
+        sampling.attached = Some((link, event));
+        Ok(sampling)
+    }
+
+    /// Calls `each` for each sample that was taken since the last time, in their order, and drops it.
+    pub fn drain(&self, mut each: impl FnMut(Sample<'_>)) {
+        let samples = &self.0.samples;
+        let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(item) = samples.next() {
+            each_of(&item, &mut each);
+        }
+    }
+
+    fn cookies(&self) -> std::sync::MutexGuard<'_, Cookies> {
+        let cookies = &self.0.cookies;
+        cookies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Calls `each` for the sample that these bytes are.
+fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
+    const STACK: usize = std::mem::offset_of!(ProfileSample, stack);
+    const REGISTERS: usize = std::mem::offset_of!(ProfileSample, registers);
+    let word = |at: usize| {
+        let bytes = bytes.get(at..)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*bytes))
+    };
+    let (Some(cookie), Some(pages), Some(stack)) = (word(0), word(8), bytes.get(STACK..)) else {
+        return;
+    };
+    let register = |index: usize| word(REGISTERS + index * 8).unwrap_or(0);
+    let registers = std::array::from_fn(register);
+    let copied = usize::try_from(pages).map_or(0, |pages| pages.saturating_mul(STACK_PAGE));
+    each(Sample {
+        cookie,
+        registers: &registers,
+        stack: &stack[..copied.min(stack.len())],
+    });
+}
+
+/// Opens the event: a timer of the CPU time of one thread.
+fn cpu_clock(tid: u32, hz: u32) -> io::Result<OwnedFd> {
+    // SAFETY: integers only, so zero is a value.
+    let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
+    attr.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
+    attr.type_ = PERF_TYPE_SOFTWARE as u32;
+    attr.config = PERF_COUNT_SW_CPU_CLOCK as u64;
+    attr.set_freq(1);
+    attr.__bindgen_anon_1.sample_freq = hz.into();
+    let tid = i32::try_from(tid).map_err(io::Error::other)?;
+    // SAFETY: `attr` is as long as it says, and has no pointers.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attr,
+            tid,
+            -1,
+            -1,
+            libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC),
+        )
+    };
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for this caller.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl Cookies {
+    /// Returns a cookie that was never used, and whose entry is free; `None` where all are in use.
+    fn take(&mut self) -> Option<u64> {
+        let is_free = |cookie: &u64| {
+            let mut used = self.used.iter();
+            used.all(|used| profile_slot(*used) != profile_slot(*cookie))
+        };
+        let cookie = (self.next..).take(MAX_PROFILES as usize).find(is_free)?;
+        self.next = cookie + 1;
+        self.used.push(cookie);
+        Some(cookie)
+    }
+}
+
+impl Sampling {
+    /// Returns what its samples are marked with.
+    pub fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Takes no more samples.
+    pub fn stop(&mut self) {
+        self.attached = None;
+    }
+
+    /// Returns what was counted so far.
+    pub fn counts(&self) -> SamplerCounts {
+        let Ok(entry) = self.sampler.0.counts.entry(profile_slot(self.cookie)) else {
+            return SamplerCounts::default();
+        };
+        // SAFETY: a valid entry, all integers, which the program writes whole.
+        let counts = unsafe { entry.read_volatile() };
+        let events = counts.samples + counts.lost + counts.foreign;
+        SamplerCounts {
+            lost: counts.lost,
+            foreign: counts.foreign,
+            spent_ns: counts.spent_ns + events * INTERRUPT_NS,
+        }
+    }
+}
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        self.stop();
+        let mut cookies = self.sampler.cookies();
+        cookies.used.retain(|used| *used != self.cookie);
+    }
+}

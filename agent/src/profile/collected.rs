@@ -1,0 +1,69 @@
+//! Stacks are counted as they come.
+
+use std::collections::HashMap;
+
+use super::taken::{Profile, Stack};
+use super::unwound::Unwound;
+
+/// Most different stacks that are kept; a minute of a server has some hundreds.
+const MAX_STACKS: usize = 20_000;
+/// Most different functions that are kept.
+const MAX_FUNCTIONS: usize = 20_000;
+
+/// The stacks of one profile so far.
+#[derive(Default)]
+pub struct Collected {
+    functions: HashMap<String, u32>,
+    stacks: HashMap<StackKey, u64>,
+    /// Samples whose stack there was no room for.
+    pub lost: u64,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct StackKey {
+    frames: Vec<u32>,
+    activity: super::Activity,
+    is_whole: bool,
+}
+
+impl Collected {
+    /// Adds a stack.
+    pub fn add(&mut self, unwound: Unwound) {
+        let known = self.functions.len();
+        if known + unwound.functions.len() > MAX_FUNCTIONS {
+            self.lost += 1;
+            return;
+        }
+        let frames = unwound.functions.into_iter().rev().map(|name| {
+            let next = u32::try_from(self.functions.len()).unwrap_or(u32::MAX);
+            *self.functions.entry(name).or_insert(next)
+        });
+        let key = StackKey {
+            frames: frames.collect(),
+            activity: unwound.activity,
+            is_whole: unwound.is_whole,
+        };
+        if self.stacks.len() >= MAX_STACKS && !self.stacks.contains_key(&key) {
+            self.lost += 1;
+            return;
+        }
+        *self.stacks.entry(key).or_default() += 1;
+    }
+
+    /// Fills the functions and stacks of a profile, the most frequent stack first.
+    pub fn fill(self, profile: &mut Profile) {
+        let mut functions: Vec<(String, u32)> = self.functions.into_iter().collect();
+        functions.sort_unstable_by_key(|(_, index)| *index);
+        profile.functions = functions.into_iter().map(|(name, _)| name).collect();
+        let stacks = self.stacks.into_iter().map(|(key, samples)| Stack {
+            frames: key.frames,
+            activity: key.activity,
+            is_whole: key.is_whole,
+            samples,
+        });
+        profile.stacks = stacks.collect();
+        let order = |stack: &Stack| (std::cmp::Reverse(stack.samples), stack.frames.clone());
+        profile.stacks.sort_by_cached_key(order);
+        profile.lost += self.lost;
+    }
+}

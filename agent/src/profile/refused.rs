@@ -1,0 +1,73 @@
+//! What to do where the kernel refuses the event.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::records::NoProfile;
+
+/// The file with the setting that says who may open events.
+const SETTING: &str = "/proc/sys/kernel/perf_event_paranoid";
+/// The highest value at which CAP_PERFMON suffices. Debian and Ubuntu have higher ones, at which their kernels ask for
+/// CAP_SYS_ADMIN.
+const HIGHEST: i64 = 2;
+
+/// Says why the main thread of a process cannot be sampled, and what to do.
+pub fn refused(pid: u32, error: &io::Error) -> NoProfile {
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    NoProfile(match number {
+        Some(Errno::SRCH) => format!("process {pid} has ended"),
+        Some(Errno::ACCESS | Errno::PERM) => not_permitted(setting()),
+        Some(Errno::MFILE) => {
+            "too many open files: allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192)"
+                .to_owned()
+        }
+        _ if error.kind() == io::ErrorKind::StorageFull => {
+            "too many profiles are being taken at the same time: try again later".to_owned()
+        }
+        _ => format!(
+            "the kernel does not open the event that samples process {pid}: {error}; in a container, a filter of system calls must allow perf_event_open"
+        ),
+    })
+}
+
+/// Reads the setting; `None` where the kernel has none.
+fn setting() -> Option<i64> {
+    let text = std::fs::read_to_string(SETTING).ok()?;
+    text.trim().parse().ok()
+}
+
+fn not_permitted(setting: Option<i64>) -> String {
+    match setting {
+        Some(value) if value > HIGHEST => format!(
+            "the kernel refuses the event that takes samples, as kernel.perf_event_paranoid is {value}, where only CAP_SYS_ADMIN may open it: `sysctl kernel.perf_event_paranoid={HIGHEST}` (and a line in /etc/sysctl.d to keep it), or run evictscope with CAP_SYS_ADMIN"
+        ),
+        Some(value) => format!(
+            "the kernel refuses the event that takes samples (kernel.perf_event_paranoid is {value}): run evictscope as root, or with CAP_PERFMON, CAP_BPF and CAP_SYS_PTRACE; in a container, a filter of system calls must allow perf_event_open"
+        ),
+        None => "the kernel refuses the event that takes samples, and has no setting kernel.perf_event_paranoid: run evictscope as root; in a container, a filter of system calls must allow perf_event_open".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_permitted;
+
+    #[test]
+    fn the_setting_is_named_where_it_is_the_reason() {
+        let debian = not_permitted(Some(3));
+        assert!(
+            debian.contains("kernel.perf_event_paranoid is 3"),
+            "{debian}"
+        );
+        assert!(
+            debian.contains("sysctl kernel.perf_event_paranoid=2"),
+            "{debian}"
+        );
+        let other = not_permitted(Some(2));
+        assert!(
+            other.contains("CAP_PERFMON") && !other.contains("sysctl k"),
+            "{other}"
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! From a copied stack to the names of functions.
+
+use evictscope_plan::{Caller, EVICTION_CALL, EXPIRE_CYCLE, Registers, TRACED, Work};
+
+use super::mapped_files::{Mapping, Mappings};
+use super::taken::Activity;
+use crate::probes::Sample;
+
+/// Most frames of a stack. A script that calls commands makes some forty.
+const MAX_FRAMES: usize = 256;
+
+/// The functions of one stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unwound {
+    /// Their names, the innermost first.
+    pub functions: Vec<String>,
+    /// What ran.
+    pub activity: Activity,
+    /// Whether it was unwound to the thread's start.
+    pub is_whole: bool,
+    /// Whether it ended at an address that no known mapping has.
+    pub is_elsewhere: bool,
+}
+
+/// Where a frame's code goes on.
+#[derive(Clone, Copy)]
+struct Frame {
+    registers: Registers,
+    /// How far ahead of that the instruction is that was executed last. A call returns to behind itself, which may be in
+    /// another function where it never returns.
+    back: u64,
+}
+
+/// Unwinds a sample.
+pub fn unwind(sample: &Sample<'_>, mappings: &Mappings, work: &mut Work) -> Unwound {
+    let first = Frame {
+        registers: Registers::of_interrupted(sample.registers),
+        back: 0,
+    };
+    let mut stack = Unwound {
+        functions: Vec::new(),
+        activity: Activity::Other,
+        is_whole: false,
+        is_elsewhere: false,
+    };
+    let mut unwinding = Unwinding {
+        sample,
+        mappings,
+        work,
+    };
+    if let Some(hidden) = unwinding.go_on(&mut stack, first)
+        && let Some(found) = unwinding.past_return_probe(&stack, &hidden)
+    {
+        stack = found;
+    }
+    stack
+}
+
+/// A frame that returns to a probe on the return of its function: the kernel keeps where it really returns.
+struct Hidden {
+    caller: Registers,
+    /// Where it may return to.
+    candidates: Vec<u64>,
+}
+
+struct Unwinding<'a> {
+    sample: &'a Sample<'a>,
+    mappings: &'a Mappings,
+    work: &'a mut Work,
+}
+
+impl Unwinding<'_> {
+    /// Adds the functions from a frame on. Returns where that ended at a probe on a return.
+    fn go_on(&mut self, stack: &mut Unwound, mut frame: Frame) -> Option<Hidden> {
+        let mut candidates = Vec::new();
+        while stack.functions.len() < MAX_FRAMES {
+            let address = frame.registers.instruction_pointer()?;
+            let address = address.wrapping_sub(frame.back);
+            let Some(mapping) = self.mappings.at(address) else {
+                stack.is_elsewhere = true;
+                return None;
+            };
+            if mapping.is_return_probe && frame.back > 0 {
+                return Some(Hidden {
+                    caller: frame.registers,
+                    candidates,
+                });
+            }
+            let Some(place) = mapping.place(address) else {
+                stack.functions.push(format!("[{}]", mapping.name));
+                return None;
+            };
+            stack.add(mapping, address);
+            let read = |at| self.sample.word(at);
+            let caller = (place.file).caller(self.work, place.at, &frame.registers, &read);
+            frame = match caller {
+                Some(Caller::Called(registers)) => Frame { registers, back: 1 },
+                Some(Caller::Interrupted(registers)) => Frame { registers, back: 0 },
+                // Only where the process begins is nothing above; the tables may say so elsewhere.
+                Some(Caller::Nothing) | None => {
+                    stack.is_whole = place.file.is_start(place.at);
+                    return None;
+                }
+            };
+            candidates = place.returns();
+        }
+        None
+    }
+
+    /// Goes on behind a probe on a return. Of all calls of the function, only from behind the one that was made does the
+    /// stack unwind to the thread's start; where it does from several, they have to be the same functions.
+    fn past_return_probe(&mut self, stack: &Unwound, hidden: &Hidden) -> Option<Unwound> {
+        let mut found: Option<Unwound> = None;
+        for candidate in &hidden.candidates {
+            let registers = hidden.caller.going_on_at(*candidate);
+            let mut other = stack.clone();
+            if self
+                .go_on(&mut other, Frame { registers, back: 1 })
+                .is_some()
+                || !other.is_whole
+            {
+                continue;
+            }
+            if found.as_ref().is_some_and(|found| *found != other) {
+                return None;
+            }
+            found = Some(other);
+        }
+        found
+    }
+}
+
+impl Unwound {
+    /// Adds the function at an address of a mapping with a file.
+    fn add(&mut self, mapping: &Mapping, address: u64) {
+        let Some(place) = mapping.place(address) else {
+            return;
+        };
+        let function = place.file.function(place.at);
+        let traced = function.and_then(|function| function.traced);
+        let kind = traced.and_then(|index| TRACED.get(index));
+        if let Some(kind) = kind {
+            if kind.description == EVICTION_CALL.description {
+                self.activity = Activity::EvictionCall;
+            } else if kind.description == EXPIRE_CYCLE.description
+                && self.activity == Activity::Other
+            {
+                self.activity = Activity::ExpireCycle;
+            }
+        }
+        let unnamed = || match place.file.beginning(place.at) {
+            Some(begin) => format!("{}+{begin:#x}", mapping.name),
+            None => format!("[{}]", mapping.name),
+        };
+        let name = function.map_or_else(unnamed, |function| function.name.clone());
+        self.functions.push(name);
+    }
+}

@@ -1,0 +1,196 @@
+//! Fills the server before its load, and sets its limit.
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    client::Client,
+    expiry::Moment,
+    generator::Generator,
+    lives::Lives,
+    parameters::{Filled, Parameters},
+    sample::Sample,
+    workload::Workload,
+};
+
+/// How far the server is filled before its clients do anything, as a share of the memory that the load begins
+/// with. The clients' buffers, and what they write while the capacity is measured, must find room.
+const FILLED_AT_FIRST: f64 = 0.4;
+
+/// Keys with which the size of a key is measured.
+const FIRST_KEYS: usize = 50_000;
+
+/// Keys that are written between two looks at the server's memory. Its hash tables grow by megabytes at once.
+const FILLED_AT_ONCE: u64 = 10_000;
+
+/// Where Redis doubles a hash table of the keys although that exceeds the limit: with so many keys for each bucket. With
+/// fewer, from one on, it doubles the table only where the new one finds room below the limit.
+const DOUBLES_AT: f64 = 1.618;
+
+/// The most that a load may write before the tables double, as a share of the room below the limit.
+const ROOM_FOR_WRITES: f64 = 0.6;
+
+/// For how long new keys are written after the tables have doubled, in seconds.
+const GROWS_ON: f64 = 3.0;
+
+/// The highest `active-expire-effort`.
+const MOST_EFFORT: u32 = 10;
+
+/// Fields that one script writes.
+const FIELDS_AT_ONCE: u64 = 100_000;
+
+/// Writes fields of a hash from the first one to the last one. Their values are all the same.
+const WRITE_FIELDS: &str = "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[1], 'field:' .. i, 'value') end return 'OK'";
+
+/// How far to fill.
+#[derive(Clone, Copy)]
+enum To {
+    /// Bytes of used memory.
+    Memory(u64),
+    /// Keys.
+    Keys(u64),
+}
+
+/// Fills a server.
+pub struct Filler<'a> {
+    client: Client,
+    parameters: &'a Parameters,
+    /// The size of a key, in bytes.
+    pub key_bytes: u64,
+}
+
+impl<'a> Filler<'a> {
+    /// Writes the big key, where there is to be one, and as many others as there may be before the clients do anything.
+    /// Measures the size of a key.
+    pub fn begin(port: u16, parameters: &'a Parameters, workload: &mut Workload) -> Result<Self> {
+        let mut client = Client::connect(port)?;
+        write_big_key(&mut client, parameters.big_key_fields)?;
+        let empty = Sample::take(&mut client)?.used_memory;
+        client.fill(workload, FIRST_KEYS)?;
+        let used = Sample::take(&mut client)?.used_memory;
+        let key_bytes = used.saturating_sub(empty) / FIRST_KEYS as u64;
+        ensure!(key_bytes > 0, "the redis-server keeps no keys");
+        let bytes = match parameters.filled {
+            Filled::Memory { bytes } => bytes,
+            Filled::Alive { keys } => keys * key_bytes,
+            Filled::Table { buckets, .. } => buckets * key_bytes,
+        };
+        let first = (bytes as f64 * FILLED_AT_FIRST) as u64;
+        let missing = first.saturating_sub(used) / key_bytes;
+        client.fill(workload, missing as usize)?;
+        Ok(Self {
+            client,
+            parameters,
+            key_bytes,
+        })
+    }
+
+    /// Lets keys live so long that as many are alive as the load, of this many requests a second, is to begin with.
+    /// Deletes those that live longer.
+    pub fn fit_lives(&mut self, workload: &mut Workload, rate: f64) -> Result<()> {
+        if let Filled::Alive { keys } = self.parameters.filled {
+            let mean = keys as f64 / (rate * self.parameters.mix.set_share);
+            workload.set_lives(Lives::Even { mean });
+            self.client.call(&["FLUSHALL"])?;
+        }
+        Ok(())
+    }
+
+    /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then, which is to run the
+    /// clients at that rate for a moment: Redis takes the buffers of idle clients away.
+    pub fn fill_up(
+        &mut self,
+        generator: &mut Generator,
+        rate: f64,
+        mut keep_warm: impl FnMut(&mut Generator) -> Result<()>,
+    ) -> Result<()> {
+        let mut next = |filler: &mut Self, to| {
+            if filler.parameters.room.is_some() {
+                keep_warm(generator)?;
+            }
+            filler.fill_towards(&mut generator.workload, to)
+        };
+        match self.parameters.filled {
+            Filled::Memory { bytes } => {
+                while !next(self, To::Memory(bytes))? {}
+                Ok(())
+            }
+            Filled::Alive { keys } => {
+                // Keys expire in the meantime. Those that have are not to be counted.
+                self.set("active-expire-effort", u64::from(MOST_EFFORT))?;
+                while !next(self, To::Keys(keys))? {}
+                self.set("active-expire-effort", u64::from(self.parameters.effort))
+            }
+            Filled::Table { buckets, after } => {
+                while !next(self, To::Keys(buckets - FILLED_AT_ONCE))? {}
+                let written = rate * self.parameters.mix.set_share * after;
+                let keys = (buckets as f64 * DOUBLES_AT - written) as u64;
+                // With a limit that is never so far above the used memory that twice as many buckets find room.
+                let room = buckets * 2 * size_of::<u64>() as u64 / 2;
+                let mut is_full = false;
+                while !is_full {
+                    self.set_limit_above(room)?;
+                    is_full = next(self, To::Keys(keys))?;
+                }
+                // What is evicted later would have another cause.
+                let growth = written * (after + GROWS_ON) / after;
+                generator.workload.end_growth_after(growth as u64);
+                let needed = written * self.key_bytes as f64;
+                let most = ROOM_FOR_WRITES * self.parameters.room.unwrap_or(room) as f64;
+                ensure!(
+                    needed <= most,
+                    "at {rate:.0} requests a second the server is at its limit before its tables double: use --rate {:.0}",
+                    rate * most / needed
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets the limit for the load, and returns it.
+    pub fn set_limit(&mut self) -> Result<u64> {
+        match self.parameters.room {
+            Some(room) => self.set_limit_above(room),
+            None => Ok(self.parameters.maxmemory),
+        }
+    }
+
+    /// Sets the limit this far above the used memory, and returns it.
+    fn set_limit_above(&mut self, room: u64) -> Result<u64> {
+        let limit = self.used()? + room;
+        self.set("maxmemory", limit)?;
+        Ok(limit)
+    }
+
+    /// Writes some of the keys that are missing, and returns whether these were all.
+    fn fill_towards(&mut self, workload: &mut Workload, to: To) -> Result<bool> {
+        let missing = match to {
+            To::Memory(bytes) => bytes.saturating_sub(self.used()?) / self.key_bytes,
+            To::Keys(keys) => keys.saturating_sub(Moment::take(&mut self.client)?.keys),
+        };
+        let now = missing.min(FILLED_AT_ONCE);
+        self.client.fill(workload, now as usize)?;
+        Ok(missing == now)
+    }
+
+    fn used(&mut self) -> Result<u64> {
+        Ok(Sample::take(&mut self.client)?.used_memory)
+    }
+
+    fn set(&mut self, directive: &str, value: u64) -> Result<()> {
+        let words = ["CONFIG", "SET", directive, &value.to_string()];
+        self.client.call(&words)?;
+        Ok(())
+    }
+}
+
+/// Writes a hash with this many fields, where there are to be any.
+fn write_big_key(client: &mut Client, fields: u64) -> Result<()> {
+    let mut first = 1;
+    while first <= fields {
+        let last = (first + FIELDS_AT_ONCE - 1).min(fields);
+        let (from, to) = (first.to_string(), last.to_string());
+        client.call(&["EVAL", WRITE_FIELDS, "1", "big", &from, &to])?;
+        first = last + 1;
+    }
+    Ok(())
+}

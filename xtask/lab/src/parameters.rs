@@ -1,0 +1,233 @@
+//! How the server is configured, and what its clients ask for.
+//!
+//! The documentation of the [crate] says what the numbers are for.
+
+use serde::Serialize;
+
+use crate::{lives::Lives, scenario::Scenario, workload::Mix};
+
+/// All that may differ between two runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parameters {
+    /// Clients.
+    pub connections: usize,
+    /// Requests under way on one connection, at most.
+    pub most_under_way: usize,
+    /// The server's limit, in bytes.
+    pub maxmemory: u64,
+    /// How far the limit under load is above the memory that is used when it begins, in bytes. `None`: it is
+    /// `maxmemory`.
+    pub room: Option<u64>,
+    /// The server's `maxmemory-policy`.
+    pub policy: &'static str,
+    /// The server's `maxmemory-eviction-tenacity`: how long an eviction call may take.
+    pub tenacity: u32,
+    /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
+    pub samples: u32,
+    /// The server's `active-expire-effort`: how much the expire cycle may do.
+    pub effort: u32,
+    /// The server's `maxmemory-clients`: when it disconnects clients, in bytes.
+    pub clients_limit: u64,
+    /// The server's `lazyfree-lazy-eviction`: whether another thread frees the large keys that it evicts.
+    pub lazy_eviction: bool,
+    /// The clients' requests.
+    pub mix: Mix,
+    /// Requests due, as a share of the capacity below the limit.
+    pub share_of_capacity: f64,
+    /// What the server holds at the beginning of the load.
+    pub filled: Filled,
+    /// Fields of a hash that is written before all other keys; 0 for no such key.
+    pub big_key_fields: u64,
+    /// When and how the server is made slow.
+    pub stall: Option<Stall>,
+    /// A replica that does not read.
+    pub replica: Option<Replica>,
+}
+
+/// What a server holds at the beginning of the load.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(tag = "filled", rename_all = "snake_case")]
+pub enum Filled {
+    /// This much used memory.
+    Memory {
+        /// In bytes.
+        bytes: u64,
+    },
+    /// So many keys that all of them are there that are written in the mean time to live, and no expired one. That time
+    /// follows from it.
+    Alive {
+        /// Keys.
+        keys: u64,
+    },
+    /// So many keys that the hash tables of the keys double soon.
+    Table {
+        /// The buckets of the tables before, a power of 2.
+        buckets: u64,
+        /// When they double, in seconds of load.
+        after: f64,
+    },
+}
+
+/// When and how the server is made slow.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Stall {
+    /// When it begins, in seconds of load.
+    pub after: f64,
+    /// How long it lasts, in seconds.
+    pub seconds: f64,
+    /// Share of the time that the server is stopped in it.
+    pub stopped_share: f64,
+}
+
+/// A replica that asks for all data and then does not read.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Replica {
+    /// When it comes, in seconds of load.
+    pub after: f64,
+    /// The server's `repl-backlog-size`, in bytes.
+    pub backlog: u64,
+}
+
+const MIB: u64 = 1024 * 1024;
+
+const BURST: Parameters = Parameters {
+    connections: 3000,
+    most_under_way: 2,
+    maxmemory: 325 * MIB,
+    room: None,
+    policy: "volatile-lru",
+    samples: 64,
+    tenacity: 10,
+    effort: 1,
+    clients_limit: 4096 * MIB,
+    lazy_eviction: false,
+    mix: Mix {
+        set_share: 0.8,
+        keys_per_write: 1,
+        value_bytes: 200,
+        keys_per_read: 200,
+        read_window: 300_000,
+        rewrites: false,
+        lives: Lives::Even { mean: 900.0 },
+    },
+    share_of_capacity: 0.45,
+    filled: Filled::Memory { bytes: 285 * MIB },
+    big_key_fields: 0,
+    stall: None,
+    replica: None,
+};
+
+const STEADY: Parameters = Parameters {
+    connections: 200,
+    maxmemory: 128 * MIB,
+    policy: "allkeys-lru",
+    samples: 5,
+    share_of_capacity: 0.2,
+    // The recorder's connections take 14 MiB more.
+    filled: Filled::Memory { bytes: 112 * MIB },
+    mix: Mix {
+        set_share: 0.5,
+        keys_per_read: 5,
+        read_window: 100_000,
+        ..BURST.mix
+    },
+    ..BURST
+};
+
+const EXPIRE: Parameters = Parameters {
+    connections: 1000,
+    maxmemory: 8192 * MIB,
+    policy: "noeviction",
+    mix: Mix {
+        set_share: 0.9,
+        keys_per_write: 100,
+        value_bytes: 50,
+        keys_per_read: 100,
+        read_window: 100_000,
+        rewrites: false,
+        lives: Lives::One { seconds: 5.0 },
+    },
+    share_of_capacity: 0.7,
+    filled: Filled::Memory { bytes: 64 * MIB },
+    ..BURST
+};
+
+impl Parameters {
+    /// Returns what a scenario asks of the server.
+    pub fn of(scenario: Scenario) -> Self {
+        match scenario {
+            Scenario::Burst | Scenario::Remedy => BURST,
+            Scenario::Healthy => Self {
+                maxmemory: 2048 * MIB,
+                ..BURST
+            },
+            Scenario::Stall => Self {
+                maxmemory: 4096 * MIB,
+                share_of_capacity: 0.6,
+                most_under_way: 5,
+                mix: Mix {
+                    set_share: 0.5,
+                    ..BURST.mix
+                },
+                stall: Some(Stall {
+                    after: 15.0,
+                    seconds: 8.0,
+                    stopped_share: 0.5,
+                }),
+                ..BURST
+            },
+            Scenario::Steady => STEADY,
+            Scenario::Expire => EXPIRE,
+            Scenario::Stale => Self {
+                maxmemory: 2048 * MIB,
+                room: Some(14 * MIB),
+                filled: Filled::Alive { keys: 800_000 },
+                ..BURST
+            },
+            Scenario::BigKey => Self {
+                maxmemory: 1024 * MIB,
+                room: Some(40 * MIB),
+                samples: 64,
+                big_key_fields: 4_000_000,
+                filled: Filled::Memory { bytes: 380 * MIB },
+                ..STEADY
+            },
+            Scenario::Table => Self {
+                maxmemory: 2048 * MIB,
+                room: Some(8 * MIB),
+                policy: "volatile-lru",
+                samples: 64,
+                share_of_capacity: 0.4,
+                mix: Mix {
+                    set_share: 0.03,
+                    lives: Lives::Even { mean: 90_000.0 },
+                    ..STEADY.mix
+                },
+                filled: Filled::Table {
+                    buckets: 1 << 20,
+                    after: 12.0,
+                },
+                ..STEADY
+            },
+            Scenario::Replication => Self {
+                connections: 1000,
+                maxmemory: 2048 * MIB,
+                share_of_capacity: 0.65,
+                room: Some(24 * MIB),
+                mix: Mix {
+                    set_share: 0.8,
+                    keys_per_read: 20,
+                    read_window: 100_000,
+                    rewrites: true,
+                    lives: Lives::Even { mean: 90_000.0 },
+                    ..BURST.mix
+                },
+                replica: Some(Replica {
+                    after: 10.0,
+                    backlog: 64 * MIB,
+                }),
+                ..BURST
+            },
+        }
+    }
+}

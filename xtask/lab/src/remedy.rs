@@ -1,0 +1,173 @@
+//! Remedies, and what each changes in a run.
+
+use clap::ValueEnum;
+
+use crate::{
+    lives::Lives,
+    parameters::Parameters,
+    record::Measured,
+    scenario::{Scenario, name_of},
+};
+
+/// A remedy against a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Remedy {
+    /// Keys live so briefly that memory stays below the limit
+    Ttl,
+    /// The limit is above what the keys, the tables and the clients need
+    Maxmemory,
+    /// An eviction call may take less time (maxmemory-eviction-tenacity 0)
+    Tenacity,
+    /// A third fewer requests a second
+    Rate,
+    /// More work for the expire cycle (active-expire-effort 5 and 10)
+    Effort,
+    /// Another thread frees large keys (lazyfree-lazy-eviction yes)
+    Lazyfree,
+    /// Clients are disconnected before their buffers swell (maxmemory-clients)
+    Clients,
+    /// Fewer requests under way: one on each connection, and then a tenth of the connections, too
+    Outstanding,
+    /// A small replication backlog (repl-backlog-size 1mb)
+    Backlog,
+}
+
+/// The share of the limit that keys with shorter lives take. Clients, hash tables and keys that have expired
+/// but have not been found yet take some 45 % of it.
+const KEPT: f64 = 0.35;
+
+/// The share of the requests that the remedy `rate` leaves.
+const FEWER: f64 = 2.0 / 3.0;
+
+/// The share of the connections that the remedy `outstanding` leaves in its second run.
+const FEWER_CONNECTIONS: usize = 10;
+
+/// How much higher the remedy `maxmemory` sets a limit that is a distance from the used memory: more than the hash
+/// tables of the keys, the replication backlog or expired keys take in the scenarios.
+const MORE_ROOM: u64 = 128 * 1024 * 1024;
+
+/// What clients may take beyond the buffers that they have before a burst, with the remedy `clients`: less than they
+/// take in it.
+const CLIENTS_ROOM: u64 = 10 * 1024 * 1024;
+
+/// The replication backlog that the remedy `backlog` leaves: the server's default.
+const SMALL_BACKLOG: u64 = 1024 * 1024;
+
+impl Remedy {
+    /// Returns the scenario in which it is tried, where no other one is asked for.
+    pub fn scenario(self) -> Scenario {
+        match self {
+            Self::Effort => Scenario::Expire,
+            Self::Lazyfree => Scenario::BigKey,
+            Self::Backlog => Scenario::Replication,
+            Self::Ttl
+            | Self::Maxmemory
+            | Self::Tenacity
+            | Self::Rate
+            | Self::Clients
+            | Self::Outstanding => Scenario::Burst,
+        }
+    }
+
+    /// Returns what is changed, run after run.
+    pub fn changes(self) -> &'static [Change] {
+        match self {
+            Self::Ttl => &[Change::Ttl],
+            Self::Maxmemory => &[Change::Maxmemory],
+            Self::Tenacity => &[Change::Tenacity],
+            Self::Rate => &[Change::Rate],
+            Self::Effort => &[Change::Effort(5), Change::Effort(10)],
+            Self::Lazyfree => &[Change::Lazyfree],
+            Self::Clients => &[Change::Clients],
+            Self::Outstanding => &[Change::OneUnderWay, Change::FewConnections],
+            Self::Backlog => &[Change::Backlog],
+        }
+    }
+}
+
+/// What is changed in a run with a remedy.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// As [`Remedy::Ttl`].
+    Ttl,
+    /// As [`Remedy::Maxmemory`].
+    Maxmemory,
+    /// As [`Remedy::Tenacity`].
+    Tenacity,
+    /// As [`Remedy::Rate`].
+    Rate,
+    /// The server's `active-expire-effort`.
+    Effort(u32),
+    /// As [`Remedy::Lazyfree`].
+    Lazyfree,
+    /// As [`Remedy::Clients`].
+    Clients,
+    /// One request under way on each connection.
+    OneUnderWay,
+    /// That, and a tenth of the connections.
+    FewConnections,
+    /// As [`Remedy::Backlog`].
+    Backlog,
+}
+
+/// What the run before showed, of which remedies take their sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    /// What was measured before its load.
+    pub measured: Measured,
+    /// The client buffers before its first burst, in bytes.
+    pub client_buffers: u64,
+}
+
+impl Change {
+    /// Returns its name.
+    pub fn name(self) -> String {
+        match self {
+            Self::Ttl => name_of(&Remedy::Ttl),
+            Self::Maxmemory => name_of(&Remedy::Maxmemory),
+            Self::Tenacity => name_of(&Remedy::Tenacity),
+            Self::Rate => name_of(&Remedy::Rate),
+            Self::Effort(effort) => format!("{}-{effort}", name_of(&Remedy::Effort)),
+            Self::Lazyfree => name_of(&Remedy::Lazyfree),
+            Self::Clients => name_of(&Remedy::Clients),
+            Self::OneUnderWay => "one-under-way".to_owned(),
+            Self::FewConnections => "few-connections".to_owned(),
+            Self::Backlog => name_of(&Remedy::Backlog),
+        }
+    }
+
+    /// Applies it to the parameters of a run. Returns the rate of the next run.
+    pub fn apply(self, parameters: &mut Parameters, before: &Before) -> f64 {
+        let Measured {
+            rate, key_bytes, ..
+        } = before.measured;
+        match self {
+            Self::Ttl => {
+                let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;
+                let written = rate * parameters.mix.set_share;
+                let mean = keys / written;
+                parameters.mix.lives = Lives::Even { mean };
+            }
+            Self::Maxmemory => match &mut parameters.room {
+                Some(room) => *room += MORE_ROOM,
+                None => parameters.maxmemory *= 2,
+            },
+            Self::Tenacity => parameters.tenacity = 0,
+            Self::Rate => return rate * FEWER,
+            Self::Effort(effort) => parameters.effort = effort,
+            Self::Lazyfree => parameters.lazy_eviction = true,
+            Self::Clients => parameters.clients_limit = before.client_buffers + CLIENTS_ROOM,
+            Self::OneUnderWay => parameters.most_under_way = 1,
+            Self::FewConnections => {
+                parameters.most_under_way = 1;
+                parameters.connections = (parameters.connections / FEWER_CONNECTIONS).max(1);
+            }
+            Self::Backlog => {
+                if let Some(replica) = &mut parameters.replica {
+                    replica.backlog = SMALL_BACKLOG;
+                }
+            }
+        }
+        rate
+    }
+}
