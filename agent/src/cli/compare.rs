@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::kept::StateDir;
 use crate::compare::{self, Row};
-use crate::profile::format;
+use crate::profile;
 use crate::records::{Record, StoreError, Unreadable};
 
 /// The largest profile that is read, bytes.
