@@ -458,10 +458,7 @@ mod tests {
         };
         let texts = |seconds| of(seconds).into_iter().map(|(_, text)| text);
         let minute: Vec<_> = texts(100).collect();
-        assert_eq!(
-            minute,
-            ["22:13:30", "22:14:00", "22:14:30", "22:15:00"]
-        );
+        assert_eq!(minute, ["22:13:30", "22:14:00", "22:14:30", "22:15:00"]);
         let day: Vec<_> = texts(86_400).collect();
         assert_eq!(day, ["00:00", "06:00", "12:00", "18:00"]);
         for seconds in [1, 7, 61, 600, 3_599, 86_400] {
