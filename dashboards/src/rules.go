@@ -17,6 +17,8 @@ var (
 	// runbooks and grafana are where the alerts lead to.
 	runbooks = "https://evictscope.example/docs/runbooks"
 	grafana  = "https://grafana.example"
+	// scheme is how browsers reach the agents' own pages.
+	scheme = "http"
 )
 
 // ruleTemplates are the rules. What is filled in stands in <<…>>, because Prometheus uses {{…}} itself.
@@ -32,6 +34,7 @@ func rulesFor(arguments []string) error {
 	flags.StringVar(&cluster, "cluster", cluster, "the `LABEL` that the dashboards choose clusters by, if they do")
 	flags.StringVar(&runbooks, "runbooks", runbooks, "`URL` of your copy of docs/runbooks")
 	flags.StringVar(&grafana, "grafana", grafana, "`URL` of your Grafana")
+	flags.StringVar(&scheme, "scheme", scheme, "`SCHEME` of the agents' own pages: https where they have TLS")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -74,6 +77,7 @@ func ruleValues() map[string]any {
 		"Runbooks":   runbooks,
 		"Cycle":      dashboardOf(cycleUID, "job", "instance", "server"),
 		"Agent":      dashboardOf(agentUID, "job", "instance"),
+		"Page":       pageOfServer(),
 	}
 	for _, threshold := range thresholdsOfAlerts {
 		values[threshold.Name] = threshold.Value
@@ -96,6 +100,12 @@ func dashboardOf(uid string, variables ...string) string {
 		add(variable, variable)
 	}
 	return address
+}
+
+// pageOfServer returns the address of a server's page on its agent. The name of a server may be a path: urlquery escapes
+// all that means something in an address, but makes a plus of a space, which only parameters do.
+func pageOfServer() string {
+	return scheme + `://{{ $labels.instance }}/server/{{ $labels.server | urlquery | reReplaceAll "[+]" "%20" }}`
 }
 
 // selected puts the selector where the rules have LABELS.

@@ -14,6 +14,8 @@ const STYLE: &str = include_str!("style.css");
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// On the agent, about something that does not change any more.
+    Kept,
     /// On the agent. It may be loaded again after some seconds.
     Agent {
         /// After how many.
@@ -58,15 +60,18 @@ pub fn page(title: &str, place: Place, body: &Markup) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                @if let Place::Agent { refresh } = place {
+                @if place != Place::File {
                     nav {
                         a href="/" { "All servers" } " · "
-                        a href="/metrics" { "Metrics" } " · "
-                        @match refresh {
-                            Some(seconds) => {
-                                "Loaded again every " (seconds) " s: " a href="?" { "stop" }
+                        a href="/metrics" { "Metrics" }
+                        @match place {
+                            Place::Agent { refresh: Some(seconds) } => {
+                                " · Loaded again every " (seconds) " s: " a href="?" { "stop" }
                             },
-                            None => a href="?refresh=10" { "Load again every 10 s" },
+                            Place::Agent { refresh: None } => {
+                                " · " a href="?refresh=10" { "Load again every 10 s" }
+                            },
+                            Place::Kept | Place::File => {},
                         }
                     }
                 }

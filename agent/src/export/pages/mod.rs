@@ -32,7 +32,7 @@ use crate::records::Record;
 pub fn record_page(record: &Record, is_file: bool) -> String {
     let place = match is_file {
         true => Place::File,
-        false => Place::Agent { refresh: None },
+        false => Place::Kept,
     };
     record::record(record, &explain(record), place)
 }

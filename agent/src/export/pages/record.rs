@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    const AGENT: Place = Place::Agent { refresh: None };
+    const AGENT: Place = Place::Kept;
 
     #[test]
     fn the_three_sentences_come_first() {
