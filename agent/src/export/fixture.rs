@@ -200,6 +200,8 @@ pub fn busy_server() -> ExportedServer {
             primary: 0,
         }),
         used_memory: Some(64 * mebi),
+        hz: Some(10),
+        active_expire_effort: Some(1),
         expiry: ExpiryMembers {
             stale_ratio: Some(0.25),
             time_limit_hits: Some(2),

@@ -50,7 +50,7 @@ fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Mar
     let drawing = Drawing {
         which: None,
         title,
-        has_script: false,
+        is_file: false,
     };
     let drawn = flame_graph(&part, &drawing);
     html! {
