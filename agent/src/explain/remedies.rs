@@ -8,6 +8,8 @@ use crate::live::text::bytes;
 
 /// `cargo xtask lab remedy --remedy ttl`.
 const TTL: &str = "cargo xtask lab remedy --remedy ttl: 2 bursts without it, none with it";
+/// `cargo xtask lab remedy --remedy maxmemory --cause table`.
+const ROOM_FOR_TABLE: &str = "cargo xtask lab remedy --remedy maxmemory --cause table: 2 bursts and 35,749 keys evicted without it, none with 128 MiB more for a step of 32 MiB; latencies were not compared, as other work ran";
 /// `cargo xtask lab remedy --remedy effort`.
 const EFFORT: &str = "cargo xtask lab remedy --remedy effort --rate 3300: expired keys held 278 MiB with effort 1, 51 MiB with 5, 22 MiB with 10";
 /// `cargo xtask lab remedy --remedy lazyfree`.
@@ -24,6 +26,7 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
     let of = |cause: &Cause| match cause.kind {
         CauseKind::ClientBuffers => against_client_buffers(window, account),
         CauseKind::ExpiryBehind => against_expiry(window, account),
+        CauseKind::ResizedTable => Vec::from_iter(against_table(window, account)),
         CauseKind::BigKey => vec![against_big_key(cause)],
         _ => Vec::new(),
     };
@@ -83,6 +86,25 @@ fn room(account: &Account, missing: u64) -> Vec<String> {
         bytes(grew as f64),
         bytes(written as f64)
     )]
+}
+
+fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+    let (step, limit) = (account.table?.bytes, window.limit()?);
+    let written = account.written?;
+    let room = whole_mebibytes(step.saturating_add(written));
+    let (more, to) = (bytes(room as f64), bytes(limit.saturating_add(room) as f64));
+    Some(Remedy {
+        against: CauseKind::ResizedTable,
+        what: format!(
+            "Raise maxmemory by {more}, to {to}; the next table will take twice the room"
+        ),
+        evidence: vec![format!(
+            "The table took {}, and writes {} or more while the server evicted.",
+            bytes(step as f64),
+            bytes(written as f64)
+        )],
+        shown_by: ROOM_FOR_TABLE,
+    })
 }
 
 fn against_big_key(cause: &Cause) -> Remedy {
