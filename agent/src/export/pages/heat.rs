@@ -89,7 +89,7 @@ mod tests {
             "d=\"M1000 49H2000V47H1000z\"",
             "Within each second: evicting calls",
             ">200 ms</text>",
-            "22:13:22",
+            "22:13:25",
         ] {
             assert!(drawn.contains(text), "{text} in {drawn}");
         }

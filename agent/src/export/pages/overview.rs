@@ -159,7 +159,7 @@ mod tests {
             "<a href=\"/server/6379\">6379</a>",
             "<td class=\"text\">/usr/bin/redis-check-rdb</td>",
             "<td>redis 7.0.15</td>",
-            "<td>evicting-only</td>",
+            "<td class=\"words\">evicting-only</td>",
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }
