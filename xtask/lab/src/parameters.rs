@@ -212,7 +212,7 @@ impl Parameters {
             Scenario::Replication => Self {
                 connections: 1000,
                 maxmemory: 2048 * MIB,
-                share_of_capacity: 0.65,
+                share_of_capacity: 0.55,
                 room: Some(24 * MIB),
                 mix: Mix {
                     set_share: 0.8,
