@@ -180,8 +180,8 @@ impl Parameters {
             Scenario::Expire => EXPIRE,
             Scenario::Stale => Self {
                 maxmemory: 2048 * MIB,
-                room: Some(14 * MIB),
-                filled: Filled::Alive { keys: 800_000 },
+                room: Some(34 * MIB),
+                filled: Filled::Alive { keys: 1_800_000 },
                 ..BURST
             },
             Scenario::BigKey => Self {
