@@ -51,9 +51,7 @@ const LINES: &[Line] = &[
         of_bursts(run, |_| format!("{:.1} s", run.outcome.slow_seconds))
     }),
     ("longest evicting call", |run| {
-        of_bursts(run, |_| {
-            known(run.outcome.longest_call, |seconds| milliseconds(seconds))
-        })
+        of_bursts(run, |_| known(run.outcome.longest_call, milliseconds))
     }),
     ("keys expired", |run| {
         of(run, |expiry| count(expiry.expired_keys() as f64))

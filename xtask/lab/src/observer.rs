@@ -45,7 +45,7 @@ impl Observer {
             loads: Vec::new(),
             seconds: Vec::new(),
         };
-        observer.take(Line::Run(run.clone()))?;
+        observer.take(Line::Run(Box::new(run.clone())))?;
         Ok(observer)
     }
 

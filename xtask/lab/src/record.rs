@@ -24,7 +24,7 @@ const DISTURBED: f64 = 0.1;
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Line {
     /// The first line: the run.
-    Run(Run),
+    Run(Box<Run>),
     /// Something that the lab did.
     Event {
         /// When, in seconds since 1970.
