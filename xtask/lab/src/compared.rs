@@ -37,9 +37,19 @@ pub fn compared(
     }
 }
 
+/// Returns the table of two records, and where the drawing is, or why there is none: not every record has a profile.
 fn of_records(agent: &Program, before: &Path, after: &Path, drawing: &Path) -> Result<String> {
-    let mut command = agent.command("compare");
-    process::answer_of(command.arg(before).arg(after).arg("--output").arg(drawing))
+    let compare = || {
+        let mut command = agent.command("compare");
+        command.arg(before).arg(after);
+        command
+    };
+    let table = process::answer_of(&mut compare())?;
+    let drawn = process::answer_of(compare().arg("--output").arg(drawing));
+    Ok(match drawn {
+        Ok(_) => format!("{table}drawn in {}\n", drawing.display()),
+        Err(error) => format!("{table}not drawn: {error:#}\n"),
+    })
 }
 
 /// Returns the file of the record of a run's first burst under load, else of its first stall.

@@ -7,9 +7,6 @@ use crate::{cycles::Cycle, expired, expiry::Expiry, judge::Finished};
 /// A line of the table: its label, and the text of a run, where the run has it.
 type Line = (&'static str, fn(&Finished) -> Option<String>);
 
-/// For how long evictions stalled the server, by the agent.
-const STALLED: &str = "evictscope_stall_seconds_total";
-
 const LINES: &[Line] = &[
     ("seconds of load", |run| {
         Some(format!("{:.0}", run.outcome.seconds))
@@ -47,18 +44,14 @@ const LINES: &[Line] = &[
     }),
     ("requests lost", |run| Some(count(run.outcome.lost as f64))),
     ("stalled by evictions", |run| {
-        let testimony = run.testimony.as_ref()?;
-        let cause = [("cause", "eviction")];
-        let stalled = testimony.reading.sum(STALLED, &cause).ok()?;
+        let stalled = run.testimony.as_ref()?.stalled().ok()?;
         Some(format!("{stalled:.1} s"))
     }),
     ("slow while it evicted", |run| {
         of_bursts(run, |_| format!("{:.1} s", run.outcome.slow_seconds))
     }),
     ("longest evicting call", |run| {
-        of_bursts(run, |_| {
-            known(run.outcome.longest_call, |seconds| milliseconds(seconds))
-        })
+        of_bursts(run, |_| known(run.outcome.longest_call, milliseconds))
     }),
     ("keys expired", |run| {
         of(run, |expiry| count(expiry.expired_keys() as f64))

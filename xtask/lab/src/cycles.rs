@@ -106,6 +106,12 @@ impl Cycle {
         self.complete && self.throughput_before.is_some()
     }
 
+    /// Returns whether the samples show the throughput in most of the burst. One long call is between two samples.
+    pub fn shows_throughput(&self) -> bool {
+        let hidden = 2.0 * (self.start_uncertainty + self.end_uncertainty);
+        hidden <= self.saturated_seconds / 2.0
+    }
+
     /// Returns the throughput in the burst as a share of that before it.
     pub fn throughput_ratio(&self) -> Option<f64> {
         Some(self.throughput_during / self.throughput_before?)

@@ -122,7 +122,10 @@ impl<'a> Filler<'a> {
             }
             Filled::Table { buckets, after } => {
                 while !next(self, To::Keys(buckets - FILLED_AT_ONCE))? {}
-                let written = rate * self.parameters.mix.set_share * after;
+                // With this room the tables double before the keys alone reach the limit.
+                let room = self.parameters.room.unwrap_or(buckets);
+                let most = ROOM_FOR_WRITES * room as f64 / self.key_bytes as f64;
+                let written = (rate * self.parameters.mix.set_share * after).min(most);
                 let keys = (buckets as f64 * DOUBLES_AT - written) as u64;
                 // With a limit that is never so far above the used memory that twice as many buckets find room.
                 let room = buckets * 2 * size_of::<u64>() as u64 / 2;
@@ -134,13 +137,6 @@ impl<'a> Filler<'a> {
                 // What is evicted later would have another cause.
                 let growth = written * (after + GROWS_ON) / after;
                 generator.workload.end_growth_after(growth as u64);
-                let needed = written * self.key_bytes as f64;
-                let most = ROOM_FOR_WRITES * self.parameters.room.unwrap_or(room) as f64;
-                ensure!(
-                    needed <= most,
-                    "at {rate:.0} requests a second the server is at its limit before its tables double: use --rate {:.0}",
-                    rate * most / needed
-                );
                 Ok(())
             }
         }

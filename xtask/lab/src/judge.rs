@@ -67,12 +67,9 @@ impl Finished {
             return Ok(());
         };
         let outcome = &self.outcome;
-        let begin = outcome.at - outcome.seconds;
-        let (text, mut differences) = compare(begin, &outcome.cycles, &testimony.bursts, kind);
+        let (text, mut differences) = compare(outcome, &testimony.bursts, kind);
         println!("{text}");
-        let stalled = testimony
-            .reading
-            .sum("evictscope_stall_seconds_total", &[("cause", "eviction")])?;
+        let stalled = testimony.stalled()?;
         let slow = outcome.slow_seconds;
         println!("stalled by evictions for {stalled:.1} s");
         if kind != Some(PLAIN) {
@@ -104,24 +101,21 @@ impl Finished {
     }
 }
 
-/// Compares the complete cycles of a load that began at `begin` with the agent's bursts. Returns a table, and the
+/// Compares the complete cycles of a load with the agent's bursts. Returns a table, and the
 /// values that differ by more than they may.
 ///
 /// The cycles that stand alone are to be of `kind`, where that is given. All bursts are to be [`PLAIN`] where
 /// that is the kind.
-fn compare(
-    begin: f64,
-    cycles: &[Cycle],
-    bursts: &[Burst],
-    kind: Option<&str>,
-) -> (String, Vec<String>) {
+fn compare(outcome: &Outcome, bursts: &[Burst], kind: Option<&str>) -> (String, Vec<String>) {
+    let (begin, cycles) = (outcome.at - outcome.seconds, &outcome.cycles[..]);
+    let has_replica = outcome.has_replica;
     let mut text = format!("{HEADING}\n");
     let mut differences = Vec::new();
     for (number, cycle) in (1..).zip(cycles) {
         match bursts.iter().find(|burst| is_same(cycle, burst)) {
             Some(burst) if cycle.complete => {
                 text += &format!("{}\n", line(number, cycle, burst));
-                let found = differing(cycle, burst).into_iter();
+                let found = differing(cycle, burst, has_replica).into_iter();
                 differences.extend(found.map(|what| format!("burst {number}: {what}")));
             }
             None if cycle.complete => differences.push(format!("burst {number} was not found")),
@@ -195,7 +189,9 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
 }
 
 /// Returns the values in which the agent's burst differs by more than it may.
-fn differing(cycle: &Cycle, burst: &Burst) -> Vec<String> {
+///
+/// What the server counts as the buffers of a replica, its `INFO` does not tell.
+fn differing(cycle: &Cycle, burst: &Burst, has_replica: bool) -> Vec<String> {
     let mut differing = Vec::new();
     let mut time = |what: &str, agent: f64, record: f64, uncertainty: f64| {
         let off = agent - record;
@@ -220,13 +216,18 @@ fn differing(cycle: &Cycle, burst: &Burst) -> Vec<String> {
             differing.push(format!("its {what} is {agent}, by the record {record:.3}"));
         }
     };
-    if let Some(ratio) = cycle.throughput_ratio() {
+    if let Some(ratio) = cycle
+        .throughput_ratio()
+        .filter(|_| cycle.shows_throughput())
+    {
         amount("throughput ratio", burst.throughput_ratio, ratio, 0.0);
     }
     let number = |bytes: u64| bytes as f64;
     let (buffers, peak) = (burst.client_buffers_peak_bytes, cycle.client_buffers_peak);
     let buffers = buffers.map(number);
-    amount("peak of client buffers", buffers, number(peak), 0.0);
+    if !has_replica {
+        amount("peak of client buffers", buffers, number(peak), 0.0);
+    }
     let reclaimed = burst.reclaimed_bytes.map(number);
     let uncertainty = number(cycle.memory_after_uncertainty);
     amount(
@@ -277,7 +278,13 @@ mod tests {
     }
 
     fn differences(cycles: &[Cycle], bursts: &[Burst], kind: Option<&str>) -> Vec<String> {
-        compare(1_000.0, cycles, bursts, kind).1
+        let outcome = Outcome {
+            at: 1_100.0,
+            seconds: 100.0,
+            cycles: cycles.to_vec(),
+            ..Outcome::default()
+        };
+        compare(&outcome, bursts, kind).1
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub fn compare(outcome: &Outcome, bursts: &[Burst], records: &[Kept]) -> (String
         };
         if cycle.complete {
             text += &format!("{}\n", line(number, cycle, kept, record));
-            let found = differing(cycle, kept).into_iter();
+            let found = differing(cycle, kept, outcome.has_replica).into_iter();
             differences.extend(found.map(|what| format!("the record of burst {number}: {what}")));
         }
     }
@@ -100,7 +100,7 @@ fn growth(kept: &KeptBurst) -> Option<u64> {
 }
 
 /// Returns the values in which a record differs by more than it may.
-fn differing(cycle: &Cycle, kept: &KeptBurst) -> Vec<String> {
+fn differing(cycle: &Cycle, kept: &KeptBurst, has_replica: bool) -> Vec<String> {
     let mut differing = Vec::new();
     let mut time = |what: &str, record: f64, lab: f64, uncertainty: f64| {
         let off = record - lab;
@@ -134,12 +134,14 @@ fn differing(cycle: &Cycle, kept: &KeptBurst) -> Vec<String> {
         cycle.memory_peak,
         cycle.memory_peak,
     );
-    amount(
-        "growth of client buffers",
-        growth(kept),
-        growth_of(cycle),
-        cycle.client_buffers_peak,
-    );
+    if !has_replica {
+        amount(
+            "growth of client buffers",
+            growth(kept),
+            growth_of(cycle),
+            cycle.client_buffers_peak,
+        );
+    }
     amount(
         "number of evicted keys",
         kept.evicted_keys,

@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(50);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// A stall of more seconds than this is recorded, whatever the burst that it is in.
+pub const STALL: f64 = 1.0;
+
 /// What follows the name of a record.
 const ENDING: &str = "json.gz";
 
@@ -78,18 +81,25 @@ pub fn of_burst<'a>(burst: &Burst, records: &'a [Kept]) -> Vec<&'a Kept> {
     records.iter().filter(begins_with_it).collect()
 }
 
-/// Waits until each burst that is not plain has its record, and copies the records into `into`.
+/// Waits until each burst that is not plain has its record, and where the server `has_stalled`, until there is one. Copies the records into `into`.
 ///
 /// # Errors
 ///
 /// Fails where a record cannot be read. A record that is missing is for a judge.
-pub fn collect(state: &Path, bursts: &[Burst], into: &Path) -> Result<Vec<Kept>> {
+pub fn collect(
+    state: &Path,
+    bursts: &[Burst],
+    has_stalled: bool,
+    into: &Path,
+) -> Result<Vec<Kept>> {
     let asked = Instant::now();
     let directory = state.join("records");
     loop {
         let records = read_all(&directory)?;
         let missing = |burst: &&Burst| burst.kind != PLAIN && of_burst(burst, &records).is_empty();
-        if !bursts.iter().any(|burst| missing(&burst)) || asked.elapsed() > PATIENCE {
+        let misses_one = bursts.iter().any(|burst| missing(&burst));
+        let is_empty = has_stalled && records.is_empty();
+        if !(misses_one || is_empty) || asked.elapsed() > PATIENCE {
             return records
                 .into_iter()
                 .map(|record| record.copy(into))

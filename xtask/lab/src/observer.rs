@@ -25,6 +25,7 @@ pub struct Observer {
     /// What the server can answer, a second.
     capacity: f64,
     stall: (Option<f64>, Option<f64>),
+    has_replica: bool,
     samples: Vec<Sample>,
     loads: Vec<Load>,
     seconds: Vec<Second>,
@@ -39,11 +40,12 @@ impl Observer {
             begin: f64::INFINITY,
             capacity: run.measured.capacity,
             stall: (None, None),
+            has_replica: false,
             samples: Vec::new(),
             loads: Vec::new(),
             seconds: Vec::new(),
         };
-        observer.take(Line::Run(run.clone()))?;
+        observer.take(Line::Run(Box::new(run.clone())))?;
         Ok(observer)
     }
 
@@ -60,7 +62,7 @@ impl Observer {
                 What::LoadBegins => self.begin = at,
                 What::StallBegins => self.stall.0 = Some(at),
                 What::StallEnds => self.stall.1 = Some(at),
-                What::ReplicaComes => {}
+                What::ReplicaComes => self.has_replica = true,
             },
             Line::Info(sample) => self.samples.push(sample),
             Line::Load(load) => self.loads.push(load),
@@ -116,6 +118,7 @@ impl Observer {
             latency_max: greatest(|second| second.latency_max),
             client_buffers_peak: buffers.max().unwrap_or_default(),
             evicted_keys: evicted(samples.last()) - evicted(samples.first()),
+            has_replica: self.has_replica,
             longest_call,
             generator_cpu_max: greatest(|second| second.generator_cpu),
             server_wait_max,

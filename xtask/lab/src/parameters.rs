@@ -180,8 +180,8 @@ impl Parameters {
             Scenario::Expire => EXPIRE,
             Scenario::Stale => Self {
                 maxmemory: 2048 * MIB,
-                room: Some(14 * MIB),
-                filled: Filled::Alive { keys: 800_000 },
+                room: Some(34 * MIB),
+                filled: Filled::Alive { keys: 1_800_000 },
                 ..BURST
             },
             Scenario::BigKey => Self {
@@ -212,7 +212,7 @@ impl Parameters {
             Scenario::Replication => Self {
                 connections: 1000,
                 maxmemory: 2048 * MIB,
-                share_of_capacity: 0.65,
+                share_of_capacity: 0.55,
                 room: Some(24 * MIB),
                 mix: Mix {
                     set_share: 0.8,

@@ -24,7 +24,7 @@ const DISTURBED: f64 = 0.1;
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Line {
     /// The first line: the run.
-    Run(Run),
+    Run(Box<Run>),
     /// Something that the lab did.
     Event {
         /// When, in seconds since 1970.
@@ -118,6 +118,8 @@ pub struct Outcome {
     pub latency_max: f64,
     /// The highest `mem_clients_normal`, in bytes.
     pub client_buffers_peak: u64,
+    /// Whether a replica came: the server counts its buffers among the clients', and `INFO` does not.
+    pub has_replica: bool,
     /// Keys evicted.
     pub evicted_keys: u64,
     /// How long the longest evicting call took, by the server, in seconds; `None` where all were brief.

@@ -131,7 +131,7 @@ pub fn carry_out(
         plan.judges_records && !is_interrupted(),
     ) {
         let into = observer.path().with_extension("");
-        testimony.records = Some(witness.records_of(&testimony.bursts, &into)?);
+        testimony.records = Some(witness.records_of(testimony, &into)?);
     }
     let asked = match (onlooker, &witness) {
         (Some(onlooker), Some(witness)) if !is_interrupted() => {

@@ -49,6 +49,14 @@ pub struct Testimony {
     pub expiry: Option<Scrape>,
 }
 
+impl Testimony {
+    /// Returns for how long evictions stalled the server, in seconds.
+    pub fn stalled(&self) -> Result<f64> {
+        let cause = [("cause", "eviction")];
+        self.reading.sum("evictscope_stall_seconds_total", &cause)
+    }
+}
+
 impl Witness {
     /// Starts the agent on this loopback port, and waits until it watches the server.
     pub fn start(program: &Program, port: u16, server: &Redis) -> Result<Self> {
@@ -79,9 +87,10 @@ impl Witness {
         })
     }
 
-    /// Waits for its records of these bursts, and copies them into `into`.
-    pub fn records_of(&self, bursts: &[Burst], into: &Path) -> Result<Vec<Kept>> {
-        kept::collect(self.agent.state(), bursts, into)
+    /// Waits for its records of the bursts and the stall that it told of, and copies them into `into`.
+    pub fn records_of(&self, testimony: &Testimony, into: &Path) -> Result<Vec<Kept>> {
+        let has_stalled = testimony.stalled()? >= kept::STALL;
+        kept::collect(self.agent.state(), &testimony.bursts, has_stalled, into)
     }
 
     /// Returns what it says once it has taken in the expired keys of a SCAN.
