@@ -61,6 +61,9 @@ impl App {
     }
 }
 
+/// The answer to what cannot be done, which says why.
+pub(super) type Refusal = Box<Response>;
+
 /// Which server a request is about.
 #[derive(Debug, Deserialize)]
 pub(super) struct Which {
@@ -72,16 +75,16 @@ impl Which {
     pub(super) fn of<'a>(
         &self,
         servers: &'a [ExportedServer],
-    ) -> Result<&'a ExportedServer, Response> {
+    ) -> Result<&'a ExportedServer, Refusal> {
         match (&self.server, servers) {
             (Some(label), servers) => servers
                 .iter()
                 .find(|server| server.label == *label)
-                .ok_or_else(|| no_such_server(label)),
+                .ok_or_else(|| Box::new(no_such_server(label))),
             (None, [only]) => Ok(only),
             (None, _) => {
                 let text = "which server? Append ?server=NAME; / lists them\n";
-                Err((StatusCode::BAD_REQUEST, text).into_response())
+                Err(Box::new((StatusCode::BAD_REQUEST, text).into_response()))
             }
         }
     }

@@ -199,7 +199,7 @@ fn of_timeline(
     let servers = shared.servers().unwrap_or_default();
     let server = match which.of(&servers) {
         Ok(server) => server,
-        Err(answer) => return answer,
+        Err(refusal) => return *refusal,
     };
     let timeline = server.timeline().map(|timeline| timeline.clone());
     match timeline {

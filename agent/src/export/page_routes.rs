@@ -93,7 +93,7 @@ fn is_of(listed: &Listed, label: &str) -> bool {
 pub(super) async fn record(State(app): State<App>, Path(id): Path<String>) -> Response {
     app.aside(move |shared| match read(shared, id) {
         Ok(record) => Html(pages::record_page(&record, false)).into_response(),
-        Err(answer) => answer,
+        Err(refusal) => *refusal,
     })
     .await
 }

@@ -51,7 +51,7 @@ pub(super) async fn profile(
     };
     let label = match which.of(&servers) {
         Ok(server) => server.label.clone(),
-        Err(answer) => return answer,
+        Err(refusal) => return *refusal,
     };
     let Some(_permit) = app.long() else {
         return too_many();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::app::{App, Which, too_many};
+use super::app::{App, Refusal, Which, too_many};
 use super::burst_list::rfc3339;
 use super::connections::Patience;
 use super::requests::Request;
@@ -91,7 +91,7 @@ pub(super) async fn list(State(app): State<App>, Query(which): Query<Which>) -> 
 pub(super) async fn one(State(app): State<App>, Path(id): Path<String>) -> Response {
     app.aside(move |shared| match read(shared, id) {
         Ok(record) => Json(record).into_response(),
-        Err(answer) => answer,
+        Err(refusal) => *refusal,
     })
     .await
 }
@@ -105,7 +105,7 @@ pub(super) async fn make(
     let servers = app.shared.servers().unwrap_or_default();
     let label = match which.of(&servers) {
         Ok(server) => server.label.clone(),
-        Err(answer) => return answer,
+        Err(refusal) => return *refusal,
     };
     if let Err(why) = app.shared.keeper() {
         return unavailable(why);
@@ -144,13 +144,15 @@ pub(super) fn listed(shared: &Shared) -> Result<Vec<Listed>, String> {
 }
 
 /// Returns a record, or the answer that says why not. Reads a file.
-pub(super) fn read(shared: &Shared, id: String) -> Result<Record, Response> {
-    let not_found = |text: String| (StatusCode::NOT_FOUND, format!("{text}\n")).into_response();
+pub(super) fn read(shared: &Shared, id: String) -> Result<Record, Refusal> {
+    let refused =
+        |status: StatusCode, text: String| Box::new((status, format!("{text}\n")).into_response());
+    let not_found = |text| refused(StatusCode::NOT_FOUND, text);
     // What is no name never gets into a path.
     let id = RecordId::try_from(id).map_err(|error| not_found(error.to_string()))?;
-    let keeper = shared.keeper().map_err(unavailable)?;
+    let keeper = shared.keeper().map_err(|why| Box::new(unavailable(why)))?;
     keeper.store().read(&id).map_err(|error| match error {
         StoreError::NoSuchRecord(_) => not_found(format!("there is no record {id}")),
-        error => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        error => refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     })
 }

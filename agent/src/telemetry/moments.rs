@@ -156,14 +156,14 @@ mod tests {
         let detailed = between(now - DETAILED + STEP, now);
         assert_eq!(detailed, per_second(DETAILED.as_secs()));
         let before = between(Duration::ZERO, now - DETAILED);
-        assert_eq!(before.abs_diff(10 * 420), 1);
+        assert!(before.abs_diff(10 * 420) <= 1, "{before}");
         let times = moments.between(Duration::ZERO, now, SINCE_1970);
         assert!(times.is_sorted_by(|one, next| one.unix_us < next.unix_us));
         let last = times.last().map(Moment::unix_time);
         assert_eq!(last, Some(SINCE_1970 + now));
         // Ten a second throughout, and the same ones as they grow older.
         let samples: Vec<_> = moments.samples(SINCE_1970).collect();
-        assert_eq!(samples.len().abs_diff(6_000), 1);
+        assert!(samples.len().abs_diff(6_000) <= 1);
         for (moment, _) in samples {
             assert_eq!(moment.unix_us % 100_000, 20_000);
         }

@@ -80,8 +80,9 @@ fn memory(columns: &Columns) -> Chart {
 }
 
 fn client_buffers(columns: &Columns) -> Chart {
-    let class = |of: fn(&Column) -> Option<u64>| values(columns, |column| Some(of(column)? as f64));
-    let classes: [(&str, Ink, fn(&Column) -> Option<u64>); 5] = [
+    type Of = fn(&Column) -> Option<u64>;
+    let class = |of: Of| values(columns, |column| Some(of(column)? as f64));
+    let classes: [(&str, Ink, Of); 5] = [
         ("normal", Ink::Blue, |column| {
             Some(column.client_buffers?.normal)
         }),
