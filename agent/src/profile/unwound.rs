@@ -75,17 +75,19 @@ impl Unwinding<'_> {
         let mut candidates = Vec::new();
         while stack.functions.len() < MAX_FRAMES {
             let address = frame.registers.instruction_pointer()?;
-            let address = address.wrapping_sub(frame.back);
-            let Some(mapping) = self.mappings.at(address) else {
-                stack.is_elsewhere = true;
-                return None;
-            };
-            if mapping.is_return_probe && frame.back > 0 {
+            // The kernel's code begins at the first byte of its mapping.
+            let returns_to = self.mappings.at(address);
+            if frame.back > 0 && returns_to.is_some_and(|mapping| mapping.is_return_probe) {
                 return Some(Hidden {
                     caller: frame.registers,
                     candidates,
                 });
             }
+            let address = address.wrapping_sub(frame.back);
+            let Some(mapping) = self.mappings.at(address) else {
+                stack.is_elsewhere = true;
+                return None;
+            };
             let Some(place) = mapping.place(address) else {
                 stack.functions.push(format!("[{}]", mapping.name));
                 return None;
