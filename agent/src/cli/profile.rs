@@ -11,6 +11,7 @@ use anyhow::{Context as _, anyhow, bail};
 use procfs::process::Process;
 
 use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, root_of};
+use crate::probes::Sampler;
 use crate::profile::format::{Drawing, flame_graph, folded, pprof};
 use crate::profile::{Activity, Profile, Profiler, Profiling, Subject};
 use crate::trace::Ending;
@@ -43,6 +44,10 @@ pub struct Arguments {
     /// standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the executable) before
+    /// /usr/lib/debug; may be given several times
+    #[arg(long, value_name = "DIR")]
+    debug_dir: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -60,7 +65,8 @@ enum Format {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let ending = Ending::listen()?;
     let (handle, subject) = subject(arguments.pid)?;
-    let profiler = Profiler::start().map_err(|why| anyhow!(why.0))?;
+    let profiler = Profiler::start(Sampler::load(), arguments.debug_dir.clone())
+        .map_err(|why| anyhow!(why.0))?;
     let path = subject.path.clone();
     let profiling = profiler.begin_of(subject, arguments.hz);
     let mut profiling = profiling.map_err(|why| anyhow!(why.0))?;

@@ -101,9 +101,7 @@ fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
             }
         }
     };
-    eprintln!(
-        "asked for a record of {server}: it takes half a minute, longer while a burst is under way"
-    );
+    eprintln!("asked for a record of {server}: it takes half a minute");
     agent.record_now(&server)
 }
 

@@ -11,8 +11,9 @@ pub fn lines(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths);
+        // A name that somebody chose may hold what a terminal takes for a command.
         let padded: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
+            .map(|(cell, width)| format!("{:<width$}", cell.replace(char::is_control, "?")))
             .collect();
         text += padded.join("  ").trim_end();
         text.push('\n');

@@ -3,7 +3,7 @@
 use evictscope_abi::bounds;
 
 use super::seconds::{median, seconds};
-use crate::records::Record;
+use crate::records::{Occasion, Record};
 use crate::telemetry::{LatencySecond, Moment};
 
 /// A value of one record.
@@ -137,7 +137,10 @@ fn one(value: Option<f64>) -> Measured {
 /// Returns how long the burst lasted without its reclaim, or what the record is about, microseconds.
 fn saturated(record: &Record) -> u64 {
     let whole = record.ended_us.saturating_sub(record.began_us);
-    record.burst.as_ref().map_or(whole, |burst| {
+    // A stall is longer than the burst that it had in it.
+    let burst = record.burst.as_ref();
+    let burst = burst.filter(|_| record.occasion != Occasion::Stall);
+    burst.map_or(whole, |burst| {
         u64::try_from(burst.duration.as_micros()).unwrap_or(whole)
     })
 }
@@ -250,8 +253,8 @@ fn quantile(record: &Record, quantile: f64) -> Measured {
 fn quantile_of(counts: &[(u16, u64)], quantile: f64) -> Option<f64> {
     let mut counts = counts.to_vec();
     counts.sort_unstable();
-    let all: u64 = counts.iter().map(|(_, count)| count).sum();
-    let rank = quantile * all as f64;
+    let all: f64 = counts.iter().map(|(_, count)| *count as f64).sum();
+    let rank = quantile * all;
     let mut below = 0.0;
     for (bucket, count) in counts {
         let (bucket, count) = (usize::from(bucket), count as f64);

@@ -9,7 +9,7 @@ use crate::live::text;
 /// Fewer seconds do not say how far they scatter.
 const FEWEST_SECONDS: usize = 5;
 /// A difference has to be larger than this many standard deviations of a second. Medians of seven seconds of the same state differ
-/// by more in 1 of 100 pairs, those of sixty seconds practically never (`tests.rs` measures it).
+/// by more in 3 of 100 pairs at most, those of sixty seconds in none of 200 (`tests.rs` measures it).
 const DEVIATIONS: f64 = 2.0;
 
 /// What became of a value.

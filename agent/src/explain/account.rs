@@ -149,7 +149,7 @@ impl Account {
         let mut missing = Vec::new();
         if !window.has_calm() {
             missing.push(format!(
-                "only {:.1} s before it are known in which the server did not evict",
+                "only {:.1} s before it are known in which the server did not evict, so what is usual is not known",
                 window.calm_length().as_secs_f64()
             ));
         }

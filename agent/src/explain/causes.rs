@@ -23,17 +23,21 @@ struct Finding {
 
 /// Returns the causes, the one that explains most first.
 pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
-    let all = [
-        nothing_to_evict(window),
-        big_key(window),
-        client_buffers(window, account),
-        replication(window, account),
-        resized_table(window, account),
-        lowered_limit(account),
-        expiry_behind(window, account),
-    ];
-    let mut found: Vec<_> = all.into_iter().flatten().collect();
-    if found.is_empty() {
+    let mut found: Vec<_> = expiry_behind(window, account).into_iter().collect();
+    // Where nothing had to be evicted, what took memory did not cause the stall: it came of it.
+    let has_evicted = window.has_evicted();
+    if has_evicted {
+        let all = [
+            nothing_to_evict(window),
+            big_key(window),
+            client_buffers(window, account),
+            replication(window, account),
+            resized_table(window, account),
+            lowered_limit(account),
+        ];
+        found.extend(all.into_iter().flatten());
+    }
+    if found.is_empty() && has_evicted {
         found.extend(data(window, account));
     }
     found.sort_by(|left, right| right.weight.total_cmp(&left.weight));
@@ -215,12 +219,12 @@ fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let behind = expiry::found(window, account)?;
     let stale = 100.0 * behind.stale;
     let summary = format!(
-        "Expiry was behind: {stale:.0} % of the keys with a TTL had expired and still held some {} or more",
+        "Expiry was behind: {stale:.0} % of the keys with a TTL had expired and still held some {}",
         bytes(behind.held as f64)
     );
     let mut evidence = vec![
         format!("Expire cycles took {:.0} % of the last 10 s before the server evicted.", 100.0 * behind.expiring),
-        "What they held is the stale ratio times all memory but client buffers, divided by 2.5 for keys without a TTL.".to_owned(),
+        "What they held is the stale ratio times all memory but client buffers, divided by 2.5 for keys without a TTL: an estimate, which is too high where few keys have one.".to_owned(),
     ];
     let risen = 100.0 * behind.risen;
     if risen.abs() >= 1.0 {
@@ -249,9 +253,15 @@ fn big_key(window: &Window<'_>) -> Option<Finding> {
         1 => "1 key was".to_owned(),
         keys => format!("{} keys were", count(keys as f64)),
     };
-    let summary = format!(
-        "One eviction call took {took}: it freed a big key of some {freed} in the main thread"
-    );
+    let summary = match key.keys {
+        1 => format!(
+            "One eviction call took {took}: it freed a big key of some {freed} in the main thread"
+        ),
+        keys => format!(
+            "One eviction call took {took}: it freed {} keys in the main thread, big ones among them, some {freed} in all",
+            count(keys as f64)
+        ),
+    };
     let evidence = vec![
         format!(
             "The call took {:.0} % of the time spent in evicting calls.",
@@ -267,9 +277,7 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
     if !window.failed_to_evict() {
         return None;
     }
-    let calls = window
-        .grown(|moment| Some(moment.evicting_calls))
-        .unwrap_or(0);
+    let calls = window.grown(|moment| Some(moment.evicting_calls))?;
     let policy = window.record.configuration.maxmemory_policy.as_deref();
     let why = match policy {
         Some("noeviction") => "the policy noeviction forbids it".to_owned(),

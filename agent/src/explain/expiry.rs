@@ -29,9 +29,11 @@ pub struct Behind {
     pub risen: f64,
     /// Of the last seconds before, the share that expire cycles took.
     pub expiring: f64,
-    /// Of that time, the share in which the main thread had work; `None` where that is not known.
-    pub busy: Option<f64>,
-    /// What they held at least, estimated, bytes.
+    /// Of that time, the share in which the main thread ran; `None` where that is not known.
+    pub running: Option<f64>,
+    /// Of that time, the share in which it wanted a CPU and had none; `None` where that is not known.
+    pub waiting: Option<f64>,
+    /// What they held, estimated, bytes.
     pub held: u64,
 }
 
@@ -62,7 +64,8 @@ pub fn found(window: &Window<'_>, account: &Account) -> Option<Behind> {
         stale,
         risen: stale - first.stale_ratio.unwrap_or(stale),
         expiring,
-        busy: busy_us(from, until).map(|busy_us| busy_us as f64 / elapsed_us as f64),
+        running: share_of(elapsed_us, from.cpu_us, until.cpu_us),
+        waiting: share_of(elapsed_us, from.waiting_us, until.waiting_us),
         held: held as u64,
     })
 }
@@ -75,9 +78,8 @@ fn before_evictions<'a>(window: &Window<'a>) -> Option<&'a Moment> {
     Some(within.last().unwrap_or(before))
 }
 
-/// Returns how long the main thread ran or waited for a CPU, microseconds.
-fn busy_us(from: &Moment, until: &Moment) -> Option<u64> {
-    let cpu_us = until.cpu_us?.checked_sub(from.cpu_us?)?;
-    let waiting_us = until.waiting_us?.checked_sub(from.waiting_us?)?;
-    cpu_us.checked_add(waiting_us)
+/// Returns by how much a time grew, as a share of the time that passed.
+fn share_of(elapsed_us: u64, from_us: Option<u64>, until_us: Option<u64>) -> Option<f64> {
+    let grown_us = until_us?.checked_sub(from_us?)?;
+    Some(grown_us as f64 / elapsed_us as f64)
 }

@@ -182,6 +182,7 @@ pub fn calm() -> Record {
     let mut record = burst_record();
     record.occasion = Occasion::Asked;
     record.burst = None;
+    record.ended_us = record.began_us;
     change_moments(&mut record, |at, moment| {
         moment.phase = Some(Phase::NotSaturated);
         moment.used_memory = Some(200 * MIB + (at + 60.0) as u64 * 1000);

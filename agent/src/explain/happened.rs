@@ -28,20 +28,26 @@ fn evictions(window: &Window<'_>, burst: &Burst) -> String {
         .eviction_cpu_share
         .map_or_else(String::new, |eviction| {
             let percent = 100.0 * eviction.min(1.0);
-            format!(", took {percent:.0} % of the main thread's CPU time")
+            format!(" and took {percent:.0} % of the main thread's CPU time")
         });
     let keys = match window.evicted_keys() {
-        Some(1) => " and removed 1 key".to_owned(),
-        Some(keys) => format!(" and removed {} keys", count(keys as f64)),
+        Some(1) => "; 1 key was removed".to_owned(),
+        Some(keys) => format!("; {} keys were removed", count(keys as f64)),
         None => String::new(),
     };
     format!("Evictions went on for {length}{took}{keys}")
 }
 
 fn without_burst(window: &Window<'_>) -> Vec<String> {
-    let grown = |counter| window.grown(counter).unwrap_or(0) as f64 / 1e6;
-    let evicting = seconds(grown(|moment| Some(moment.evicting_us)));
-    let expiring = seconds(grown(|moment| moment.expiring_us));
+    let grown = |counter| {
+        let grown_us = window.grown(counter);
+        grown_us.map_or_else(
+            || "a time that is not known".to_owned(),
+            |grown_us| seconds(grown_us as f64 / 1e6),
+        )
+    };
+    let evicting = grown(|moment| Some(moment.evicting_us));
+    let expiring = grown(|moment| moment.expiring_us);
     let length = seconds(window.seconds());
     let observed = window.observed_share().filter(|share| *share < MOST);
     let observed = observed.map_or_else(String::new, |share| {

@@ -111,10 +111,20 @@ pub fn explain(record: &Record) -> Explanation {
     let window = Window::of(record);
     let what = happened::sentence(&window);
     if !window.is_incident() {
+        let (why, help) = match window.stalled_us() {
+            Some(_) => (
+                "There was no burst that fed on itself and no stall of a second, so there is nothing to explain.",
+                "Nothing needs to be done.",
+            ),
+            None => (
+                "There was no burst that fed on itself. Whether the server was stalled is not known.",
+                "Nothing can be recommended.",
+            ),
+        };
         return Explanation {
             what,
-            why: "There was no burst that fed on itself and no stall, so there is nothing to explain.".to_owned(),
-            help: "Nothing needs to be done.".to_owned(),
+            why: why.to_owned(),
+            help: help.to_owned(),
             causes: Vec::new(),
             remedies: Vec::new(),
         };
@@ -142,7 +152,7 @@ fn waited(window: &Window<'_>) -> Option<String> {
     let share = window.waiting_share().filter(|share| *share >= WAITED)?;
     let percent = 100.0 * share.min(1.0);
     Some(format!(
-        " For {percent:.0} % of the time the main thread waited for a CPU: something else ran there."
+        " For {percent:.0} % of the time the main thread waited for a CPU: something else ran there, or its CPU quota was used up."
     ))
 }
 

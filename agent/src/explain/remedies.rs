@@ -40,6 +40,9 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
 pub fn sentence(causes: &[Cause], remedies: &[Remedy]) -> String {
     match (causes.first(), remedies) {
         (None, _) => "Nothing can be recommended, as the cause is not known.".to_owned(),
+        (Some(cause), []) if cause.kind == CauseKind::NothingToEvict => {
+            "No remedy has been shown to work where no key can be evicted.".to_owned()
+        }
         (Some(cause), []) => format!("No remedy has been shown to work against {}.", cause.kind),
         (Some(_), remedies) => super::joined(remedies.iter().map(|remedy| remedy.what.as_str())),
     }
@@ -119,7 +122,7 @@ fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
     Some(Remedy {
         against: CauseKind::ResizedTable,
         what: format!(
-            "Raise maxmemory by {more}, to {to}; the next table will take twice the room"
+            "Raise maxmemory by {more} at least, to {to} or more; the next table will take twice the room"
         ),
         evidence: vec![format!(
             "The table took {}, and writes {} or more while the server evicted.",
@@ -142,14 +145,16 @@ fn against_big_key(cause: &Cause) -> Remedy {
 
 /// Where commands alone nearly fill the main thread, more effort made no difference in the lab; fewer of them did.
 fn against_expiry(window: &Window<'_>, account: &Account) -> Vec<Remedy> {
-    let Some((behind, busy)) =
-        expiry::found(window, account).and_then(|behind| Some((behind, behind.busy?)))
+    let found = expiry::found(window, account);
+    let known = found.and_then(|behind| Some((behind, behind.running?, behind.waiting?)));
+    // Where it had to wait for a CPU, neither its commands nor the effort are the reason.
+    let Some((behind, running, _)) = known.filter(|(_, _, waiting)| *waiting < super::WAITED)
     else {
         return Vec::new();
     };
-    let (busy_percent, expiring) = (100.0 * busy.min(1.0), 100.0 * behind.expiring);
+    let (percent, expiring) = (100.0 * running.min(1.0), 100.0 * behind.expiring);
     let evidence = vec![format!(
-        "The main thread had work for {busy_percent:.0} % of the time before, {expiring:.0} % of the time in expire cycles."
+        "The main thread ran for {percent:.0} % of the time before, {expiring:.0} % of the time in expire cycles."
     )];
     let remedy = |what, shown_by| Remedy {
         against: CauseKind::ExpiryBehind,
@@ -158,8 +163,8 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Vec<Remedy> {
         shown_by,
     };
     let effort = window.record.configuration.active_expire_effort;
-    if busy >= FULL {
-        let what = "Take load off the main thread, with a sixth fewer requests or smaller ones: commands leave expiry no time";
+    if running >= FULL {
+        let what = "Take load off the main thread, with a seventh fewer requests or smaller ones: commands leave expiry no time";
         vec![remedy(what.to_owned(), FEWER_REQUESTS)]
     } else if effort.is_none_or(|effort| effort < MORE_EFFORT) {
         let is = effort.map_or_else(String::new, |effort| format!(" (it is {effort})"));

@@ -19,6 +19,8 @@ const ABOVE_OTHERS: f64 = 4.0;
 /// The time before a step with which it is compared, that after it in which client buffers may still be counted, and that after
 /// it in which evictions begin because of it.
 const NEAR_US: u64 = 5_000_000;
+/// More readings are of no server that an agent has read: it reads every 2 ms at most.
+const MOST_READINGS: usize = 2_500;
 /// Readings that are needed before it.
 const LEAST_READINGS: usize = 10;
 /// Two readings that are further apart do not show a single step.
@@ -60,6 +62,9 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     }
     let near = |us: u64| moments.partition_point(|moment| moment.unix_us < us);
     let earlier = moments.get(near(before.unix_us.saturating_sub(NEAR_US))..at)?;
+    if earlier.len() > MOST_READINGS {
+        return None;
+    }
     let changes: Vec<_> = earlier
         .windows(2)
         .filter_map(|pair| change(pair.first()?, pair.last()?))

@@ -32,14 +32,29 @@ impl<'a> Window<'a> {
     /// Divides a record.
     pub fn of(record: &'a Record) -> Self {
         let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let (began_us, evicted_until_us) = match &record.burst {
-            Some(burst) => (
+        let moments = &record.moments;
+        let of_burst = |burst: &Burst| {
+            (
                 microseconds(burst.started),
                 microseconds(burst.started.saturating_add(burst.duration)),
-            ),
+            )
+        };
+        let (began_us, evicted_until_us) = match &record.burst {
+            // A stall can begin before the burst that it had in it, and go on behind it.
+            Some(burst) if record.occasion == Occasion::Stall => {
+                let (began_us, ended_us) = of_burst(burst);
+                (began_us.min(record.began_us), ended_us.max(record.ended_us))
+            }
+            Some(burst) => of_burst(burst),
+            // What was asked for is about all that it has.
+            None if record.occasion == Occasion::Asked => {
+                let ends = moments.first().zip(moments.last());
+                ends.map_or((record.began_us, record.ended_us), |(first, last)| {
+                    (first.unix_us, last.unix_us)
+                })
+            }
             None => (record.began_us, record.ended_us),
         };
-        let moments = &record.moments;
         let first = moments.partition_point(|moment| moment.unix_us < began_us);
         let up_to = |us: u64| {
             let end = moments.partition_point(|moment| moment.unix_us <= us);
@@ -165,6 +180,12 @@ impl<'a> Window<'a> {
         slowest
             .iter()
             .filter(move |call| span.contains(&call.unix_us))
+    }
+
+    /// Tells whether the server made evicting calls, as far as is known.
+    pub fn has_evicted(&self) -> bool {
+        let calls = self.grown(|moment| Some(moment.evicting_calls));
+        calls.is_some_and(|calls| calls > 0) || self.evicted_keys().is_some_and(|keys| keys > 0)
     }
 
     /// Tells whether calls were made to evict, and none could evict anything.

@@ -8,7 +8,8 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::pages::CONTENT_SECURITY_POLICY;
 
-/// Tells a server which page a request comes from (Fetch Metadata). Browsers send it, and pages cannot forge it.
+/// Tells a server which page a request comes from (Fetch Metadata). Pages cannot forge it. Browsers send it to localhost and
+/// where there is TLS; elsewhere only `Origin` tells, which they send with what changes something.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Answers as `next` does, with the headers that tell browsers to load and run nothing else. A request that changes

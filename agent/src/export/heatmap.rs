@@ -20,8 +20,8 @@ pub(super) const LEVELS: u32 = 10;
 /// Between black and white, to be legible on both.
 const INK: RGBColor = RGBColor(128, 128, 128);
 /// Follows the colours that the reader prefers: the drawing itself has no background.
-pub(super) const STYLE: &str = "<style>:root{background:#fff;color-scheme:light dark}text{fill:#222}\
-@media(prefers-color-scheme:dark){:root{background:#16181d}text{fill:#ddd}}</style>";
+pub(super) const STYLE: &str = ":root{background:#fff;color-scheme:light dark}text{fill:#222}\
+@media(prefers-color-scheme:dark){:root{background:#16181d}text{fill:#ddd}}";
 
 /// The drawing could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub(super) fn svg(server: &str, timeline: &Timeline) -> Result<String, DrawError
     draw(server, timeline, &mut text).map_err(|error| DrawError(error.to_string()))?;
     let begin = text.find("<svg").unwrap_or(0);
     let inside = text[begin..].find('>').map_or(0, |end| begin + end + 1);
-    text.insert_str(inside, STYLE);
+    text.insert_str(inside, &format!("<style>{STYLE}</style>"));
     Ok(text)
 }
 

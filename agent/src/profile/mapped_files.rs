@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evictscope_plan::{CodeFile, FileAddress, FileOffset, ProbePlan, ProcessAddress};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
-use rustix::fs::{major, minor};
 
 use crate::host::{Executable, ExecutableId, find_debug_file, root_of};
 
@@ -20,8 +19,9 @@ const MAX_FILES: usize = 16;
 const MAX_VDSO: u64 = 64 << 10;
 
 /// What was learnt of files, for as long as it may be needed again.
-#[derive(Default)]
 pub struct Files {
+    /// Where debug files are looked for first.
+    debug_dirs: Vec<PathBuf>,
     known: HashMap<ExecutableId, Known>,
     turn: u64,
 }
@@ -146,6 +146,15 @@ impl Mapping {
 }
 
 impl Files {
+    /// Begins with none.
+    pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
+        Self {
+            debug_dirs,
+            known: HashMap::new(),
+            turn: 0,
+        }
+    }
+
     fn executable(&mut self, subject: &Subject) -> Option<Arc<CodeFile>> {
         let Subject {
             executable,
@@ -154,9 +163,11 @@ impl Files {
             pid,
             ..
         } = subject;
+        let debug_dirs = self.debug_dirs.clone();
         self.remembered(executable.id(), || {
             let data = executable.read().ok()?;
-            let debug = find_debug_file(&[], &data, path, &root_of(*pid)).unwrap_or_default();
+            let debug = find_debug_file(&debug_dirs, &data, path, &root_of(*pid));
+            let debug = debug.unwrap_or_default();
             CodeFile::read(&data, debug.data(), Some(plan)).ok()
         })
     }
@@ -170,14 +181,8 @@ impl Files {
     ) -> Option<Arc<CodeFile>> {
         let below = path.strip_prefix("/").ok()?;
         let file = Executable::open(&root_of(subject.pid).join(below)).ok()?;
-        let metadata = file.file().metadata().ok()?;
-        let (device, inode) = {
-            use std::os::unix::fs::MetadataExt as _;
-            (metadata.dev(), metadata.ino())
-        };
-        let is_it = map.inode == inode
-            && map.dev == (major(device).cast_signed(), minor(device).cast_signed());
-        if !is_it {
+        // The device of a mapping is another one on btrfs, and on overlayfs before Linux 6.8.
+        if map.inode != file.file().metadata().ok()?.ino() {
             return None;
         }
         self.remembered(file.id(), || {

@@ -1,6 +1,7 @@
 //! Takes profiles.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -12,7 +13,7 @@ use super::mapped_files::Subject;
 use super::refused::refused;
 use super::worker::{Request, work};
 use crate::host::{Executable, ServerProcess};
-use crate::probes::{Sampler, Sampling};
+use crate::probes::{ProbeError, Sampler, Sampling};
 use crate::records::NoProfile;
 use crate::watch::privileges::drop_unneeded;
 
@@ -50,18 +51,22 @@ impl fmt::Debug for Profiling {
 }
 
 impl Profiler {
-    /// Loads the program, and starts the thread: call it before capabilities are given up.
+    /// Starts the thread. It reads files that anybody may have made, so call it when capabilities have been given up; `sampler` is
+    /// loaded before. Debug files are looked for below `debug_dirs` first.
     ///
     /// # Errors
     ///
-    /// Fails where the kernel refuses, with what to do about it.
-    pub fn start() -> Result<Self, NoProfile> {
-        let sampler = Sampler::load().map_err(|error| NoProfile(error.to_string()))?;
+    /// Fails where the program was not loaded, with what to do about it, or there can be no more threads.
+    pub fn start(
+        sampler: Result<Sampler, ProbeError>,
+        debug_dirs: Vec<PathBuf>,
+    ) -> Result<Self, NoProfile> {
+        let sampler = sampler.map_err(|error| NoProfile(error.to_string()))?;
         let (sender, requests) = channel();
         let own = sampler.clone();
         std::thread::Builder::new()
             .name("profiler".to_owned())
-            .spawn(move || work(&own, &requests))
+            .spawn(move || work(&own, &requests, debug_dirs))
             .map_err(|error| NoProfile(format!("cannot start the thread for profiles: {error}")))?;
         Ok(Self {
             sampler,

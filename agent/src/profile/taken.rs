@@ -49,14 +49,19 @@ pub enum Activity {
 impl Profile {
     /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
-        self.stacks.iter().map(|stack| stack.samples).sum()
+        sum(self.stacks.iter())
     }
 
     /// Returns the share of samples that were unwound to the thread's start; `None` without samples.
     pub fn whole_share(&self) -> Option<f64> {
         let whole = self.stacks.iter().filter(|stack| stack.is_whole);
-        let whole: u64 = whole.map(|stack| stack.samples).sum();
+        let whole = sum(whole);
         let all = self.samples();
         (all > 0).then(|| whole as f64 / all as f64)
     }
+}
+
+/// Adds up samples. A record that somebody made up can hold any numbers.
+fn sum<'a>(stacks: impl Iterator<Item = &'a Stack>) -> u64 {
+    stacks.fold(0, |sum, stack| sum.saturating_add(stack.samples))
 }

@@ -1,6 +1,7 @@
 //! The thread that reads samples and unwinds them.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -53,10 +54,15 @@ struct Taking {
 }
 
 /// Serves requests until nobody can make any.
-pub fn work(sampler: &Sampler, requests: &Receiver<Request>) {
-    // A thread has a priority of its own, on Linux. It works without this too.
+pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<PathBuf>) {
+    // A thread has a priority of its own, on Linux. It works without this too: the unit's filter of system calls refuses it, and
+    // limits the agent to half a core instead.
     let _ = setpriority_process(None, NICE);
-    let mut worker = Worker::default();
+    let mut worker = Worker {
+        files: Files::new(debug_dirs),
+        work: Work::default(),
+        taking: HashMap::new(),
+    };
     loop {
         let request = match worker.taking.is_empty() {
             true => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -79,7 +85,6 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>) {
     }
 }
 
-#[derive(Default)]
 struct Worker {
     files: Files,
     work: Work,

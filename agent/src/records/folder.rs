@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The mode of a folder: others than the agent's user and group have no business there.
+/// The mode of a folder: others than the agent's user and group have no business there. Under the unit, the umask leaves it to
+/// the user alone.
 const MODE: u32 = 0o750;
 /// The mode of a file.
 const FILE_MODE: u32 = 0o640;

@@ -133,6 +133,11 @@ impl Gathering {
         all.map(|open| open.chunk).collect()
     }
 
+    /// Drops the moments of one server.
+    pub(super) fn forget(&mut self, server: &str) {
+        self.0.remove(server);
+    }
+
     /// Returns the last moments of one server.
     pub(super) fn of(&self, server: &str) -> Option<Chunk> {
         self.0.get(server).map(|open| open.chunk.clone())
@@ -164,6 +169,16 @@ impl History {
         let limit = compact_time(now_us.saturating_sub(KEPT.as_micros() as u64 + CHUNK_US));
         for (id, name) in self.files()? {
             if id.as_str() < limit.as_str() {
+                self.0.remove(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the files of a server.
+    pub(super) fn remove_of(&self, server: &str, pid: u32) -> io::Result<()> {
+        for (id, name) in self.files()? {
+            if id.is_of(server) && id.has_pid(pid) {
                 self.0.remove(name)?;
             }
         }

@@ -9,18 +9,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 use super::history::{Chunk, Gathering};
-use super::store::StoreError;
+use super::store::{Kept, StoreError};
 use super::{Record, RecordId, Store};
 use crate::telemetry::Moment;
 
 /// Most records that wait to be written. Each has some MB.
 const MOST_WAITING: usize = 8;
-/// Most parts of histories that wait: those of twice as many servers as were ever measured on one host.
-const MOST_CHUNKS: usize = 128;
+/// Most parts of histories that wait: two of each server that can be watched at the same time.
+const MOST_CHUNKS: usize = 512;
 /// How often the thread looks for what is too old.
 const INTERVAL: Duration = Duration::from_secs(30);
 /// How long the end of the agent waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where it is said that a record was written, or why it was not.
 pub type Tell = oneshot::Sender<Result<RecordId, String>>;
@@ -43,6 +43,8 @@ struct Queue {
     records: VecDeque<(Record, Vec<Tell>)>,
     chunks: VecDeque<Chunk>,
     gathering: Gathering,
+    /// Servers whose moments are to be removed: label and process id.
+    forgotten: Vec<(String, u32)>,
     is_ending: bool,
     has_ended: bool,
     counts: KeeperCounts,
@@ -71,7 +73,7 @@ impl Keeper {
     /// Fails where there can be no more threads.
     pub fn start(store: Store) -> io::Result<Self> {
         let mut queue = Queue::default();
-        queue.count_kept(&store);
+        queue.count_kept(store.kept());
         let inner = Arc::new(Inner {
             store,
             queue: Mutex::new(queue),
@@ -112,12 +114,28 @@ impl Keeper {
     /// for the disk.
     pub fn note(&self, label: &str, pid: u32, moment: &Moment) {
         let mut queue = self.0.lock();
-        if let Some(chunk) = queue.gathering.note(label, pid, moment)
-            && queue.chunks.len() < MOST_CHUNKS
-        {
+        let Some(chunk) = queue.gathering.note(label, pid, moment) else {
+            return;
+        };
+        if queue.chunks.len() < MOST_CHUNKS {
             queue.chunks.push_back(chunk);
             self.0.has_changed.notify_all();
+        } else {
+            drop(queue);
+            tracing::warn!(
+                server = label,
+                "five minutes of its last day are lost, as {MOST_CHUNKS} parts already wait for the disk"
+            );
         }
+    }
+
+    /// Forgets what was noted of the server with this label and process id, as it was wrong. Never waits for the disk.
+    pub fn forget(&self, label: &str, pid: u32) {
+        let mut queue = self.0.lock();
+        queue.gathering.forget(label);
+        queue.chunks.retain(|chunk| !chunk.is_of(label));
+        queue.forgotten.push((label.to_owned(), pid));
+        self.0.has_changed.notify_all();
     }
 
     /// Returns what is kept of the last 24 hours of the server with this label, a moment a second, the oldest first, from `from_us` since
@@ -194,7 +212,10 @@ impl Inner {
         loop {
             let mut queue = self.lock();
             let is_idle = |queue: &mut Queue| {
-                queue.records.is_empty() && queue.chunks.is_empty() && !queue.is_ending
+                queue.records.is_empty()
+                    && queue.chunks.is_empty()
+                    && queue.forgotten.is_empty()
+                    && !queue.is_ending
             };
             let waited = self
                 .has_changed
@@ -206,7 +227,16 @@ impl Inner {
                 false => queue.gathering.take_ended(),
             };
             queue.chunks.extend(complete);
+            let forgotten = std::mem::take(&mut queue.forgotten);
             drop(queue);
+            for (label, pid) in forgotten {
+                if let Err(error) = self.store.history().remove_of(&label, pid) {
+                    tracing::warn!(
+                        server = label,
+                        "cannot remove what was noted of it: {error}"
+                    );
+                }
+            }
             // A record first: it is what is looked for.
             while let Some((record, tell)) = self.next_record() {
                 let written = self.store.write(&record).map(|_| ());
@@ -224,7 +254,8 @@ impl Inner {
             if let Err(error) = self.store.history().remove_old(unix_us()) {
                 tracing::debug!("cannot remove what is older than a day: {error}");
             }
-            self.lock().count_kept(&self.store);
+            let kept = self.store.kept();
+            self.lock().count_kept(kept);
             if is_ending {
                 return;
             }
@@ -273,8 +304,8 @@ impl Queue {
         }
     }
 
-    fn count_kept(&mut self, store: &Store) {
-        if let Ok(kept) = store.kept() {
+    fn count_kept(&mut self, kept: Result<Kept, StoreError>) {
+        if let Ok(kept) = kept {
             self.counts.records = kept.records;
             self.counts.bytes = kept.bytes;
         }

@@ -128,6 +128,12 @@ impl RecordId {
         of == safe(label)
     }
 
+    /// Tells whether this is the name of something about a server with this process id.
+    pub(super) fn has_pid(&self, pid: u32) -> bool {
+        let own = self.0.rsplit_once('-').map(|(_, own)| own.parse());
+        own == Some(Ok(pid))
+    }
+
     /// Tells whether the name begins with a time, as those that this agent gives do.
     pub(super) fn has_time(&self) -> bool {
         let time = self.0.split('-').next().unwrap_or_default();

@@ -18,7 +18,7 @@ use super::stop::Stop;
 use super::watcher::Watcher;
 use crate::export::{self, Web, WebConfig};
 use crate::host::Scanner;
-use crate::probes::Probes;
+use crate::probes::{Probes, Sampler};
 use crate::profile::Profiler;
 use crate::records::{Keeper, Limits, NoProfile, Store};
 
@@ -46,16 +46,17 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let (probes, costs) = Probes::load_and_calibrate()?;
     tracing::debug!(?costs, "measured what a probe hit costs");
 
-    let profiler = Profiler::start();
-    if let Err(NoProfile(why)) = &profiler {
-        tracing::warn!("no profiles are taken: {why}");
-    }
+    let sampler = Sampler::load();
 
     // Binding a port below 1024 and loading the programs take more privileges than watching.
     let to_attach = privileges::to_attach(&probes);
     let kept = privileges::drop_unneeded(to_attach).context("cannot give up capabilities")?;
     tracing::debug!(?kept, "gave up the other capabilities");
 
+    let profiler = Profiler::start(sampler, settings.debug_dirs.clone());
+    if let Err(NoProfile(why)) = &profiler {
+        tracing::warn!("no profiles are taken: {why}");
+    }
     let keeper = keeper(&settings.state_dir, settings.keep_records);
     let shared = export::Shared::new(keeper.clone());
     let stop = Stop::default();
@@ -117,15 +118,16 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     // However that ended, no probe stays.
     stop.set();
     let finished = probes.finish();
+    // By now the threads of all servers have handed over what they had.
+    if let Ok(keeper) = keeper {
+        keeper.finish();
+    }
     let begun = Instant::now();
     while !watching.is_finished() {
         if begun.elapsed() > PATIENCE {
             anyhow::bail!("the loop that looks for servers hangs; please report this");
         }
         std::thread::sleep(Duration::from_millis(1));
-    }
-    if let Ok(keeper) = keeper {
-        keeper.finish();
     }
     match watching.join() {
         Ok(watched) => watched.and(served).and(finished.map_err(Into::into)),

@@ -147,7 +147,7 @@ fn of_burst(burst: &Burst) -> Markup {
     html! {
         dl { @for (name, value) in &facts { (facts::fact(name, value)) } }
         p.note { "Why of that kind: " (reason) "." }
-        @if burst.observed + Duration::from_millis(100) < burst.duration {
+        @if burst.observed.saturating_add(Duration::from_millis(100)) < burst.duration {
             p.note {
                 "Evicting calls were observed for " (duration(burst.observed)) " of it: they are more than these."
             }
@@ -310,7 +310,7 @@ fn missing(record: &Record) -> Markup {
     let no_burst = match record.occasion {
         Occasion::Burst => None,
         Occasion::Stall => {
-            Some("The burst was not over when this was written: its totals are in no record.")
+            Some("No burst that had ended belongs to this stall, so there are no totals of one.")
         }
         Occasion::Asked => Some("It was asked for, so it is about a time and not about a burst."),
     };

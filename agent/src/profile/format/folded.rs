@@ -14,7 +14,8 @@ pub fn folded(profile: &Profile, which: Option<Activity>) -> String {
     let wanted = stacks.filter(|stack| which.is_none_or(|which| stack.activity == which));
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for stack in wanted {
-        *lines.entry(line(profile, stack)).or_default() += stack.samples;
+        let samples = lines.entry(line(profile, stack)).or_default();
+        *samples = samples.saturating_add(stack.samples);
     }
     let lines = lines.iter();
     lines

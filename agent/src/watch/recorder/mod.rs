@@ -183,7 +183,7 @@ impl Recorder {
             at: seen.snapshot.at,
             is_stalled,
             has_open_burst,
-            is_asked: kept.occasions.is_asked(),
+            is_asked: kept.occasions.is_asked(seen.snapshot.unix_time),
         });
         names
     }
@@ -284,6 +284,9 @@ impl Recorder {
     /// Drops all that rests on the plan, which was found wrong.
     pub fn withdraw(&mut self) {
         self.profiles.stop_for_records();
+        if let Ok(keeper) = &self.around.keeper {
+            keeper.forget(&self.server.label, self.server.pid);
+        }
         if let Some(kept) = self.kept.take() {
             for tell in kept.tell {
                 let why = "the probe plan was found wrong, so nothing of it is kept";

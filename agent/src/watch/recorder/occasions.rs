@@ -22,6 +22,8 @@ use crate::telemetry::{Burst, BurstKind};
 pub const BEFORE: Duration = Duration::from_secs(60);
 /// How much of the time after.
 pub const AFTER: Duration = Duration::from_secs(30);
+/// How long before a record is due its profile ends at the latest: it takes a moment until that is unwound.
+const UNWINDING: Duration = Duration::from_secs(1);
 /// The longest part of a stall that is recorded. With what is before and after, ten minutes of moments have it.
 const LONGEST_STALL: Duration = Duration::from_secs(300);
 /// A shorter stall is not recorded.
@@ -49,6 +51,10 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    fn is_asked(&self) -> bool {
+        self.occasion == Occasion::Asked
+    }
+
     /// Returns the time that is in the record.
     pub fn span(&self) -> (Duration, Duration) {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
@@ -186,7 +192,7 @@ impl Occasions {
 
     /// Asks for a record of now.
     pub fn ask(&mut self, now: Duration) {
-        if !self.is_asked() {
+        if !self.waiting.iter().any(Wanted::is_asked) {
             self.waiting.push(Wanted {
                 occasion: Occasion::Asked,
                 began: now,
@@ -196,10 +202,10 @@ impl Occasions {
         }
     }
 
-    /// Tells whether a record that was asked for is waited for.
-    pub fn is_asked(&self) -> bool {
-        let mut waiting = self.waiting.iter();
-        waiting.any(|wanted| wanted.occasion == Occasion::Asked)
+    /// Tells whether a record that was asked for is waited for, and its profile still goes on.
+    pub fn is_asked(&self, now: Duration) -> bool {
+        let goes_on = |wanted: &Wanted| wanted.is_asked() && now + UNWINDING < wanted.span().1;
+        self.waiting.iter().any(goes_on)
     }
 
     /// Takes the records whose time is over.

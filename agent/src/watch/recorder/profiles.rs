@@ -119,10 +119,15 @@ impl Profiles {
         let is_stalled =
             (self.stalled).is_some_and(|stalled| now.at.saturating_sub(stalled) <= GAP);
         let is_going_on = now.has_open_burst || is_stalled;
+        let was_asked = std::mem::replace(&mut self.is_asked, now.is_asked);
+        if was_asked && !now.is_asked {
+            // A record is about to be written with it. Another one goes on with a burst that is under way.
+            self.burst_is_over();
+        }
         self.stop_where_over(&now, is_going_on);
         let is_taking = self.begun.iter().any(|begun| !begun.is_stopped);
         let may_begin = self.last.is_none_or(|last| last + AGAIN <= now.at);
-        let is_new = !std::mem::replace(&mut self.is_asked, now.is_asked) && now.is_asked;
+        let is_new = !was_asked && now.is_asked;
         if !is_taking && (is_new || (now.is_stalled && may_begin)) {
             self.begin(now);
         }
@@ -136,8 +141,9 @@ impl Profiles {
         !(self.begun.is_empty() && self.asked.is_empty())
     }
 
-    /// Forgets that the burst that is over had a profile: the next one has its own.
+    /// Ends the profile of the burst that is over: the next one, which may already have begun, has its own.
     pub fn burst_is_over(&mut self) {
+        self.stop_for_records();
         self.last = None;
     }
 
@@ -264,7 +270,10 @@ impl Profiles {
         if let Some(profile) = longest.filter(|profile| !within(profile).is_zero()) {
             return Ok(profile.clone());
         }
-        let none = "the server was not stalled, and a profile begins when it is";
+        let none = match self.begun.is_empty() {
+            true => "the server was not stalled, and a profile begins when it is",
+            false => "the profile was not ready when this was written",
+        };
         let why = (self.subject.profiler.as_ref().err()).or(self.refused.as_ref());
         Err(why.cloned().unwrap_or_else(|| NoProfile(none.to_owned())))
     }

@@ -158,9 +158,11 @@ fn who_asks_at_the_same_time_gets_the_same_record() {
     let mut occasions = Occasions::new();
     occasions.ask(START);
     occasions.ask(START + GAP);
-    assert!(occasions.is_asked());
+    assert!(occasions.is_asked(START + AFTER / 2));
+    // Its profile ends a moment before it is due.
+    assert!(!occasions.is_asked(START + AFTER - GAP / 2));
     assert_eq!(occasions.due(START + AFTER).len(), 1);
-    assert!(!occasions.is_asked());
+    assert!(!occasions.is_asked(START));
 }
 
 #[test]
