@@ -41,7 +41,7 @@ fn a_burst_of_client_buffers_is_put_into_words() {
     let explanation = explain(&burst_record());
     assert_eq!(
         explanation.what,
-        "Evictions went on for 7.0 s, took 80 % of the main thread's CPU time and removed 280k keys; commands fell from \
+        "Evictions went on for 7.0 s and took 80 % of the main thread's CPU time; 280k keys were removed; commands fell from \
          30.0k to 6.0k a second, 154k fewer than usual in all; the server was stalled for 5.6 s; then memory fell by \
          25.0 MiB in 5.0 s."
     );
@@ -54,6 +54,47 @@ fn a_burst_of_client_buffers_is_put_into_words() {
         explanation.help,
         "Shorten TTLs until used memory peaks below 294 MiB (90 % of the limit): by 10 % at least, and by more, as memory \
          still grew by 8.5 KiB a second."
+    );
+}
+
+/// Client buffers swell in any stall, be it one of expire cycles: where nothing is evicted, they are no cause.
+#[test]
+fn without_evictions_what_takes_memory_causes_nothing() {
+    let mut record = burst_record();
+    record.occasion = Occasion::Stall;
+    record.burst = None;
+    record.slowest.clear();
+    fixture::change_moments(&mut record, |_, moment| {
+        moment.evicted_keys = Some(0);
+        moment.evicting_calls = 0;
+        moment.evicting_us = 0;
+    });
+    let explanation = explain(&record);
+    assert_eq!(explanation.causes, [], "{explanation:#?}");
+    assert_eq!(explanation.remedies, []);
+}
+
+/// What was asked for begins and ends at one moment, and is about all that was kept.
+#[test]
+fn a_record_that_was_asked_for_tells_of_all_its_moments() {
+    let mut record = burst_record();
+    record.occasion = Occasion::Asked;
+    record.burst = None;
+    record.ended_us = record.began_us;
+    let explanation = explain(&record);
+    assert!(
+        explanation.what.starts_with("In 101.9 s, "),
+        "{}",
+        explanation.what
+    );
+    assert!(
+        explanation.what.contains("280k keys"),
+        "{}",
+        explanation.what
+    );
+    assert!(
+        !explanation.help.contains("Nothing needs"),
+        "{explanation:#?}"
     );
 }
 

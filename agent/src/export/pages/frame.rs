@@ -34,7 +34,7 @@ pub static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the hash of a style sheet, as a policy names it.
+/// Returns the hash of a style sheet, as a policy names it: of what is in the element, without its tags.
 fn hash(style: &str) -> String {
     let hash = BASE64_STANDARD.encode(digest(&SHA256, style.as_bytes()));
     format!("'sha256-{hash}'")
