@@ -67,7 +67,7 @@ pub struct Column {
     pub waiting: Option<f64>,
 }
 
-/// Counters whose differences are spread over the columns, in the order of [`counters`].
+/// Counters whose differences are spread over the columns, in the order of [`differences`].
 const COUNTERS: usize = 7;
 
 /// What a counter has grown by in a column, and in how much of the column that is known, microseconds.

@@ -1,6 +1,6 @@
 //! The pages, in plain HTML with drawings in SVG: they need no script, and nothing from another host.
 //!
-//! [`overview`] shows all servers, [`server`] one of them, and [`record`] what happened in a record. All text of others
+//! [`overview()`] shows all servers, [`server()`] one of them, and [`record`] what happened in a record. All text of others
 //! (names, paths, reasons) is escaped by the library that writes the HTML.
 //!
 //! Deliberately absent: reading files and locking anything. A page is made of copies, in a thread that may take its time.
