@@ -136,7 +136,8 @@ fn is_sampled_within_the_budget(redis: &Redis) -> anyhow::Result<()> {
         keys * exact,
         share * 100.0
     );
-    ensure!(keys > 30_000.0, "too little load");
+    // Probes on so many calls would cost twice the budget and more.
+    ensure!(keys > 20_000.0, "too little load");
     let off = calls / keys / exact - 1.0;
     ensure!(off.abs() < TOLERANCE, "off by {:.1} %", off * 100.0);
     Ok(())
