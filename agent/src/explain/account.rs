@@ -3,6 +3,7 @@
 //! At the limit, what takes memory has to be freed elsewhere, so used memory hardly shows it. What shows it is each part
 //! for itself, and by how much memory falls when the buffers are released: what was evicted for them is gone.
 
+use super::expiry::{self, Behind};
 use super::step::{self, Step};
 use super::trend;
 use super::window::Window;
@@ -59,6 +60,8 @@ pub struct Account {
     pub not_counted: Option<Growth>,
     /// A hash table that was resized.
     pub table: Option<Step>,
+    /// Expired keys that were held.
+    pub expired: Option<Behind>,
     /// From the highest memory down to the lowest after it, bytes.
     pub fallen: Option<u64>,
     /// What commands wrote while evictions went on, net of what expired and was deleted, estimated, bytes.
@@ -81,12 +84,14 @@ impl Account {
             replicas,
             not_counted,
             table: step::resized_table(window),
+            expired: None,
             fallen: fallen(window),
             written: None,
             rise_before: rise_before(window),
             lowered: lowered(window),
         };
         account.written = account.estimate_written(window);
+        account.expired = (account.fallen).and_then(|fallen| expiry::found(window, fallen));
         account
     }
 

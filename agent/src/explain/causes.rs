@@ -2,7 +2,7 @@
 
 use super::account::Account;
 use super::window::Window;
-use super::{Cause, CauseKind, big_key, expiry};
+use super::{Cause, CauseKind, big_key};
 use crate::live::text::{bytes, count, seconds};
 use crate::telemetry::{BurstKind, CallResult};
 
@@ -216,7 +216,7 @@ fn lowered_limit(account: &Account) -> Option<Finding> {
 }
 
 fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
-    let behind = expiry::found(window, account)?;
+    let behind = account.expired?;
     let stale = 100.0 * behind.stale;
     let summary = format!(
         "Expiry was behind: {stale:.0} % of the keys with a TTL had expired and still held some {}",

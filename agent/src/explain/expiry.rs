@@ -1,6 +1,5 @@
 //! Expiry that was behind: memory was full of keys that had expired.
 
-use super::account::Account;
 use super::window::Window;
 use crate::telemetry::Moment;
 
@@ -37,8 +36,8 @@ pub struct Behind {
     pub held: u64,
 }
 
-/// Finds whether expiry was behind when the server began to evict, and that mattered.
-pub fn found(window: &Window<'_>, account: &Account) -> Option<Behind> {
+/// Finds whether expiry was behind when the server began to evict, and that mattered; `fallen` is what memory fell by, bytes.
+pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
     let until = before_evictions(window)?;
     let begin = until.unix_us.saturating_sub(RECENT_US);
     let mut recent = window.calm.iter().chain(window.inside);
@@ -59,7 +58,7 @@ pub fn found(window: &Window<'_>, account: &Account) -> Option<Behind> {
     let held = stale * rest as f64 / OVERESTIMATE;
     let is_behind = sampled.is_none_or(|said| said.is_some())
         && expiring >= LEAST_EXPIRING
-        && held >= LEAST_SPARED * account.fallen? as f64;
+        && held >= LEAST_SPARED * fallen as f64;
     is_behind.then(|| Behind {
         stale,
         risen: stale - first.stale_ratio.unwrap_or(stale),

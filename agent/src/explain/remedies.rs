@@ -3,7 +3,7 @@
 
 use super::account::Account;
 use super::window::Window;
-use super::{Cause, CauseKind, Remedy, expiry};
+use super::{Cause, CauseKind, Remedy};
 use crate::live::text::bytes;
 
 /// `cargo xtask lab remedy --remedy ttl`.
@@ -145,8 +145,9 @@ fn against_big_key(cause: &Cause) -> Remedy {
 
 /// Where commands alone nearly fill the main thread, more effort made no difference in the lab; fewer of them did.
 fn against_expiry(window: &Window<'_>, account: &Account) -> Vec<Remedy> {
-    let found = expiry::found(window, account);
-    let known = found.and_then(|behind| Some((behind, behind.running?, behind.waiting?)));
+    let known = account
+        .expired
+        .and_then(|behind| Some((behind, behind.running?, behind.waiting?)));
     // Where it had to wait for a CPU, neither its commands nor the effort are the reason.
     let Some((behind, running, _)) = known.filter(|(_, _, waiting)| *waiting < super::WAITED)
     else {

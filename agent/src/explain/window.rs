@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::records::{Occasion, Record};
-use crate::telemetry::{Burst, BurstKind, CallResult, Moment, Phase, SlowCall};
+use crate::telemetry::{Burst, BurstKind, CallResult, Moment, Phase, SlowCall, microseconds};
 
 /// A calm that is shorter says too little of what is usual.
 const LEAST_CALM: Duration = Duration::from_secs(5);
@@ -31,7 +31,6 @@ pub struct Window<'a> {
 impl<'a> Window<'a> {
     /// Divides a record.
     pub fn of(record: &'a Record) -> Self {
-        let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let moments = &record.moments;
         let of_burst = |burst: &Burst| {
             (

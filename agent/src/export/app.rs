@@ -1,7 +1,6 @@
 //! What the answers to requests are made from, and what all of them need.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -100,10 +99,4 @@ pub(super) fn no_such_server(label: &str) -> Response {
 pub(super) fn too_many() -> Response {
     let text = "too many wait for such an answer; try again in a minute\n";
     (StatusCode::TOO_MANY_REQUESTS, text).into_response()
-}
-
-/// Returns the time since 1970, microseconds.
-pub(super) fn now_us() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    u64::try_from(now.unwrap_or(Duration::ZERO).as_micros()).unwrap_or(u64::MAX)
 }

@@ -5,11 +5,11 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
 use serde::Deserialize;
 
-use super::app::{App, no_such_server, now_us};
+use super::app::{App, no_such_server};
 use super::pages::{self, Overview, ServerView};
 use super::record_routes::{listed, read};
 use super::server::Shared;
-use crate::records::Listed;
+use crate::records::{Listed, unix_us};
 
 /// A page is loaded again no more often than this, in seconds: drawing it takes CPU time.
 const FASTEST_REFRESH: u32 = 5;
@@ -63,7 +63,7 @@ fn server_page(shared: &Shared, label: &str, shown: &Shown) -> Response {
         records.retain(|listed| is_of(listed, label));
         records
     });
-    let from_us = now_us().saturating_sub(DAY_US);
+    let from_us = unix_us().saturating_sub(DAY_US);
     // Its 86,400 moments are too much to read them again and again.
     let keeper = shared.keeper().ok().filter(|_| shown.refresh.is_none());
     let day = keeper.map_or_else(Vec::new, |keeper| keeper.history(label, from_us));

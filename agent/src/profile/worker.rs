@@ -13,6 +13,7 @@ use super::mapped_files::{Files, Mappings, Subject};
 use super::taken::Profile;
 use super::unwound::unwind;
 use crate::probes::{Sample, Sampler, Sampling};
+use crate::telemetry::microseconds;
 
 /// How willing the thread is to leave the CPU to others. The kernel's buffer holds samples for two seconds of a server.
 const NICE: i32 = 5;
@@ -127,11 +128,12 @@ impl Worker {
             return Profile::default();
         };
         let counts = sampling.counts();
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let (since, at) = taking.began;
         let mut profile = Profile {
-            began_us: at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros),
-            length_us: micros(since.elapsed()),
+            began_us: at
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, microseconds),
+            length_us: microseconds(since.elapsed()),
             hz: taking.hz,
             lost: counts.lost + taking.skipped,
             spent_ns: counts.spent_ns,

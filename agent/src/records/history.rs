@@ -199,17 +199,11 @@ impl History {
         files.sort();
         let is_unwritten = |id: &RecordId| unwritten.iter().any(|chunk| chunk.id() == *id);
         files.retain(|(id, _)| !is_unwritten(id));
-        let written = files.into_iter();
-        let chunks = written.filter_map(|(_, name)| self.chunk(&name));
+        let written = files.iter().filter_map(|(_, name)| self.chunk(name));
         let mut stretches: Vec<Vec<Moment>> = Vec::new();
         let mut counting = None;
         let own = |chunk: &Chunk| chunk.is_of(server);
-        for chunk in chunks
-            .collect::<Vec<_>>()
-            .into_iter()
-            .chain(unwritten)
-            .filter(own)
-        {
+        for chunk in written.chain(unwritten).filter(own) {
             let since = (chunk.about.pid, chunk.about.counting_since_us);
             let moments = chunk.moments.into_iter();
             let mut moments = moments

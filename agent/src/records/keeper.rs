@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::history::{Chunk, Gathering};
 use super::store::{Kept, StoreError};
 use super::{Record, RecordId, Store};
-use crate::telemetry::Moment;
+use crate::telemetry::{Moment, microseconds};
 
 /// Most records that wait to be written. Each has some MB.
 const MOST_WAITING: usize = 8;
@@ -247,8 +247,8 @@ impl Inner {
             while let Some(chunk) = self.next_chunk() {
                 let written = self.store.write_chunk(&chunk);
                 let mut queue = self.lock();
-                // Until here, it is read from the queue.
-                queue.chunks.pop_front();
+                // Until here, it is read from the queue. Meanwhile it may have been forgotten.
+                queue.chunks.pop_front_if(|first| first.id() == chunk.id());
                 queue.follow_trouble(written.err());
             }
             if let Err(error) = self.store.history().remove_old(unix_us()) {
@@ -319,9 +319,10 @@ fn tell_all(tell: Vec<Tell>, said: &Result<RecordId, String>) {
     }
 }
 
-fn unix_us() -> u64 {
+/// Returns the time since 1970, microseconds.
+pub fn unix_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_micros() as u64)
+    now.map_or(0, microseconds)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod packed;
 mod record;
 mod store;
 
-pub use keeper::{Keeper, KeeperCounts, Tell};
+pub use keeper::{Keeper, KeeperCounts, Tell, unix_us};
 pub use packed::Unreadable;
 pub use record::{Configuration, NoProfile, Occasion, Record, RecordId, RecordedServer};
 pub use store::{Limits, Listed, Store, StoreError, Summary, read_record};

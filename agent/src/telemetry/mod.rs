@@ -51,7 +51,7 @@ pub use longest::LongestCalls;
 pub use main_thread::MainThread;
 pub use members::{ClientBuffers, ExpiryMembers, Members, policy_name};
 pub use mode::ProbeMode;
-pub use moment::Moment;
+pub use moment::{Moment, microseconds};
 pub use observation::Observation;
 pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
 pub use phases::{Phase, Phases};

@@ -87,6 +87,6 @@ impl Moment {
 }
 
 /// Returns a time in whole microseconds.
-pub(super) fn microseconds(time: Duration) -> u64 {
+pub fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -14,7 +14,7 @@ use super::{functions, latency, links, panels};
 use crate::explain::{Explanation, Remedy};
 use crate::live::text::seconds;
 use crate::records::{Configuration, Occasion, Record};
-use crate::telemetry::{Burst, CallResult, Phase, SlowCall};
+use crate::telemetry::{Burst, CallResult, Phase, SlowCall, microseconds};
 
 /// Slow calls that are shown at first.
 const SHOWN_CALLS: usize = 10;
@@ -205,12 +205,11 @@ fn charts(record: &Record) -> Markup {
 /// Puts the exact bounds of the burst in place of what was known of its phases at each moment: that a call was the last
 /// one is known a second later.
 fn mark(columns: &mut Columns, burst: &Burst) {
-    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (from, ended) = (
-        us(burst.started),
-        us(burst.started.saturating_add(burst.duration)),
+        microseconds(burst.started),
+        microseconds(burst.started.saturating_add(burst.duration)),
     );
-    let over = ended.saturating_add(us(burst.reclaim));
+    let over = ended.saturating_add(microseconds(burst.reclaim));
     let width = columns.width_us();
     let begin = columns.span.from_us as f64;
     for (index, column) in columns.all.iter_mut().enumerate() {

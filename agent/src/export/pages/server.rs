@@ -12,7 +12,7 @@ use super::{facts, heat, links, panels};
 use crate::export::cycles;
 use crate::export::server::ExportedServer;
 use crate::records::{Listed, RecordId};
-use crate::telemetry::{Burst, Moment, Timeline, policy_name};
+use crate::telemetry::{Burst, Moment, Timeline, microseconds, policy_name};
 
 /// What is drawn of the last minutes.
 const MINUTES: Duration = Duration::from_secs(600);
@@ -137,7 +137,7 @@ fn last_minutes(timeline: Option<&Timeline>) -> Markup {
 
 /// Returns the end of a span that is no longer than this.
 fn last(span: Span, longest: Duration) -> Span {
-    let longest = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+    let longest = microseconds(longest);
     Span::new(
         span.from_us.max(span.to_us.saturating_sub(longest)),
         span.to_us,
@@ -230,10 +230,6 @@ fn record_of<'a>(
     let record =
         summaries.find(|summary| summary.began_us == began_us && summary.server == server.label);
     record.map(|summary| &summary.id)
-}
-
-fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn records(shown: &ServerView<'_>) -> Markup {
@@ -333,7 +329,7 @@ mod tests {
             .into_iter()
             .flat_map(|cycle| cycle.recent());
         let began = began
-            .map(|burst: &Burst| super::microseconds(burst.started))
+            .map(|burst: &Burst| crate::telemetry::microseconds(burst.started))
             .next();
         let record = burst_record();
         let records = [Listed {

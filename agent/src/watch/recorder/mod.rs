@@ -20,7 +20,7 @@ use crate::host::ServerProcess;
 use crate::records::{Configuration, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
 use crate::telemetry::{
     Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
-    Timeline, policy_name,
+    Timeline, microseconds, policy_name,
 };
 
 /// How many names of records are remembered: those of all bursts that are listed.
@@ -310,10 +310,6 @@ impl Recorder {
         let all = all.map(|kept| kept.occasions.finish());
         self.hand_over(all.unwrap_or_default(), timeline);
     }
-}
-
-fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn recorded(label: &str, process: &ServerProcess, plan: &ProbePlan) -> RecordedServer {
