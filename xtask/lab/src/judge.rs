@@ -250,6 +250,7 @@ mod tests {
             end_uncertainty: 0.05,
             reclaim_end: 1_015.0,
             reclaim_end_uncertainty: 0.2,
+            saturated_seconds: 3.0,
             complete: true,
             throughput_before: Some(1_000.0),
             throughput_during: 300.0,

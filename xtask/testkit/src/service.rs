@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use procfs::process::Process;
 
-use crate::root;
+use crate::{process, root};
 
 /// The capabilities that the unit leaves the agent, and their numbers in the kernel's `capability.h`.
 const CAPABILITIES: [(&str, u32); 4] = [
@@ -29,6 +29,9 @@ const PROGRAM: &str = "/usr/bin/evictscope";
 
 /// Where the package installs the unit.
 const UNIT: &str = "/usr/lib/systemd/system/evictscope.service";
+
+/// Where the unit's `StateDirectory=` is, which systemd makes.
+const STATE: &str = "/var/lib/evictscope";
 
 /// A user and a group without rights of their own, for an agent that is not installed.
 pub const NOBODY: u32 = 64_999;
@@ -56,7 +59,7 @@ fn give_privileges(setpriv: &mut Command, user: &str) {
 pub struct Installed(PathBuf);
 
 impl Installed {
-    /// Returns the one in this root directory.
+    /// Returns the one in this root directory, and makes the directory in which it keeps what it writes.
     ///
     /// # Errors
     ///
@@ -64,6 +67,10 @@ impl Installed {
     pub fn at(root: &Path) -> anyhow::Result<Self> {
         let installed = Self(root.to_owned());
         unit_must_ask_for_these_privileges(&installed.path(UNIT))?;
+        let mut make = root::enter(root, "install");
+        make.args(["--directory", "--mode=0750"]);
+        make.args(["--owner", USER, "--group", USER, STATE]);
+        process::answer_of(&mut make)?;
         Ok(installed)
     }
 
@@ -76,7 +83,8 @@ impl Installed {
     pub fn start(&self, options: &[&str]) -> Command {
         let mut command = root::enter(&self.0, "setpriv");
         give_privileges(&mut command, USER);
-        command.args([PROGRAM, "run"]).args(options);
+        command.args([PROGRAM, "run", "--state-dir", STATE]);
+        command.args(options);
         command
     }
 
@@ -158,6 +166,7 @@ fn unit_must_ask_for_these_privileges(unit: &Path) -> anyhow::Result<()> {
         ("CapabilityBoundingSet=", capabilities.clone()),
         ("AmbientCapabilities=", capabilities),
         ("NoNewPrivileges=", "yes".to_owned()),
+        ("StateDirectory=", USER.to_owned()),
     ] {
         let values: Vec<_> = text
             .lines()
