@@ -8,6 +8,7 @@
 //! Deliberately absent: what is in an executable (`evictscope-plan`), and anything that writes to a
 //! process or talks to it.
 
+mod confinement;
 mod container;
 mod debug_file;
 mod exclusion;
@@ -28,6 +29,7 @@ mod sockets;
 mod troubles;
 mod unrelated;
 
+pub use confinement::{Confinement, LINKS, OTHERS, capability_names, has_own_network};
 pub use debug_file::{find_debug_file, root_of};
 pub use exclusion::Exclusion;
 pub use executable::{Executable, ExecutableError, ExecutableId};
