@@ -8,6 +8,7 @@ use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::confinement::Confinement;
 use super::container::{Cgroups, Container};
 use super::exclusion::{Exclusion, Traits};
 use super::handle::ProcessHandle;
@@ -135,8 +136,8 @@ fn hidden(pid: u32, what: &str) -> ProcResult<Look> {
         pid,
         uid: Process::new(pid.cast_signed())?.status()?.euid,
         why: format!(
-            "may not read /proc/{pid}/{what}: run as root, or with CAP_SYS_PTRACE and \
-             CAP_DAC_READ_SEARCH"
+            "may not read /proc/{pid}/{what}; {}",
+            Confinement::read().lacks_others()
         ),
     }))
 }

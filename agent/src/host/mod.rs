@@ -8,6 +8,7 @@
 //! Deliberately absent: what is in an executable (`evictscope-plan`), and anything that writes to a
 //! process or talks to it.
 
+mod confinement;
 mod container;
 mod container_name;
 mod debug_file;
@@ -29,6 +30,7 @@ mod sockets;
 mod troubles;
 mod unrelated;
 
+pub use confinement::{Confinement, LINKS, OTHERS, capability_names, has_own_network};
 pub use container::Container;
 pub use container_name::container_name;
 pub use debug_file::{find_debug_file, root_of};

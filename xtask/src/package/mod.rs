@@ -4,6 +4,7 @@
 //! cargo-cyclonedx makes the bill of materials. [`sequence`] tries the .deb out.
 
 mod root;
+mod seccomp;
 mod sequence;
 mod tools;
 
@@ -82,6 +83,7 @@ fn pack(directory: &Path) -> Result<()> {
             .arg("generate")
             .arg(&generated),
     )?;
+    seccomp::write(&generated.join("seccomp.json"))?;
 
     let deb = make_deb(directory)?;
     let tarball = tarball(directory, &deb)?;

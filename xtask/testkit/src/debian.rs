@@ -42,6 +42,8 @@ pub const PACKAGE: Needed = Needed {
     by: "trying the package out",
     programs: &[
         ("dpkg-deb", "dpkg"),
+        // It names the system calls of the unit.
+        ("systemd-analyze", "systemd"),
         ("mmdebstrap", "mmdebstrap"),
         ("prometheus", "prometheus"),
     ],
