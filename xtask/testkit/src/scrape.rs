@@ -49,7 +49,7 @@ impl Scrape {
     /// Returns the labels by which the agent tells of the server with this process id, where it watches that.
     pub fn server_info(&self, pid: u32) -> Option<&Labels> {
         let pid = pid.to_string();
-        let mut infos = self
+        let infos = self
             .samples
             .iter()
             .filter(|sample| sample.metric == "evictscope_server_info");
