@@ -63,6 +63,20 @@ pub const MATRIX: Needed = Needed {
     ],
 };
 
+/// What servers in containers need.
+pub const CONTAINERS: Needed = Needed {
+    by: "trying servers in containers",
+    programs: &[
+        ("podman", "podman"),
+        ("runc", "runc"),
+        ("nsenter", "util-linux"),
+        ("tar", "tar"),
+        // They build a server.
+        ("musl-gcc", "musl-tools"),
+        ("make", "make"),
+    ],
+};
+
 /// Packages that start a service of the same name unless they are told not to.
 const SERVICES: [&str; 3] = ["redis-server", "prometheus", "prometheus-redis-exporter"];
 
