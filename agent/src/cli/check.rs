@@ -7,7 +7,7 @@ use rustix::system::uname;
 use super::checklist::Checklist;
 use crate::host::{
     Confinement, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner, ServerProcess,
-    capability_names as names, find_debug_file, root_of,
+    capability_names as names, container_name, find_debug_file, root_of,
 };
 use crate::probes::{OLDER_KERNELS, Probes};
 use crate::profile;
@@ -150,7 +150,10 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
         checklist.note("servers", detail);
     }
     for server in &scan.servers {
-        let what = format!("server {} (pid {})", server.name, server.identity.pid);
+        let pid = server.identity.pid;
+        let container = container(server).map(|name| format!(", container {name}"));
+        let container = container.unwrap_or_default();
+        let what = format!("server {} (pid {pid}{container})", server.name);
         match inspect(server) {
             Ok(detail) => checklist.ok(&what, &detail),
             Err(error) => checklist.note(&what, &format!("will not be watched: {error:#}")),
@@ -164,6 +167,12 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
         let what = format!("pid {} of user {}", hidden.pid, hidden.uid);
         checklist.fail(&what, &hidden.why);
     }
+}
+
+/// Returns what the container of a server is called, or the first digits of its id.
+fn container(server: &ServerProcess) -> Option<String> {
+    let name = container_name(server.identity.pid, server.container.id.as_deref()?);
+    name.or_else(|| server.container.short_id().map(str::to_owned))
 }
 
 /// Describes how much of one server can be seen.
