@@ -11,6 +11,10 @@ pub const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON
 /// The map of the user namespace that has all users.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
+/// The pid of the kernel thread that starts all others, which is in the host's namespaces. Process 1 may be closed even to
+/// root.
+const KTHREADD: &str = "2";
+
 /// What the kernel holds this process to.
 #[derive(Clone, Copy, Debug)]
 pub struct Confinement {
@@ -99,7 +103,7 @@ pub fn capability_names(set: CapabilitySet) -> String {
 /// addresses. `None` where that cannot be found out.
 pub fn has_own_network() -> Option<bool> {
     let network = |process| std::fs::read_link(format!("/proc/{process}/ns/net"));
-    let (own, hosts) = (network("self").ok()?, network("1").ok()?);
+    let (own, hosts) = (network("self").ok()?, network(KTHREADD).ok()?);
     Some(own != hosts)
 }
 
