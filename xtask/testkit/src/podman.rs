@@ -33,8 +33,13 @@ pub const PORT: u16 = 6379;
 /// musl itself, as Debian's package has it.
 const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 
-/// podman's own limits take CAP_SYS_RESOURCE, which not every machine grants.
-const LIMITS: [&str; 2] = ["--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"];
+/// podman's own limits take CAP_SYS_RESOURCE, which not every machine grants; and where version 2 of control groups is
+/// mounted beside version 1, it has no controller for the number of processes.
+const LIMITS: [&str; 3] = [
+    "--ulimit=nofile=4096:4096",
+    "--ulimit=nproc=4096:4096",
+    "--pids-limit=-1",
+];
 
 /// Where control groups are mounted. There is such a file where all of them are of version 2.
 const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
