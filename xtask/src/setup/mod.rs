@@ -50,6 +50,7 @@ pub fn run(voice: Voice) -> Result<()> {
         println!("programs       {}", debian::SERVERS.names());
         servers::provide()?;
         debian::provide(&debian::DASHBOARDS)?;
+        debian::provide(&debian::PACKING)?;
         debian::provide(&debian::PACKAGE)?;
         debian::provide(&debian::MATRIX)?;
         debian::provide(&debian::CONTAINERS)?;

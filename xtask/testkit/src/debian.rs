@@ -37,13 +37,23 @@ pub const DASHBOARDS: Needed = Needed {
     ],
 };
 
-/// What packing and trying out the package needs.
-pub const PACKAGE: Needed = Needed {
-    by: "trying the package out",
+/// What packing needs.
+pub const PACKING: Needed = Needed {
+    by: "packing",
     programs: &[
         ("dpkg-deb", "dpkg"),
         // It names the system calls of the unit.
         ("systemd-analyze", "systemd"),
+        // It makes the image: https://umo.ci
+        ("umoci", "umoci"),
+    ],
+};
+
+/// What trying out the package needs.
+pub const PACKAGE: Needed = Needed {
+    by: "trying the packages out",
+    programs: &[
+        ("rpm", "rpm"),
         ("mmdebstrap", "mmdebstrap"),
         ("prometheus", "prometheus"),
     ],
