@@ -143,7 +143,7 @@ impl Podman {
         podman
     }
 
-    /// Makes a container that will run a server of the image, which evicts at 8 MB and saves nothing, with more options of
+    /// Makes a container that will run a server of the image, which evicts at 4 MB and saves nothing, with more options of
     /// `podman create`.
     pub fn create(&self, server: &str, options: &[&str]) -> Result<Container> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +156,7 @@ impl Podman {
             .arg(&self.image)
             .arg(server);
         create.args(["--port", &PORT.to_string(), "--save", ""]);
-        create.args(["--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru"]);
+        create.args(["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"]);
         // Each command makes one eviction call, and nothing else does.
         create.args(["--maxmemory-eviction-tenacity", "100"]);
         Ok(Container {
