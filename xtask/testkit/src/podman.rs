@@ -33,8 +33,13 @@ pub const PORT: u16 = 6379;
 /// musl itself, as Debian's package has it.
 const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 
-/// podman's own limits take CAP_SYS_RESOURCE, which not every machine grants.
-pub const LIMITS: [&str; 2] = ["--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"];
+/// podman's own limits take CAP_SYS_RESOURCE, which not every machine grants; and where version 2 of control groups is
+/// mounted beside version 1, it has no controller for the number of processes.
+pub const LIMITS: [&str; 3] = [
+    "--ulimit=nofile=4096:4096",
+    "--ulimit=nproc=4096:4096",
+    "--pids-limit=-1",
+];
 
 /// Where control groups are mounted. There is such a file where all of them are of version 2.
 const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
@@ -130,7 +135,7 @@ impl Podman {
         Ok(())
     }
 
-    /// Makes a container that will run a server of the image, which evicts at 8 MB and saves nothing, with more options of
+    /// Makes a container that will run a server of the image, which evicts at 4 MB and saves nothing, with more options of
     /// `podman create`.
     pub fn create(&self, server: &str, options: &[&str]) -> Result<Container> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +148,7 @@ impl Podman {
             .arg(&self.image)
             .arg(server);
         create.args(["--port", &PORT.to_string(), "--save", ""]);
-        create.args(["--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru"]);
+        create.args(["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"]);
         // Each command makes one eviction call, and nothing else does.
         create.args(["--maxmemory-eviction-tenacity", "100"]);
         Ok(Container {
