@@ -11,6 +11,7 @@ mod demo;
 mod fuzz;
 mod lab;
 mod matrix;
+mod musl;
 mod package;
 mod release;
 mod servers;

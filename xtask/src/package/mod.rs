@@ -11,6 +11,7 @@ mod libraries;
 mod root;
 mod rpm;
 mod sbom;
+mod seccomp;
 mod sequence;
 mod tools;
 
@@ -138,6 +139,7 @@ fn pack(commit: &Commit) -> Result<Packages> {
             .arg("generate")
             .arg(&generated),
     )?;
+    seccomp::write(&generated.join("seccomp.json"))?;
 
     let deb = make_deb(&directory, commit)?;
     let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));

@@ -14,11 +14,12 @@ use super::{Packages, format::Format, root::Root};
 use crate::dashboards::{self, Subject};
 
 /// Files of every installation.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "/usr/bin/evictscope",
     "/etc/evictscope/config.toml",
     "/usr/lib/systemd/system/evictscope.service",
     "/usr/share/evictscope/older-kernels.conf",
+    "/usr/share/evictscope/seccomp.json",
     "/usr/share/man/man1/evictscope.1.gz",
     "/usr/share/man/man1/evictscope-run.1.gz",
     "/usr/share/bash-completion/completions/evictscope",

@@ -42,6 +42,8 @@ pub const PACKING: Needed = Needed {
     by: "packing",
     programs: &[
         ("dpkg-deb", "dpkg"),
+        // It names the system calls of the unit.
+        ("systemd-analyze", "systemd"),
         // It makes the image: https://umo.ci
         ("umoci", "umoci"),
     ],
@@ -68,6 +70,20 @@ pub const MATRIX: Needed = Needed {
         ("gdb", "gdb"),
         ("strip", "binutils"),
         ("time", "time"),
+    ],
+};
+
+/// What servers in containers need.
+pub const CONTAINERS: Needed = Needed {
+    by: "trying servers in containers",
+    programs: &[
+        ("podman", "podman"),
+        ("runc", "runc"),
+        ("nsenter", "util-linux"),
+        ("tar", "tar"),
+        // They build a server.
+        ("musl-gcc", "musl-tools"),
+        ("make", "make"),
     ],
 };
 

@@ -84,7 +84,10 @@ fn row(server: &ExportedServer) -> Markup {
     let plan = &server.plan;
     html! {
         tr {
-            th.text scope="row" { a href=(links::server(&server.label)) { (server.label) } }
+            th.text scope="row" {
+                a href=(links::server(&server.label)) { (server.label) }
+                @if let Some(name) = &server.container_name { br; (name) }
+            }
             td {
                 @match server.cycle() {
                     Some(cycle) => (cycle.phases.phase),
