@@ -1,0 +1,97 @@
+// Command check judges the manifests in packaging/kubernetes and the chart in packaging/helm, without a cluster.
+//
+//	go run . generate ROOT        writes what of them is made from dashboards/rules
+//	go run . check ROOT VERSION   refuses what Kubernetes, Helm or prometheus-operator would refuse, a chart that differs
+//	                              from the manifests, and a page that is silent about what Pod Security says
+//
+// ROOT is the repository, VERSION the one that it has. `check` finds the CustomResourceDefinitions of prometheus-operator
+// in the directory that PROMETHEUS_OPERATOR names, which is its module's.
+//
+// `cargo xtask kubernetes` runs both.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// operatorVariable names the directory of prometheus-operator's module.
+const operatorVariable = "PROMETHEUS_OPERATOR"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string) error {
+	switch {
+	case len(arguments) == 2 && arguments[0] == "generate":
+		return generate(arguments[1])
+	case len(arguments) == 3 && arguments[0] == "check":
+		said, err := check(arguments[1], arguments[2], os.Getenv(operatorVariable))
+		if err == nil {
+			fmt.Println(said)
+		}
+		return err
+	}
+	return errors.New("usage: check generate ROOT | check check ROOT VERSION")
+}
+
+// variant is a way to install evictscope, with kustomize and with Helm.
+type variant struct {
+	name string
+	// components are those of kustomize, below ROOT.
+	components []string
+	// values are those of the chart.
+	values map[string]any
+}
+
+var (
+	on       = map[string]any{"enabled": true}
+	variants = []variant{
+		{"the defaults", nil, nil},
+		{"older kernels", []string{"packaging/kubernetes/components/older-kernels"}, map[string]any{"olderKernels": true}},
+		{"AppArmor", []string{"packaging/kubernetes/components/apparmor-unconfined"}, map[string]any{"appArmorProfile": "Unconfined"}},
+		{"everything for prometheus-operator and Grafana",
+			[]string{"packaging/kubernetes/components/prometheus-operator", "dashboards"},
+			map[string]any{"podMonitor": on, "prometheusRule": on, "dashboards": on}},
+	}
+)
+
+// check returns what it found in order.
+func check(root, version, operator string) (string, error) {
+	schemas, err := operatorSchemas(operator)
+	if err != nil {
+		return "", err
+	}
+	if err := lintChart(root, version); err != nil {
+		return "", err
+	}
+	objects := 0
+	for _, variant := range variants {
+		manifests, err := built(root, variant.components)
+		if err != nil {
+			return "", fmt.Errorf("kustomize, %s: %w", variant.name, err)
+		}
+		rendered, err := rendered(root, variant.values)
+		if err != nil {
+			return "", fmt.Errorf("the chart, %s: %w", variant.name, err)
+		}
+		for _, object := range append(append([]object{}, manifests...), rendered...) {
+			if err := object.check(schemas); err != nil {
+				return "", fmt.Errorf("%s, %s: %w", variant.name, object.name(), err)
+			}
+			objects++
+		}
+		if err := same(manifests, rendered); err != nil {
+			return "", fmt.Errorf("%s: %w", variant.name, err)
+		}
+	}
+	if err := securityIsDocumented(root); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d objects in %d variants are valid, and the chart makes the same as kustomize", objects, len(variants)), nil
+}
