@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 const generatedRules = "packaging/kubernetes/components/prometheus-operator/prometheusrules.yaml"
@@ -17,8 +20,8 @@ func generate(root string) error {
 	return os.WriteFile(filepath.Join(root, generatedRules), []byte(text), 0o644)
 }
 
-// prometheusRules returns the files of rules as objects. A file of rules is the specification of such an object, so that
-// only its place changes, and comments stay.
+// prometheusRules returns the files of rules as objects. A file of rules is the specification of such an object. It is
+// written anew, because kustomize changes texts that are folded (`>-`).
 func prometheusRules(root string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(root, "dashboards/rules/*.yaml"))
 	if err != nil {
@@ -30,21 +33,23 @@ func prometheusRules(root string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
-		text += "---\napiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: evictscope-" + name +
-			"\n  labels:\n    app.kubernetes.io/name: evictscope\n    app.kubernetes.io/instance: evictscope\nspec:\n" +
-			indented(string(rules))
+		var specification map[string]any
+		if err := yaml.UnmarshalStrict(rules, &specification); err != nil {
+			return "", fmt.Errorf("%s: %w", file, err)
+		}
+		object, err := yaml.Marshal(map[string]any{
+			"apiVersion": "monitoring.coreos.com/v1",
+			"kind":       "PrometheusRule",
+			"metadata": map[string]any{
+				"name":   release + "-" + strings.TrimSuffix(filepath.Base(file), ".yaml"),
+				"labels": map[string]any{"app.kubernetes.io/name": release, "app.kubernetes.io/instance": release},
+			},
+			"spec": specification,
+		})
+		if err != nil {
+			return "", err
+		}
+		text += "---\n" + string(object)
 	}
 	return text, nil
-}
-
-func indented(text string) string {
-	var lines strings.Builder
-	for line := range strings.Lines(text) {
-		if line != "\n" {
-			lines.WriteString("  ")
-		}
-		lines.WriteString(line)
-	}
-	return lines.String()
 }

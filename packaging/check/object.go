@@ -90,11 +90,11 @@ func (o object) check(schemas map[string]schema) error {
 
 // typed returns the object in Kubernetes' own type. A field that the type does not have is an error.
 func (o object) typed() (runtime.Object, error) {
-	make, ok := kinds[o.kind()]
+	newOfKind, ok := kinds[o.kind()]
 	if !ok {
 		return nil, errors.New("this kind is not in the list of kinds that we use")
 	}
-	made := make()
+	made := newOfKind()
 	unknown, err := strictjson.UnmarshalStrict(o.json, made)
 	if err != nil {
 		return nil, err

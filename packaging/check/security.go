@@ -30,10 +30,14 @@ func securityIsDocumented(root string) error {
 	if len(broken) == 0 {
 		return fmt.Errorf("the pods keep to \"baseline\", but %s and the namespace say otherwise", page)
 	}
+	var missing []string
 	for _, line := range broken {
 		if !strings.Contains(string(text), line) {
-			return fmt.Errorf("%s does not have the line\n%s", page, line)
+			missing = append(missing, line)
 		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%s does not have the lines\n%s", page, strings.Join(missing, "\n"))
 	}
 	return nil
 }

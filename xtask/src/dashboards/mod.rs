@@ -9,7 +9,6 @@ mod calm;
 mod expected;
 mod folders;
 mod generated;
-mod go;
 mod growing;
 mod night;
 mod pods;

@@ -37,6 +37,12 @@ pub const DASHBOARDS: Needed = Needed {
     ],
 };
 
+/// What checking the Kubernetes manifests needs.
+pub const KUBERNETES: Needed = Needed {
+    by: "checking the Kubernetes manifests and the chart",
+    programs: &[("go", "golang-go")],
+};
+
 /// What packing and trying out the package needs.
 pub const PACKAGE: Needed = Needed {
     by: "trying the package out",
