@@ -13,7 +13,9 @@ mod go;
 mod kubernetes;
 mod lab;
 mod matrix;
+mod musl;
 mod package;
+mod release;
 mod servers;
 mod setup;
 mod test;
@@ -50,8 +52,10 @@ enum Task {
     Dashboards(dashboards::Arguments),
     /// Generate what of the Kubernetes manifests is made from the Prometheus rules, and check them and the Helm chart
     Kubernetes,
-    /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
+    /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums and bills of materials
     Package(package::Arguments),
+    /// Make what is published of a version from its tag, twice, and compare the bytes
+    Release(release::Arguments),
     /// Set up, build, and try the agent on the builds of servers that people run, or on Debian's kernels (needs root)
     Matrix(evictscope_matrix::Arguments),
     /// Set up, then run every check and every test
@@ -79,6 +83,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Kubernetes => kubernetes::run()?,
         Task::Package(arguments) => package::run(arguments)?,
+        Task::Release(arguments) => release::run(*arguments)?,
         Task::Matrix(arguments) => matrix::run(arguments)?,
         Task::Test => return test::run(),
     }
