@@ -23,8 +23,7 @@ impl OwnServers {
         let server = which::which("redis-server").context("no redis-server on PATH")?;
         let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
         let program = directory.path().join(name());
-        symlink(server, &program)
-            .with_context(|| format!("cannot make {}", program.display()))?;
+        symlink(server, &program).with_context(|| format!("cannot make {}", program.display()))?;
         Ok(Self {
             _directory: directory,
             program,

@@ -150,7 +150,10 @@ pub fn measure(
         scrapes_missed: (1.0 - made / due).max(0.0),
         scrapes_failed: up.iter().filter(|series| last(series) == 0.0).count() as f64,
         evaluations_missed: after.missed - before.missed,
-        firing: alerts.iter().filter(|alert| alert.state == "firing").count(),
+        firing: alerts
+            .iter()
+            .filter(|alert| alert.state == "firing")
+            .count(),
         groups: evaluations
             .into_iter()
             .map(|(name, (interval, seen))| {

@@ -198,7 +198,8 @@ fn wait_until_scraped(
         );
     }
     // Two scrapes, and the past before the first of them.
-    let samples = format!("min(count_over_time(evictscope_used_memory_bytes{{job=\"{JOB}\"}}[1h]))");
+    let samples =
+        format!("min(count_over_time(evictscope_used_memory_bytes{{job=\"{JOB}\"}}[1h]))");
     let samples = prometheus.now(&samples)?;
     let fewest = samples.first().and_then(|series| series.points.first());
     ensure!(

@@ -85,8 +85,7 @@ enum Piece {
 impl Template {
     /// Reads the agent's answer.
     pub fn parse(text: &str, read: &Families) -> Result<Self> {
-        let open =
-            Regex::new(r#"\b(server|pid|build_id|container_id|pod_uid)="([^"]*)""#)?;
+        let open = Regex::new(r#"\b(server|pid|build_id|container_id|pod_uid)="([^"]*)""#)?;
         let mut servers = BTreeMap::new();
         let mut types = BTreeMap::new();
         let mut lines = Vec::new();
