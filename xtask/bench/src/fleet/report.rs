@@ -229,9 +229,9 @@ mod tests {
 
     #[test]
     fn a_line_reaches_a_height() {
-        assert_eq!(reaches((100.0, 0.2), (200.0, 0.3), 0.5), 400.0);
-        assert_eq!(reaches((100.0, 0.2), (100.0, 0.2), 0.5), 250.0);
+        assert_eq!(reaches((100.0, 0.25), (200.0, 0.5), 0.75), 300.0);
+        assert_eq!(reaches((100.0, 0.25), (100.0, 0.25), 0.75), 300.0);
         // What does not grow says nothing about growth.
-        assert_eq!(reaches((100.0, 0.2), (200.0, 0.1), 0.5), 1000.0);
+        assert_eq!(reaches((100.0, 0.5), (200.0, 0.25), 0.75), 600.0);
     }
 }

@@ -138,7 +138,7 @@ impl Template {
 
     /// Returns what the agent would have answered at the last `count` scrapes before the time `now` (since 1970), with
     /// the times of these, as far as the rules read it: counters that have grown from nothing since, and gauges
-    /// that have grown by a tenth.
+    /// that have grown by a seventh.
     pub fn past(&self, agent: usize, count: u32, pace: Duration, now: Duration) -> Result<String> {
         let mut heads = Vec::new();
         for line in &self.lines {
@@ -165,7 +165,7 @@ impl Template {
                     }
                     Some((value, true)) if value.fract() == 0.0 => (value * share).floor(),
                     Some((value, true)) => value * share,
-                    Some((value, false)) => value * (0.9 + 0.1 * share),
+                    Some((value, false)) => value * (0.875 + 0.125 * share),
                 };
                 writeln!(text, "{head} {value} {time}")?;
             }
@@ -287,7 +287,7 @@ process_threads 3
         let sums = of("evictscope_burst_duration_seconds_sum{server=\"10000\"} ");
         assert_eq!(sums, ["0 970000", "1.25 985000"]);
         let gauge = of("evictscope_used_memory_bytes{server=\"10000\"} ");
-        assert_eq!(gauge, ["900 970000", "950 985000"]);
+        assert_eq!(gauge, ["875 970000", "937.5 985000"]);
         let recorded = of("server:evictscope_memory_saturation:ratio{server=\"10001\"} ");
         assert_eq!(recorded, ["0.5 970000", "0.5 985000"]);
         assert!(!past.contains("server_info") && !past.contains("process_threads"));
