@@ -150,9 +150,9 @@ impl Prometheus {
         })
     }
 
-    /// Returns its process id.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
+    /// Fails with its log where it has ended.
+    pub fn must_be_alive(&self) -> Result<()> {
+        self.process.must_be_alive()
     }
 
     /// Returns what it has logged.
@@ -162,7 +162,7 @@ impl Prometheus {
 
     /// Returns what it says of itself on `/metrics`.
     pub fn metrics(&self) -> Result<Scrape> {
-        self.process.must_be_alive()?;
+        self.must_be_alive()?;
         Scrape::parse(&self.http.get("/metrics")?)
     }
 

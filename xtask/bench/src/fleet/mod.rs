@@ -15,6 +15,7 @@ mod template;
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
     sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
@@ -27,6 +28,7 @@ use evictscope_testkit::{
     prometheus::{JOB, Prometheus},
     workspace,
 };
+use serde_json::json;
 
 use self::{
     host::Host,
@@ -38,10 +40,12 @@ use self::{
 
 /// From one scrape to the next, and from one evaluation of the rules to the next: as docs/INSTALL.md has it.
 const PACE: Duration = Duration::from_secs(15);
-/// How long Prometheus may take to read the past of the targets that are added.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long it may take to show all agents as up after that.
-const SETTLE: Duration = Duration::from_secs(5);
+/// How many targets are added at once. The past of each takes Prometheus some 0.1 s to read.
+const ADDED: usize = 100;
+/// How long Prometheus may take to scrape those that were added, after [`PACE`].
+const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// The share of the targets that must have all of their past. Prometheus may give up a scrape, and none is made again.
+const WITH_PAST: f64 = 0.95;
 /// What Prometheus 3 needs to have if it is to make native histograms.
 const NATIVE: &str = "--enable-feature=native-histograms";
 
@@ -88,7 +92,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     };
     let version = process::succeed_as(
         "asking prometheus for its version",
-        std::process::Command::new(&arguments.prometheus).arg("--version"),
+        Command::new(&arguments.prometheus).arg("--version"),
     )?;
     let version = version.lines().next().unwrap_or_default();
     println!("{version}");
@@ -119,11 +123,16 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     let mut log = JsonLines::create("bench-fleet.jsonl")?;
     let mut steps: Vec<Step> = Vec::new();
     for &agents in &arguments.agents {
-        // In one step, as Prometheus looks at it whenever it changes.
-        let part = discovery.with_extension("part");
-        fs::write(&part, targets.discovery(agents).to_string())?;
-        fs::rename(&part, &discovery).context("cannot add targets")?;
-        wait_until_scraped(&prometheus, &targets, agents, &go_on)?;
+        let mut present = steps.last().map_or(0, Step::agents);
+        while present < agents {
+            present = agents.min(present + ADDED);
+            // In one step, as Prometheus looks at it whenever it changes.
+            let part = discovery.with_extension("part");
+            fs::write(&part, targets.discovery(present).to_string())?;
+            fs::rename(&part, &discovery).context("cannot add targets")?;
+            wait_until_scraped(&prometheus, &targets, present, &go_on)?;
+        }
+        check_past(&prometheus, agents * per_agent)?;
         let observed = Observed {
             prometheus: &prometheus,
             targets: &targets,
@@ -151,22 +160,22 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
 /// Returns the configuration of Prometheus, as docs/INSTALL.md has it but for where the targets come from.
 fn config(rules: &[PathBuf], discovery: &Path, native: bool) -> String {
     let pace = PACE.as_secs();
-    let rules: Vec<_> = rules.iter().map(|file| file.display()).collect();
+    let rules: Vec<_> = rules.iter().map(|file| file.display().to_string()).collect();
     let native = match native {
         true => "    convert_classic_histograms_to_nhcb: true\n",
         false => "",
     };
     format!(
-        "global:\n  scrape_interval: {pace}s\n  evaluation_interval: {pace}s\n\
+        "global:\n  scrape_interval: {pace}s\n  scrape_timeout: {pace}s\n  evaluation_interval: {pace}s\n\
          rule_files: {rules}\n\
          scrape_configs:\n  - job_name: {JOB}\n{native}    file_sd_configs:\n      \
          - files: ['{discovery}']\n",
-        rules = serde_json::json!(rules.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        rules = json!(rules),
         discovery = discovery.display()
     )
 }
 
-/// Waits until all targets have been scraped again after the scrape with their past.
+/// Waits until all targets have been scraped, with their past.
 fn wait_until_scraped(
     prometheus: &Prometheus,
     targets: &Targets,
@@ -174,22 +183,25 @@ fn wait_until_scraped(
     go_on: &impl Fn() -> Result<()>,
 ) -> Result<()> {
     let begun = Instant::now();
-    while targets.scraped(2) < agents {
+    while targets.scraped() < agents {
         go_on()?;
-        if begun.elapsed() > LOAD_TIMEOUT {
-            let scraped = targets.scraped(2);
+        if begun.elapsed() > PACE + LOAD_TIMEOUT {
+            let scraped = targets.scraped();
             bail!("Prometheus scraped {scraped} of {agents} agents: it cannot carry more here");
         }
-        prometheus.metrics()?;
-        thread::sleep(Duration::from_secs(1));
+        prometheus.must_be_alive()?;
+        thread::sleep(Duration::from_millis(200));
     }
-    thread::sleep(SETTLE);
+    Ok(())
+}
+
+/// Waits for the next scrape of all, and checks that Prometheus has taken the past of nearly all servers.
+fn check_past(prometheus: &Prometheus, servers: usize) -> Result<()> {
+    thread::sleep(PACE);
     let taken = prometheus.metrics()?;
     for why in ["out_of_bounds", "out_of_order", "duplicate_timestamp"] {
-        let refused = taken.sum(
-            &format!("prometheus_target_scrapes_sample_{why}_total"),
-            &[],
-        )?;
+        let refused = format!("prometheus_target_scrapes_sample_{why}_total");
+        let refused = taken.sum(&refused, &[])?;
         ensure!(
             refused == 0.0,
             "Prometheus refused {refused} samples ({why}): the past is not what was meant; its \
@@ -197,18 +209,16 @@ fn wait_until_scraped(
             prometheus.log()?
         );
     }
-    // Two scrapes, and the past before the first of them.
-    let samples =
-        format!("min(count_over_time(evictscope_used_memory_bytes{{job=\"{JOB}\"}}[1h]))");
-    let samples = prometheus.now(&samples)?;
-    let fewest = samples.first().and_then(|series| series.points.first());
-    ensure!(
-        fewest.is_some_and(|(_, samples)| *samples > f64::from(PAST)),
-        "a target has no past: Prometheus knows {fewest:?} samples of an hour"
+    let with_past = format!(
+        "count(count_over_time(evictscope_used_memory_bytes{{job=\"{JOB}\"}}[1h]) > {PAST} - 4)"
     );
-    println!(
-        "\n{agents} agents: their past was read after {:.0} s",
-        begun.elapsed().as_secs_f64()
+    let with_past = prometheus.now(&with_past)?;
+    let with_past = with_past.first().and_then(|series| series.points.first());
+    let with_past = with_past.map_or(0.0, |(_, count)| *count);
+    println!("\n{with_past} of {servers} servers have a past of an hour");
+    ensure!(
+        with_past >= WITH_PAST * servers as f64,
+        "rules over an hour would be measured without that"
     );
     Ok(())
 }

@@ -4,6 +4,7 @@ use evictscope_testkit::text::{self, percent};
 use serde_json::{Value, json};
 
 use super::measure::Measured;
+use crate::spread::Spread;
 
 /// The parts of the whole at which a Prometheus is taken to be full: a restart reads its log at several times the pace,
 /// and a query of a dashboard wants some too.
@@ -41,6 +42,11 @@ impl Step {
             servers,
             measured,
         }
+    }
+
+    /// Returns how many agents there were.
+    pub fn agents(&self) -> usize {
+        self.agents
     }
 
     /// Prints them.
@@ -154,7 +160,7 @@ impl Step {
     }
 }
 
-fn in_ms(seconds: crate::spread::Spread) -> crate::spread::Spread {
+fn in_ms(seconds: Spread) -> Spread {
     seconds.map(|value| value * 1e3)
 }
 

@@ -111,10 +111,10 @@ impl Targets {
         (0..count).map(target).collect()
     }
 
-    /// Returns how many targets were scraped at least so often.
-    pub fn scraped(&self, times: u32) -> usize {
+    /// Returns how many targets have been scraped.
+    pub fn scraped(&self) -> usize {
         let state = self.shared.state();
-        let scraped = state.scrapes.iter().filter(|scrapes| **scrapes >= times);
+        let scraped = state.scrapes.iter().filter(|scrapes| **scrapes > 0);
         scraped.count()
     }
 
