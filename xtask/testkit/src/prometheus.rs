@@ -155,11 +155,6 @@ impl Prometheus {
         self.process.must_be_alive()
     }
 
-    /// Returns what it has logged.
-    pub fn log(&self) -> Result<String> {
-        self.process.log()
-    }
-
     /// Returns what it says of itself on `/metrics`.
     pub fn metrics(&self) -> Result<Scrape> {
         self.must_be_alive()?;
