@@ -12,6 +12,7 @@ mod profile;
 mod records;
 mod telemetry;
 mod trace;
+mod version;
 mod watch;
 
 use std::process::ExitCode;

@@ -7,8 +7,14 @@ use crate::setup::{self, Voice};
 
 /// Installs what is missing and builds the release binary, with cargo's own progress on the terminal.
 pub fn run() -> Result<()> {
+    naming(&[])
+}
+
+/// Does the same with these variables, by which the agent names what it is built from.
+pub fn naming(variables: &[(&str, String)]) -> Result<()> {
     setup::run(Voice::Quiet)?;
     let status = workspace::cargo()
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .args(["build", "--release"])
         .status()
         .context("cannot start cargo")?;

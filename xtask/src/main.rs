@@ -11,7 +11,9 @@ mod demo;
 mod fuzz;
 mod lab;
 mod matrix;
+mod musl;
 mod package;
+mod release;
 mod servers;
 mod setup;
 mod test;
@@ -46,8 +48,10 @@ enum Task {
     Lab(evictscope_lab::Arguments),
     /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
     Dashboards(dashboards::Arguments),
-    /// Set up, build, and make the .deb and the tarball, with checksums and bills of materials
+    /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums and bills of materials
     Package(package::Arguments),
+    /// Make what is published of a version from its tag, twice, and compare the bytes
+    Release(release::Arguments),
     /// Set up, build, and try the agent on the builds of servers that people run, or on Debian's kernels (needs root)
     Matrix(evictscope_matrix::Arguments),
     /// Set up, then run every check and every test
@@ -74,6 +78,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Lab(arguments) => lab::run(arguments)?,
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Package(arguments) => package::run(arguments)?,
+        Task::Release(arguments) => release::run(*arguments)?,
         Task::Matrix(arguments) => matrix::run(arguments)?,
         Task::Test => return test::run(),
     }

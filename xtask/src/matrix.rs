@@ -3,7 +3,11 @@
 use anyhow::Result;
 use evictscope_matrix::Arguments;
 
-use crate::{build, package, servers};
+use crate::{
+    build,
+    package::{self, Source},
+    servers,
+};
 
 /// Builds the agent unless that is done, and tries it on each build, or packs it and tries it on each kernel.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -11,7 +15,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         build::run()?;
     }
     if arguments.kernels {
-        return evictscope_matrix::run_kernels(arguments, || package::deb(arguments.packed));
+        let source = match arguments.packed {
+            true => Source::Packed,
+            false => Source::Built,
+        };
+        return evictscope_matrix::run_kernels(arguments, || Ok(package::packages(source)?.deb));
     }
     if !arguments.packed {
         servers::provide()?;

@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use rustix::system::uname;
-use rustix::thread::{CapabilitySet, capabilities};
 
 use super::checklist::Checklist;
 use crate::host::{
-    DEFAULT_PATTERN, Executable, Matcher, Scanner, ServerProcess, find_debug_file, root_of,
+    Confinement, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner, ServerProcess,
+    capability_names as names, container_name, find_debug_file, root_of,
 };
 use crate::probes::{OLDER_KERNELS, Probes};
 use crate::profile;
-use crate::watch::privileges::{LINKS, OTHERS, to_attach};
+use crate::watch::privileges::to_attach;
 
 /// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
@@ -85,38 +85,22 @@ fn kernel(checklist: &mut Checklist) {
 
 /// Checks the capabilities. Returns whether it is worth trying to attach probes.
 fn capability(checklist: &mut Checklist) -> bool {
-    let held = match capabilities(None) {
-        Ok(sets) => sets.effective,
-        Err(error) => {
-            checklist.note("capabilities", &format!("cannot be read: {error}"));
-            return true;
-        }
-    };
-    // It includes them.
-    if !held.contains(LINKS) && !held.contains(CapabilitySet::SYS_ADMIN) {
-        let (missing, others) = (names(LINKS - held), names(OTHERS));
-        let detail = format!(
-            "without {missing}, the kernel loads no programs; others' servers also take {others}, and \
-             kernels before Linux 6.6 CAP_SYS_ADMIN; run this as root, with sudo"
-        );
+    let confinement = Confinement::read();
+    if confinement.lacks(LINKS).is_some() {
+        let why = confinement.lacks_links(LINKS);
+        let detail = format!("{why}. Kernels before Linux 6.6 also ask for CAP_SYS_ADMIN");
         checklist.fail("capabilities", &detail);
         return false;
     }
-    let relevant = held & (LINKS | OTHERS | CapabilitySet::SYS_ADMIN);
-    checklist.ok("capabilities", &names(relevant));
-    let missing = OTHERS - held;
-    if !missing.is_empty() {
-        let missing = names(missing);
-        let what = format!("{missing} missing: servers of other users cannot be watched");
-        checklist.note("capabilities", &what);
+    match confinement.lacks(OTHERS) {
+        None => checklist.ok("capabilities", &names(LINKS | OTHERS)),
+        Some(why) => {
+            checklist.ok("capabilities", &names(LINKS));
+            let what = format!("servers of other users cannot be watched: {why}");
+            checklist.note("capabilities", &what);
+        }
     }
     true
-}
-
-/// Returns the names of capabilities, as the kernel's `capability.h` and systemd have them.
-fn names(set: CapabilitySet) -> String {
-    let names = set.iter_names().map(|(name, _)| format!("CAP_{name}"));
-    names.collect::<Vec<_>>().join(", ")
 }
 
 fn programs(checklist: &mut Checklist) {
@@ -166,7 +150,10 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
         checklist.note("servers", detail);
     }
     for server in &scan.servers {
-        let what = format!("server {} (pid {})", server.name, server.identity.pid);
+        let pid = server.identity.pid;
+        let container = container(server).map(|name| format!(", container {name}"));
+        let container = container.unwrap_or_default();
+        let what = format!("server {} (pid {pid}{container})", server.name);
         match inspect(server) {
             Ok(detail) => checklist.ok(&what, &detail),
             Err(error) => checklist.note(&what, &format!("will not be watched: {error:#}")),
@@ -180,6 +167,12 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
         let what = format!("pid {} of user {}", hidden.pid, hidden.uid);
         checklist.fail(&what, &hidden.why);
     }
+}
+
+/// Returns what the container of a server is called, or the first digits of its id.
+fn container(server: &ServerProcess) -> Option<String> {
+    let name = container_name(server.identity.pid, server.container.id.as_deref()?);
+    name.or_else(|| server.container.short_id().map(str::to_owned))
 }
 
 /// Describes how much of one server can be seen.

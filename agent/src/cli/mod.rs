@@ -22,13 +22,15 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::version;
+
 /// Eviction metrics of the redis-server processes that already run on this host
 ///
 /// Attaches BPF programs to them (no rebuild, restart, password or connection) and exports
 /// Prometheus metrics: how long each eviction call takes, how often it is made, what the eviction
 /// goal came to, and how much memory client buffers hold.
 #[derive(Parser)]
-#[command(version)]
+#[command(version = version::LONG.as_str())]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

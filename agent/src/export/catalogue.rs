@@ -13,6 +13,7 @@ use super::server::ExportedServer;
 use super::unwatched::{Reason, Unwatched};
 use crate::records::KeeperCounts;
 use crate::telemetry::BurstTotals;
+use crate::version;
 
 /// One metric family. Its type follows from its name and its series.
 pub(super) struct Family {
@@ -303,9 +304,13 @@ pub fn families(servers: &[ExportedServer]) -> Vec<MetricFamily> {
 }
 
 fn build_info() -> MetricFamily {
-    let version = vec![label("version", env!("CARGO_PKG_VERSION"))];
-    let help = "1, with the version of this agent.";
-    of_the_agent("evictscope_build_info", help, 1.0, version)
+    let built = vec![
+        label("commit", version::COMMIT.unwrap_or_default()),
+        label("version", version::NUMBER),
+    ];
+    let help =
+        "1, with the version of this agent, and the commit that a packed one was built from.";
+    of_the_agent("evictscope_build_info", help, 1.0, built)
 }
 
 /// Returns the family that says how many servers run that cannot be watched, by reason.

@@ -11,6 +11,7 @@ use evictscope_abi::{
 
 use super::server::ExportedServer;
 use super::unwatched::{Reason as WhyUnwatched, Unwatched};
+use crate::host::Container;
 use crate::telemetry::{
     BIN_NS, ClientBuffers, Cycle, EvictionTimes, ExpiryMembers, Members, Moment, Observation,
     Observed, ProbeMode, ServerState, Snapshot, ThreadTimes, Timeline,
@@ -133,6 +134,12 @@ pub fn new_server() -> ExportedServer {
         pid: 100,
         command: "redis-server".to_owned(),
         exe: PathBuf::from("/usr/bin/redis-check-rdb"),
+        container: Container {
+            id: Some("3601745b3bd54d9780436faa5f0e4f72bb46231663bb99a6bb892764917832c2".to_owned()),
+            pod_uid: Some("2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4".to_owned()),
+            cgroup: "/kubepods.slice/redis".to_owned(),
+        },
+        container_name: Some("redis".to_owned()),
         plan: Arc::new(plan()),
         mode: ProbeMode::EvictingOnly,
         withdrawn: None,
@@ -273,6 +280,11 @@ pub fn partial_server() -> ExportedServer {
         label: "/run/\"<b>\".sock".to_owned(),
         pid: 101,
         exe: PathBuf::from("/opt/<redis> & co/redis-server (deleted)"),
+        container: Container {
+            cgroup: "/system.slice/<redis>.service".to_owned(),
+            ..Container::default()
+        },
+        container_name: None,
         plan: Arc::new(plan),
         cycle: None,
         ..new_server()

@@ -274,7 +274,7 @@ pub(super) fn last_burst_start(server: &ExportedServer) -> Vec<Series<'_>> {
 }
 
 pub(super) fn server_info(server: &ExportedServer) -> Vec<Series<'_>> {
-    let identity = &server.plan.identity;
+    let (identity, container) = (&server.plan.identity, &server.container);
     let labels = [
         ("pid", &*server.pid.to_string()),
         ("exe", &server.command),
@@ -283,6 +283,13 @@ pub(super) fn server_info(server: &ExportedServer) -> Vec<Series<'_>> {
         ("build_id", identity.build_id.as_deref().unwrap_or("")),
         ("product", identity.product.unwrap_or("")),
         ("version", identity.version.as_deref().unwrap_or("")),
+        ("container_id", container.id.as_deref().unwrap_or("")),
+        (
+            "container_name",
+            server.container_name.as_deref().unwrap_or(""),
+        ),
+        ("pod_uid", container.pod_uid.as_deref().unwrap_or("")),
+        ("cgroup", &container.cgroup),
     ];
     vec![Series::new(&labels, Value::Number(1.0))]
 }

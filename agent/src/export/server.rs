@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::requests::Requests;
 use super::unwatched::Unwatched;
+use crate::host::Container;
 use crate::records::{Keeper, RecordId};
 use crate::telemetry::{BrokenInvariant, Burst, Cycle, ProbeMode, ServerState, Timeline};
 use evictscope_plan::ProbePlan;
@@ -24,6 +25,10 @@ pub struct ExportedServer {
     pub command: String,
     /// Its executable, as the process sees it.
     pub exe: PathBuf,
+    /// The container that it is in.
+    pub container: Container,
+    /// The name of that container, where it was found.
+    pub container_name: Option<String>,
     /// What is probed in it.
     pub plan: Arc<ProbePlan>,
     /// The probe mode that it is in now.

@@ -5,14 +5,11 @@ use std::str::FromStr;
 
 use nix::unistd::User;
 
-use super::container::{ID_DIGITS, container_ids, is_hexadecimal};
+use super::container::{Cgroups, ID_DIGITS, SHORT_ID_DIGITS, is_hexadecimal};
 
 /// What `--exclude` takes, for its error messages.
 const ALLOWED: &str = "write port=6380, user=redis (or user=112, the number) or container=3f2a91c04be7 (12 to \
                        64 digits of its id)";
-
-/// As many digits of a container's id as `docker ps` and `crictl ps` show: 12 and 13.
-const SHORT_ID: usize = 12;
 
 /// One value of `--exclude`: servers that get no probe, are not read and have no series.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +33,7 @@ impl FromStr for Exclusion {
             },
             Some(("user", user)) => user_number(user).map(Self::User),
             Some(("container", id)) => {
-                match (SHORT_ID..=ID_DIGITS).contains(&id.len()) && is_hexadecimal(id) {
+                match (SHORT_ID_DIGITS..=ID_DIGITS).contains(&id.len()) && is_hexadecimal(id) {
                     true => Ok(Self::Container(id.to_ascii_lowercase())),
                     false => Err(format!("{id} is not the id of a container: {ALLOWED}")),
                 }
@@ -71,8 +68,8 @@ pub(super) struct Traits {
     pub ports: Vec<u16>,
     /// Its effective user.
     pub user: u32,
-    /// The text of its `/proc/PID/cgroup`.
-    pub cgroups: String,
+    /// Its control groups.
+    pub cgroups: Cgroups,
 }
 
 impl Exclusion {
@@ -82,7 +79,8 @@ impl Exclusion {
             Self::Port(port) => process.ports.contains(port),
             Self::User(user) => process.user == *user,
             Self::Container(digits) => {
-                container_ids(&process.cgroups).any(|id| id.starts_with(digits))
+                let mut ids = process.cgroups.container_ids();
+                ids.any(|id| id.starts_with(digits))
             }
         }
     }
@@ -101,6 +99,7 @@ impl fmt::Display for Exclusion {
 #[cfg(test)]
 mod tests {
     use super::{Exclusion, Traits};
+    use crate::host::container::Cgroups;
 
     const ID: &str = "3601745b3bd54d9780436faa5f0e4f72bb46231663bb99a6bb892764917832c2";
 
@@ -109,7 +108,7 @@ mod tests {
         let process = Traits {
             ports: vec![6379, 16379],
             user: 112,
-            cgroups: format!("0::/system.slice/docker-{ID}.scope\n"),
+            cgroups: Cgroups::parse(&format!("0::/system.slice/docker-{ID}.scope\n")),
         };
         for (text, named) in [
             ("port=6379", true),

@@ -8,6 +8,8 @@ use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::confinement::Confinement;
+use super::container::{Cgroups, Container};
 use super::exclusion::{Exclusion, Traits};
 use super::handle::ProcessHandle;
 use super::identity::{Identity, exe_proc_path};
@@ -40,6 +42,8 @@ pub struct ServerProcess {
     /// TCP port, else path of the Unix socket, else `pid-N`: where it listened when it was found.
     /// It never changes after that. Two servers may have the same name: see `labels`.
     pub name: String,
+    /// The container that it was in when it was found.
+    pub container: Container,
 }
 
 impl ServerProcess {
@@ -115,6 +119,8 @@ pub(super) fn look_into(
         exe,
         exe_proc_path: exe_proc_path(pid),
         name,
+        // Only an exclusion has to know them.
+        container: Cgroups::of(pid).unwrap_or_default().container(),
     }))
 }
 
@@ -130,8 +136,8 @@ fn hidden(pid: u32, what: &str) -> ProcResult<Look> {
         pid,
         uid: Process::new(pid.cast_signed())?.status()?.euid,
         why: format!(
-            "may not read /proc/{pid}/{what}: run as root, or with CAP_SYS_PTRACE and \
-             CAP_DAC_READ_SEARCH"
+            "may not read /proc/{pid}/{what}; {}",
+            Confinement::read().lacks_others()
         ),
     }))
 }
@@ -139,15 +145,10 @@ fn hidden(pid: u32, what: &str) -> ProcResult<Look> {
 /// Reads what exclusions name of a process, except for the ports that its title does not have.
 fn traits(candidate: &Observed) -> ProcResult<Traits> {
     let pid = candidate.identity.pid;
-    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
     Ok(Traits {
         ports: candidate.title_port().into_iter().collect(),
         user: Process::new(pid.cast_signed())?.status()?.euid,
-        cgroups: match cgroups {
-            // A kernel without control groups has no containers.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            text => text?,
-        },
+        cgroups: Cgroups::of(pid)?,
     })
 }
 

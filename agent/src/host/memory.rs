@@ -9,6 +9,8 @@ use evictscope_plan::{FileAddress, ProcessAddress};
 use procfs::process::Process;
 use rustix::io::Errno;
 
+use super::confinement::Confinement;
+
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
 const AT_ENTRY: u64 = 9;
 /// The kernel loads at multiples of this.
@@ -49,7 +51,7 @@ pub enum MemoryError {
     Gone,
     /// It is another user's process.
     #[error(
-        "may not read /proc/{0}/mem: run as root, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+        "may not read /proc/{0}/mem; {advice}", advice = Confinement::read().lacks_others()
     )]
     Denied(u32),
     /// Anything else.

@@ -1,14 +1,16 @@
 //! Which servers run here, and what can be learnt of a process from `/proc`.
 //!
-//! [`Scanner`] finds the servers, [`label`] names them, [`Executable`] reads what they run,
-//! [`find_debug_file`] the file with its debug information, [`load_bias`] finds where an executable is
-//! loaded, and [`Words`] reads its memory. All functions here block; the first look at a server with
-//! many connections takes a while, since all its file descriptors are looked at.
+//! [`Scanner`] finds the servers, [`labels`] names them, [`container_name`] their containers, [`Executable`]
+//! reads what they run, [`find_debug_file`] the file with its debug information, [`load_bias`] finds where an
+//! executable is loaded, and [`Words`] reads its memory. All functions here block; the first look at a server
+//! with many connections takes a while, since all its file descriptors are looked at.
 //!
 //! Deliberately absent: what is in an executable (`evictscope-plan`), and anything that writes to a
 //! process or talks to it.
 
+mod confinement;
 mod container;
+mod container_name;
 mod debug_file;
 mod exclusion;
 mod executable;
@@ -28,12 +30,15 @@ mod sockets;
 mod troubles;
 mod unrelated;
 
+pub use confinement::{Confinement, LINKS, OTHERS, capability_names, has_own_network};
+pub use container::Container;
+pub use container_name::container_name;
 pub use debug_file::{find_debug_file, root_of};
 pub use exclusion::Exclusion;
 pub use executable::{Executable, ExecutableError, ExecutableId};
 pub use handle::ProcessHandle;
 pub use identity::Identity;
-pub use labels::label;
+pub use labels::{Called, labels};
 pub use look::ServerProcess;
 pub use matcher::{DEFAULT_PATTERN, Matcher};
 pub use memory::{MemoryError, Words, load_bias};

@@ -1,13 +1,16 @@
 //! Names a server by the port or socket that it listens on.
 
 use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader};
 
-use procfs::net::{TcpState, UnixState};
+use procfs::net::TcpState;
 use procfs::process::{FDTarget, Process};
 use procfs::{ProcError, ProcResult};
 
-/// From the kernel's `net.h`.
-const SOCK_STREAM: u16 = 1;
+/// A socket that listens, in the column `Flags` of `/proc/net/unix` (`__SO_ACCEPTCON`).
+const LISTENS: &str = "00010000";
+/// A socket of a byte stream, in its column `Type` (`SOCK_STREAM`).
+const STREAM: &str = "0001";
 
 /// The cluster bus is at a server's port plus this, unless `cluster-port` says otherwise.
 const CLUSTER_BUS_OFFSET: u16 = 10_000;
@@ -47,24 +50,19 @@ impl Listening {
             .filter(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode))
             .map(|entry| entry.local_address.port())
             .collect();
-        let unix = match process.unix() {
-            Err(ProcError::Io(error, path)) if error.raw_os_error().is_some() => {
-                return Err(ProcError::Io(error, path));
-            }
-            // Any process may bind a socket to a path that makes the whole table unreadable; a server
-            // without a port then goes by its pid.
-            table => table.unwrap_or_default(),
-        };
-        let paths = unix
-            .into_iter()
-            // Only a listening socket has a path and no peer.
-            .filter(|entry| {
-                entry.socket_type == SOCK_STREAM
-                    && entry.state == UnixState::UNCONNECTED
-                    && sockets.contains(&entry.inode)
-            })
-            .filter_map(|entry| Some(entry.path?.to_string_lossy().into_owned()))
-            .collect();
+        // procfs cuts a path at its first space, and takes no table in which a path has a line feed.
+        let mut table = BufReader::new(process.open_relative("net/unix")?);
+        let mut paths = Vec::new();
+        let mut line = Vec::new();
+        while table.read_until(b'\n', &mut line)? > 0 {
+            let listens = stream_listener(&String::from_utf8_lossy(&line));
+            paths.extend(
+                listens
+                    .filter(|(inode, _)| sockets.contains(inode))
+                    .map(|(_, path)| path),
+            );
+            line.clear();
+        }
         Ok(Self { ports, paths })
     }
 
@@ -77,6 +75,22 @@ impl Listening {
         let port = choose_port(&self.ports, title_port).map(|port| port.to_string());
         port.or_else(|| self.paths.iter().min().cloned())
     }
+}
+
+/// Returns inode and path of the socket in a line of `/proc/net/unix`, if it is a byte stream's that listens and has a
+/// path: `0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/a b.sock`.
+fn stream_listener(line: &str) -> Option<(u64, String)> {
+    let mut rest = line.strip_suffix('\n').unwrap_or(line);
+    let mut field = || {
+        // A short inode is padded.
+        let (field, after) = rest.trim_start_matches(' ').split_once(' ')?;
+        rest = after;
+        Some(field)
+    };
+    let (_number, _references, _protocol) = (field()?, field()?, field()?);
+    let (flags, kind, _state) = (field()?, field()?, field()?);
+    let inode = field()?.parse().ok()?;
+    (flags == LISTENS && kind == STREAM).then(|| (inode, rest.to_owned()))
 }
 
 fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {
@@ -92,7 +106,7 @@ fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::choose_port;
+    use super::{choose_port, stream_listener};
 
     #[test]
     fn the_port_is_the_one_for_clients() {
@@ -102,5 +116,34 @@ mod tests {
         assert_eq!(choose_port(&[5000, 6379], Some(6379)), Some(6379));
         // A title that the user has set says nothing.
         assert_eq!(choose_port(&[6380, 6379], Some(80)), Some(6379));
+    }
+
+    #[test]
+    fn the_path_of_a_socket_is_whole() {
+        let line = |inode, path| {
+            format!("00000000d0c0ffee: 00000002 00000000 00010000 0001 01 {inode} {path}\n")
+        };
+        for path in ["/run/redis.sock", "/run/a b.sock", " a  b ", "@abstract"] {
+            let found = stream_listener(&line("12345", path));
+            assert_eq!(found, Some((12345, path.to_owned())));
+        }
+        let padded = stream_listener(&line("   17", "/run/redis.sock"));
+        assert_eq!(padded, Some((17, "/run/redis.sock".to_owned())));
+        let listening = line("12345", "/run/redis.sock");
+        for (from, to) in [
+            ("00010000", "00000000"),
+            (" 0001 ", " 0002 "),
+            (" 12345 /run/redis.sock", " 12345"),
+            ("12345", "x"),
+            (
+                &listening,
+                "Num       RefCount Protocol Flags    Type St Inode Path\n",
+            ),
+            (&listening, "the rest of a path"),
+            (&listening, "\n"),
+            (&listening, ""),
+        ] {
+            assert_eq!(stream_listener(&listening.replace(from, to)), None, "{to}");
+        }
     }
 }

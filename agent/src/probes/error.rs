@@ -3,6 +3,9 @@
 use std::io::ErrorKind;
 
 use aya::programs::ProgramError;
+use rustix::thread::CapabilitySet;
+
+use crate::host::{Confinement, LINKS};
 
 /// How the service of the package gets what perf events take.
 pub const OLDER_KERNELS: &str = "The service gets it so: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
@@ -12,17 +15,17 @@ pub const OLDER_KERNELS: &str = "The service gets it so: `cd /etc/systemd/system
 pub enum ProbeError {
     /// The kernel does not let this user load BPF programs.
     #[error(
-        "the kernel does not allow this process to load BPF programs or attach probes: {0}; run evictscope as root, or with CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (before Linux 6.6, CAP_SYS_ADMIN as well); in a container, with those of the host: a user namespace's do not count, and a filter of system calls must allow bpf"
+        "the kernel does not allow this process to load BPF programs or attach probes: {0}; {advice}", advice = Confinement::read().lacks_links(LINKS)
     )]
     NotPermitted(String),
     /// The kernel has only perf events for probes, and does not let this user open them.
     #[error(
-        "this kernel has no uprobe_multi links (Linux 6.6), and does not allow this process to attach probes by perf events: {0}; run evictscope as root, or with CAP_SYS_ADMIN as well. {OLDER_KERNELS}. In a container, a filter of system calls must allow bpf and perf_event_open"
+        "this kernel has no uprobe_multi links (Linux 6.6), and does not allow this process to attach probes by perf events: {0}; {advice}. {OLDER_KERNELS}", advice = Confinement::read().lacks_links(LINKS | CapabilitySet::SYS_ADMIN)
     )]
     PerfEventNotPermitted(String),
     /// The kernel's process ids are not those that this process sees.
     #[error(
-        "this process is in a pid namespace of its own, as a container has it, where the kernel's process ids are not the ones that it sees, so nothing would be counted: run evictscope in the host's (docker run --pid=host; hostPID: true in Kubernetes)"
+        "this process is in a pid namespace of its own, as a container has it, where the kernel's process ids are not the ones that it sees, so nothing would be counted: add --pid=host (podman, Docker) or hostPID: true (Kubernetes)"
     )]
     OtherPidNamespace,
     /// Each probe takes a file descriptor.

@@ -4,6 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
+use crate::host::{Confinement, LINKS};
 use crate::records::NoProfile;
 
 /// The file with the setting that says who may open events.
@@ -25,9 +26,7 @@ pub fn refused(pid: u32, error: &io::Error) -> NoProfile {
         _ if error.kind() == io::ErrorKind::StorageFull => {
             "too many profiles are being taken at the same time: try again later".to_owned()
         }
-        _ => format!(
-            "the kernel does not open the event that samples process {pid}: {error}; in a container, a filter of system calls must allow perf_event_open"
-        ),
+        _ => format!("the kernel does not open the event that samples process {pid}: {error}"),
     })
 }
 
@@ -43,9 +42,13 @@ fn not_permitted(setting: Option<i64>) -> String {
             "the kernel refuses the event that takes samples, as kernel.perf_event_paranoid is {value}, where only CAP_SYS_ADMIN may open it: `sysctl kernel.perf_event_paranoid={HIGHEST}` (and a line in /etc/sysctl.d to keep it), or run evictscope with CAP_SYS_ADMIN"
         ),
         Some(value) => format!(
-            "the kernel refuses the event that takes samples (kernel.perf_event_paranoid is {value}): run evictscope as root, or with CAP_PERFMON, CAP_BPF and CAP_SYS_PTRACE; in a container, a filter of system calls must allow perf_event_open"
+            "the kernel refuses the event that takes samples (kernel.perf_event_paranoid is {value}); {}",
+            Confinement::read().lacks_links(LINKS)
         ),
-        None => "the kernel refuses the event that takes samples, and has no setting kernel.perf_event_paranoid: run evictscope as root; in a container, a filter of system calls must allow perf_event_open".to_owned(),
+        None => format!(
+            "the kernel refuses the event that takes samples, and has no setting kernel.perf_event_paranoid; {}",
+            Confinement::read().lacks_links(LINKS)
+        ),
     }
 }
 
@@ -66,7 +69,7 @@ mod tests {
         );
         let other = not_permitted(Some(2));
         assert!(
-            other.contains("CAP_PERFMON") && !other.contains("sysctl k"),
+            other.contains("paranoid is 2") && !other.contains("sysctl k"),
             "{other}"
         );
     }

@@ -208,3 +208,25 @@ pub struct Configuration {
 /// Why a record has no profile, in a sentence that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoProfile(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::Record;
+    use crate::records::fixture::burst_record;
+
+    /// A record as 0.1.0 wrote it, shortened. docs/VERSIONS.md promises that it is read.
+    const FORMAT_1: &str = include_str!("format-1.json");
+
+    #[test]
+    fn a_record_of_format_1_is_read() -> anyhow::Result<()> {
+        let record: Record = serde_json::from_str(FORMAT_1)?;
+        let now = burst_record();
+        assert_eq!((record.id, record.format), (now.id, 1));
+        assert_eq!(record.burst, now.burst);
+        assert_eq!(record.moments, now.moments[..2]);
+        assert_eq!(record.slowest, now.slowest[..1]);
+        assert_eq!(record.latencies, now.latencies[..1]);
+        assert_eq!(record.profile, now.profile);
+        Ok(())
+    }
+}

@@ -17,7 +17,7 @@ use super::settings::Settings;
 use super::stop::Stop;
 use super::watcher::Watcher;
 use crate::export::{self, Web, WebConfig};
-use crate::host::Scanner;
+use crate::host::{self, Scanner};
 use crate::probes::{Probes, Sampler};
 use crate::profile::Profiler;
 use crate::records::{Keeper, Limits, NoProfile, Store};
@@ -93,6 +93,14 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         false => "http",
     };
     tracing::info!("serving {scheme}://{address}/metrics");
+    if address.ip().is_loopback() && host::has_own_network() == Some(true) {
+        tracing::warn!(
+            "nobody outside of this container reaches {address}, as it has a network namespace of its own: add \
+             --network=host (podman, Docker) or hostNetwork: true (Kubernetes), or listen on all its addresses \
+             (--listen=0.0.0.0:{port}) and publish the port",
+            port = address.port()
+        );
+    }
     let served = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;

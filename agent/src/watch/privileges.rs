@@ -6,12 +6,8 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
+use crate::host::{LINKS, OTHERS};
 use crate::probes::Probes;
-
-/// Needed to look into the processes of other users and to read their executables.
-pub const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
-/// Needed to load the programs and to attach them by uprobe_multi links.
-pub const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
 /// Returns the capabilities that attaching takes on this kernel, as the probes on the agent itself have
 /// shown.
@@ -61,7 +57,8 @@ fn needed(held: CapabilitySet, to_attach: CapabilitySet) -> CapabilitySet {
 mod tests {
     use rustix::thread::{CapabilitySet, capabilities};
 
-    use super::{LINKS, OTHERS, drop_unneeded, needed};
+    use super::{drop_unneeded, needed};
+    use crate::host::{LINKS, OTHERS};
 
     #[test]
     fn the_capabilities_for_attaching_are_kept() {

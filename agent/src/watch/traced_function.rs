@@ -19,7 +19,9 @@ use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
 use super::watched::Watched;
 use crate::export::{Requests, families};
-use crate::host::{Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias};
+use crate::host::{
+    Container, Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias,
+};
 use crate::probes::{Attachment, Probes, Server};
 use crate::records::NoProfile;
 use crate::telemetry::{HitCosts, OverheadBudget, ProbeMode};
@@ -52,6 +54,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         exe: exe.clone(),
         exe_proc_path: exe.clone(),
         name: "made-up".to_owned(),
+        container: Container::default(),
     };
     let load_bias = load_bias(pid, plan.identity.entry_point)?;
     let reader = Reader::new(pid, Words::open(pid)?, &plan, load_bias);

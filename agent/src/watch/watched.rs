@@ -10,7 +10,7 @@ use super::clock::monotonic;
 use super::reading::Reader;
 use super::recorder::{Recorder, Seen, Subject, Surroundings};
 use crate::export::{ExportedServer, Lost, lost};
-use crate::host::{MemoryError, ServerProcess};
+use crate::host::{MemoryError, ServerProcess, container_name};
 use crate::probes::{Attachment, Coverage, ProbeError, Probed};
 use crate::telemetry::{
     AutoMode, Burst, Cycle, HitCosts, Moment, Observation, Overhead, OverheadBudget, Phase,
@@ -29,6 +29,8 @@ pub struct Watched {
     process: ServerProcess,
     /// Its name in metrics and in the log, for as long as it lives.
     label: String,
+    /// What its container is called, where that was found.
+    container_name: Option<String>,
     plan: Arc<ProbePlan>,
     attachment: Attachment,
     reader: Reader,
@@ -69,8 +71,12 @@ impl Watched {
         let found = monotonic();
         let (process, plan) = (subject.process.clone(), subject.plan.clone());
         let sees_evictions = sees_evictions(&plan);
+        // Here, and not where the server is found: a slow disk then holds up no other server.
+        let container = process.container.id.as_deref();
+        let container_name = container.and_then(|id| container_name(process.identity.pid, id));
         Self {
             label: label.to_owned(),
+            container_name,
             overhead: Overhead::new(costs, probed_sites(&plan)),
             plan,
             attachment,
@@ -112,6 +118,8 @@ impl Watched {
             pid: self.pid(),
             command: self.process.command.clone(),
             exe: self.process.exe.clone(),
+            container: self.process.container.clone(),
+            container_name: self.container_name.clone(),
             plan: self.plan.clone(),
             mode: self.mode,
             withdrawn: self.withdrawn.map(|withdrawal| withdrawal.broken),

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use super::clock::unix_time;
 use super::server::{Outcome, Watch};
 use crate::export::{Reason, Unwatched};
-use crate::host::{Identity, Scan, Scanner, ServerProcess, label};
+use crate::host::{Called, Identity, Scan, Scanner, ServerProcess, labels};
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -33,6 +33,8 @@ pub struct Watcher {
 
 /// A server with a thread of its own.
 struct Server {
+    /// That of its process, which other servers may have too.
+    name: String,
     label: String,
     /// `None` where it has ended: the server cannot be watched.
     thread: Option<JoinHandle<Outcome>>,
@@ -168,12 +170,29 @@ impl Watcher {
         let listed: HashSet<Identity> = scan.servers.iter().map(|server| server.identity).collect();
         self.servers
             .retain(|identity, server| server.thread.is_some() || listed.contains(identity));
-        for process in scan.servers {
-            if !self.servers.contains_key(&process.identity) {
-                self.add(process, &listed)?;
-            }
+        let is_new = |process: &ServerProcess| !self.servers.contains_key(&process.identity);
+        let new: Vec<ServerProcess> = scan.servers.into_iter().filter(is_new).collect();
+        let labels = self.labels(&new, &listed);
+        for (process, label) in new.into_iter().zip(labels) {
+            self.add(process, label)?;
         }
         Ok(())
+    }
+
+    /// Returns the labels of new servers; `listed` are all that run.
+    fn labels(&self, new: &[ServerProcess], listed: &HashSet<Identity>) -> Vec<String> {
+        let new = new.iter().map(|process| Called {
+            pid: process.identity.pid,
+            name: &process.name,
+            container: process.container.short_id(),
+        });
+        // The thread of one that has just ended may still be taking its probes off.
+        let running = self
+            .servers
+            .iter()
+            .filter(|(other, _)| listed.contains(other));
+        let running = running.map(|(_, server)| (server.name.as_str(), server.label.as_str()));
+        labels(&new.collect::<Vec<_>>(), &running.collect::<Vec<_>>())
     }
 
     fn log_hidden(&mut self, scan: &Scan) {
@@ -186,18 +205,11 @@ impl Watcher {
             .retain(|pid, _| scan.hidden.iter().any(|server| server.pid == *pid));
     }
 
-    /// Starts the thread of a server; `listed` are all that run.
-    fn add(&mut self, process: ServerProcess, listed: &HashSet<Identity>) -> anyhow::Result<()> {
-        let identity = process.identity;
-        // The thread of one that has just ended may still be taking its probes off.
-        let running = self
-            .servers
-            .iter()
-            .filter(|(other, _)| listed.contains(other));
-        let taken = running.map(|(_, server)| server.label.as_str());
-        let label = label(identity.pid, &process.name, taken);
+    /// Starts the thread of a server.
+    fn add(&mut self, process: ServerProcess, label: String) -> anyhow::Result<()> {
+        let (identity, name) = (process.identity, process.name.clone());
         let attempt = Arc::new(Mutex::new(Attempt::NotYet));
-        let (watch, name, last) = (self.watch.clone(), label.clone(), attempt.clone());
+        let (watch, own, last) = (self.watch.clone(), label.clone(), attempt.clone());
         let tried = move |failed: Option<(Reason, String)>| {
             let attempt = match failed {
                 Some((reason, why)) => Attempt::Failed(reason, why),
@@ -207,9 +219,10 @@ impl Watcher {
         };
         let thread = std::thread::Builder::new()
             .name(format!("server {label}"))
-            .spawn(move || watch.watch(&process, &name, tried))
+            .spawn(move || watch.watch(&process, &own, tried))
             .context("cannot start a thread for a server")?;
         let server = Server {
+            name,
             label,
             thread: Some(thread),
             attempt,

@@ -1,9 +1,17 @@
 //! `cargo xtask package`: makes the files that operators install, in `target/package`.
 //!
-//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. The tarball has the same files.
-//! cargo-cyclonedx makes the bill of materials. [`sequence`] tries the .deb out.
+//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. cargo-generate-rpm makes the
+//! .rpm of its files, and the tarball and the image are made of them too.
+//! cargo-cyclonedx makes the bills of materials. [`sequence`] tries the .deb and the .rpm out.
 
+mod commit;
+mod format;
+mod image;
+mod libraries;
 mod root;
+mod rpm;
+mod sbom;
+mod seccomp;
 mod sequence;
 mod tools;
 
@@ -13,67 +21,116 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process, workspace};
 
-pub use self::root::provide as provide_root;
+use self::{commit::Commit, sbom::Bill};
+pub use self::{commit::git, root::provide as provide_root};
 use crate::build;
 
-/// The variable with the time of a reproducible build, in seconds since 1970.
-const EPOCH: &str = "SOURCE_DATE_EPOCH";
+/// Where the products are, in the target directory.
+pub const DIRECTORY: &str = "package";
 
 /// The checksums of the products, as `sha256sum` writes them.
-const SUMS: &str = "SHA256SUMS";
+pub const SUMS: &str = "SHA256SUMS";
 
 /// What to do with the packages.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Then install the .deb in a clean root, run it there as its unit says, beside two bursts of the
-    /// lab and a Prometheus with its rules and dashboards, and purge it (needs root; some 80 s)
+    /// Then install the .deb and the .rpm in a clean root, run them there as their unit says, the .deb beside two
+    /// bursts of the lab and a Prometheus with its rules and dashboards, and remove them (needs root; some 90 s)
     #[arg(long)]
     try_out: bool,
     /// Pack nothing: try out what was packed before
     #[arg(long, requires = "try_out")]
     packed: bool,
+    /// Build nothing: pack what `cargo xtask build` made. Such an agent names no commit
+    #[arg(long, conflicts_with = "packed")]
+    as_built: bool,
 }
 
 /// Builds, packs and tries out the agent, as far as the arguments say so.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let deb = deb(arguments.packed)?;
+    let packages = packages(match arguments {
+        Arguments { packed: true, .. } => Source::Packed,
+        Arguments { as_built: true, .. } => Source::Built,
+        _ => Source::Commit,
+    })?;
     if arguments.try_out {
         debian::provide(&debian::PACKAGE)?;
         if let Some(reason) = missing() {
             bail!(reason);
         }
-        sequence::run(&deb)?;
+        sequence::run(&packages)?;
     }
     Ok(())
 }
 
-/// Builds the agent, packs it, and returns the .deb; or returns what was `packed` before.
-pub fn deb(packed: bool) -> Result<PathBuf> {
-    let directory = workspace::target_directory()?.join("package");
-    if !packed {
-        build::run()?;
-        pack(&directory)?;
+/// The packages that a program of the distribution installs.
+pub struct Packages {
+    /// For Debian and what is made of it.
+    pub deb: PathBuf,
+    /// For Fedora, RHEL, SUSE and what is made of them.
+    pub rpm: PathBuf,
+}
+
+/// What to make the packages of.
+#[derive(Clone, Copy)]
+pub enum Source {
+    /// The files that are checked out: the agent is built, and names their commit.
+    Commit,
+    /// The release build that is there.
+    Built,
+    /// They were made before.
+    Packed,
+}
+
+/// Returns the packages, which are made first unless they were.
+pub fn packages(source: Source) -> Result<Packages> {
+    match source {
+        Source::Commit => {
+            let commit = Commit::of_checkout()?;
+            build::naming(&commit.variables())?;
+            pack(&commit)
+        }
+        Source::Built => pack(&Commit::unnamed()?),
+        Source::Packed => packed(),
     }
+}
+
+/// Finds the packages that were made before.
+fn packed() -> Result<Packages> {
+    let directory = directory()?;
     process::answer_of(
         Command::new("sha256sum")
             .current_dir(&directory)
             .args(["--check", "--strict", SUMS]),
     )
     .context("the packages are not those that were made; pack again without --packed")?;
-    deb_in(&directory)
+    Ok(Packages {
+        deb: only(&directory, "deb")?,
+        rpm: only(&directory, "rpm")?,
+    })
 }
 
-/// Returns why the package cannot be tried out on this machine.
+/// Returns why the package cannot be made or tried out on this machine.
 pub fn missing() -> Option<String> {
-    debian::missing(&debian::PACKAGE)
+    debian::missing(&debian::PACKING).or_else(|| debian::missing(&debian::PACKAGE))
 }
 
-fn pack(directory: &Path) -> Result<()> {
+fn directory() -> Result<PathBuf> {
+    Ok(workspace::target_directory()?.join(DIRECTORY))
+}
+
+/// Packs the release build.
+fn pack(commit: &Commit) -> Result<Packages> {
+    debian::provide(&debian::PACKING)?;
+    if let Some(reason) = debian::missing(&debian::PACKING) {
+        bail!(reason);
+    }
+    let directory = directory()?;
     if directory.exists() {
-        fs::remove_dir_all(directory).context("cannot remove the previous packages")?;
+        fs::remove_dir_all(&directory).context("cannot remove the previous packages")?;
     }
     let generated = directory.join("generated");
     fs::create_dir_all(&generated).context("cannot create target/package")?;
@@ -82,16 +139,35 @@ fn pack(directory: &Path) -> Result<()> {
             .arg("generate")
             .arg(&generated),
     )?;
+    seccomp::write(&generated.join("seccomp.json"))?;
 
-    let deb = make_deb(directory)?;
-    let tarball = tarball(directory, &deb)?;
-    let sbom = sbom(directory)?;
-    let mut products = vec![deb.clone(), tarball.clone()];
-    for product in [&deb, &tarball] {
-        let bill = name(product)? + ".cdx.json";
-        fs::copy(&sbom, directory.join(&bill)).context("cannot copy the bill of materials")?;
-        products.push(directory.join(bill));
+    let deb = make_deb(&directory, commit)?;
+    let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));
+    let files = generated.join(format!("{stem}-linux"));
+    unpack(&deb, &files)?;
+    let rpm = rpm::make(&directory, &files, commit, &generated)?;
+    let tarball = directory.join(format!("{stem}-linux.tar.gz"));
+    make_tarball(&tarball, &files, commit)?;
+    let libraries = libraries::of(&files.join(image::PROGRAM))?;
+    let image = directory.join(format!("{stem}.oci.tar"));
+    image::make(&image, &files, &libraries, commit, &generated)?;
+
+    let mut bill = Bill::of_crates(&generated, commit)?;
+    let mut products = Vec::new();
+    for product in [&deb, &rpm, &tarball] {
+        products.extend([product.clone(), bill.write_beside(product)?]);
     }
+    bill.add(&libraries)?;
+    let beside_image = bill.write_beside(&image)?;
+    products.extend([image, beside_image]);
+    let sums = sums(&directory, &products)?;
+    fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
+    println!("{}:\n{}", directory.display(), sums.trim_end());
+    Ok(Packages { deb, rpm })
+}
+
+/// Writes the checksums of the products, and returns them.
+fn sums(directory: &Path, products: &[PathBuf]) -> Result<String> {
     let names = products.iter().map(|product| name(product));
     let sums = process::answer_of(
         Command::new("sha256sum")
@@ -99,98 +175,52 @@ fn pack(directory: &Path) -> Result<()> {
             .args(names.collect::<Result<Vec<_>>>()?),
     )?;
     fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
-    fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
-    println!("{}:\n{}", directory.display(), sums.trim_end());
-    Ok(())
+    Ok(sums)
 }
 
 /// Makes the .deb.
-fn make_deb(directory: &Path) -> Result<PathBuf> {
+fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
     let made = process::answer_of(
-        reproducibly(tools::path(tools::DEB)?)
+        commit
+            .reproducibly(tools::path(tools::DEB)?)
             // Cargo passes a subcommand its own name.
             .args(["deb", "--package", "evictscope", "--no-build", "--quiet"])
             .arg("--output")
             .arg(directory),
     );
     made.context("cargo-deb failed")?;
-    deb_in(directory)
+    only(directory, "deb")
 }
 
-fn deb_in(directory: &Path) -> Result<PathBuf> {
-    let mut files = workspace::files_ending(directory, "deb")?;
+/// Returns the one file in a directory that ends so.
+fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
+    let mut files = workspace::files_ending(directory, ending)?;
     Ok(files.remove(0))
 }
 
-/// Makes a tarball of the same files, below one directory.
-fn tarball(directory: &Path, deb: &Path) -> Result<PathBuf> {
-    let stem = format!("evictscope-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
-    let unpacked = directory.join(&stem);
+fn unpack(deb: &Path, files: &Path) -> Result<()> {
+    process::succeed(Command::new("dpkg-deb").arg("--extract").args([deb, files]))
+}
+
+/// Makes a tarball of the files, below one directory of the name that they have here.
+fn make_tarball(tarball: &Path, files: &Path, commit: &Commit) -> Result<()> {
+    let above = files.parent().context("a path has no parent")?;
     process::succeed(
-        Command::new("dpkg-deb")
-            .arg("--extract")
-            .args([deb, &unpacked]),
-    )?;
-    let tarball = directory.join(format!("{stem}.tar.gz"));
-    process::succeed(
-        Command::new("tar")
-            .args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
-            .args(["--mtime=@0", "--gzip", "--create", "--file"])
-            .arg(&tarball)
+        tar(commit)
+            .args(["--gzip", "--create", "--file"])
+            .arg(tarball)
             .arg("--directory")
-            .arg(directory)
-            .arg(&stem),
-    )?;
-    fs::remove_dir_all(unpacked).context("cannot remove the unpacked package")?;
-    Ok(tarball)
+            .arg(above)
+            .arg(name(files)?),
+    )
 }
 
-/// Makes a list of every crate in the agent, in CycloneDX JSON.
-fn sbom(directory: &Path) -> Result<PathBuf> {
-    const NAME: &str = "evictscope-sbom";
-    // It writes one beside the manifest of each member of the workspace. In a copy, because cargo builds
-    // the agent anew whenever something has changed in agent-ebpf.
-    let copy = directory.join("generated/sources");
-    fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
-    process::succeed(
-        Command::new("cp")
-            .current_dir(workspace::root())
-            .args(["--recursive", "Cargo.toml", "Cargo.lock"])
-            .args(["agent", "agent-ebpf", "xtask"])
-            .arg(&copy),
-    )?;
-    let manifest = copy.join("agent/Cargo.toml");
-    process::succeed(
-        reproducibly(tools::path(tools::SBOM)?)
-            .args(["cyclonedx", "--format", "json"])
-            .args(["--target", "x86_64-unknown-linux-gnu"])
-            .args(["--override-filename", NAME, "--manifest-path"])
-            .arg(&manifest),
-    )?;
-    let written = copy.join("agent").join(format!("{NAME}.json"));
-    ensure!(
-        written.exists(),
-        "cargo-cyclonedx has left no bill of materials"
-    );
-    Ok(written)
-}
-
-/// Returns a command of a tool that makes the same bytes of the same commit: the times in them are the
-/// commit's, or the one that the caller has set.
-fn reproducibly(tool: PathBuf) -> Command {
-    let mut command = Command::new(tool);
-    command.current_dir(workspace::root());
-    let mut asked = Command::new("git");
-    asked
-        .current_dir(workspace::root())
-        .args(["log", "-1", "--format=%ct"]);
-    if std::env::var_os(EPOCH).is_none()
-        // Without a repository, the time of packing is used.
-        && let Ok(time) = process::answer_of(&mut asked)
-    {
-        command.env(EPOCH, time.trim());
-    }
-    command
+/// Returns a `tar` that makes the same bytes of the same files.
+fn tar(commit: &Commit) -> Command {
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
+        .arg(format!("--mtime=@{}", commit.time.as_second()));
+    tar
 }
 
 fn name(path: &Path) -> Result<String> {

@@ -15,12 +15,13 @@ const MADE_OF: [&str; 3] = ["--variant=minbase", "--include=adduser", "bookworm"
 
 /// Paths that do not count as traces: what is not on disk, and where Debian itself keeps the state of
 /// packages, logs, caches, and copies of the lists of users.
-const NOT_COUNTED: [&str; 9] = [
+const NOT_COUNTED: [&str; 10] = [
     "./proc",
     "./run",
     "./sys",
     "./dev",
     "./var/lib/dpkg",
+    "./var/lib/rpm",
     "./var/log",
     "./var/cache",
     "./etc/passwd-",

@@ -1,21 +1,25 @@
 //! From the package to the alert: installs the .deb in a clean root, checks every file, starts the installed
 //! agent as its unit's user while the lab makes bursts, runs the queries of the installed dashboards and
-//! rules in a Prometheus, and purges the package.
+//! rules in a Prometheus, and purges the package. Then the .rpm in the same root, which is clean again, with a short
+//! look at one server.
 
 use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{service::Installed, text::seconds, workspace};
+use evictscope_testkit::{
+    agent::Agent, port::free_port, redis::Redis, service::Installed, text::seconds, workspace,
+};
 
-use super::root::Root;
+use super::{Packages, format::Format, root::Root};
 use crate::dashboards::{self, Subject};
 
 /// Files of every installation.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "/usr/bin/evictscope",
     "/etc/evictscope/config.toml",
     "/usr/lib/systemd/system/evictscope.service",
     "/usr/share/evictscope/older-kernels.conf",
+    "/usr/share/evictscope/seccomp.json",
     "/usr/share/man/man1/evictscope.1.gz",
     "/usr/share/man/man1/evictscope-run.1.gz",
     "/usr/share/bash-completion/completions/evictscope",
@@ -34,45 +38,98 @@ const SHIPPED: [(&str, &str, &str); 3] = [
     ),
 ];
 
+/// Keys that are written into a server of 64 MB while the agent of the .rpm looks on: more than it can keep.
+const KEYS: u32 = 150_000;
+
 /// Runs all of it. Call it in a process of its own, as [`dashboards::prove`].
-pub fn run(deb: &Path) -> Result<()> {
+pub fn run(packages: &Packages) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "only root can install a package and attach BPF programs"
     );
-    let begun = Instant::now();
     let root = Root::take()?;
-    let before = root.traces()?;
     let left = || format!("{} is left as it was", root.path().display());
-    install(deb, &root).with_context(left)?;
-    check(&root).with_context(left)?;
-    println!(
-        "installed in a clean root, with every file as packed ({})",
-        seconds(begun.elapsed())
-    );
+    // First, because the lab then pins this process to a core.
+    with_rpm(&packages.rpm, &root).with_context(left)?;
+    with_deb(&packages.deb, &root).with_context(left)?;
+    root.remove()
+}
 
-    let installed = Installed::at(root.path()).with_context(left)?;
-    dashboards::prove(Subject::installed(&installed)).with_context(left)?;
+fn with_deb(deb: &Path, root: &Root) -> Result<()> {
+    let before = root.traces()?;
+    install(Format::Deb, deb, root)?;
+    println!("{}", root.run("evictscope", &["check"])?);
+    let installed = Installed::at(root.path())?;
+    dashboards::prove(Subject::installed(&installed))?;
 
     let begun = Instant::now();
-    root.run("dpkg", &["--purge", "evictscope"])?;
+    Format::Deb.remove(root)?;
     root.traces()?.must_be_as(&before)?;
-    root.remove()?;
     println!("purged without a trace ({})", seconds(begun.elapsed()));
     Ok(())
 }
 
-fn install(deb: &Path, root: &Root) -> Result<()> {
-    let copy = root.path().join("package.deb");
-    fs::copy(deb, &copy).context("cannot copy the package")?;
-    root.run("dpkg", &["--install", "/package.deb"])?;
-    fs::remove_file(copy)?;
+/// Tries the .rpm out. What it leaves is left for the administrator to remove, which is done here.
+fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
+    let before = root.traces()?;
+    install(Format::Rpm, rpm, root)?;
+    let installed = Installed::at(root.path())?;
+    let begun = Instant::now();
+    counts_evictions(&installed)?;
+    println!(
+        "the agent of the .rpm counts what a server evicts ({})",
+        seconds(begun.elapsed())
+    );
+
+    let begun = Instant::now();
+    let own = root.path().join("etc/evictscope/own.pem");
+    fs::write(&own, "the administrator's")?;
+    Format::Rpm.remove(root)?;
+    ensure!(
+        own.exists(),
+        "erasing the .rpm removes a file that is not its own"
+    );
+    for command in [
+        ["rm", "--recursive", "/etc/evictscope"],
+        ["rm", "--recursive", "/var/lib/evictscope"],
+        ["userdel", "--", "evictscope"],
+    ] {
+        root.run(command[0], &command[1..])?;
+    }
+    root.traces()?.must_be_as(&before)?;
+    println!(
+        "erased; its user, its records and the administrator's files were left, and nothing else ({})",
+        seconds(begun.elapsed())
+    );
     Ok(())
 }
 
-/// Checks that every file is there and as packed, and that the program works.
-fn check(root: &Root) -> Result<()> {
-    let installed = root.run("dpkg", &["--listfiles", "evictscope"])?;
+/// Runs the installed agent as its unit's user on one server that evicts, and compares the two counters.
+fn counts_evictions(installed: &Installed) -> Result<()> {
+    let agent = Agent::start_command(installed.start(&[]), free_port()?, &[])?;
+    installed.must_be(agent.pid())?;
+    let redis = Redis::start(&[])?;
+    agent.watches(&redis)?;
+    redis.write_keys(KEYS)?;
+    let evicted = redis.info("evicted_keys")?;
+    ensure!(evicted > 0.0, "the server did not evict");
+    let reading = agent.settled()?.of_server(redis.port(), redis.pid());
+    let counted = reading.sum("evictscope_evicted_keys_total", &[])?;
+    ensure!(
+        counted == evicted,
+        "the server evicted {evicted} keys, and the agent says {counted}"
+    );
+    let calls = [("kind", "evicting")];
+    let calls = reading.sum("evictscope_eviction_calls_total", &calls)?;
+    ensure!(calls > 0.0, "the agent saw no evicting call");
+    Ok(())
+}
+
+/// Installs a package, and checks that every file is there and as packed, and that the program works.
+fn install(format: Format, package: &Path, root: &Root) -> Result<()> {
+    let begun = Instant::now();
+    format.install(package, root)?;
+    let installed = format.files(root)?;
     let mut expected: Vec<_> = FILES.map(str::to_owned).into();
     for (directory, ending, to) in SHIPPED {
         for file in workspace::files_ending(&workspace::root().join(directory), ending)? {
@@ -80,23 +137,24 @@ fn check(root: &Root) -> Result<()> {
         }
     }
     for file in expected {
+        let file = format.place_of(file);
         ensure!(
-            installed.lines().any(|line| line == file),
-            "no {file} in it:\n{installed}"
+            installed.contains(&file),
+            "no {file} in it:\n{}",
+            installed.join("\n")
         );
     }
-    for file in installed.lines().filter(|line| line.starts_with('/')) {
+    for file in installed {
         let there = fs::symlink_metadata(root.path().join(file.trim_start_matches('/')));
         ensure!(there.is_ok(), "{file} was not installed");
     }
-    let changed = root.run("dpkg", &["--verify", "evictscope"])?;
-    ensure!(
-        changed.is_empty(),
-        "some files are not as packed:\n{changed}"
-    );
+    format.verify(root)?;
     root.run("getent", &["passwd", "evictscope"])?;
     root.run("evictscope", &["run", "--check-config"])?;
-    let check = root.run("evictscope", &["check"])?;
-    println!("{check}");
+    println!(
+        "{} installed in a clean root, with every file as packed ({})",
+        super::name(package)?,
+        seconds(begun.elapsed())
+    );
     Ok(())
 }

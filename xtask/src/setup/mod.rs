@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process};
 
 use self::compiler::Compiler;
-use crate::servers;
+use crate::{musl, servers};
 
 /// The LLVM of [`compiler::DEBIAN_PACKAGES`]: what bpf-linker must be built on once they are installed. It
 /// is wrong only until then, because after that the compiler itself is asked.
@@ -50,8 +50,11 @@ pub fn run(voice: Voice) -> Result<()> {
         println!("programs       {}", debian::SERVERS.names());
         servers::provide()?;
         debian::provide(&debian::DASHBOARDS)?;
+        debian::provide(&debian::PACKING)?;
         debian::provide(&debian::PACKAGE)?;
         debian::provide(&debian::MATRIX)?;
+        debian::provide(&debian::CONTAINERS)?;
+        musl::provide()?;
         println!("everything is there");
     }
     Ok(())

@@ -120,7 +120,7 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
 
 /// Packs, and makes the root in which the package is installed.
 fn pack() -> Result<Outcome> {
-    let outcome = task(package::missing(), &["package"])?;
+    let outcome = task(package::missing(), &["package", "--as-built"])?;
     if let Outcome::Said(_) = outcome {
         package::provide_root()?;
     }

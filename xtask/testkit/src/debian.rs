@@ -37,11 +37,23 @@ pub const DASHBOARDS: Needed = Needed {
     ],
 };
 
-/// What packing and trying out the package needs.
-pub const PACKAGE: Needed = Needed {
-    by: "trying the package out",
+/// What packing needs.
+pub const PACKING: Needed = Needed {
+    by: "packing",
     programs: &[
         ("dpkg-deb", "dpkg"),
+        // It names the system calls of the unit.
+        ("systemd-analyze", "systemd"),
+        // It makes the image: https://umo.ci
+        ("umoci", "umoci"),
+    ],
+};
+
+/// What trying out the package needs.
+pub const PACKAGE: Needed = Needed {
+    by: "trying the packages out",
+    programs: &[
+        ("rpm", "rpm"),
         ("mmdebstrap", "mmdebstrap"),
         ("prometheus", "prometheus"),
     ],
@@ -58,6 +70,20 @@ pub const MATRIX: Needed = Needed {
         ("gdb", "gdb"),
         ("strip", "binutils"),
         ("time", "time"),
+    ],
+};
+
+/// What servers in containers need.
+pub const CONTAINERS: Needed = Needed {
+    by: "trying servers in containers",
+    programs: &[
+        ("podman", "podman"),
+        ("runc", "runc"),
+        ("nsenter", "util-linux"),
+        ("tar", "tar"),
+        // They build a server.
+        ("musl-gcc", "musl-tools"),
+        ("make", "make"),
     ],
 };
 

@@ -14,6 +14,7 @@ mod http;
 pub mod json_lines;
 pub mod own_build;
 pub mod owned;
+pub mod podman;
 pub mod port;
 pub mod process;
 pub mod progress;

@@ -135,7 +135,7 @@ impl Redis {
 
     /// Returns all of `INFO`, as it is now. It does not count itself as a command.
     pub fn all_info(&self) -> Result<Info> {
-        Ok(Info(self.cli(&["info", "all"])?))
+        Ok(Info::new(self.cli(&["info", "all"])?))
     }
 
     /// Returns one number of `INFO`.
@@ -210,6 +210,11 @@ impl Redis {
 pub struct Info(String);
 
 impl Info {
+    /// Takes the answer to `INFO`.
+    pub(crate) fn new(answer: String) -> Self {
+        Self(answer)
+    }
+
     /// Returns one of its numbers.
     pub fn number(&self, field: &str) -> Result<f64> {
         let mut lines = self.0.lines();

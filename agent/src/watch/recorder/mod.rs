@@ -22,6 +22,7 @@ use crate::telemetry::{
     Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
     Timeline, microseconds, policy_name,
 };
+use crate::version;
 
 /// How many names of records are remembered: those of all bursts that are listed.
 const NAMED: usize = 100;
@@ -253,7 +254,7 @@ impl Recorder {
                 &self.server.label,
                 self.server.pid,
             ),
-            agent: env!("CARGO_PKG_VERSION").to_owned(),
+            agent: version::NUMBER.to_owned(),
             occasion: wanted.occasion,
             server: self.server.clone(),
             began_us: microseconds(wanted.began),

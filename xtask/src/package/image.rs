@@ -1,0 +1,150 @@
+//! The OCI image: one layer with the agent of the .deb, the libraries that it needs, and nothing to run beside it.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+
+use anyhow::{Context as _, Result};
+use evictscope_testkit::process;
+
+use super::{
+    commit::Commit,
+    libraries::{Library, Package},
+};
+
+/// What `podman load` calls it, with the version behind a colon.
+const NAME: &str = "localhost/evictscope";
+
+/// The agent, in the .deb as in the image.
+pub const PROGRAM: &str = "usr/bin/evictscope";
+
+/// Where the agent keeps its records.
+const STATE: &str = "/var/lib/evictscope";
+
+/// Directories that are empty in it: for the records, for a configuration, and where the runtime mounts its own,
+/// also on a root that is read-only.
+const DIRECTORIES: [&str; 5] = ["var/lib/evictscope", "etc/evictscope", "proc", "sys", "dev"];
+
+/// Makes the image from the files of the .deb, as an archive that `podman load`, `docker load` and `skopeo` take.
+///
+/// `work` is a directory that is removed later.
+pub fn make(
+    archive: &Path,
+    files: &Path,
+    libraries: &[Library],
+    commit: &Commit,
+    work: &Path,
+) -> Result<()> {
+    let root = work.join("root");
+    fill(&root, files, libraries).context("cannot lay out the image")?;
+    set_times_and_modes(&root, commit)?;
+
+    let layout = work.join("oci");
+    let version = env!("CARGO_PKG_VERSION");
+    let image = format!("{}:{NAME}:{version}", layout.display());
+    let created = commit.time.to_string();
+    umoci(&["init", "--layout"], &[&layout.display().to_string()])?;
+    umoci(&["new", "--image"], &[&image])?;
+    umoci(
+        &["insert", "--rootless", "--history.created", &created],
+        &[
+            "--history.created_by",
+            "cargo xtask package",
+            "--image",
+            &image,
+            &root.display().to_string(),
+            "/",
+        ],
+    )?;
+    let mut settings = vec![
+        ("--config.user", "0:0".to_owned()),
+        ("--config.env", "PATH=/usr/bin".to_owned()),
+        ("--config.entrypoint", format!("/{PROGRAM}")),
+        ("--config.cmd", "run".to_owned()),
+        ("--config.volume", STATE.to_owned()),
+        ("--architecture", "amd64".to_owned()),
+        ("--os", "linux".to_owned()),
+        ("--created", created.clone()),
+    ];
+    for (label, value) in labels(version, created, commit) {
+        let label = format!("org.opencontainers.image.{label}={value}");
+        settings.push(("--config.label", label));
+    }
+    let settings: Vec<_> = settings
+        .iter()
+        .flat_map(|(option, value)| [*option, value])
+        .collect();
+    umoci(&["config", "--no-history", "--image", &image], &settings)?;
+    umoci(&["gc", "--layout"], &[&layout.display().to_string()])?;
+    process::succeed(
+        super::tar(commit)
+            .args(["--create", "--file"])
+            .arg(archive)
+            .arg("--directory")
+            .arg(&layout)
+            .arg("."),
+    )
+}
+
+fn labels(version: &str, created: String, commit: &Commit) -> Vec<(&'static str, String)> {
+    let mut labels = vec![
+        ("title", "evictscope".to_owned()),
+        (
+            "description",
+            "Eviction metrics of the Redis servers on a host".to_owned(),
+        ),
+        ("version", version.to_owned()),
+        ("created", created),
+        ("licenses", "MIT OR Apache-2.0".to_owned()),
+    ];
+    if let Some(name) = &commit.name {
+        labels.push(("revision", name.clone()));
+    }
+    labels
+}
+
+/// Copies what the image holds below `root`.
+fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
+    for directory in DIRECTORIES {
+        fs::create_dir_all(root.join(directory))?;
+    }
+    let copyright = |package: &str| format!("usr/share/doc/{package}/copyright");
+    copy(files, PROGRAM, root)?;
+    copy(files, &copyright("evictscope"), root)?;
+    let here = Path::new("/");
+    let mut packages: Vec<&Package> = Vec::new();
+    for Library { path, package } in libraries {
+        copy(here, path.strip_prefix(here)?, root)?;
+        if !packages.contains(&package) {
+            packages.push(package);
+            copy(here, copyright(&package.name), root)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
+    let (from, to) = (from.join(&name), to.join(&name));
+    fs::create_dir_all(to.parent().unwrap_or(&to))?;
+    fs::copy(&from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    Ok(())
+}
+
+/// Gives every file the time of the commit, and modes that do not depend on whom packs it.
+fn set_times_and_modes(path: &Path, commit: &Commit) -> Result<()> {
+    let what = || format!("cannot set the mode and the time of {}", path.display());
+    let found = fs::metadata(path).with_context(what)?;
+    if found.is_dir() {
+        for entry in evictscope_testkit::workspace::entries(path)? {
+            set_times_and_modes(&entry, commit)?;
+        }
+    }
+    let runs = found.is_dir() || found.permissions().mode() & 0o111 != 0;
+    let mode = if runs { 0o755 } else { 0o644 };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).with_context(what)?;
+    let file = fs::File::open(path).with_context(what)?;
+    file.set_modified(commit.time.into()).with_context(what)
+}
+
+fn umoci(first: &[&str], then: &[&str]) -> Result<()> {
+    process::answer_of(Command::new("umoci").args(first).args(then))?;
+    Ok(())
+}

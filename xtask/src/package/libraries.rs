@@ -1,0 +1,106 @@
+//! The shared libraries that the agent is linked to, and the Debian packages that they are from.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+use evictscope_testkit::process;
+
+/// A shared library, or the loader.
+pub struct Library {
+    /// Where it is here, and where the loader looks for it.
+    pub path: PathBuf,
+    /// The package that it is from.
+    pub package: Package,
+}
+
+/// A package that is installed here.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Package {
+    pub name: String,
+    pub version: String,
+    pub architecture: String,
+}
+
+/// Returns all that a program needs to be started, also what its libraries need.
+///
+/// # Errors
+///
+/// Fails where a library is not there, or not from a Debian package.
+pub fn of(program: &Path) -> Result<Vec<Library>> {
+    let listed = process::answer_of(Command::new("ldd").arg(program))?;
+    let paths = paths(&listed)?.into_iter();
+    paths
+        .map(|path| {
+            let package = package_of(&path).with_context(|| {
+                format!(
+                    "cannot tell which Debian package {} is from: make the image on Debian",
+                    path.display()
+                )
+            })?;
+            Ok(Library { path, package })
+        })
+        .collect()
+}
+
+/// Returns the paths in what `ldd` prints: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, or the path alone.
+fn paths(listed: &str) -> Result<Vec<PathBuf>> {
+    if let Some(line) = listed.lines().find(|line| line.ends_with("not found")) {
+        bail!(
+            "the agent needs a library that is not here: {}",
+            line.trim()
+        );
+    }
+    let paths = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(paths.map(PathBuf::from).collect())
+}
+
+fn package_of(file: &Path) -> Result<Package> {
+    // Debian is moving /lib to /usr/lib, where its list of files then has them.
+    let moved = Path::new("/usr").join(file.strip_prefix("/")?);
+    let found = search(file).or_else(|_| search(&moved))?;
+    let format = "--showformat=${Package} ${Version} ${Architecture}";
+    let shown = process::answer_of(Command::new("dpkg-query").args(["--show", format, &found]))?;
+    let [name, version, architecture] = shown.split(' ').collect::<Vec<_>>()[..] else {
+        bail!("dpkg-query says {shown:?} of {found}");
+    };
+    Ok(Package {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        architecture: architecture.to_owned(),
+    })
+}
+
+/// Returns the package that has installed a file: `libc6:amd64` of `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
+fn search(file: &Path) -> Result<String> {
+    let answer = process::answer_of(Command::new("dpkg-query").arg("--search").arg(file))?;
+    let mut owners = answer
+        .lines()
+        .filter(|line| !line.starts_with("diversion by"))
+        .filter_map(|line| line.split_once(": "));
+    let (owner, _) = owners.next().context("no package has it")?;
+    Ok(owner.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_libraries_and_of_the_loader_are_read() -> Result<()> {
+        let listed = "\tlinux-vdso.so.1 (0x00007f4ad1197000)\n\
+            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f4acfe1e000)\n\
+            \t/lib64/ld-linux-x86-64.so.2 (0x00007f4ad1199000)\n";
+        let expected = [
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "/lib64/ld-linux-x86-64.so.2",
+        ];
+        assert_eq!(paths(listed)?, expected.map(PathBuf::from));
+        assert!(paths("\tlibx.so.1 => not found\n").is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Bills of materials, in CycloneDX JSON: of every crate in the agent, and for the image of the Debian packages beside it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+use evictscope_testkit::{process, workspace};
+use serde_json::{Value, json};
+
+use super::{
+    commit::Commit,
+    libraries::{Library, Package},
+    tools,
+};
+
+/// The agent's bill of materials.
+pub struct Bill(Value);
+
+impl Bill {
+    /// Lists every crate in the agent. `work` is a directory that is removed later.
+    pub fn of_crates(work: &Path, commit: &Commit) -> Result<Self> {
+        const NAME: &str = "evictscope-sbom";
+        // cargo-cyclonedx writes one beside the manifest of each member of the workspace. In a copy, because cargo
+        // builds the agent anew whenever something has changed in agent-ebpf.
+        let copy = work.join("sources");
+        fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
+        process::succeed(
+            Command::new("cp")
+                .current_dir(workspace::root())
+                .args(["--recursive", "Cargo.toml", "Cargo.lock"])
+                .args(["agent", "agent-ebpf", "xtask"])
+                .arg(&copy),
+        )?;
+        let manifest = copy.join("agent/Cargo.toml");
+        process::succeed(
+            commit
+                .reproducibly(tools::path(tools::SBOM)?)
+                .args(["cyclonedx", "--format", "json"])
+                .args(["--target", "x86_64-unknown-linux-gnu"])
+                .args(["--override-filename", NAME, "--manifest-path"])
+                .arg(&manifest),
+        )?;
+        let written = copy.join("agent").join(format!("{NAME}.json"));
+        let text =
+            fs::read_to_string(written).context("cargo-cyclonedx has left no bill of materials")?;
+        // The crates of the workspace are named by where they are.
+        let here = copy.display().to_string();
+        let text = text.replace(&here, "/evictscope");
+        let bill = serde_json::from_str(&text).context("the bill of materials is no JSON")?;
+        Ok(Self(bill))
+    }
+
+    /// Adds the packages that these libraries are from.
+    pub fn add(&mut self, libraries: &[Library]) -> Result<()> {
+        let components = self.0["components"]
+            .as_array_mut()
+            .context("the bill of materials lists no components")?;
+        let mut packages: Vec<&Package> = Vec::new();
+        for Library { package, .. } in libraries {
+            if !packages.contains(&package) {
+                packages.push(package);
+                components.push(component(package));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes it beside a product, and returns its path.
+    pub fn write_beside(&self, product: &Path) -> Result<PathBuf> {
+        let mut path = product.as_os_str().to_owned();
+        path.push(".cdx.json");
+        let path = PathBuf::from(path);
+        let text = serde_json::to_string_pretty(&self.0)? + "\n";
+        fs::write(&path, text).context("cannot write the bill of materials")?;
+        Ok(path)
+    }
+}
+
+fn component(package: &Package) -> Value {
+    let Package {
+        name,
+        version,
+        architecture,
+    } = package;
+    // `+` and `:` have a meaning in a package URL.
+    let escaped = version.replace('+', "%2B").replace(':', "%3A");
+    let purl = format!("pkg:deb/debian/{name}@{escaped}?arch={architecture}");
+    json!({
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "purl": purl,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_listed_once_with_its_version() -> Result<()> {
+        let library = |path: &str| Library {
+            path: PathBuf::from(path),
+            package: Package {
+                name: "libc6".to_owned(),
+                version: "2.36-9+deb12u10".to_owned(),
+                architecture: "amd64".to_owned(),
+            },
+        };
+        let libraries = [library("/lib/libc.so.6"), library("/lib/libm.so.6")];
+        let mut bill = Bill(json!({ "components": [] }));
+        bill.add(&libraries)?;
+        let components = bill.0["components"].as_array().map_or(0, Vec::len);
+        assert_eq!(components, 1);
+        assert_eq!(
+            bill.0["components"][0]["purl"],
+            "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! The filter of system calls for the agent in a container: that of its unit, in the form that container runtimes take.
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+use anyhow::{Context as _, Result};
+use evictscope_testkit::{process, workspace};
+use serde_json::json;
+
+/// The directive of the unit. Each of its lines adds to the list, or with `~` takes from it (`systemd.exec(5)`).
+const DIRECTIVE: &str = "SystemCallFilter=";
+/// What a container runtime calls under the filter until it executes the agent, and systemd before it sets its own.
+const OF_RUNTIMES: &str = "@setuid";
+
+/// Writes the profile.
+pub fn write(to: &Path) -> Result<()> {
+    let unit = workspace::root().join("packaging/evictscope.service");
+    let unit = fs::read_to_string(unit).context("cannot read the unit")?;
+    let profile = json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": 1,
+        "architectures": ["SCMP_ARCH_X86_64"],
+        "syscalls": [{ "names": allowed(&unit)?, "action": "SCMP_ACT_ALLOW" }],
+    });
+    let text = serde_json::to_string_pretty(&profile)?;
+    fs::write(to, text + "\n").with_context(|| format!("cannot write {}", to.display()))
+}
+
+/// Returns the system calls that the unit allows, and those of runtimes.
+fn allowed(unit: &str) -> Result<BTreeSet<String>> {
+    let mut allowed = BTreeSet::new();
+    for list in unit.lines().filter_map(|line| line.strip_prefix(DIRECTIVE)) {
+        let (is_taken, names) = match list.strip_prefix('~') {
+            Some(names) => (true, names),
+            None => (false, list),
+        };
+        for name in names.split_whitespace() {
+            let calls = calls(name)?;
+            match is_taken {
+                true => allowed.retain(|call| !calls.contains(call)),
+                false => allowed.extend(calls),
+            }
+        }
+    }
+    allowed.extend(calls(OF_RUNTIMES)?);
+    Ok(allowed)
+}
+
+/// Returns the system calls of a group, or the one of this name.
+fn calls(name: &str) -> Result<BTreeSet<String>> {
+    if !name.starts_with('@') {
+        return Ok(BTreeSet::from([name.to_owned()]));
+    }
+    let mut asked = Command::new("systemd-analyze");
+    let listed = process::answer_of(asked.args(["syscall-filter", name]))?;
+    let mut all = BTreeSet::new();
+    // The first line is the name of the group.
+    let names = listed.lines().skip(1).map(str::trim);
+    for name in names.filter(|name| !name.is_empty() && !name.starts_with('#')) {
+        all.extend(calls(name)?);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{allowed, calls};
+
+    #[test]
+    fn lines_add_and_take() -> anyhow::Result<()> {
+        if which::which("systemd-analyze").is_err() {
+            eprintln!("skipped: systemd-analyze is not installed (package systemd)");
+            return Ok(());
+        }
+        let unit = "SystemCallFilter=@io-event\nSystemCallFilter=~poll\nSystemCallFilter=bpf\n";
+        let allowed = allowed(unit)?;
+        for (name, is_allowed) in [
+            ("epoll_wait", true),
+            ("poll", false),
+            ("bpf", true),
+            ("setuid", true),
+        ] {
+            assert_eq!(allowed.contains(name), is_allowed, "{name}");
+        }
+        assert!(!calls("@system-service")?.contains("bpf"));
+        Ok(())
+    }
+}

