@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,7 +18,9 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{
     debian, process,
     redis::{self, Info},
-    servers, workspace,
+    servers,
+    wait::within,
+    workspace,
 };
 
 /// What the names of the servers in the image begin with: no other agent of this machine looks for them.
@@ -40,6 +43,9 @@ const LIMITS: [&str; 3] = [
     "--ulimit=nproc=4096:4096",
     "--pids-limit=-1",
 ];
+
+/// How long podman may take to remove a container.
+const REMOVED: Duration = Duration::from_secs(5);
 
 /// Where control groups are mounted. There is such a file where all of them are of version 2.
 const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
@@ -262,8 +268,14 @@ impl Drop for Container {
         };
         remove
             .args(podman.get_args())
-            .args(["rm", "--force", "--time=0", &self.id]);
-        if let Err(error) = process::answer_of(&mut remove) {
+            .args(["rm", "--force", "--ignore", "--time=0", &self.id]);
+        // podman cleans up after a container that has ended too, and is in its own way then.
+        let mut why = None;
+        let removed = within(REMOVED, "podman removes a container", || {
+            why = process::answer_of(&mut remove).err();
+            Ok(why.is_none().then_some(()))
+        });
+        if let (Err(_), Some(error)) = (removed, why) {
             eprintln!("container {} is still there: {error:#}", self.name);
         }
     }
