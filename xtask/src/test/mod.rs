@@ -12,7 +12,7 @@ use evictscope_testkit::{process, servers, workspace};
 
 use self::report::{Outcome, Report, twice_at_most};
 use crate::{
-    dashboards, fuzz, package,
+    dashboards, fuzz, kubernetes, package,
     setup::{self, Voice},
 };
 
@@ -99,6 +99,13 @@ pub fn run() -> Result<ExitCode> {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => dashboards::check().map(|()| Outcome::Passed),
     });
+    report.step(
+        "Kubernetes manifests and chart",
+        || match kubernetes::missing() {
+            Some(reason) => Ok(Outcome::Skipped(reason)),
+            None => kubernetes::check().map(|()| Outcome::Passed),
+        },
+    );
     report.step("end-to-end tests", || {
         twice_at_most(|| end_to_end(|name| !UNTIMED.contains(&name) && !WAITING.contains(&name)))
     });
