@@ -1,6 +1,6 @@
 //! Which servers run here, and what can be learnt of a process from `/proc`.
 //!
-//! [`Scanner`] finds the servers, [`labels`] names them, [`container_name`] their containers, [`Executable`]
+//! [`Scanner`] finds the servers, [`labels()`] names them, [`container_name()`] their containers, [`Executable`]
 //! reads what they run, [`find_debug_file`] the file with its debug information, [`load_bias`] finds where an
 //! executable is loaded, and [`Words`] reads its memory. All functions here block; the first look at a server
 //! with many connections takes a while, since all its file descriptors are looked at.
