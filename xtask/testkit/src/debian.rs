@@ -37,6 +37,12 @@ pub const DASHBOARDS: Needed = Needed {
     ],
 };
 
+/// What checking the Kubernetes manifests needs.
+pub const KUBERNETES: Needed = Needed {
+    by: "checking the Kubernetes manifests and the chart",
+    programs: &[("go", "golang-go")],
+};
+
 /// What packing needs.
 pub const PACKING: Needed = Needed {
     by: "packing",
@@ -54,6 +60,8 @@ pub const PACKAGE: Needed = Needed {
     by: "trying the packages out",
     programs: &[
         ("rpm", "rpm"),
+        ("podman", "podman"),
+        ("runc", "runc"),
         ("mmdebstrap", "mmdebstrap"),
         ("prometheus", "prometheus"),
     ],
@@ -83,6 +91,8 @@ pub const CONTAINERS: Needed = Needed {
         ("tar", "tar"),
         // They build a server.
         ("musl-gcc", "musl-tools"),
+        ("gcc", "gcc"),
+        ("pip3", "python3-pip"),
         ("make", "make"),
     ],
 };

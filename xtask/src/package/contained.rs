@@ -1,0 +1,191 @@
+//! The agent in a container: runs the image by podman as docs/CONTAINERS.md says, and without one option after the other.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::{agent::Agent, podman, port::free_port, process, workspace};
+
+use super::{seccomp, sequence::counts_evictions};
+
+/// The page that tells operators how to run the image.
+const PAGE: &str = "docs/CONTAINERS.md";
+/// How the command begins on it.
+const BEGINNING: &str = "podman run --detach";
+
+/// The options of that command that a test gives by itself.
+const OWN: [&str; 3] = ["--name ", "--restart=", "--volume "];
+/// The option with the filter of system calls, and where the package has it.
+const FILTER: &str = "--security-opt seccomp=";
+
+/// What `check` says without the options that begin so, or with others in their place.
+const MISSING: [(&str, &str, &str); 4] = [
+    ("--pid=", "", "add --pid=host (podman, Docker)"),
+    (
+        "--cap-add=PERFMON",
+        "",
+        "add --cap-add=PERFMON (podman, Docker)",
+    ),
+    (
+        FILTER,
+        "",
+        "add --security-opt seccomp=/usr/share/evictscope/seccomp.json (podman, Docker",
+    ),
+    (
+        "--pid=",
+        "--pid=host --uidmap=0:200000:65536 --gidmap=0:200000:65536",
+        "in a user namespace",
+    ),
+];
+
+/// Tries an image out, which is in this archive.
+pub fn try_out(archive: &Path) -> Result<()> {
+    let loaded = Loaded::load(archive)?;
+    let page = fs::read_to_string(workspace::root().join(PAGE));
+    let (options, image) = printed(&page.with_context(|| format!("cannot read {PAGE}"))?)?;
+    ensure!(
+        image == loaded.0,
+        "{PAGE} runs {image}, and the image is {}",
+        loaded.0
+    );
+    let filter = tempfile::NamedTempFile::new()?;
+    seccomp::write(filter.path())?;
+    let filter = format!("{FILTER}{}", filter.path().display());
+    let given = |option: String| match option.starts_with(FILTER) {
+        true => filter.clone(),
+        false => option,
+    };
+    let options: Vec<_> = options.into_iter().map(given).collect();
+
+    let all = check(&image, &options)?;
+    let said = String::from_utf8_lossy(&all.stdout);
+    ensure!(
+        all.status.success(),
+        "check fails in a container with all options:\n{said}"
+    );
+    for (option, instead, message) in MISSING {
+        let mut others = options.clone();
+        others.retain(|given| !given.starts_with(option));
+        ensure!(
+            others.len() < options.len(),
+            "{PAGE} does not name {option}"
+        );
+        others.push(instead.to_owned());
+        let check = check(&image, &others)?;
+        let said = String::from_utf8_lossy(&check.stdout);
+        ensure!(
+            !check.status.success() && said.contains(message),
+            "with {instead:?} in the place of {option}, check does not say {message:?}:\n{said}"
+        );
+    }
+    counts(&image, &options)
+}
+
+/// Returns the options of the command on the page that are not [`OWN`], each with its value, and the image.
+fn printed(page: &str) -> Result<(Vec<String>, String)> {
+    let absent = || format!("{PAGE} has no `{BEGINNING}`");
+    let (_, command) = page.split_once(BEGINNING).with_context(absent)?;
+    // It ends with the first line that does not go on.
+    let lines = command.split_inclusive('\n');
+    let mut goes_on = true;
+    let lines = lines.take_while(|line| std::mem::replace(&mut goes_on, line.ends_with("\\\n")));
+    let command = lines.collect::<String>().replace("\\\n", " ");
+    let mut options: Vec<String> = Vec::new();
+    for word in command.split_whitespace() {
+        match options.last_mut() {
+            Some(last) if !word.starts_with('-') && !last.contains(['=', ' ']) => {
+                *last += &format!(" {word}");
+            }
+            _ => options.push(word.to_owned()),
+        }
+    }
+    let image = options.pop().with_context(absent)?;
+    options.retain(|option| !OWN.iter().any(|own| option.starts_with(own)));
+    Ok((options, image))
+}
+
+/// Returns `podman run` with these options, and what this machine asks for beside them.
+fn run(options: &[String]) -> Result<Command> {
+    let mut run = podman::command()?;
+    run.arg("run").args(podman::LIMITS);
+    let words = options.iter().flat_map(|option| option.split_whitespace());
+    run.args(words);
+    Ok(run)
+}
+
+fn check(image: &str, options: &[String]) -> Result<Output> {
+    let mut check = run(options)?;
+    check.arg("--rm").args([image, "check"]);
+    check.output().context("cannot run podman")
+}
+
+/// Runs the agent on one server, and fails where it counts something else than that does.
+fn counts(image: &str, options: &[String]) -> Result<()> {
+    let container = Named(format!("evictscope-{}", std::process::id()));
+    let mut agent = run(options)?;
+    let volume = format!("{}:/var/lib/evictscope", container.0);
+    agent.args(["--name", &container.0, "--volume", &volume]);
+    agent.args([image, "run"]);
+    counts_evictions(&Agent::start_command(agent, free_port()?, &[])?)
+}
+
+/// Runs podman to remove something.
+fn remove(arguments: &[&str]) {
+    let removed = podman::command().and_then(|mut podman| {
+        let removed = process::answer_of(podman.args(arguments));
+        removed.map(drop)
+    });
+    if let Err(error) = removed {
+        eprintln!("podman leaves something: {error:#}");
+    }
+}
+
+/// The name of an image, which is removed when this is dropped.
+struct Loaded(String);
+
+impl Loaded {
+    fn load(archive: &Path) -> Result<Self> {
+        let mut load = podman::command()?;
+        let said = process::answer_of(load.args(["load", "--quiet", "--input"]).arg(archive))?;
+        let name = said.split_whitespace().last();
+        let name = name.context("podman does not say what it has loaded")?;
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        remove(&["rmi", "--force", &self.0]);
+    }
+}
+
+/// The container and the volume of this name, which are removed when this is dropped.
+struct Named(String);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        remove(&["rm", "--force", "--ignore", "--time=5", &self.0]);
+        remove(&["volume", "rm", "--force", &self.0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printed;
+
+    #[test]
+    fn a_command_is_read_with_its_values() -> anyhow::Result<()> {
+        let page = "Do:\n\n    podman run --detach --name evictscope --restart=always \\\n      --pid=host --security-opt \
+                    seccomp=/a \\\n      --read-only --volume a:/b \\\n      localhost/image:1\n\nThen --this.\n";
+        let (options, image) = printed(page)?;
+        assert_eq!(
+            options,
+            ["--pid=host", "--security-opt seccomp=/a", "--read-only"]
+        );
+        assert_eq!(image, "localhost/image:1");
+        Ok(())
+    }
+}
