@@ -38,7 +38,7 @@ pub fn check() -> Result<()> {
     process::succeed(tests.env(OPERATOR_VARIABLE, &operator))?;
     let mut check = Command::new(program);
     check
-        .env(OPERATOR_VARIABLE, &operator)
+        .env(OPERATOR_VARIABLE, operator)
         .arg("check")
         .arg(workspace::root())
         .arg(env!("CARGO_PKG_VERSION"));
