@@ -1,7 +1,9 @@
 //! What watching servers costs them, and what scraping the agent costs it, beside the tools that one would use
-//! otherwise. `cargo xtask bench` runs it.
+//! otherwise; and what a fleet of agents costs a Prometheus. `cargo xtask bench` runs it.
 
 mod exporters;
+mod fleet;
+mod own_servers;
 mod page;
 mod probes;
 mod report;
@@ -24,23 +26,27 @@ pub enum Bench {
     Probes(probes::Arguments),
     /// The agent with 1, 16 and 64 redis-servers: series, and size, time and CPU of a scrape, beside redis_exporter's
     Scrape(scrape::Arguments),
+    /// A Prometheus with the rules, and growing numbers of agents, simulated from one: how many servers it carries
+    Fleet(fleet::Arguments),
 }
 
 impl Bench {
-    /// Installs the rivals, measures this agent beside them, and prints the results. Needs root.
+    /// Installs what is measured beside this agent, measures, and prints the results. Needs root.
     pub fn run(&self, agent: &Path) -> Result<()> {
         let missing = match self {
             Self::Probes(_) => rivals::missing_packages(),
             Self::Scrape(_) => exporters::missing_packages(),
+            Self::Fleet(arguments) => arguments.missing_packages(),
         };
         if !missing.is_empty() {
-            let what = || format!("install these to compare with: {}", missing.join(", "));
+            let what = || format!("install these to measure with: {}", missing.join(", "));
             debian::installable().with_context(what)?;
             debian::install(&missing)?;
         }
         match self {
             Self::Probes(arguments) => probes::run(arguments, agent),
             Self::Scrape(arguments) => scrape::run(*arguments, agent),
+            Self::Fleet(arguments) => fleet::run(arguments, agent),
         }
     }
 }

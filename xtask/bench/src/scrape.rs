@@ -4,15 +4,13 @@
 //! a window without. It is in probe mode every-call, which exports every series and does not change.
 
 use std::{
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
+    path::Path,
     sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use evictscope_testkit::{
     agent::{Agent, Program},
     json_lines::JsonLines,
@@ -20,13 +18,12 @@ use evictscope_testkit::{
     process,
     redis::Redis,
     schedstat,
-    wait::within,
 };
 use serde_json::json;
 
 use crate::{
     exporters::{Exporter, RedisExporter},
-    page::Page,
+    own_servers::OwnServers,
     scrape_report::{Fleet, Measurement, print_heading, print_target},
 };
 
@@ -41,8 +38,6 @@ const PACE: Duration = Duration::from_millis(100);
 const MAXMEMORY: &str = "2mb";
 const KEYS: u32 = 100_000;
 const SETS: u32 = 20_000;
-/// How long the agent may take to attach to all servers. Each takes it up to a second.
-const ATTACH_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long the agent may take to finish all bursts after the load. A burst ends after a second without an
 /// eviction, a reclaim after two seconds without falling memory.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -63,9 +58,8 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
         Ok(())
     };
 
-    let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
-    let program = link_by_own_name(directory.path())?;
-    let version = process::answer_of(Command::new(&program).arg("--version"))?;
+    let program = OwnServers::link()?;
+    let version = process::answer_of(program.command().arg("--version"))?;
     println!("server   {}", version.trim());
     let mut log = JsonLines::create("bench-scrape.jsonl")?;
     log.add(&json!({ "version": version.trim() }))?;
@@ -79,7 +73,7 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
             "--probe-mode",
             "every-call",
             "--process-match",
-            &format!("^bench{}$", std::process::id()),
+            &program.matches(),
         ],
     )?;
     let watched = Exporter::agent(agent.pid(), agent.metrics_url());
@@ -89,10 +83,9 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
         let present = servers.len();
         while servers.len() < count {
             go_on()?;
-            let server = Command::new(&program);
-            servers.push(Redis::start_program(server, &["--maxmemory", MAXMEMORY])?);
+            servers.push(program.start(&["--maxmemory", MAXMEMORY])?);
         }
-        wait_until_watched(&agent, count, go_on)?;
+        program.wait_until_watched(&agent, count, go_on)?;
         for server in &servers[present..] {
             go_on()?;
             server.sets_per_second(KEYS, SETS)?;
@@ -114,27 +107,6 @@ pub fn run(arguments: Arguments, agent: &Path) -> Result<()> {
     }
     print_target(&fleets);
     println!("\nall measurements: {}", log.path().display());
-    Ok(())
-}
-
-/// Makes a link to redis-server in this directory, with a name that no other process of this host has. The agent then
-/// watches these servers only.
-fn link_by_own_name(directory: &Path) -> Result<PathBuf> {
-    let server = which::which("redis-server").context("no redis-server on PATH")?;
-    // Not longer than the kernel's name for a process.
-    let link = directory.join(format!("bench{}", std::process::id()));
-    symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
-    Ok(link)
-}
-
-/// Waits until there are series about this many servers.
-fn wait_until_watched(agent: &Agent, count: usize, go_on: impl Fn() -> Result<()>) -> Result<()> {
-    let what = format!("evictscope watches {count} servers");
-    within(ATTACH_TIMEOUT, &what, || {
-        go_on()?;
-        let page = Page::parse(&agent.get("/metrics")?)?;
-        Ok((page.servers() == count).then_some(()))
-    })?;
     Ok(())
 }
 

@@ -32,6 +32,7 @@ struct Group {
 struct Rule {
     record: Option<String>,
     alert: Option<String>,
+    expr: String,
     labels: Option<Labels>,
     annotations: Option<Annotations>,
 }
@@ -155,6 +156,11 @@ fn parse_all<T: DeserializeOwned>(files: &[PathBuf]) -> Result<Vec<T>> {
 
 /// Checks that an alert has its annotations, and tests in which it fires and does not fire.
 fn check_alert(alert: &str, rule: &Rule, tests: &[Test], dashboards: &[Dashboard]) -> Result<()> {
+    ensure!(
+        !reads_histogram(&rule.expr),
+        "{alert} reads a histogram: a level that evaluates the alerts alone has none \
+         (docs/FLEET.md). Let recording.yaml read it"
+    );
     let severity = rule.labels.as_ref().map(|labels| labels.severity.as_str());
     ensure!(
         matches!(severity, Some("critical" | "warning")),
@@ -189,6 +195,18 @@ fn check_alert(alert: &str, rule: &Rule, tests: &[Test], dashboards: &[Dashboard
         "no test in dashboards/rules/tests has {alert} not fire"
     );
     Ok(())
+}
+
+/// Returns whether an expression reads one of our histograms, as classic buckets or as a native one.
+fn reads_histogram(expression: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let mut names = expression.split(|c| !is_name(c));
+    names.any(|name| {
+        let suffixes = ["_bucket", "_sum", "_count"];
+        let is_classic =
+            name.starts_with("evictscope_") && suffixes.iter().any(|end| name.ends_with(end));
+        is_classic || name.starts_with("histogram_")
+    })
 }
 
 /// Checks that an alert leads to a dashboard that there is, and sets variables that this has.
@@ -234,4 +252,22 @@ fn check_runbooks(rules: &[Rule]) -> Result<()> {
         pages.symmetric_difference(&alerts).collect::<Vec<_>>()
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_a_histogram_are_known() {
+        assert!(reads_histogram(
+            "rate(evictscope_burst_duration_seconds_sum[1h]) > 1"
+        ));
+        assert!(reads_histogram(
+            "histogram_avg(rate(evictscope_burst_duration_seconds[1h])) > 1"
+        ));
+        assert!(!reads_histogram(
+            "server:evictscope_burst_duration_seconds:mean1h > 1 and evictscope_bursts_total > 1"
+        ));
+    }
 }

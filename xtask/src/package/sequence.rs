@@ -106,6 +106,9 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     for command in [
         ["rm", "--recursive", "/etc/evictscope"],
         ["rm", "--recursive", "/var/lib/evictscope"],
+        // They belong to the shells. Without these, nothing owns them, and rpm leaves them there.
+        ["rm", "--recursive", "/usr/share/zsh"],
+        ["rm", "--recursive", "/usr/share/fish"],
         ["userdel", "--", "evictscope"],
     ] {
         root.run(command[0], &command[1..])?;

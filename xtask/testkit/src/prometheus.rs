@@ -1,4 +1,4 @@
-//! A Prometheus that scrapes one agent and evaluates rules.
+//! A Prometheus that scrapes agents and evaluates rules.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tempfile::TempDir;
 
-use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port};
+use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port, scrape::Scrape};
 
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A running Prometheus, which is killed when this is dropped.
 pub struct Prometheus {
     // Before the directory, because fields are dropped in this order.
-    _process: Owned,
+    process: Owned,
     _directory: TempDir,
     http: Http,
     pace: Duration,
@@ -44,6 +44,23 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+/// A group of rules as Prometheus has loaded it.
+#[derive(Deserialize)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// From one evaluation to the next, in seconds.
+    pub interval: f64,
+    /// How long the last evaluation took, in seconds.
+    #[serde(rename = "evaluationTime")]
+    pub seconds: f64,
+    /// When that was, as text.
+    #[serde(rename = "lastEvaluation")]
+    pub evaluated: String,
+    /// Its rules.
+    pub rules: Vec<Rule>,
+}
+
 /// A rule as Prometheus has loaded it.
 #[derive(Deserialize)]
 pub struct Rule {
@@ -56,6 +73,9 @@ pub struct Rule {
     pub kind: String,
     /// `ok` where it could be evaluated.
     pub health: String,
+    /// How long the last evaluation took, in seconds.
+    #[serde(rename = "evaluationTime")]
+    pub seconds: f64,
 }
 
 /// An alert that is pending or firing.
@@ -81,10 +101,7 @@ impl Prometheus {
             copy_at_pace(rule, directory.path(), pace)?;
         }
         let seconds = pace.as_secs();
-        let port = free_port()?;
-        let config = directory.path().join("prometheus.yml");
-        fs::write(
-            &config,
+        let config = |port| {
             format!(
                 "global:\n  scrape_interval: {seconds}s\n  evaluation_interval: {seconds}s\n\
                  rule_files: ['*.yaml']\n\
@@ -92,29 +109,56 @@ impl Prometheus {
                  - targets: ['127.0.0.1:{agent_port}']\n\
                  \x20 - job_name: prometheus\n    static_configs:\n      \
                  - targets: ['127.0.0.1:{port}']\n"
-            ),
-        )
-        .with_context(|| format!("cannot write {}", config.display()))?;
-        let mut command = Command::new("prometheus");
+            )
+        };
+        Self::start_in(directory, Path::new("prometheus"), config, &[], pace)
+    }
+
+    /// Starts this program in a directory, which is removed at the end, with the configuration that `config` makes of
+    /// its port and with these flags. `pace` is the time from one scrape to the next in that configuration.
+    pub fn start_in(
+        directory: TempDir,
+        program: &Path,
+        config: impl FnOnce(u16) -> String,
+        flags: &[&str],
+        pace: Duration,
+    ) -> Result<Self> {
+        let port = free_port()?;
+        let file = directory.path().join("prometheus.yml");
+        fs::write(&file, config(port))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let mut command = Command::new(program);
         command
-            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--config.file={}", file.display()))
             .arg(format!(
                 "--storage.tsdb.path={}",
                 directory.path().join("data").display()
             ))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .arg("--log.level=warn");
+            .arg("--log.level=warn")
+            .args(flags);
         let process = Owned::start(&mut command)?;
         let http = Http::new(port, TIMEOUT);
         process.until(START_TIMEOUT, "prometheus is ready", || {
             Ok(http.get("/-/ready").ok())
         })?;
         Ok(Self {
-            _process: process,
+            process,
             _directory: directory,
             http,
             pace,
         })
+    }
+
+    /// Fails with its log where it has ended.
+    pub fn must_be_alive(&self) -> Result<()> {
+        self.process.must_be_alive()
+    }
+
+    /// Returns what it says of itself on `/metrics`.
+    pub fn metrics(&self) -> Result<Scrape> {
+        self.must_be_alive()?;
+        Scrape::parse(&self.http.get("/metrics")?)
     }
 
     /// Returns the answer to a query now.
@@ -147,16 +191,18 @@ impl Prometheus {
 
     /// Returns the rules that it evaluates.
     pub fn rules(&self) -> Result<Vec<Rule>> {
+        let groups = self.groups()?.into_iter();
+        Ok(groups.flat_map(|group| group.rules).collect())
+    }
+
+    /// Returns the groups of rules that it evaluates.
+    pub fn groups(&self) -> Result<Vec<Group>> {
         #[derive(Deserialize)]
         struct Groups {
             groups: Vec<Group>,
         }
-        #[derive(Deserialize)]
-        struct Group {
-            rules: Vec<Rule>,
-        }
         let Groups { groups } = self.get("rules", &[])?;
-        Ok(groups.into_iter().flat_map(|group| group.rules).collect())
+        Ok(groups)
     }
 
     /// Returns the alerts that are pending or firing now.
