@@ -124,30 +124,34 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     let mut steps: Vec<Step> = Vec::new();
     for &agents in &arguments.agents {
         let mut present = steps.last().map_or(0, Step::agents);
-        while present < agents {
+        let mut limit = None;
+        while present < agents && limit.is_none() {
             present = agents.min(present + ADDED);
             // In one step, as Prometheus looks at it whenever it changes.
             let part = discovery.with_extension("part");
             fs::write(&part, targets.discovery(present).to_string())?;
             fs::rename(&part, &discovery).context("cannot add targets")?;
             wait_until_scraped(&prometheus, &targets, present, &go_on)?;
+            limit = report::memory_limit(&prometheus)?;
         }
-        check_past(&prometheus, agents * per_agent)?;
-        let observed = Observed {
-            prometheus: &prometheus,
-            targets: &targets,
-            agent: host.pid(),
-        };
-        let length = Duration::from_secs(arguments.seconds);
-        let measured = measure(&observed, agents, length, &go_on)?;
-        host.must_be_alive()?;
-        let step = Step::new(agents, agents * per_agent, measured);
-        step.print();
-        log.add(&step.json(version, arguments.native_histograms))?;
-        let limit = step.limit();
-        steps.push(step);
+        if limit.is_none() {
+            check_past(&prometheus, agents * per_agent)?;
+            let observed = Observed {
+                prometheus: &prometheus,
+                targets: &targets,
+                agent: host.pid(),
+            };
+            let length = Duration::from_secs(arguments.seconds);
+            let measured = measure(&observed, agents, length, &go_on)?;
+            host.must_be_alive()?;
+            let step = Step::new(agents, agents * per_agent, measured);
+            step.print();
+            log.add(&step.json(version, arguments.native_histograms))?;
+            limit = step.limit();
+            steps.push(step);
+        }
         if let Some(limit) = limit {
-            println!("\n{limit}: no more agents are added");
+            println!("\n{limit}, with {present} agents: no more are added");
             break;
         }
     }
