@@ -53,7 +53,7 @@ const NATIVE: &str = "--enable-feature=native-histograms";
 #[derive(Clone, clap::Args)]
 pub struct Arguments {
     /// How many agents there are, one number after the other, growing
-    #[arg(long, value_delimiter = ',', default_value = "100,200,400")]
+    #[arg(long, value_delimiter = ',', default_value = "100,400")]
     agents: Vec<usize>,
     /// How many servers each agent watches
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
