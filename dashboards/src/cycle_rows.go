@@ -103,7 +103,7 @@ func server() *dashboard.RowBuilder {
 	nothing := []dashboard.DynamicConfigValue(nil)
 	return dashboard.NewRowBuilder("Server and client buffers").
 		WithPanel(rows("Server",
-			"What runs: the process, the name that it was started by and the file that it runs, its version, and what it evicts (maxmemory-policy).",
+			"What runs: the process, the name that it was started by and the file that it runs, its version, what it evicts (maxmemory-policy), and its pod, where kube-state-metrics knows it.",
 			[]column{
 				{"pid", "Pid", nothing},
 				{"exe", "Started as", nothing},
@@ -111,10 +111,13 @@ func server() *dashboard.RowBuilder {
 				{"product", "Product", nothing},
 				{"version", "Version", nothing},
 				{"policy", "maxmemory-policy", nothing},
+				{"namespace", "Namespace", nothing},
+				{"pod", "Pod", nothing},
 			},
-			append(serverLabels(), "Time", "Value #A", "Value #B"),
+			append(serverLabels(), "Time", "Value #A", "Value #B", "Value #C"),
 			tableQuery("A", oneServer, "max by (SERVER, pid, exe, file, product, version) (evictscope_server_info{LABELS})").Instant(),
-			tableQuery("B", oneServer, "max by (SERVER, policy) (evictscope_maxmemory_policy_info{LABELS})").Instant()).
+			tableQuery("B", oneServer, "max by (SERVER, policy) (evictscope_maxmemory_policy_info{LABELS})").Instant(),
+			tableQuery("C", oneServer, podOfServer(oneServer)).Instant()).
 			Height(4).Span(halfWidth)).
 		WithPanel(rows("Not found",
 			"What was not found in this server's executable, and so is not shown. Empty is good. `evictscope inspect PID` says why.",

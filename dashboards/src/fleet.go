@@ -36,18 +36,18 @@ func now(refID, expression string) *prometheus.DataqueryBuilder {
 
 // fleet is about all servers of all hosts: which of them hurt, how much, and where to look next.
 func fleet() *dashboard.DashboardBuilder {
-	made := newDashboard("evictscope / Fleet", fleetUID,
-		"All Redis servers of all hosts: which of them are hurt by evictions and expire cycles, how much, and where to look next.").
+	made := withPods(newDashboard("evictscope / Fleet", fleetUID,
+		"All Redis servers of all hosts: which of them are hurt by evictions and expire cycles, how much, and where to look next. In Kubernetes with kube-state-metrics they can be chosen by namespace and pod.").
 		Time("now-6h", "now").
-		WithVariable(anyOf(instances()))
+		WithVariable(anyOf(instances())))
 
 	numbers := number("All servers",
 		"watched: servers that an agent watches now. Red: servers that stalled for a second or more in the time range, the time that all of them stalled, and servers on which evictions failed. not watched: servers that run beside an agent and cannot be watched (the dashboard Agent says why). agents down: Prometheus cannot scrape them.",
 		"none", thresholds(grey),
-		query("A", allServers, "count(evictscope_server_info{LABELS})", "watched"),
-		query("B", allServers, `count(sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS}[$__range])) >= 1) or vector(0)`, "stalled"),
-		query("C", allServers, `sum(increase(evictscope_stall_seconds_total{LABELS}[$__range]))`, "time stalled"),
-		query("D", allServers, `count(sum by (SERVER) (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[$__range])) > 0) or vector(0)`, "failed to evict"),
+		query("A", allServers, "count(evictscope_server_info{LABELS}CHOSEN)", "watched"),
+		query("B", allServers, `count(sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS}[$__range])) >= 1CHOSEN) or vector(0)`, "stalled"),
+		query("C", allServers, `sum(increase(evictscope_stall_seconds_total{LABELS}[$__range])CHOSEN)`, "time stalled"),
+		query("D", allServers, `count(sum by (SERVER) (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[$__range])) > 0CHOSEN) or vector(0)`, "failed to evict"),
 		query("E", allServers, "sum(evictscope_servers_unwatched{LABELS})", "not watched"),
 		query("F", allAgents, "count(up{LABELS} == 0) or vector(0)", "agents down")).
 		GridPos(at(0, 0, fullWidth, numbersHeight))
@@ -60,13 +60,13 @@ func fleet() *dashboard.DashboardBuilder {
 	made.WithPanel(lines("Stalled, by server",
 		"Share of the time that each server stalled, by evictions or expire cycles, of those that stalled for a second or more in the time range, or failed to evict. A server at 100 % answers little else.",
 		"percentunit",
-		query("A", allServers, `sum by (SERVER) (rate(evictscope_stall_seconds_total{LABELS}[$__rate_interval]))`+stalledServers, "{{instance}} {{server}}")).
+		query("A", allServers, `sum by (SERVER) (rate(evictscope_stall_seconds_total{LABELS}[$__rate_interval]))`+stalledServers+"CHOSEN", "{{instance}} {{server}}")).
 		GridPos(at(0, 15, halfWidth, 10)))
 
 	made.WithPanel(timeline("Impact and phases of these servers",
 		"The servers on the left. Red: stalled, dark red: evictions failed. Else the phase of the cycle: not_saturated (green), saturated (purple), reclaim (blue). Each step shows the worst in it.",
 		append(phases, impacts...),
-		query("A", allServers, "("+impactInStep+" > 0\nor\n"+phaseInStep+")"+stalledServers, "{{instance}} {{server}}")).
+		query("A", allServers, "("+impactInStep+" > 0\nor\n"+phaseInStep+")"+stalledServers+"CHOSEN", "{{instance}} {{server}}")).
 		GridPos(at(halfWidth, 15, halfWidth, 10)))
 	return made
 }
@@ -76,6 +76,8 @@ func tableOfServers() *table.PanelBuilder {
 	seconds, share := property("unit", "s"), property("unit", "percentunit")
 	columns := []column{
 		{"server", "Server", []dashboard.DynamicConfigValue{link("Eviction cycle of this server", cycleUID, "Job", "Instance", "Server")}},
+		{"namespace", "Namespace", nil},
+		{"pod", "Pod", nil},
 		{"instance", "Instance", nil},
 		{"job", "Job", nil},
 		{"Value #C", "Evictions failed for", append(coloured(grey, step{1, red}), seconds)},
@@ -96,18 +98,19 @@ func tableOfServers() *table.PanelBuilder {
 	return rows("Servers",
 		"One row for each server; a click on a heading sorts by it, a click on a server leads to its eviction cycle. Stalled, failed, bursts and the longest call are those of the time range. Now: the phase, or the impact in the last minute. Cost: of the probes, as a share of the server's main thread. Not found: how many items, which leads to what they are. A cell is empty where nothing is known. Thresholds: stalled or failed for a second is red, a call of 10 ms orange and of 100 ms red, a self-amplifying burst, a cost of 1 % and anything not found orange.",
 		columns,
-		[]string{"Time", "Value #A"},
-		now("A", "max by (SERVER, version) (evictscope_server_info{LABELS})"),
-		now("B", `sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS}[$__range]))`),
+		[]string{"Time", "Value #A", "Value #L"},
+		now("A", "max by (SERVER, version) (evictscope_server_info{LABELS})CHOSEN"),
+		now("B", `sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS}[$__range]))CHOSEN`),
 		// A minute in which a call failed. The number of calls would be too low where they are sampled.
-		now("C", `60 * sum by (SERVER) (sum_over_time((increase(evictscope_eviction_calls_total{LABELS,result="fail"}[1m]) > bool 0)[$__range:1m])) or 0 * sum by (SERVER) (evictscope_eviction_calls_total{LABELS,result="fail"})`),
-		now("D", phaseNow),
-		now("E", finished("self_amplifying")),
-		now("F", finished("unknown")),
-		now("G", finished("plain")),
-		now("H", "max by (SERVER) (max_over_time(evictscope_eviction_call_longest_seconds{LABELS}[$__range])) > 0"),
-		now("I", "max by (SERVER) ("+saturation+")"),
-		now("J", "max by (SERVER) (evictscope_overhead_ratio{LABELS})"),
-		now("K", "count by (SERVER) (evictscope_not_found{LABELS} or evictscope_plan_withdrawn{LABELS} > 0)")).
+		now("C", `(60 * sum by (SERVER) (sum_over_time((increase(evictscope_eviction_calls_total{LABELS,result="fail"}[1m]) > bool 0)[$__range:1m])) or 0 * sum by (SERVER) (evictscope_eviction_calls_total{LABELS,result="fail"}))CHOSEN`),
+		now("D", phaseNow+"CHOSEN"),
+		now("E", finished("self_amplifying")+"CHOSEN"),
+		now("F", finished("unknown")+"CHOSEN"),
+		now("G", finished("plain")+"CHOSEN"),
+		now("H", "max by (SERVER) (max_over_time(evictscope_eviction_call_longest_seconds{LABELS}[$__range])) > 0CHOSEN"),
+		now("I", "max by (SERVER) ("+saturation+")CHOSEN"),
+		now("J", "max by (SERVER) (evictscope_overhead_ratio{LABELS})CHOSEN"),
+		now("K", "count by (SERVER) (evictscope_not_found{LABELS} or evictscope_plan_withdrawn{LABELS} > 0)CHOSEN"),
+		now("L", podOfServer(allServers)+"CHOSEN")).
 		SortBy(sortedBy("Evictions failed for", "Stalled"))
 }

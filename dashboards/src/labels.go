@@ -73,12 +73,12 @@ func agentLabels() []string {
 	return []string{"job", "instance"}
 }
 
-// promQL fills in the placeholders of an expression: LABELS becomes the labels to select by, and AGENT and
+// promQL fills in the placeholders of an expression: CHOSEN becomes ofChosenPods, LABELS the labels to select by, and AGENT and
 // SERVER those that tell one agent, or one server, from all others.
 func promQL(of selection, expression string) string {
 	return strings.NewReplacer(
 		"LABELS", of.matchers(),
 		"AGENT", strings.Join(agentLabels(), ", "),
 		"SERVER", strings.Join(serverLabels(), ", "),
-	).Replace(expression)
+	).Replace(strings.ReplaceAll(expression, "CHOSEN", ofChosenPods))
 }

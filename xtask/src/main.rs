@@ -9,6 +9,8 @@ mod build;
 mod dashboards;
 mod demo;
 mod fuzz;
+mod go;
+mod kubernetes;
 mod lab;
 mod matrix;
 mod musl;
@@ -48,6 +50,8 @@ enum Task {
     Lab(evictscope_lab::Arguments),
     /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
     Dashboards(dashboards::Arguments),
+    /// Generate what of the Kubernetes manifests is made from the Prometheus rules, and check them and the Helm chart
+    Kubernetes,
     /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums and bills of materials
     Package(package::Arguments),
     /// Make what is published of a version from its tag, twice, and compare the bytes
@@ -77,6 +81,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Lab(arguments) => lab::run(arguments)?,
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
+        Task::Kubernetes => kubernetes::run()?,
         Task::Package(arguments) => package::run(arguments)?,
         Task::Release(arguments) => release::run(*arguments)?,
         Task::Matrix(arguments) => matrix::run(arguments)?,

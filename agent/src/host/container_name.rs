@@ -4,11 +4,13 @@
 //! names of containers are, and whatever goes wrong means that there is no name.
 
 use std::io::Read as _;
+use std::path::PathBuf;
 
 use super::debug_file::{open_in, root_of};
 use super::observed::Observed;
 
-/// The host's first process: its root directory is the host's, also for an agent in a container.
+/// The host's first process: its root directory is the host's, also for an agent in a container. Where the agent may not
+/// enter that, it looks in its own, which is the same on the host itself.
 const INIT: u32 = 1;
 
 /// How many parents of a server are looked at: an init process of the container, and shells, may stand between it
@@ -73,14 +75,16 @@ fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
 
 /// Returns what containerd or Docker keeps of the container with this id.
 fn by_files(id: &str) -> Option<String> {
-    let root = root_of(INIT);
-    FILES.iter().find_map(|(directory, file, place)| {
-        let path = format!("{directory}/{id}/{file}");
-        let file = open_in(&root, path.as_ref()).ok()?;
-        file.metadata().ok().filter(|found| found.is_file())?;
-        let mut text = Vec::new();
-        file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-        name_at(&text, place)
+    let roots = [root_of(INIT), PathBuf::from("/")];
+    roots.iter().find_map(|root| {
+        FILES.iter().find_map(|(directory, file, place)| {
+            let path = format!("{directory}/{id}/{file}");
+            let file = open_in(root, path.as_ref()).ok()?;
+            file.metadata().ok().filter(|found| found.is_file())?;
+            let mut text = Vec::new();
+            file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+            name_at(&text, place)
+        })
     })
 }
 

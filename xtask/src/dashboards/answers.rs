@@ -12,7 +12,7 @@ use evictscope_testkit::{
 use super::{
     expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, NOT_FIRING},
     folders,
-    queries::{self, Kind, Opened, Query},
+    queries::{self, Kind, Opened, Pods, Query},
 };
 
 /// Series by the place of the query that they answer.
@@ -58,6 +58,7 @@ pub fn of_dashboards(
     };
     let opened = Opened {
         server,
+        pods: Pods::ALL,
         pace: prometheus.pace(),
         range: Duration::from_secs_f64((unix_time()? - start).max(0.0)),
     };

@@ -1,7 +1,7 @@
 //! Queries that have no data, and alerts that do not fire, while a server goes through the lab's cycle.
 
 /// Queries of dashboards that have no data, by their place, with the reason.
-pub const EMPTY_QUERIES: [(&str, &str); 5] = [
+pub const EMPTY_QUERIES: [(&str, &str); 9] = [
     (
         "evictscope / Eviction cycle / Not found / A",
         "everything is found in Debian's redis-server",
@@ -9,6 +9,22 @@ pub const EMPTY_QUERIES: [(&str, &str); 5] = [
     (
         "evictscope / Fleet / Servers / K",
         "everything is found, and no check fails",
+    ),
+    (
+        "evictscope / Fleet / Servers / L",
+        "there is no kube-state-metrics",
+    ),
+    (
+        "evictscope / Fleet / variable namespace",
+        "there is no kube-state-metrics",
+    ),
+    (
+        "evictscope / Fleet / variable pod",
+        "there is no kube-state-metrics",
+    ),
+    (
+        "evictscope / Eviction cycle / Server / C",
+        "there is no kube-state-metrics",
     ),
     (
         "evictscope / Agent / Not watched / A",

@@ -9,7 +9,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
 
-use super::{folders, go::Go, rules};
+use super::{folders, rules};
+use crate::go::Go;
 
 /// Generates the committed dashboards and rules anew.
 pub fn write() -> Result<()> {

@@ -9,9 +9,9 @@ mod calm;
 mod expected;
 mod folders;
 mod generated;
-mod go;
 mod growing;
 mod night;
+mod pods;
 mod proof;
 mod queries;
 mod recording;
@@ -69,7 +69,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Checks the dashboards and the rules as they are, without any server.
 pub fn check() -> Result<()> {
     generated::check()?;
-    rules::check(&folders::sources().join("rules"))
+    rules::check(&folders::sources().join("rules"))?;
+    pods::check()
 }
 
 /// Returns why they cannot be checked on this machine.

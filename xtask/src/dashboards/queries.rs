@@ -81,10 +81,29 @@ struct Annotation {
     target: Target,
 }
 
+/// The pods whose servers a dashboard shows, as regular expressions.
+#[derive(Clone, Copy)]
+pub struct Pods<'a> {
+    /// Their namespace.
+    pub namespace: &'a str,
+    /// Their names.
+    pub name: &'a str,
+}
+
+impl Pods<'_> {
+    /// All servers, also those that are in no pod.
+    pub const ALL: Self = Self {
+        namespace: ".*",
+        name: ".*",
+    };
+}
+
 /// What a dashboard is opened with.
 pub struct Opened<'a> {
     /// Its variable `server`. Those of jobs and instances are at All.
     pub server: &'a str,
+    /// Its variables `namespace` and `pod`.
+    pub pods: Pods<'a>,
     /// The time from one scrape to the next, and the shortest step of its panels.
     pub pace: Duration,
     /// Its time range.
@@ -122,15 +141,22 @@ pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
         if variable.kind != "query" {
             continue;
         }
-        let inner = variable.query.strip_prefix("label_values(");
-        let inner = inner.and_then(|rest| rest.strip_suffix(')'));
-        let (series, label) = inner
-            .and_then(|inner| inner.rsplit_once(','))
-            .with_context(|| format!("not label_values(series, label): {}", variable.query))?;
+        let inner = |function| {
+            let rest = variable.query.strip_prefix(function);
+            rest.and_then(|rest| rest.strip_suffix(')'))
+        };
+        let (text, kind) = if let Some(query) = inner("query_result(") {
+            (query, Kind::Now)
+        } else {
+            let (series, label) = inner("label_values(")
+                .and_then(|inner| inner.rsplit_once(','))
+                .with_context(|| format!("not label_values(series, label): {}", variable.query))?;
+            (series, Kind::Label(label.trim().to_owned()))
+        };
         queries.push(Query {
             place: format!("{title} / variable {}", variable.name),
-            text: filled_in(series, opened, None)?,
-            kind: Kind::Label(label.trim().to_owned()),
+            text: filled_in(text, opened, None)?,
+            kind,
         });
     }
     ensure!(!queries.is_empty(), "{title} has no query");
@@ -149,6 +175,8 @@ fn filled_in(query: &str, opened: &Opened<'_>, step: Option<&str>) -> Result<Str
         ("__interval", &seconds(opened.pace)),
         ("__range", &seconds(opened.range)),
         ("instance", ".+"),
+        ("namespace", opened.pods.namespace),
+        ("pod", opened.pods.name),
         ("server", opened.server),
         ("job", ".+"),
     ];
@@ -204,10 +232,12 @@ mod tests {
                 {"title": "R", "panels": [{"title": "Folded", "targets": [{"expr": "e", "refId": "A"}]}]}],
             "templating": {"list": [
                 {"name": "datasource", "type": "datasource", "query": "prometheus"},
-                {"name": "job", "type": "query", "query": "label_values(c{x=\"1\",y=\"2\"}, job)"}]},
+                {"name": "job", "type": "query", "query": "label_values(c{x=\"1\",y=\"2\"}, job)"},
+                {"name": "pod", "type": "query", "query": "query_result(f{pod=~\"$pod\"} and (g))"}]},
             "annotations": {"list": [{"name": "N", "target": {"expr": "d", "refId": "Anno"}}]}}"#;
         let opened = Opened {
             server: "6379",
+            pods: Pods::ALL,
             pace: Duration::from_secs(1),
             range: Duration::from_secs(120),
         };
@@ -225,6 +255,7 @@ mod tests {
                 ("D / Folded / A", "e", &Kind::Range),
                 ("D / N / Anno", "d", &Kind::Range),
                 ("D / variable job", "c{x=\"1\",y=\"2\"}", &label),
+                ("D / variable pod", "f{pod=~\".*\"} and (g)", &Kind::Now),
             ]
         );
         assert!(of_dashboard(&json.replace("$job", "$unknown"), &opened).is_err());

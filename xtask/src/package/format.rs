@@ -90,8 +90,10 @@ fn rpm(root: &Root) -> Command {
     rpm
 }
 
-/// Checks each of the things that an .rpm requires: a file of the root, a library that its agent is linked to, or a
-/// feature of rpm itself.
+/// What rpm, the loader and the package itself provide, of what an .rpm requires.
+const PROVIDED: [&str; 3] = ["rpmlib", "rtld", "config"];
+
+/// Checks each of the things that an .rpm requires: a file of the root, or a library that its agent is linked to.
 fn requirements_are_there(package: &Path, root: &Root) -> Result<()> {
     let mut ask = rpm(root);
     ask.args(["--query", "--requires", "--package"]);
@@ -102,7 +104,10 @@ fn requirements_are_there(package: &Path, root: &Root) -> Result<()> {
         let what = line.split(['(', ' ']).next().unwrap_or(line);
         let is_there = match what.strip_prefix('/') {
             Some(file) => root.path().join(file).exists(),
-            None => what == "rpmlib" || linked.iter().any(|library| library.path.ends_with(what)),
+            None => {
+                PROVIDED.contains(&what)
+                    || linked.iter().any(|library| library.path.ends_with(what))
+            }
         };
         ensure!(is_there, "the .rpm requires {line}, which is not there");
     }

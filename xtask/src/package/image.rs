@@ -108,7 +108,7 @@ fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
     }
     let copyright = |package: &str| format!("usr/share/doc/{package}/copyright");
     copy(files, PROGRAM, root)?;
-    copy(files, &copyright("evictscope"), root)?;
+    copy(files, copyright("evictscope"), root)?;
     let here = Path::new("/");
     let mut packages: Vec<&Package> = Vec::new();
     for Library { path, package } in libraries {

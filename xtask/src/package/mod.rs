@@ -5,6 +5,7 @@
 //! cargo-cyclonedx makes the bills of materials. [`sequence`] tries the .deb and the .rpm out.
 
 mod commit;
+mod contained;
 mod format;
 mod image;
 mod libraries;
@@ -72,6 +73,8 @@ pub struct Packages {
     pub deb: PathBuf,
     /// For Fedora, RHEL, SUSE and what is made of them.
     pub rpm: PathBuf,
+    /// For container runtimes.
+    pub image: PathBuf,
 }
 
 /// What to make the packages of.
@@ -110,6 +113,7 @@ fn packed() -> Result<Packages> {
     Ok(Packages {
         deb: only(&directory, "deb")?,
         rpm: only(&directory, "rpm")?,
+        image: only(&directory, "oci.tar")?,
     })
 }
 
@@ -159,11 +163,11 @@ fn pack(commit: &Commit) -> Result<Packages> {
     }
     bill.add(&libraries)?;
     let beside_image = bill.write_beside(&image)?;
-    products.extend([image, beside_image]);
+    products.extend([image.clone(), beside_image]);
     let sums = sums(&directory, &products)?;
     fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
     println!("{}:\n{}", directory.display(), sums.trim_end());
-    Ok(Packages { deb, rpm })
+    Ok(Packages { deb, rpm, image })
 }
 
 /// Writes the checksums of the products, and returns them.

@@ -124,15 +124,15 @@ impl Traces {
     /// Fails where something was added since, or removed.
     pub fn must_be_as(&self, before: &Self) -> Result<()> {
         let left: Vec<_> = self.files.difference(&before.files).collect();
-        ensure!(left.is_empty(), "purging leaves {left:?}");
+        ensure!(left.is_empty(), "removing the package leaves {left:?}");
         let gone: Vec<_> = before.files.difference(&self.files).collect();
         ensure!(
             gone.is_empty(),
-            "purging removes {gone:?}, which the package did not install"
+            "removing the package removes {gone:?}, which it did not install"
         );
         ensure!(
             self.users == before.users,
-            "purging leaves its user or group"
+            "removing the package leaves its user or group"
         );
         Ok(())
     }

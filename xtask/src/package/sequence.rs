@@ -10,7 +10,7 @@ use evictscope_testkit::{
     agent::Agent, port::free_port, redis::Redis, service::Installed, text::seconds, workspace,
 };
 
-use super::{Packages, format::Format, root::Root};
+use super::{Packages, contained, format::Format, root::Root};
 use crate::dashboards::{self, Subject};
 
 /// Files of every installation.
@@ -50,9 +50,20 @@ pub fn run(packages: &Packages) -> Result<()> {
     let root = Root::take()?;
     let left = || format!("{} is left as it was", root.path().display());
     // First, because the lab then pins this process to a core.
+    with_image(&packages.image)?;
     with_rpm(&packages.rpm, &root).with_context(left)?;
     with_deb(&packages.deb, &root).with_context(left)?;
     root.remove()
+}
+
+fn with_image(image: &Path) -> Result<()> {
+    let begun = Instant::now();
+    contained::try_out(image)?;
+    println!(
+        "the agent of the image counts what a server evicts, and names each option that it lacks ({})",
+        seconds(begun.elapsed())
+    );
+    Ok(())
 }
 
 fn with_deb(deb: &Path, root: &Root) -> Result<()> {
@@ -75,7 +86,10 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     install(Format::Rpm, rpm, root)?;
     let installed = Installed::at(root.path())?;
     let begun = Instant::now();
-    counts_evictions(&installed)?;
+    let agent = Agent::start_command(installed.start(&[]), free_port()?, &[])?;
+    installed.must_be(agent.pid())?;
+    counts_evictions(&agent)?;
+    drop(agent);
     println!(
         "the agent of the .rpm counts what a server evicts ({})",
         seconds(begun.elapsed())
@@ -92,6 +106,9 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     for command in [
         ["rm", "--recursive", "/etc/evictscope"],
         ["rm", "--recursive", "/var/lib/evictscope"],
+        // They belong to the shells. Without these, nothing owns them, and rpm leaves them there.
+        ["rm", "--recursive", "/usr/share/zsh"],
+        ["rm", "--recursive", "/usr/share/fish"],
         ["userdel", "--", "evictscope"],
     ] {
         root.run(command[0], &command[1..])?;
@@ -104,10 +121,8 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// Runs the installed agent as its unit's user on one server that evicts, and compares the two counters.
-fn counts_evictions(installed: &Installed) -> Result<()> {
-    let agent = Agent::start_command(installed.start(&[]), free_port()?, &[])?;
-    installed.must_be(agent.pid())?;
+/// Starts a server that evicts, and fails where the agent counts something else than that does.
+pub fn counts_evictions(agent: &Agent) -> Result<()> {
     let redis = Redis::start(&[])?;
     agent.watches(&redis)?;
     redis.write_keys(KEYS)?;

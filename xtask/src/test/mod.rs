@@ -12,7 +12,7 @@ use evictscope_testkit::{process, servers, workspace};
 
 use self::report::{Outcome, Report, twice_at_most};
 use crate::{
-    dashboards, fuzz, package,
+    dashboards, fuzz, kubernetes, package,
     setup::{self, Voice},
 };
 
@@ -99,6 +99,13 @@ pub fn run() -> Result<ExitCode> {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => dashboards::check().map(|()| Outcome::Passed),
     });
+    report.step(
+        "Kubernetes manifests and chart",
+        || match kubernetes::missing() {
+            Some(reason) => Ok(Outcome::Skipped(reason)),
+            None => kubernetes::check().map(|()| Outcome::Passed),
+        },
+    );
     report.step("end-to-end tests", || {
         twice_at_most(|| end_to_end(|name| !UNTIMED.contains(&name) && !WAITING.contains(&name)))
     });
@@ -172,9 +179,9 @@ fn in_the_kernel() -> Result<Outcome> {
 /// The end-to-end tests that compare counts and sums, which are the same on a busy machine.
 const UNTIMED: [&str; 3] = ["e2e_builds", "e2e_forms", "e2e_members"];
 
-/// The end-to-end tests that mostly wait, and judge no times: for a changed file or another program to be noticed, some
-/// seconds each time.
-const WAITING: [&str; 3] = ["e2e_web", "e2e_replaced", "e2e_exclude"];
+/// The end-to-end tests that mostly wait, and judge no times: for a changed file or another program to be noticed, or for
+/// containers, some seconds each time.
+const WAITING: [&str; 4] = ["e2e_web", "e2e_replaced", "e2e_exclude", "e2e_containers"];
 
 /// Runs the end-to-end tests with `wanted` names, where this machine can load BPF programs. A plain `cargo test` ignores
 /// them, because it must pass on any machine.

@@ -37,6 +37,12 @@ pub const DASHBOARDS: Needed = Needed {
     ],
 };
 
+/// What checking the Kubernetes manifests needs.
+pub const KUBERNETES: Needed = Needed {
+    by: "checking the Kubernetes manifests and the chart",
+    programs: &[("go", "golang-go")],
+};
+
 /// What packing needs.
 pub const PACKING: Needed = Needed {
     by: "packing",

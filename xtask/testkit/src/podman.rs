@@ -33,8 +33,13 @@ pub const PORT: u16 = 6379;
 /// musl itself, as Debian's package has it.
 const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 
-/// podman's own limits take CAP_SYS_RESOURCE, which not every machine grants.
-const LIMITS: [&str; 2] = ["--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"];
+/// podman's own limits take CAP_SYS_RESOURCE, which not every machine grants; and where version 2 of control groups is
+/// mounted beside version 1, it has no controller for the number of processes.
+pub const LIMITS: [&str; 3] = [
+    "--ulimit=nofile=4096:4096",
+    "--ulimit=nproc=4096:4096",
+    "--pids-limit=-1",
+];
 
 /// Where control groups are mounted. There is such a file where all of them are of version 2.
 const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
@@ -45,10 +50,33 @@ const WITH_CGROUP_V2: &str =
 /// Numbers the containers of this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
+/// Returns podman with a store of its own below `target/podman`.
+pub fn command() -> Result<Command> {
+    let directory = workspace::target_directory()?.join("podman");
+    let mut podman = Command::new("podman");
+    for (option, below) in [
+        ("--root", "root"),
+        ("--runroot", "run"),
+        ("--tmpdir", "tmp"),
+    ] {
+        podman.arg(option).arg(directory.join(below));
+    }
+    // So that nothing stays mounted when the last container is gone.
+    podman.args([
+        "--storage-driver=overlay",
+        "--storage-opt=overlay.skip_mount_home=true",
+    ]);
+    podman.args([
+        "--runtime=runc",
+        "--cgroup-manager=cgroupfs",
+        "--events-backend=none",
+    ]);
+    Ok(podman)
+}
+
 /// A store of images and containers.
 #[derive(Clone, Debug)]
 pub struct Podman {
-    directory: PathBuf,
     image: String,
 }
 
@@ -75,21 +103,13 @@ impl Podman {
             versions.push(format!("{}-{}", found.size(), found.mtime()));
         }
         let podman = Self {
-            directory: workspace::target_directory()?.join("podman"),
             image: format!("localhost/contained:{}", versions.join("-")),
         };
-        let exists = podman
-            .command()
-            .args(["image", "exists", &podman.image])
-            .status();
+        let exists = command()?.args(["image", "exists", &podman.image]).status();
         if !exists.context("cannot run podman")?.success() {
             podman.import(&files)?;
         }
-        process::answer_of(
-            podman
-                .command()
-                .args(["rm", "--all", "--force", "--time=0"]),
-        )?;
+        process::answer_of(command()?.args(["rm", "--all", "--force", "--time=0"]))?;
         Ok(Ok(podman))
     }
 
@@ -109,41 +129,18 @@ impl Podman {
         let mut pack = Command::new("tar");
         pack.arg("-C").arg(root.path()).arg("-cf");
         process::answer_of(pack.arg(archive.path()).arg("."))?;
-        let mut import = self.command();
+        let mut import = command()?;
         import.args(["import", "--quiet"]).arg(archive.path());
         process::answer_of(import.arg(&self.image))?;
         Ok(())
     }
 
-    /// Returns podman with this store.
-    fn command(&self) -> Command {
-        let mut podman = Command::new("podman");
-        for (option, below) in [
-            ("--root", "root"),
-            ("--runroot", "run"),
-            ("--tmpdir", "tmp"),
-        ] {
-            podman.arg(option).arg(self.directory.join(below));
-        }
-        // So that nothing stays mounted when the last container is gone.
-        podman.args([
-            "--storage-driver=overlay",
-            "--storage-opt=overlay.skip_mount_home=true",
-        ]);
-        podman.args([
-            "--runtime=runc",
-            "--cgroup-manager=cgroupfs",
-            "--events-backend=none",
-        ]);
-        podman
-    }
-
-    /// Makes a container that will run a server of the image, which evicts at 8 MB and saves nothing, with more options of
+    /// Makes a container that will run a server of the image, which evicts at 4 MB and saves nothing, with more options of
     /// `podman create`.
     pub fn create(&self, server: &str, options: &[&str]) -> Result<Container> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
-        let mut create = self.command();
+        let mut create = command()?;
         create.args(["create", "--name", &name, "--network=none"]);
         create
             .args(LIMITS)
@@ -151,7 +148,7 @@ impl Podman {
             .arg(&self.image)
             .arg(server);
         create.args(["--port", &PORT.to_string(), "--save", ""]);
-        create.args(["--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru"]);
+        create.args(["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"]);
         // Each command makes one eviction call, and nothing else does.
         create.args(["--maxmemory-eviction-tenacity", "100"]);
         Ok(Container {
@@ -165,14 +162,14 @@ impl Podman {
     /// Starts containers, one after the other as fast as podman can.
     pub fn start(&self, containers: &[Container]) -> Result<()> {
         let ids = containers.iter().map(Container::id);
-        process::answer_of(self.command().arg("start").args(ids))?;
+        process::answer_of(command()?.arg("start").args(ids))?;
         Ok(())
     }
 
     /// Returns the servers that run in these containers, in their order.
     pub fn servers(&self, containers: &[Container]) -> Result<Vec<Server>> {
         let ids = containers.iter().map(Container::id);
-        let mut inspect = self.command();
+        let mut inspect = command()?;
         inspect.args(["inspect", "--format", "{{.State.Pid}}"]);
         let pids = process::answer_of(inspect.args(ids))?;
         pids.lines()
@@ -222,12 +219,12 @@ impl Container {
         if Path::new(CGROUPS_ARE_V2).exists() {
             return self.start();
         }
-        let podman = self.podman.command();
+        let podman = command()?;
         let mut start = Command::new("unshare");
         start.args(["--mount", "sh", "-c", WITH_CGROUP_V2, "sh"]);
         start.arg(podman.get_program()).args(podman.get_args());
         process::answer_of(start.args(["start", &self.id]))?;
-        let mut inspect = self.podman.command();
+        let mut inspect = command()?;
         inspect.args(["inspect", "--format", "{{.State.ConmonPid}}", &self.id]);
         self.conmon = Some(process::answer_of(&mut inspect)?.trim().parse()?);
         Ok(())
@@ -240,11 +237,9 @@ impl Container {
             .pop()
             .context("podman says nothing of the container")
     }
-}
 
-impl Drop for Container {
-    fn drop(&mut self) {
-        let podman = self.podman.command();
+    fn remove(&self) -> Result<()> {
+        let podman = command()?;
         let mut remove = match self.conmon.map(|pid| format!("/proc/{pid}/ns/mnt")) {
             Some(mounts) if Path::new(&mounts).exists() => {
                 let mut enter = Command::new("nsenter");
@@ -258,7 +253,14 @@ impl Drop for Container {
         remove
             .args(podman.get_args())
             .args(["rm", "--force", "--time=0", &self.id]);
-        if let Err(error) = process::answer_of(&mut remove) {
+        process::answer_of(&mut remove)?;
+        Ok(())
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
             eprintln!("container {} is still there: {error:#}", self.name);
         }
     }

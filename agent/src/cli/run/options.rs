@@ -190,6 +190,14 @@ mod tests {
     }
 
     #[test]
+    fn the_file_for_kubernetes_listens_where_its_manifests_look() -> anyhow::Result<()> {
+        let file = include_str!("../../../../packaging/kubernetes/config.toml");
+        let options: Options = toml::from_str(file)?;
+        assert_eq!(options.settings()?.listen.to_string(), "0.0.0.0:9739");
+        Ok(())
+    }
+
+    #[test]
     fn the_packaged_file_names_every_option_and_its_default() -> anyhow::Result<()> {
         let packaged = include_str!("../../../../packaging/config.toml");
         let defaults = format!("{:?}", Options::default().settings()?);

@@ -419,7 +419,7 @@ fn a_server_of_another_user_is_reported_as_hidden() -> anyhow::Result<()> {
     let scan = as_nobody(|| scanner()?.scan())?;
     let hidden = scan.hidden.iter().find(|hidden| hidden.pid == redis.pid());
     assert!(
-        hidden.is_some_and(|hidden| hidden.uid == 0 && hidden.why.contains("/exe: run as root")),
+        hidden.is_some_and(|hidden| hidden.uid == 0 && hidden.why.contains("run it as root")),
         "{scan:?}"
     );
     assert_eq!(find(scan, redis.pid()), None);

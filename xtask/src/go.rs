@@ -1,6 +1,6 @@
-//! Go, which builds the generator of the dashboards and Grafana's linter.
+//! Go, which builds the generator of the dashboards, Grafana's linter, and what checks the manifests for Kubernetes.
 //!
-//! The linter needs a newer Go than Debian's package. Go 1.21 and later get it by themselves, as a
+//! The last two need a newer Go than Debian's package. Go 1.21 and later get it by themselves, as a
 //! module from the module proxy. This does the same for an older one.
 
 use std::{
@@ -17,7 +17,7 @@ use serde::Deserialize;
 /// The first Go that gets the version that a module needs.
 const GETS_NEWER: (u32, u32) = (1, 21);
 
-/// The version that `dashboards/linter/go.mod` needs, as a module.
+/// The version that `dashboards/linter/go.mod` and `packaging/check/go.mod` need, as a module.
 const TOOLCHAIN: &str = "golang.org/toolchain@v0.0.1-go1.26.3.linux-amd64";
 
 /// A Go that is new enough.
@@ -37,29 +37,44 @@ impl Go {
         if newer(&version) {
             return Ok(Self("go".into()));
         }
-        let answer =
-            process::answer_of(Command::new("go").args(["mod", "download", "-json", TOOLCHAIN]))?;
+        let toolchain = Self("go".into()).module(TOOLCHAIN)?;
+        // Files of a module are not executable.
+        make_executable(&toolchain.join("bin"))?;
+        make_executable(&toolchain.join("pkg/tool"))?;
+        Ok(Self(toolchain.join("bin/go")))
+    }
+
+    /// Gets a module, as `path@version`, and returns its directory.
+    pub fn module(&self, module: &str) -> Result<PathBuf> {
+        let mut command = Command::new(&self.0);
+        let answer = process::answer_of(command.args(["mod", "download", "-json", module]))?;
         let downloaded: Downloaded =
             serde_json::from_str(&answer).context("cannot understand `go mod download`")?;
-        // Files of a module are not executable.
-        make_executable(&downloaded.directory.join("bin"))?;
-        make_executable(&downloaded.directory.join("pkg/tool"))?;
-        Ok(Self(downloaded.directory.join("bin/go")))
+        Ok(downloaded.directory)
     }
 
     /// Builds `package` of the module in `module`.
     pub fn build(&self, module: &Path, package: &str, to: &Path) -> Result<()> {
+        let mut command = self.in_module(module);
+        process::succeed(command.args(["build", "-o"]).arg(to).arg(package))
+    }
+
+    /// Returns the command that runs the tests of the module in `module`. Go runs those again whose files have changed.
+    pub fn test(&self, module: &Path) -> Command {
+        let mut command = self.in_module(module);
+        command.args(["test", "./..."]);
+        command
+    }
+
+    fn in_module(&self, module: &Path) -> Command {
         let mut command = Command::new(&self.0);
         command
             .current_dir(module)
             .env("GOTOOLCHAIN", "auto")
             // Whatever the environment says, versions and digests are those of go.mod and go.sum.
             .env("GOFLAGS", "-mod=readonly -buildvcs=false")
-            .env("GOWORK", "off")
-            .args(["build", "-o"])
-            .arg(to)
-            .arg(package);
-        process::succeed(&mut command)
+            .env("GOWORK", "off");
+        command
     }
 }
 

@@ -1,0 +1,42 @@
+package main
+
+import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+
+// Servers by the namespace and the name of their pod, which kube-state-metrics knows (kube_pod_info) and an agent does
+// not: it knows the pod's uid. Where there is no kube-state-metrics, the variables have no values and stay at All.
+
+// ofChosenPods leaves out the servers that are in none of the chosen pods. With both variables at All it leaves out
+// nothing, and reads nothing: all series lack the label no_such_label, and what is missing matches `.*`, but not the
+// name of a namespace or of a pod. It is decided at the end of the time range.
+const ofChosenPods = `
+unless on (SERVER)
+(
+  last_over_time(evictscope_server_info{LABELS,no_such_label!~"$namespace$pod"}[$__range] @ end())
+  unless on (SERVER)
+  (
+    last_over_time(evictscope_server_info{LABELS,pod_uid!="",no_such_label!~"$namespace$pod"}[$__range] @ end())
+    and on (pod_uid)
+    label_join(kube_pod_info{namespace=~"$namespace",pod=~"$pod",no_such_label!~"$namespace$pod"} @ end(), "pod_uid", "", "uid")
+  )
+)`
+
+// podOfServer returns a series for each server in a pod that is known, with the labels namespace and pod.
+func podOfServer(of selection) string {
+	return promQL(of, `max by (SERVER, namespace, pod) (
+  evictscope_server_info{LABELS,pod_uid!=""}
+  * on (pod_uid) group_left (namespace, pod)
+  max by (pod_uid, namespace, pod) (label_join(kube_pod_info, "pod_uid", "", "uid"))
+)`)
+}
+
+// withPods adds the variables of ofChosenPods to a dashboard. They offer the namespaces and pods in which servers are.
+func withPods(made *dashboard.DashboardBuilder) *dashboard.DashboardBuilder {
+	return made.
+		WithVariable(podVariable("namespace", "Namespace", "kube_pod_info")).
+		WithVariable(podVariable("pod", "Pod", `kube_pod_info{namespace=~"$namespace"}`))
+}
+
+func podVariable(label, title, pods string) *dashboard.QueryVariableBuilder {
+	query := promQL(allServers, "query_result(group by ("+label+") ("+pods+` and on (uid) label_join(evictscope_server_info{LABELS}, "uid", "", "pod_uid")))`)
+	return anyOf(labelVariable(label, title, query).Regex(`/` + label + `="([^"]+)"/`)).AllValue(".*")
+}

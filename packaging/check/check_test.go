@@ -1,0 +1,148 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const daemonSet = `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: evictscope, namespace: evictscope}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      hostPID: true
+      containers:
+        - name: evictscope
+          image: evictscope:1
+          securityContext: {capabilities: {add: [BPF]}, readOnlyRootFilesystem: true}
+          livenessProbe: {httpGet: {path: /-/healthy, port: metrics}}
+          ports: [{name: metrics, containerPort: 9739}]
+          volumeMounts: [{name: config, mountPath: /etc/evictscope}]
+      volumes: [{name: config, configMap: {name: evictscope-1}}]
+`
+
+const podMonitor = `
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata: {name: evictscope}
+spec:
+  selector: {matchLabels: {a: b}}
+  podMetricsEndpoints:
+    - {port: metrics, interval: 15s, relabelings: [{action: labeldrop, regex: pod}]}
+`
+
+const configMap = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: evictscope-1, namespace: evictscope}
+data: {config.toml: ""}
+`
+
+func read(t *testing.T, text string) []object {
+	t.Helper()
+	read, err := objects(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// changed returns a text in which a part is another.
+func changed(t *testing.T, text, from, to string) string {
+	t.Helper()
+	if !strings.Contains(text, from) {
+		t.Fatalf("%q is not in the text", from)
+	}
+	return strings.Replace(text, from, to, 1)
+}
+
+func mustSay(t *testing.T, err error, word string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), word) {
+		t.Errorf("the error is %v, and should be about %q", err, word)
+	}
+}
+
+func TestWrongObjectsAreRefused(t *testing.T) {
+	schemas, err := operatorSchemas(os.Getenv(operatorVariable))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sound := range []string{daemonSet, podMonitor, configMap} {
+		if err := read(t, sound)[0].check(schemas); err != nil {
+			t.Errorf("a sound object is refused: %v", err)
+		}
+	}
+	for _, wrong := range []struct{ text, from, to, word string }{
+		{daemonSet, "hostPID", "hostPid", "hostPid"},
+		{daemonSet, "readOnlyRootFilesystem: true", "readOnly: true", "readOnly"},
+		{daemonSet, "selector: {matchLabels: {a: b}}", "selector: {matchLabels: {a: c}}", "selector"},
+		{daemonSet, "port: metrics}", "port: metrics_of_the_agent}", "port"},
+		{daemonSet, "{name: config, configMap", "{name: other, configMap", "volumeMounts"},
+		{daemonSet, "image: evictscope:1", "image: evictscope:1\n          imagePullPolicy: Sometimes", "Sometimes"},
+		{daemonSet, "image: evictscope:1", "image: evictscope:1\n          resources: {limits: {memory: 1GiB}}", "quantities"},
+		{podMonitor, "interval: 15s", "interval: 15 s", "interval"},
+		{podMonitor, "labeldrop", "labelDropped", "action"},
+		{podMonitor, "interval:", "every:", "every"},
+		{configMap, `data: {config.toml: ""}`, `data: {"config toml": ""}`, "config toml"},
+		{configMap, `config.toml: ""`, `config.toml: "` + strings.Repeat("x", 300_000) + `"`, "kubectl apply"},
+		{configMap, "kind: ConfigMap", "kind: Secret", "kind"},
+	} {
+		mustSay(t, read(t, changed(t, wrong.text, wrong.from, wrong.to))[0].check(schemas), wrong.word)
+	}
+	_, err = objects("a: 1\na: 2\n")
+	mustSay(t, err, "already set")
+}
+
+func TestAChartThatDiffersIsRefused(t *testing.T) {
+	manifests := read(t, daemonSet+"---"+configMap)
+	other := changed(t, changed(t, daemonSet+"---"+configMap, "evictscope-1", "evictscope-2"), "evictscope-1", "evictscope-2")
+	if err := same(manifests, read(t, other)); err != nil {
+		t.Errorf("only the digest of the configuration differs: %v", err)
+	}
+	mustSay(t, same(manifests, read(t, changed(t, other, "hostPID: true", "hostPID: false"))), "hostPID")
+	mustSay(t, same(manifests, read(t, changed(t, configMap, "evictscope-1", "evictscope-2"))), "DaemonSet")
+	mustSay(t, same(read(t, configMap), manifests), "DaemonSet")
+	mustSay(t, same(manifests, read(t, changed(t, daemonSet+"---"+configMap, "metadata: {name: evictscope-1", "metadata: {name: evictscope"))), "must change")
+}
+
+func TestTheChartOfAnotherVersionIsRefused(t *testing.T) {
+	root := t.TempDir()
+	folder := filepath.Join(root, chartFolder)
+	write := func(name, text string) {
+		file := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("Chart.yaml", "apiVersion: v2\nname: evictscope\nversion: 1.0.0\nappVersion: 1.0.0\n")
+	write("values.yaml", "a: 1\n")
+	write("templates/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n")
+	if err := lintChart(root, "1.0.0"); err != nil {
+		t.Errorf("a sound chart is refused: %v", err)
+	}
+	mustSay(t, lintChart(root, "1.0.1"), "1.0.1")
+	write("secret.txt", "")
+	mustSay(t, lintChart(root, "1.0.0"), "secret.txt")
+	write("templates/a.yaml", "apiVersion: v1\nkind: {{ .Values.a.b.c }}\n")
+	mustSay(t, lintChart(root, "1.0.0"), "helm lint")
+}
+
+func TestBrokenRulesOfPodSecurityAreFound(t *testing.T) {
+	broken, err := brokenRules(read(t, daemonSet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := strings.Join(broken, "\n"); len(broken) != 2 || !strings.Contains(all, "hostPID=true") || !strings.Contains(all, "BPF") {
+		t.Errorf("found: %s", all)
+	}
+}

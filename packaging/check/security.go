@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+const page = "docs/KUBERNETES.md"
+
+// securityIsDocumented refuses a page that is silent about a rule of Pod Security's level "baseline" which our pods break.
+func securityIsDocumented(root string) error {
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		return err
+	}
+	manifests, err := built(root, nil)
+	if err != nil {
+		return err
+	}
+	broken, err := brokenRules(manifests)
+	if err != nil {
+		return err
+	}
+	if len(broken) == 0 {
+		return fmt.Errorf("the pods keep to \"baseline\", but %s and the namespace say otherwise", page)
+	}
+	var missing []string
+	for _, line := range broken {
+		if !strings.Contains(string(text), line) {
+			missing = append(missing, line)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%s does not have the lines\n%s", page, strings.Join(missing, "\n"))
+	}
+	return nil
+}
+
+// brokenRules returns a line of a table for each rule of "baseline" that the DaemonSet's pods break.
+func brokenRules(manifests []object) ([]string, error) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, object := range manifests {
+		typed, err := object.typed()
+		if err != nil {
+			return nil, err
+		}
+		set, ok := typed.(*appsv1.DaemonSet)
+		if !ok {
+			continue
+		}
+		baseline := api.LevelVersion{Level: api.LevelBaseline, Version: api.LatestVersion()}
+		for _, result := range evaluator.EvaluatePod(baseline, &set.Spec.Template.ObjectMeta, &set.Spec.Template.Spec) {
+			if !result.Allowed {
+				lines = append(lines, fmt.Sprintf("| %s | %s |", result.ForbiddenReason, result.ForbiddenDetail))
+			}
+		}
+	}
+	return lines, nil
+}

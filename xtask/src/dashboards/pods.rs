@@ -1,0 +1,166 @@
+//! Checks that the dashboard of all servers finds their pods by what kube-state-metrics says, and shows all servers where
+//! there is none. promtool computes its queries over made-up series.
+
+use std::{fs, process::Command, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::process;
+use serde_json::{Value, json};
+
+use super::{
+    folders,
+    queries::{self, Opened, Pods},
+};
+
+/// The dashboard that has variables for namespace and pod.
+const DASHBOARD: &str = "fleet.json";
+
+/// Its queries that are computed, by their place.
+const COUNT: &str = "evictscope / Fleet / All servers / A";
+const ROWS: &str = "evictscope / Fleet / Servers / A";
+const POD_OF_ROW: &str = "evictscope / Fleet / Servers / L";
+const NAMESPACES: &str = "evictscope / Fleet / variable namespace";
+const NAMES: &str = "evictscope / Fleet / variable pod";
+
+/// Two servers in pods of the same name, and one on the host. A target may have the labels of the agent's own pod.
+const SERVERS: [&str; 3] = [
+    r#"evictscope_server_info{job="evictscope",instance="node-1",server="6379",pod_uid="u-1",namespace="evictscope",pod="evictscope-x"}"#,
+    r#"evictscope_server_info{job="evictscope",instance="node-1",server="6379@3601745b3bd5",pod_uid="u-2"}"#,
+    r#"evictscope_server_info{job="evictscope",instance="node-2",server="6379"}"#,
+];
+
+/// What kube-state-metrics says, of which two instances may run.
+const PODS: [&str; 4] = [
+    r#"kube_pod_info{job="kube-state-metrics",instance="a",namespace="shop",pod="cart-0",uid="u-1"}"#,
+    r#"kube_pod_info{job="kube-state-metrics",instance="b",namespace="shop",pod="cart-0",uid="u-1"}"#,
+    r#"kube_pod_info{job="kube-state-metrics",instance="a",namespace="bank",pod="cart-0",uid="u-2"}"#,
+    r#"kube_pod_info{job="kube-state-metrics",instance="a",namespace="none",pod="other-0",uid="u-3"}"#,
+];
+
+const SHOP: &str = r#"{job="evictscope",instance="node-1",server="6379"}"#;
+const BANK: &str = r#"{job="evictscope",instance="node-1",server="6379@3601745b3bd5"}"#;
+const HOST: &str = r#"{job="evictscope",instance="node-2",server="6379"}"#;
+const POD_OF_SHOP: &str =
+    r#"{job="evictscope",instance="node-1",server="6379",namespace="shop",pod="cart-0"}"#;
+const POD_OF_BANK: &str = r#"{job="evictscope",instance="node-1",server="6379@3601745b3bd5",namespace="bank",pod="cart-0"}"#;
+
+/// How the dashboard is opened, and what its queries must answer.
+struct Case {
+    /// Whether there is a kube-state-metrics.
+    kube: bool,
+    pods: Pods<'static>,
+    rows: &'static [&'static str],
+    pod_of_row: &'static [&'static str],
+    namespaces: &'static [&'static str],
+    names: &'static [&'static str],
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        kube: false,
+        pods: Pods::ALL,
+        rows: &[SHOP, BANK, HOST],
+        pod_of_row: &[],
+        namespaces: &[],
+        names: &[],
+    },
+    Case {
+        kube: true,
+        pods: Pods::ALL,
+        rows: &[SHOP, BANK, HOST],
+        pod_of_row: &[POD_OF_SHOP, POD_OF_BANK],
+        namespaces: &[r#"{namespace="shop"}"#, r#"{namespace="bank"}"#],
+        names: &[r#"{pod="cart-0"}"#],
+    },
+    Case {
+        kube: true,
+        pods: Pods {
+            namespace: "shop",
+            ..Pods::ALL
+        },
+        rows: &[SHOP],
+        pod_of_row: &[POD_OF_SHOP],
+        namespaces: &[r#"{namespace="shop"}"#, r#"{namespace="bank"}"#],
+        names: &[r#"{pod="cart-0"}"#],
+    },
+    Case {
+        kube: true,
+        pods: Pods {
+            name: "(cart-0|other-0)",
+            ..Pods::ALL
+        },
+        rows: &[SHOP, BANK],
+        pod_of_row: &[POD_OF_SHOP, POD_OF_BANK],
+        namespaces: &[r#"{namespace="shop"}"#, r#"{namespace="bank"}"#],
+        names: &[r#"{pod="cart-0"}"#],
+    },
+    Case {
+        kube: true,
+        pods: Pods {
+            namespace: "none",
+            ..Pods::ALL
+        },
+        rows: &[],
+        pod_of_row: &[],
+        namespaces: &[r#"{namespace="shop"}"#, r#"{namespace="bank"}"#],
+        names: &[],
+    },
+];
+
+/// Computes what the dashboard asks in each case.
+pub fn check() -> Result<()> {
+    let dashboard = folders::read(&folders::sources().join(DASHBOARD))?;
+    let tests = CASES.iter().map(|case| test(&dashboard, case));
+    let file = json!({ "tests": tests.collect::<Result<Vec<_>>>()? });
+    let scratch = tempfile::tempdir().context("cannot make a directory")?;
+    let path = scratch.path().join("pods.yaml");
+    // JSON is YAML too.
+    fs::write(&path, file.to_string()).context("cannot write the tests for promtool")?;
+    process::succeed(Command::new("promtool").args(["test", "rules"]).arg(&path))?;
+    println!("the servers of a namespace and of a pod are found by kube_pod_info");
+    Ok(())
+}
+
+/// Returns a case in the form of `promtool test rules`.
+fn test(dashboard: &str, case: &Case) -> Result<Value> {
+    let opened = Opened {
+        server: ".+",
+        pods: case.pods,
+        pace: Duration::from_secs(15),
+        range: Duration::from_mins(5),
+    };
+    let queries = queries::of_dashboard(dashboard, &opened)?;
+    let must_answer = |place: &str, samples: Vec<Value>| {
+        let mut found = queries.iter().filter(|query| query.place == place);
+        let query = found.next();
+        ensure!(found.next().is_none(), "{place} is there twice");
+        let query = query.with_context(|| format!("{DASHBOARD} has no {place}"))?;
+        Ok(json!({ "expr": query.text, "eval_time": "5m", "exp_samples": samples }))
+    };
+    let ones = |labels: &[&str]| {
+        let samples = labels
+            .iter()
+            .map(|labels| json!({ "labels": labels, "value": 1 }));
+        samples.collect()
+    };
+    let count = match case.rows.len() {
+        0 => vec![],
+        count => vec![json!({ "labels": "{}", "value": count })],
+    };
+    let pods: &[&str] = if case.kube { &PODS } else { &[] };
+    let series = SERVERS
+        .iter()
+        .chain(pods)
+        .map(|series| json!({ "series": series, "values": "1x10" }));
+    Ok(json!({
+        "interval": "1m",
+        "input_series": series.collect::<Vec<_>>(),
+        "promql_expr_test": [
+            must_answer(COUNT, count)?,
+            must_answer(ROWS, ones(case.rows))?,
+            must_answer(POD_OF_ROW, ones(case.pod_of_row))?,
+            must_answer(NAMESPACES, ones(case.namespaces))?,
+            must_answer(NAMES, ones(case.names))?,
+        ],
+    }))
+}

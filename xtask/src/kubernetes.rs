@@ -1,0 +1,63 @@
+//! `cargo xtask kubernetes`: generates what of `packaging/kubernetes` is made from the Prometheus rules, and checks the
+//! manifests there and the chart in `packaging/helm`.
+//!
+//! A Go program (`packaging/check`) does it, with the code of Kubernetes, kustomize, Helm and prometheus-operator. No
+//! cluster is needed.
+
+use std::{path::PathBuf, process::Command};
+
+use anyhow::{Context as _, Result, bail};
+use evictscope_testkit::{debian, process, workspace};
+
+use crate::go::Go;
+
+/// prometheus-operator, for its CustomResourceDefinitions. Its types, which `packaging/check/go.mod` names, are of the same
+/// version.
+const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.94.0";
+
+/// The variable in which the program gets the directory of that module.
+const OPERATOR_VARIABLE: &str = "PROMETHEUS_OPERATOR";
+
+/// Generates the rules anew, and checks everything.
+pub fn run() -> Result<()> {
+    debian::provide(&debian::KUBERNETES)?;
+    if let Some(reason) = missing() {
+        bail!(reason);
+    }
+    let program = program(&Go::find()?)?;
+    process::succeed(Command::new(program).arg("generate").arg(workspace::root()))?;
+    check()
+}
+
+/// Checks the manifests and the chart, and that the check itself refuses what it must.
+pub fn check() -> Result<()> {
+    let go = Go::find()?;
+    let program = program(&go)?;
+    let operator = go.module(OPERATOR)?;
+    let mut tests = go.test(&sources());
+    process::succeed(tests.env(OPERATOR_VARIABLE, &operator))?;
+    let mut check = Command::new(program);
+    check
+        .env(OPERATOR_VARIABLE, &operator)
+        .arg("check")
+        .arg(workspace::root())
+        .arg(env!("CARGO_PKG_VERSION"));
+    println!("{}", process::answer_of(&mut check)?.trim_end());
+    Ok(())
+}
+
+/// Returns why they cannot be checked on this machine.
+pub fn missing() -> Option<String> {
+    debian::missing(&debian::KUBERNETES)
+}
+
+fn program(go: &Go) -> Result<PathBuf> {
+    let program = workspace::target_directory()?.join("kubernetes/check");
+    go.build(&sources(), ".", &program)
+        .context("cannot build the program that checks the manifests")?;
+    Ok(program)
+}
+
+fn sources() -> PathBuf {
+    workspace::root().join("packaging/check")
+}
