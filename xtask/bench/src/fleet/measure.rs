@@ -15,6 +15,8 @@ use evictscope_testkit::{
 use super::{PACE, targets::Targets};
 use crate::spread::Spread;
 
+/// Where Prometheus says how much memory it takes.
+pub const MEMORY: &str = "process_resident_memory_bytes";
 /// From one look at the groups of rules to the next.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -144,7 +146,7 @@ pub fn measure(
         series: metrics.sum("prometheus_tsdb_head_series", &[])?,
         samples: (after.samples - before.samples) / seconds,
         cpu: std::array::from_fn(|of| (after.cpu[of] - before.cpu[of]) / seconds),
-        memory: metrics.sum("process_resident_memory_bytes", &[])?,
+        memory: metrics.sum(MEMORY, &[])?,
         heap: metrics.sum("go_memstats_heap_inuse_bytes", &[])?,
         scrapes: Spread::of(query("scrape_duration_seconds")?.iter().map(last)),
         scrapes_missed: (1.0 - made / due).max(0.0),

@@ -53,7 +53,7 @@ const NATIVE: &str = "--enable-feature=native-histograms";
 #[derive(Clone, clap::Args)]
 pub struct Arguments {
     /// How many agents there are, one number after the other, growing
-    #[arg(long, value_delimiter = ',', default_value = "100,200,400")]
+    #[arg(long, value_delimiter = ',', default_value = "100,400")]
     agents: Vec<usize>,
     /// How many servers each agent watches
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
@@ -124,30 +124,34 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     let mut steps: Vec<Step> = Vec::new();
     for &agents in &arguments.agents {
         let mut present = steps.last().map_or(0, Step::agents);
-        while present < agents {
+        let mut limit = None;
+        while present < agents && limit.is_none() {
             present = agents.min(present + ADDED);
             // In one step, as Prometheus looks at it whenever it changes.
             let part = discovery.with_extension("part");
             fs::write(&part, targets.discovery(present).to_string())?;
             fs::rename(&part, &discovery).context("cannot add targets")?;
             wait_until_scraped(&prometheus, &targets, present, &go_on)?;
+            limit = report::memory_limit(&prometheus)?;
         }
-        check_past(&prometheus, agents * per_agent)?;
-        let observed = Observed {
-            prometheus: &prometheus,
-            targets: &targets,
-            agent: host.pid(),
-        };
-        let length = Duration::from_secs(arguments.seconds);
-        let measured = measure(&observed, agents, length, &go_on)?;
-        host.must_be_alive()?;
-        let step = Step::new(agents, agents * per_agent, measured);
-        step.print();
-        log.add(&step.json(version, arguments.native_histograms))?;
-        let limit = step.limit();
-        steps.push(step);
+        if limit.is_none() {
+            check_past(&prometheus, agents * per_agent)?;
+            let observed = Observed {
+                prometheus: &prometheus,
+                targets: &targets,
+                agent: host.pid(),
+            };
+            let length = Duration::from_secs(arguments.seconds);
+            let measured = measure(&observed, agents, length, &go_on)?;
+            host.must_be_alive()?;
+            let step = Step::new(agents, agents * per_agent, measured);
+            step.print();
+            log.add(&step.json(version, arguments.native_histograms))?;
+            limit = step.limit();
+            steps.push(step);
+        }
         if let Some(limit) = limit {
-            println!("\n{limit}: no more agents are added");
+            println!("\n{limit}, with {present} agents: no more are added");
             break;
         }
     }

@@ -1,9 +1,13 @@
 //! The tables of `bench fleet`, and how many servers it comes to.
 
-use evictscope_testkit::text::{self, percent};
+use anyhow::Result;
+use evictscope_testkit::{
+    prometheus::Prometheus,
+    text::{self, percent},
+};
 use serde_json::{Value, json};
 
-use super::measure::Measured;
+use super::measure::{MEMORY, Measured};
 use crate::spread::Spread;
 
 /// The parts of the whole at which a Prometheus is taken to be full: a restart reads its log at several times the pace,
@@ -118,8 +122,7 @@ impl Step {
     fn resources(&self) -> Vec<Resource> {
         let of = &self.measured;
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        let memory = rustix::system::sysinfo();
-        let memory = memory.totalram as f64 * f64::from(memory.mem_unit);
+        let memory = machine_memory();
         let mut resources = vec![
             Resource {
                 name: format!("CPU, {} of {cores} cores", percent(full::CPU)),
@@ -158,6 +161,19 @@ impl Step {
         let found = resources.find(|resource| resource.used >= resource.full)?;
         Some(format!("full: {}", found.name))
     }
+}
+
+/// Returns that memory is full, if it is. It is asked while targets are added too, so that no other program of the
+/// machine has to end for want of memory.
+pub fn memory_limit(prometheus: &Prometheus) -> Result<Option<String>> {
+    let used = prometheus.metrics()?.sum(MEMORY, &[])?;
+    Ok((used >= full::MEMORY * machine_memory()).then(|| "full: memory".to_owned()))
+}
+
+/// Returns the memory of this machine, in bytes.
+fn machine_memory() -> f64 {
+    let system = rustix::system::sysinfo();
+    system.totalram as f64 * f64::from(system.mem_unit)
 }
 
 fn in_ms(seconds: Spread) -> Spread {
