@@ -30,7 +30,7 @@ mod sockets;
 mod troubles;
 mod unrelated;
 
-pub use confinement::{Confinement, LINKS, OTHERS, capability_names, has_own_network};
+pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
 pub use container::Container;
 pub use container_name::container_name;
 pub use debug_file::{find_debug_file, root_of};
