@@ -151,7 +151,7 @@ mod tests {
                 without,
                 [
                     "CAP_PERFMON",
-                    "add --cap-add=PERFMON",
+                    "--cap-add=PERFMON (podman, Docker)",
                     "capabilities.add: [",
                 ],
             ),
