@@ -15,7 +15,8 @@ use crate::go::Go;
 const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
 
 /// Its types, a module of their own of the same version, which `packaging/check/go.mod` names.
-const OPERATOR_TYPES: &str = "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring";
+const OPERATOR_TYPES: &str =
+    "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring";
 
 /// The variable in which the program gets the directory of that module.
 const OPERATOR_VARIABLE: &str = "PROMETHEUS_OPERATOR";
