@@ -11,14 +11,18 @@ import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 const ofChosenPods = `
 unless on (SERVER)
 (
-  last_over_time(evictscope_server_info{LABELS,no_such_label!~"$namespace$pod"}[$__range] @ end())
+  ` + lastServers + `
   unless on (SERVER)
   (
-    last_over_time(evictscope_server_info{LABELS,pod_uid!="",no_such_label!~"$namespace$pod"}[$__range] @ end())
+    ` + lastServers + `
     and on (pod_uid)
-    label_join(kube_pod_info{namespace=~"$namespace",pod=~"$pod",no_such_label!~"$namespace$pod"} @ end(), "pod_uid", "", "uid")
+    label_join(kube_pod_info{uid!="",namespace=~"$namespace",pod=~"$pod",no_such_label!~"$namespace$pod"} @ end(), "pod_uid", "", "uid")
   )
 )`
+
+// lastServers returns the servers that there were in the time range. Where a name was used again, by a server in another
+// pod or in none, it is the one that lives at the end: earlier ones must not lend it their pods.
+const lastServers = `(evictscope_server_info{LABELS,no_such_label!~"$namespace$pod"} @ end() or on (SERVER) last_over_time(evictscope_server_info{LABELS,no_such_label!~"$namespace$pod"}[$__range] @ end()))`
 
 // podOfServer returns a series for each server in a pod that is known, with the labels namespace and pod.
 func podOfServer(of selection) string {

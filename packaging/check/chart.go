@@ -49,13 +49,13 @@ func lintChart(root, version string) error {
 	return nil
 }
 
-// rendered returns what `helm template` prints with these values.
-func rendered(root string, values map[string]any) ([]object, error) {
+// rendered returns what `helm template` prints for a release of this name with these values.
+func rendered(root, name string, values map[string]any) ([]object, error) {
 	chart, err := loader.Load(filepath.Join(root, chartFolder))
 	if err != nil {
 		return nil, err
 	}
-	options := common.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}
+	options := common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(chart, values, options, nil)
 	if err != nil {
 		return nil, err

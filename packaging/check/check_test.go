@@ -37,6 +37,15 @@ spec:
     - {port: metrics, interval: 15s, relabelings: [{action: labeldrop, regex: pod}]}
 `
 
+const networkPolicy = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: evictscope}
+spec:
+  podSelector: {matchLabels: {a: b}}
+  ingress: [{ports: [{port: metrics}]}]
+`
+
 const configMap = `
 apiVersion: v1
 kind: ConfigMap
@@ -100,6 +109,35 @@ func TestWrongObjectsAreRefused(t *testing.T) {
 	mustSay(t, err, "already set")
 }
 
+func TestObjectsThatMissEachOtherAreRefused(t *testing.T) {
+	probes := `livenessProbe: {httpGet: {path: /-/healthy, port: metrics}}`
+	for _, name := range []string{"readinessProbe", "startupProbe"} {
+		probes += "\n          " + name + `: {httpGet: {path: /-/` + name + `, port: metrics}}`
+	}
+	all := changed(t, daemonSet, "livenessProbe: {httpGet: {path: /-/healthy, port: metrics}}", probes) +
+		"---" + podMonitor + "---" + networkPolicy + "---" + changed(t, configMap, `""`, `'listen = "0.0.0.0:9739"'`)
+	if err := connected(read(t, all)); err != nil {
+		t.Errorf("sound objects are refused: %v", err)
+	}
+	for _, wrong := range []struct{ from, to, word string }{
+		{"path: /-/healthy, port: metrics", "path: /-/healthy, port: http", "the port http of the probe of /-/healthy"},
+		{"path: /-/readinessProbe, port: metrics", "path: /-/readinessProbe, port: 9738", "the port 9738 of the probe of /-/readinessProbe"},
+		{"startupProbe: {httpGet: {path: /-/startupProbe, port: metrics}}", "startupProbe: {exec: {command: [evictscope]}}", "asks for no page"},
+		{"{port: metrics, interval: 15s", "{port: http, interval: 15s", "the port http of monitoring.coreos.com/v1/PodMonitor"},
+		{"ports: [{port: metrics}]", "ports: [{port: http}]", "the port http of networking.k8s.io/v1/NetworkPolicy"},
+		{"ports: [{port: metrics}]", "ports: [{protocol: TCP}]", "names no port"},
+		{"ports: [{name: metrics,", "ports: [{name: http,", "the port metrics"},
+		{"containerPort: 9739", "containerPort: 9738", "where the agent listens"},
+		{"0.0.0.0:9739", "0.0.0.0:9738", "where the agent listens"},
+		{"listen =", "port =", "`listen`"},
+		{"spec:\n  selector: {matchLabels: {a: b}}\n  podMetrics", "spec:\n  selector: {matchLabels: {a: c}}\n  podMetrics", "PodMonitor evictscope selects a=c"},
+		{"podSelector: {matchLabels: {a: b}}", "podSelector: {matchLabels: {a: c}}", "NetworkPolicy evictscope selects a=c"},
+		{"metadata: {labels: {a: b}}", "metadata: {labels: {a: c}}", "selects a=b"},
+	} {
+		mustSay(t, connected(read(t, changed(t, all, wrong.from, wrong.to))), wrong.word)
+	}
+}
+
 func TestAChartThatDiffersIsRefused(t *testing.T) {
 	manifests := read(t, daemonSet+"---"+configMap)
 	other := changed(t, changed(t, daemonSet+"---"+configMap, "evictscope-1", "evictscope-2"), "evictscope-1", "evictscope-2")
@@ -144,5 +182,15 @@ func TestBrokenRulesOfPodSecurityAreFound(t *testing.T) {
 	}
 	if all := strings.Join(broken, "\n"); len(broken) != 2 || !strings.Contains(all, "hostPID=true") || !strings.Contains(all, "BPF") {
 		t.Errorf("found: %s", all)
+	}
+}
+
+func TestTheRowsOfTheTableAreFound(t *testing.T) {
+	rows := documentedRules("# Page\n\n" + tableHead + "| a | b |\n| c | d |\n\nMore.\n\n| e | f |\n")
+	if all := strings.Join(rows, "\n"); all != "| a | b |\n| c | d |" {
+		t.Errorf("found: %s", all)
+	}
+	if rows := documentedRules("# Page\n"); strings.Join(rows, "") != "" {
+		t.Errorf("found: %s", rows)
 	}
 }

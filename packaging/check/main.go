@@ -107,7 +107,7 @@ func check(root, version, operator string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("kustomize, %s: %w", variant.name, err)
 		}
-		rendered, err := rendered(root, variant.values)
+		rendered, err := rendered(root, release, variant.values)
 		if err != nil {
 			return "", fmt.Errorf("the chart, %s: %w", variant.name, err)
 		}
@@ -117,12 +117,16 @@ func check(root, version, operator string) (string, error) {
 			}
 			objects++
 		}
-		if err := same(manifests, rendered); err != nil {
+		if err := errors.Join(connected(manifests), same(manifests, rendered)); err != nil {
 			return "", fmt.Errorf("%s: %w", variant.name, err)
 		}
 	}
 	for _, values := range chartOnly {
-		rendered, err := rendered(root, values)
+		// A name that YAML takes for a number, unless it is quoted.
+		rendered, err := rendered(root, "123", values)
+		if err == nil {
+			err = connected(rendered)
+		}
 		if err != nil {
 			return "", fmt.Errorf("the chart, %v: %w", values, err)
 		}

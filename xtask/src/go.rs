@@ -53,6 +53,13 @@ impl Go {
         Ok(downloaded.directory)
     }
 
+    /// Returns the version in which the module in `module` depends on another.
+    pub fn version_of(&self, dependency: &str, module: &Path) -> Result<String> {
+        let mut command = self.in_module(module);
+        command.args(["list", "-m", "-f", "{{.Version}}", dependency]);
+        Ok(process::answer_of(&mut command)?.trim_end().to_owned())
+    }
+
     /// Builds `package` of the module in `module`.
     pub fn build(&self, module: &Path, package: &str, to: &Path) -> Result<()> {
         let mut command = self.in_module(module);

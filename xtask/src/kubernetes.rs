@@ -11,9 +11,12 @@ use evictscope_testkit::{debian, process, workspace};
 
 use crate::go::Go;
 
-/// prometheus-operator, for its CustomResourceDefinitions. Its types, which `packaging/check/go.mod` names, are of the same
-/// version.
-const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.94.0";
+/// prometheus-operator, for its CustomResourceDefinitions.
+const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
+
+/// Its types, a module of their own of the same version, which `packaging/check/go.mod` names.
+const OPERATOR_TYPES: &str =
+    "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring";
 
 /// The variable in which the program gets the directory of that module.
 const OPERATOR_VARIABLE: &str = "PROMETHEUS_OPERATOR";
@@ -34,7 +37,8 @@ pub fn run() -> Result<()> {
 pub fn check() -> Result<String> {
     let go = Go::find()?;
     let program = program(&go)?;
-    let operator = go.module(OPERATOR)?;
+    let version = go.version_of(OPERATOR_TYPES, &sources())?;
+    let operator = go.module(&format!("{OPERATOR}@{version}"))?;
     let mut tests = go.test(&sources());
     process::succeed(tests.env(OPERATOR_VARIABLE, &operator))?;
     let mut check = Command::new(program);

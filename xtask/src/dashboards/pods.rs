@@ -1,16 +1,20 @@
 //! Checks that the dashboard of all servers finds their pods by what kube-state-metrics says, and shows all servers where
-//! there is none. promtool computes its queries over made-up series.
+//! there is none, and that the query in docs/CONTAINERS.md finds them too. promtool computes the queries over made-up series.
 
 use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::process;
+use evictscope_testkit::{process, workspace};
 use serde_json::{Value, json};
 
 use super::{
     folders,
     queries::{self, Opened, Pods},
 };
+
+/// The page with a query for the pods of servers, and what is written before it.
+const PAGE: &str = "docs/CONTAINERS.md";
+const BEFORE: &str = "to any series of evictscope:\n\n";
 
 /// The dashboard that has variables for namespace and pod.
 const DASHBOARD: &str = "fleet.json";
@@ -22,11 +26,43 @@ const POD_OF_ROW: &str = "evictscope / Fleet / Servers / L";
 const NAMESPACES: &str = "evictscope / Fleet / variable namespace";
 const NAMES: &str = "evictscope / Fleet / variable pod";
 
-/// Two servers in pods of the same name, and one on the host. A target may have the labels of the agent's own pod.
-const SERVERS: [&str; 3] = [
-    r#"evictscope_server_info{job="evictscope",instance="node-1",server="6379",pod_uid="u-1",namespace="evictscope",pod="evictscope-x"}"#,
-    r#"evictscope_server_info{job="evictscope",instance="node-1",server="6379@3601745b3bd5",pod_uid="u-2"}"#,
-    r#"evictscope_server_info{job="evictscope",instance="node-2",server="6379"}"#,
+/// Values of a series that lasts as long as a test.
+const ALWAYS: &str = "1x10";
+/// Of one that ends while a test lasts, and of one that begins then.
+const UNTIL: &str = "1x2 stale";
+const SINCE: &str = "_x3 1x7";
+
+/// Two servers in pods of the same name, and one on the host. A target may have the labels of the agent's own pod. On two
+/// more nodes, a server has the name that one in a pod had before.
+const SERVERS: [(&str, &str); 7] = [
+    (
+        r#"evictscope_server_info{job="evictscope",instance="node-1",server="6379",pod_uid="u-1",namespace="evictscope",pod="evictscope-x"}"#,
+        ALWAYS,
+    ),
+    (
+        r#"evictscope_server_info{job="evictscope",instance="node-1",server="6379@3601745b3bd5",pod_uid="u-2"}"#,
+        ALWAYS,
+    ),
+    (
+        r#"evictscope_server_info{job="evictscope",instance="node-2",server="6379"}"#,
+        ALWAYS,
+    ),
+    (
+        r#"evictscope_server_info{job="evictscope",instance="node-3",server="6379",pod_uid="u-3"}"#,
+        UNTIL,
+    ),
+    (
+        r#"evictscope_server_info{job="evictscope",instance="node-3",server="6379",pod_uid="u-2"}"#,
+        SINCE,
+    ),
+    (
+        r#"evictscope_server_info{job="evictscope",instance="node-4",server="6379",pod_uid="u-3"}"#,
+        UNTIL,
+    ),
+    (
+        r#"evictscope_server_info{job="evictscope",instance="node-4",server="6379"}"#,
+        SINCE,
+    ),
 ];
 
 /// What kube-state-metrics says, of which two instances may run.
@@ -40,9 +76,13 @@ const PODS: [&str; 4] = [
 const SHOP: &str = r#"{job="evictscope",instance="node-1",server="6379"}"#;
 const BANK: &str = r#"{job="evictscope",instance="node-1",server="6379@3601745b3bd5"}"#;
 const HOST: &str = r#"{job="evictscope",instance="node-2",server="6379"}"#;
+const BANK_LATER: &str = r#"{job="evictscope",instance="node-3",server="6379"}"#;
+const HOST_LATER: &str = r#"{job="evictscope",instance="node-4",server="6379"}"#;
 const POD_OF_SHOP: &str =
     r#"{job="evictscope",instance="node-1",server="6379",namespace="shop",pod="cart-0"}"#;
 const POD_OF_BANK: &str = r#"{job="evictscope",instance="node-1",server="6379@3601745b3bd5",namespace="bank",pod="cart-0"}"#;
+const POD_OF_BANK_LATER: &str =
+    r#"{job="evictscope",instance="node-3",server="6379",namespace="bank",pod="cart-0"}"#;
 
 /// How the dashboard is opened, and what its queries must answer.
 struct Case {
@@ -59,7 +99,7 @@ const CASES: [Case; 5] = [
     Case {
         kube: false,
         pods: Pods::ALL,
-        rows: &[SHOP, BANK, HOST],
+        rows: &[SHOP, BANK, HOST, BANK_LATER, HOST_LATER],
         pod_of_row: &[],
         namespaces: &[],
         names: &[],
@@ -67,8 +107,8 @@ const CASES: [Case; 5] = [
     Case {
         kube: true,
         pods: Pods::ALL,
-        rows: &[SHOP, BANK, HOST],
-        pod_of_row: &[POD_OF_SHOP, POD_OF_BANK],
+        rows: &[SHOP, BANK, HOST, BANK_LATER, HOST_LATER],
+        pod_of_row: &[POD_OF_SHOP, POD_OF_BANK, POD_OF_BANK_LATER],
         namespaces: &[r#"{namespace="shop"}"#, r#"{namespace="bank"}"#],
         names: &[r#"{pod="cart-0"}"#],
     },
@@ -89,8 +129,8 @@ const CASES: [Case; 5] = [
             name: "(cart-0|other-0)",
             ..Pods::ALL
         },
-        rows: &[SHOP, BANK],
-        pod_of_row: &[POD_OF_SHOP, POD_OF_BANK],
+        rows: &[SHOP, BANK, BANK_LATER],
+        pod_of_row: &[POD_OF_SHOP, POD_OF_BANK, POD_OF_BANK_LATER],
         namespaces: &[r#"{namespace="shop"}"#, r#"{namespace="bank"}"#],
         names: &[r#"{pod="cart-0"}"#],
     },
@@ -111,7 +151,9 @@ const CASES: [Case; 5] = [
 pub fn check() -> Result<()> {
     let dashboard = folders::read(&folders::sources().join(DASHBOARD))?;
     let tests = CASES.iter().map(|case| test(&dashboard, case));
-    let file = json!({ "tests": tests.collect::<Result<Vec<_>>>()? });
+    let mut tests = tests.collect::<Result<Vec<_>>>()?;
+    tests.push(test_of_page()?);
+    let file = json!({ "tests": tests });
     let scratch = tempfile::tempdir().context("cannot make a directory")?;
     let path = scratch.path().join("pods.yaml");
     // JSON is YAML too.
@@ -148,10 +190,11 @@ fn test(dashboard: &str, case: &Case) -> Result<Value> {
         count => vec![json!({ "labels": "{}", "value": count })],
     };
     let pods: &[&str] = if case.kube { &PODS } else { &[] };
+    let pods = pods.iter().map(|series| (*series, ALWAYS));
     let series = SERVERS
-        .iter()
+        .into_iter()
         .chain(pods)
-        .map(|series| json!({ "series": series, "values": "1x10" }));
+        .map(|(series, values)| json!({ "series": series, "values": values }));
     Ok(json!({
         "interval": "1m",
         "input_series": series.collect::<Vec<_>>(),
@@ -162,5 +205,39 @@ fn test(dashboard: &str, case: &Case) -> Result<Value> {
             must_answer(NAMESPACES, ones(case.namespaces))?,
             must_answer(NAMES, ones(case.names))?,
         ],
+    }))
+}
+
+/// Returns a test of the query in the page, beside a server that was restarted: where its two series come by federation, they
+/// overlap.
+fn test_of_page() -> Result<Value> {
+    const SERVER: &str = r#"job="evictscope",instance="node-1",server="6379""#;
+    const AGENT: &str = r#"namespace="evictscope",pod="evictscope-x""#;
+    let page = folders::read(&workspace::root().join(PAGE))?;
+    let (_, query) = page
+        .split_once(BEFORE)
+        .with_context(|| format!("{PAGE} has no query behind {BEFORE:?}"))?;
+    let (query, _) = query.split_once("\n\n").unwrap_or((query, ""));
+    let info = |pid: u32| {
+        format!(
+            r#"evictscope_server_info{{{SERVER},{AGENT},pid="{pid}",pod_uid="u-1",container_name="redis"}}"#
+        )
+    };
+    let stalls = format!("evictscope_stall_seconds_total{{{SERVER},{AGENT}}}");
+    let mut series = vec![json!({ "series": stalls, "values": "0+60x10" })];
+    let ones = [info(1), info(2)].into_iter();
+    let ones = ones.chain(PODS.map(str::to_owned));
+    series.extend(ones.map(|series| json!({ "series": series, "values": ALWAYS })));
+    let answer = format!(
+        r#"{{{SERVER},pod_uid="u-1",container_name="redis",namespace="shop",pod="cart-0"}}"#
+    );
+    Ok(json!({
+        "interval": "1m",
+        "input_series": series,
+        "promql_expr_test": [{
+            "expr": query,
+            "eval_time": "5m",
+            "exp_samples": [{ "labels": answer, "value": 1 }],
+        }],
     }))
 }

@@ -2,12 +2,14 @@
 //!
 //! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. cargo-generate-rpm makes the
 //! .rpm of its files, and the tarball and the image are made of them too.
-//! cargo-cyclonedx makes the bills of materials. [`sequence`] tries the .deb and the .rpm out.
+//! cargo-cyclonedx makes the bills of materials. [`sequence`] tries the .deb and the .rpm out. The manifests for Kubernetes and
+//! the chart are packed as they are.
 
 mod commit;
 mod contained;
 mod format;
 mod image;
+mod kubernetes;
 mod libraries;
 mod root;
 mod rpm;
@@ -34,6 +36,9 @@ pub const DIRECTORY: &str = "package";
 
 /// The checksums of the products, as `sha256sum` writes them.
 pub const SUMS: &str = "SHA256SUMS";
+
+/// The filter of system calls for the image, as the package and the directory of products have it.
+const SECCOMP: &str = "seccomp.json";
 
 /// What to do with the packages.
 #[derive(clap::Args)]
@@ -143,7 +148,8 @@ fn pack(commit: &Commit) -> Result<Packages> {
             .arg("generate")
             .arg(&generated),
     )?;
-    seccomp::write(&generated.join("seccomp.json"))?;
+    let filter = generated.join(SECCOMP);
+    seccomp::write(&filter)?;
 
     let deb = make_deb(&directory, commit)?;
     let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));
@@ -164,6 +170,11 @@ fn pack(commit: &Commit) -> Result<Packages> {
     bill.add(&libraries)?;
     let beside_image = bill.write_beside(&image)?;
     products.extend([image.clone(), beside_image]);
+    products.extend(kubernetes::make(&directory, commit)?);
+    // For hosts that have the image alone.
+    let filter_beside = directory.join(SECCOMP);
+    fs::copy(&filter, &filter_beside).with_context(|| format!("cannot copy {SECCOMP}"))?;
+    products.push(filter_beside);
     let sums = sums(&directory, &products)?;
     fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
     println!("{}:\n{}", directory.display(), sums.trim_end());

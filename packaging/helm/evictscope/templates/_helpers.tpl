@@ -9,7 +9,7 @@
 
 {{- define "evictscope.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* The name of the configuration changes with its content, so that a change restarts the agents. */}}

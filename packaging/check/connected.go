@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/BurntSushi/toml"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// connected refuses objects that miss each other: a port of a probe, PodMonitor or NetworkPolicy which is not the one that
+// the agent listens on, and a selector that does not select its pods. Each of them alone is valid.
+func connected(all []object) error {
+	var pods *corev1.PodTemplateSpec
+	var listen string
+	var selectors []selector
+	var ports []port
+	for _, object := range all {
+		typed, err := object.typed()
+		if err != nil {
+			return err
+		}
+		switch typed := typed.(type) {
+		case *appsv1.DaemonSet:
+			pods = &typed.Spec.Template
+		case *corev1.ConfigMap:
+			if text, ok := typed.Data["config.toml"]; ok {
+				var configuration struct{ Listen string }
+				if err := toml.Unmarshal([]byte(text), &configuration); err != nil {
+					return err
+				}
+				listen = configuration.Listen
+			}
+		case *monitoringv1.PodMonitor:
+			selectors = append(selectors, selector{object.name(), typed.Spec.Selector})
+			for _, endpoint := range typed.Spec.PodMetricsEndpoints {
+				if endpoint.Port == nil {
+					return fmt.Errorf("%s names no port", object.name())
+				}
+				ports = append(ports, port{object.name(), intstr.FromString(*endpoint.Port)})
+			}
+		case *networkingv1.NetworkPolicy:
+			selectors = append(selectors, selector{object.name(), typed.Spec.PodSelector})
+			for _, rule := range typed.Spec.Ingress {
+				for _, allowed := range rule.Ports {
+					if allowed.Port == nil {
+						return fmt.Errorf("%s names no port", object.name())
+					}
+					ports = append(ports, port{object.name(), *allowed.Port})
+				}
+			}
+		}
+	}
+	if pods == nil {
+		return errors.New("there is no DaemonSet")
+	}
+	for _, one := range selectors {
+		selects, err := metav1.LabelSelectorAsSelector(&one.selector)
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.of, err)
+		}
+		if !selects.Matches(labels.Set(pods.Labels)) {
+			return fmt.Errorf("%s selects %s, but the pods have the labels %v", one.of, selects, pods.Labels)
+		}
+	}
+	address, err := netip.ParseAddrPort(listen)
+	if err != nil {
+		return fmt.Errorf("`listen` of the configuration: %w", err)
+	}
+	agent := pods.Spec.Containers[0]
+	for _, probe := range []*corev1.Probe{agent.LivenessProbe, agent.ReadinessProbe, agent.StartupProbe} {
+		if probe == nil || probe.HTTPGet == nil {
+			return errors.New("one of the three probes asks for no page")
+		}
+		ports = append(ports, port{"the probe of " + probe.HTTPGet.Path, probe.HTTPGet.Port})
+	}
+	for _, one := range ports {
+		leads := slices.ContainsFunc(agent.Ports, func(of corev1.ContainerPort) bool {
+			named := one.port == intstr.FromString(of.Name) || one.port == intstr.FromInt32(of.ContainerPort)
+			return named && of.ContainerPort == int32(address.Port())
+		})
+		if !leads {
+			return fmt.Errorf("the port %s of %s does not lead to where the agent listens, %s", &one.port, one.of, listen)
+		}
+	}
+	return nil
+}
+
+// selector is one that an object has for the agent's pods.
+type selector struct {
+	of       string
+	selector metav1.LabelSelector
+}
+
+// port is the agent's, as an object names it.
+type port struct {
+	of   string
+	port intstr.IntOrString
+}
