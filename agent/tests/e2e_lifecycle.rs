@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::{Agent, evictscope},
+    port::port_for_later,
     process,
     redis::{self, Redis, copy_to},
     scrape::Scrape,
@@ -111,7 +112,7 @@ fn a_server_that_starts_later_is_seen_within_two_seconds() -> anyhow::Result<()>
 fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()> {
     let state = tempfile::tempdir()?;
     let directory = format!("--state-dir={}", state.path().display());
-    let first = Redis::start(&[])?;
+    let first = Redis::start_on(port_for_later()?, &[])?;
     let agent = Agent::start(&[&directory])?;
     agent.wait_for(&first.name(), SOON)?;
     // The same port of another address.

@@ -1,4 +1,4 @@
-//! The thread that writes records and the last day of each server, so that no server's thread waits for a disk.
+//! The thread that writes records, the last day of each server and the labels of live ones, so that no server's thread waits for a disk.
 
 use std::collections::VecDeque;
 use std::io;
