@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::{Agent, evictscope},
+    port::port_for_later,
     process,
     redis::{self, Redis, copy_to},
     scrape::Scrape,
     wait::within,
 };
 use rustix::process::Signal;
+
+/// How long to wait for what is not timed.
+const SOON: Duration = Duration::from_secs(15);
 
 /// Returns the bytes of the running server's code at the sites of its plan, and the bytes of its file there.
 fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
@@ -99,6 +103,39 @@ fn a_server_that_starts_later_is_seen_within_two_seconds() -> anyhow::Result<()>
         let redis = Redis::start(&[])?;
         let took = agent.wait_for(&redis.name(), Duration::from_secs(2))?;
         println!("seen {took:?} after it answered");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()> {
+    let state = tempfile::tempdir()?;
+    let directory = format!("--state-dir={}", state.path().display());
+    let first = Redis::start_on(port_for_later()?, &[])?;
+    let agent = Agent::start(&[&directory])?;
+    agent.wait_for(&first.name(), SOON)?;
+    // The same port of another address.
+    let second = Redis::start_on(first.port(), &["--bind", "127.0.0.2"])?;
+    let name = format!("{}@{}", first.port(), second.pid());
+    agent.wait_for(&name, SOON)?;
+    first.kill()?;
+    within(SOON, "the first server is gone", || {
+        Ok((!agent.scrape()?.has_server(&first.name())).then_some(()))
+    })?;
+    let status = agent.end(Signal::TERM)?;
+    ensure!(status.success(), "{status}");
+
+    // By itself, it would be called by its port.
+    let agent = Agent::start(&[&directory])?;
+    agent.wait_for(&name, SOON)?;
+    let third = Redis::start_on(first.port(), &[])?;
+    agent.wait_for(&first.name(), SOON)?;
+    let scrape = agent.scrape()?;
+    for (server, name) in [(&second, &name), (&third, &first.name())] {
+        let said = scrape.server_info(server.pid());
+        let said = said.and_then(|labels| labels.get("server"));
+        ensure!(said == Some(name), "{said:?}, not {name}");
     }
     Ok(())
 }

@@ -31,7 +31,8 @@ pub struct Arguments {
     /// List the records, the newest first
     #[arg(long, conflicts_with = "record")]
     list: bool,
-    /// The server, by its name in metrics: its TCP port, or the path of its Unix socket
+    /// The server, by its name in metrics: its TCP port, or the path of its Unix socket; PORT@ID (of its container) or
+    /// PORT@PID where several have that port
     #[arg(long, value_name = "NAME", conflicts_with = "record")]
     server: Option<String>,
     /// The file to write; - is stdout [default: RECORD.html; for --json stdout]

@@ -79,19 +79,22 @@ impl Folder {
         Ok(entries)
     }
 
-    /// Writes a file. When this returns, it is on the disk under its name; where it fails, nothing is.
+    /// Writes a file. When this returns, it is on the disk under its name; where it fails, nothing is, or what was there before.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let unfinished = self.0.join(format!("{UNFINISHED}{name}"));
         let path = self.0.join(name);
-        let written = write_whole(&unfinished, content)
-            .and_then(|()| std::fs::rename(&unfinished, &path))
-            .and_then(|()| File::open(&self.0)?.sync_all());
-        if written.is_err() {
-            // It may be the one or the other, or neither.
+        let renamed =
+            write_whole(&unfinished, content).and_then(|()| std::fs::rename(&unfinished, &path));
+        if renamed.is_err() {
+            // It may not be there.
             let _ = std::fs::remove_file(&unfinished);
+        }
+        renamed?;
+        let synced = File::open(&self.0).and_then(|folder| folder.sync_all());
+        if synced.is_err() {
             let _ = std::fs::remove_file(&path);
         }
-        written.map(|()| path)
+        synced.map(|()| path)
     }
 
     /// Removes a file; well too where it does not exist.

@@ -1,4 +1,4 @@
-//! The thread that writes records and the last day of each server, so that no server's thread waits for a disk.
+//! The thread that writes records, the last day of each server and the labels of live ones, so that no server's thread waits for a disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::history::{Chunk, Gathering};
 use super::store::{Kept, StoreError};
-use super::{Record, RecordId, Store};
+use super::{Labelled, Record, RecordId, Store};
 use crate::telemetry::{Moment, microseconds};
 
 /// Most records that wait to be written. Each has some MB.
@@ -43,6 +43,8 @@ struct Queue {
     records: VecDeque<(Record, Vec<Tell>)>,
     chunks: VecDeque<Chunk>,
     gathering: Gathering,
+    /// The servers that live, where that has changed.
+    labels: Option<Vec<Labelled>>,
     /// Servers whose moments are to be removed: label and process id.
     forgotten: Vec<(String, u32)>,
     is_ending: bool,
@@ -154,6 +156,26 @@ impl Keeper {
         })
     }
 
+    /// Reads the servers that lived when the agent before this one ended, with their labels. Where that cannot be read, a warning
+    /// is logged.
+    pub fn remembered(&self) -> Vec<Labelled> {
+        let labels = self.0.store.labels();
+        labels.read().unwrap_or_else(|error| {
+            let file = labels.path();
+            tracing::warn!(
+                "cannot read {}: {error}; servers that share a port may have other names than before",
+                file.display()
+            );
+            Vec::new()
+        })
+    }
+
+    /// Has these remembered as the servers that live. Never waits for the disk.
+    pub fn remember(&self, labels: Vec<Labelled>) {
+        self.0.lock().labels = Some(labels);
+        self.0.has_changed.notify_all();
+    }
+
     /// Returns the directory of records.
     pub fn store(&self) -> &Store {
         &self.0.store
@@ -209,12 +231,16 @@ impl Inner {
 
     /// Writes until the end.
     fn write_all(&self) {
+        // What could not be written is tried again.
+        let mut labels = None;
+        let mut has_warned = false;
         loop {
             let mut queue = self.lock();
             let is_idle = |queue: &mut Queue| {
                 queue.records.is_empty()
                     && queue.chunks.is_empty()
                     && queue.forgotten.is_empty()
+                    && queue.labels.is_none()
                     && !queue.is_ending
             };
             let waited = self
@@ -228,7 +254,21 @@ impl Inner {
             };
             queue.chunks.extend(complete);
             let forgotten = std::mem::take(&mut queue.forgotten);
+            labels = queue.labels.take().or(labels);
             drop(queue);
+            if let Some(all) = &labels {
+                match self.store.labels().write(all) {
+                    Ok(()) => (labels, has_warned) = (None, false),
+                    Err(_) if has_warned => {}
+                    Err(error) => {
+                        tracing::warn!(
+                            "cannot write {}: {error}; once the agent is started anew, servers that share a port may have other names",
+                            self.store.labels().path().display()
+                        );
+                        has_warned = true;
+                    }
+                }
+            }
             for (label, pid) in forgotten {
                 if let Err(error) = self.store.history().remove_of(&label, pid) {
                     tracing::warn!(

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::{Entry, Folder, open_file};
 use super::history::{Chunk, History};
+use super::labels::Labels;
 use super::packed::{self, Unreadable};
 use super::{Occasion, Record, RecordId};
 
@@ -39,6 +40,7 @@ impl Limits {
 pub struct Store {
     records: Folder,
     history: History,
+    labels: Labels,
     limits: Limits,
     /// Held for as long as the agent may write: two that write into one directory would each remove what the other one needs.
     _lock: Option<File>,
@@ -194,6 +196,7 @@ impl Store {
         };
         store.records.prepare().map_err(failed)?;
         store.history.prepare().map_err(failed)?;
+        store.labels.prepare().map_err(failed)?;
         Ok(store)
     }
 
@@ -202,6 +205,7 @@ impl Store {
         Self {
             records: Folder::at(directory.join("records")),
             history: History::at(directory.join("history")),
+            labels: Labels::at(directory),
             limits: Limits {
                 records: 0,
                 bytes: 0,
@@ -213,6 +217,11 @@ impl Store {
     /// Returns the last day of each server.
     pub(super) fn history(&self) -> &History {
         &self.history
+    }
+
+    /// Returns the labels of the servers that live.
+    pub(super) fn labels(&self) -> &Labels {
+        &self.labels
     }
 
     /// Writes a record, whole or not at all, and removes the oldest that are too many.

@@ -11,6 +11,7 @@ use super::clock::unix_time;
 use super::server::{Outcome, Watch};
 use crate::export::{Reason, Unwatched};
 use crate::host::{Called, Identity, Scan, Scanner, ServerProcess, labels};
+use crate::records::{Keeper, Labelled};
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -29,6 +30,10 @@ pub struct Watcher {
     /// Why each of them cannot be looked into, by pid.
     hidden: HashMap<u32, String>,
     stale: HashSet<String>,
+    /// The servers that lived when the agent before this one ended, but for those that were found again.
+    before: Vec<Labelled>,
+    /// The servers that are to be remembered, as the keeper has them.
+    remembered: Vec<Labelled>,
 }
 
 /// A server with a thread of its own.
@@ -57,8 +62,10 @@ impl Server {
 }
 
 impl Watcher {
-    /// Returns a watcher that has not looked yet.
+    /// Returns a watcher that has not looked yet. Reads what is remembered of servers.
     pub fn new(watch: Watch, scanner: Scanner, planner: JoinHandle<()>) -> Self {
+        let keeper = watch.shared.keeper();
+        let before = keeper.map_or_else(|_| Vec::new(), Keeper::remembered);
         Self {
             watch,
             scanner,
@@ -66,6 +73,8 @@ impl Watcher {
             servers: HashMap::new(),
             hidden: HashMap::new(),
             stale: HashSet::new(),
+            remembered: before.clone(),
+            before,
         }
     }
 
@@ -176,7 +185,27 @@ impl Watcher {
         for (process, label) in new.into_iter().zip(labels) {
             self.add(process, label)?;
         }
+        self.remember(&listed);
         Ok(())
+    }
+
+    /// Has the servers that run remembered, where they are others than before.
+    fn remember(&mut self, listed: &HashSet<Identity>) {
+        let Ok(keeper) = self.watch.shared.keeper() else {
+            return;
+        };
+        let servers = self.running(listed).map(|(identity, server)| Labelled {
+            pid: identity.pid,
+            start_time_ticks: identity.start_time_ticks,
+            label: server.label.clone(),
+        });
+        let mut servers: Vec<Labelled> = servers.collect();
+        servers.sort_unstable();
+        // Where the agent is about to end, so are the threads of servers that live.
+        if servers != self.remembered && !self.watch.stop.wait_until(Instant::now()) {
+            keeper.remember(servers.clone());
+            self.remembered = servers;
+        }
     }
 
     /// Returns the labels of new servers; `listed` are all that run.
@@ -185,14 +214,24 @@ impl Watcher {
             pid: process.identity.pid,
             name: &process.name,
             container: process.container.short_id(),
+            had: self.label_before(&process.identity),
         });
-        // The thread of one that has just ended may still be taking its probes off.
-        let running = self
-            .servers
-            .iter()
-            .filter(|(other, _)| listed.contains(other));
+        let running = self.running(listed);
         let running = running.map(|(_, server)| (server.name.as_str(), server.label.as_str()));
         labels(&new.collect::<Vec<_>>(), &running.collect::<Vec<_>>())
+    }
+
+    /// Returns the servers that run: the thread of one that has just ended may still be taking its probes off.
+    fn running(&self, listed: &HashSet<Identity>) -> impl Iterator<Item = (&Identity, &Server)> {
+        let servers = self.servers.iter();
+        servers.filter(|(identity, _)| listed.contains(identity))
+    }
+
+    /// Returns the label that this server had when the agent before this one ended.
+    fn label_before(&self, identity: &Identity) -> Option<&str> {
+        let mut before = self.before.iter();
+        let found = before.find(|one| one.is_of(identity.pid, identity.start_time_ticks));
+        found.map(|one| one.label.as_str())
     }
 
     fn log_hidden(&mut self, scan: &Scan) {
@@ -208,6 +247,8 @@ impl Watcher {
     /// Starts the thread of a server.
     fn add(&mut self, process: ServerProcess, label: String) -> anyhow::Result<()> {
         let (identity, name) = (process.identity, process.name.clone());
+        // Should it execute another program, that is another server.
+        self.before.retain(|one| one.pid != identity.pid);
         let attempt = Arc::new(Mutex::new(Attempt::NotYet));
         let (watch, own, last) = (self.watch.clone(), label.clone(), attempt.clone());
         let tried = move |failed: Option<(Reason, String)>| {

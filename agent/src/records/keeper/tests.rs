@@ -93,6 +93,35 @@ fn the_last_day_is_there_after_a_restart_of_agent_and_server() -> anyhow::Result
 }
 
 #[test]
+fn servers_that_live_are_remembered_and_a_damaged_file_is_not() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let labelled = |label: &str| Labelled {
+        pid: 10,
+        start_time_ticks: 7_000,
+        label: label.to_owned(),
+    };
+    let first = keeper(directory.path())?;
+    assert_eq!(first.remembered(), []);
+    first.remember(vec![labelled("6379")]);
+    first.remember(vec![labelled("6379@10")]);
+    end(&first)?;
+    drop(first);
+    let second = keeper(directory.path())?;
+    assert_eq!(second.remembered(), [labelled("6379@10")]);
+    std::fs::write(directory.path().join("labels.json"), "{")?;
+    assert_eq!(second.remembered(), []);
+    // What cannot be written is written when it can be.
+    std::fs::remove_file(directory.path().join("labels.json"))?;
+    std::fs::create_dir(directory.path().join("labels.json"))?;
+    second.remember(vec![labelled("6379@10")]);
+    within_reason(|| second.0.lock().labels.is_none())?;
+    std::fs::remove_dir(directory.path().join("labels.json"))?;
+    end(&second)?;
+    assert_eq!(second.remembered(), [labelled("6379@10")]);
+    Ok(())
+}
+
+#[test]
 fn what_is_older_than_a_day_goes() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let first = keeper(directory.path())?;

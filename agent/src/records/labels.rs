@@ -1,0 +1,173 @@
+//! The labels of the servers that live, in one small file, so that an agent that is started anew gives them the same.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use procfs::sys::kernel::random;
+use serde::{Deserialize, Serialize};
+
+use super::folder::Folder;
+
+/// The name of the file.
+const NAME: &str = "labels.json";
+/// The version of its format.
+const FORMAT: u32 = 1;
+/// The largest file that is read. A server takes some 70 bytes, one with a long path 250.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// What is remembered of a server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Labelled {
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, clock ticks since boot.
+    pub start_time_ticks: u64,
+    /// Its name in metrics.
+    pub label: String,
+}
+
+impl Labelled {
+    /// Tells whether it is of the process with this id that started at this time.
+    pub fn is_of(&self, pid: u32, start_time_ticks: u64) -> bool {
+        (self.pid, self.start_time_ticks) == (pid, start_time_ticks)
+    }
+}
+
+/// What is in the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {
+    format: u32,
+    /// The boot that process ids and start times are of, `/proc/sys/kernel/random/boot_id`.
+    boot_id: String,
+    servers: Vec<Labelled>,
+}
+
+/// The folder that the file is in.
+#[derive(Debug)]
+pub(super) struct Labels(Folder);
+
+impl Labels {
+    /// Returns the file in this folder. Neither need exist.
+    pub(super) fn at(folder: &Path) -> Self {
+        Self(Folder::at(folder.to_owned()))
+    }
+
+    /// Removes what was not written to its end.
+    pub(super) fn prepare(&self) -> io::Result<()> {
+        self.0.prepare()
+    }
+
+    /// Returns where the file is.
+    pub(super) fn path(&self) -> PathBuf {
+        self.0.path(NAME)
+    }
+
+    /// Reads the servers that lived when the file was written; none where there is no file, or the machine was started anew
+    /// since.
+    pub(super) fn read(&self) -> io::Result<Vec<Labelled>> {
+        self.read_in(&boot_id()?)
+    }
+
+    fn read_in(&self, boot_id: &str) -> io::Result<Vec<Labelled>> {
+        let file = match self.0.open(NAME) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            opened => opened?.0,
+        };
+        let mut text = Vec::new();
+        file.take(MOST_BYTES).read_to_end(&mut text)?;
+        let content: Content = serde_json::from_slice(&text)?;
+        match content.format {
+            FORMAT if content.boot_id == boot_id => Ok(content.servers),
+            FORMAT => Ok(Vec::new()),
+            other => Err(io::Error::other(format!("it has the format {other}"))),
+        }
+    }
+
+    /// Writes the servers that live, in place of those before; where it fails, those before are kept.
+    pub(super) fn write(&self, servers: &[Labelled]) -> io::Result<()> {
+        self.write_in(boot_id()?, servers)
+    }
+
+    fn write_in(&self, boot_id: String, servers: &[Labelled]) -> io::Result<()> {
+        let content = Content {
+            format: FORMAT,
+            boot_id,
+            servers: servers.to_vec(),
+        };
+        self.0.write(NAME, &serde_json::to_vec(&content)?)?;
+        Ok(())
+    }
+}
+
+fn boot_id() -> io::Result<String> {
+    random::boot_id().map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::ensure;
+
+    use super::*;
+
+    fn server(pid: u32, label: &str) -> Labelled {
+        Labelled {
+            pid,
+            start_time_ticks: 7_000 + u64::from(pid),
+            label: label.to_owned(),
+        }
+    }
+
+    #[test]
+    fn labels_are_there_until_the_next_boot() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let labels = Labels::at(directory.path());
+        assert_eq!(labels.read()?, []);
+        labels.write(&[server(10, "6379"), server(11, "6379@3601745b3bd5")])?;
+        let last = [
+            server(11, "6379@3601745b3bd5"),
+            server(12, "/run/\"a\".sock"),
+        ];
+        labels.write(&last)?;
+        assert_eq!(labels.read()?, last);
+        // Pids and start times come again.
+        assert_eq!(labels.read_in("another")?, []);
+        assert_eq!(std::fs::read_dir(directory.path())?.count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn another_process_with_the_same_pid_is_another_server() {
+        let server = server(10, "6379");
+        assert!(server.is_of(10, 7_010));
+        assert!(!server.is_of(10, 7_011) && !server.is_of(11, 7_010));
+    }
+
+    #[test]
+    fn what_is_damaged_or_foreign_is_not_read_and_is_replaced() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let labels = Labels::at(directory.path());
+        let all = [server(10, "6379")];
+        labels.write(&all)?;
+        let whole = std::fs::read_to_string(labels.path())?;
+        let newer = whole.replace("\"format\":1", "\"format\":2");
+        ensure!(newer != whole, "{whole}");
+        for text in [
+            "",
+            &whole[..whole.len() - 1],
+            "[]",
+            "{\"format\":1}",
+            &newer,
+        ] {
+            std::fs::write(labels.path(), text)?;
+            ensure!(labels.read().is_err(), "{text}");
+        }
+        labels.write(&all)?;
+        assert_eq!(labels.read()?, all);
+        std::fs::remove_file(labels.path())?;
+        std::os::unix::fs::symlink("/dev/zero", labels.path())?;
+        ensure!(labels.read().is_err());
+        labels.write(&all)?;
+        assert_eq!(labels.read()?, all);
+        Ok(())
+    }
+}
