@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,22 @@ func generate(root string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(root, generatedRules), []byte(text), 0o644)
+}
+
+// rulesAreFresh refuses PrometheusRules that are not as generated.
+func rulesAreFresh(root string) error {
+	expected, err := prometheusRules(root)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(root, generatedRules))
+	if err != nil {
+		return err
+	}
+	if string(text) != expected {
+		return errors.New(generatedRules + " is not what dashboards/rules has: run `cargo xtask kubernetes` and commit")
+	}
+	return nil
 }
 
 // prometheusRules returns the files of rules as objects. A file of rules is the specification of such an object. It is

@@ -95,6 +95,9 @@ func check(root, version, operator string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := rulesAreFresh(root); err != nil {
+		return "", err
+	}
 	if err := lintChart(root, version); err != nil {
 		return "", err
 	}

@@ -1,6 +1,6 @@
 # $1 is the number of versions that remain: 0 on removal, 1 on an upgrade.
 if [ -d /run/systemd/system ]; then
-    systemctl daemon-reload
+    systemctl daemon-reload || :
     if [ "$1" -ge 1 ]; then
         systemctl try-restart evictscope.service || :
     fi

@@ -1,4 +1,4 @@
-//! `cargo xtask build`: sets up, then runs `cargo build --release`.
+//! `cargo xtask build`: sets up, then runs `cargo build --release --locked`.
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::workspace;
@@ -15,9 +15,9 @@ pub fn naming(variables: &[(&str, String)]) -> Result<()> {
     setup::run(Voice::Quiet)?;
     let status = workspace::cargo()
         .envs(variables.iter().map(|(name, value)| (name, value)))
-        .args(["build", "--release"])
+        .args(["build", "--release", "--locked"])
         .status()
         .context("cannot start cargo")?;
-    ensure!(status.success(), "`cargo build --release` failed");
+    ensure!(status.success(), "`cargo build --release --locked` failed");
     Ok(())
 }

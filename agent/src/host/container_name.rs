@@ -98,9 +98,10 @@ fn name_at(text: &[u8], place: &str) -> Option<String> {
 /// (`k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`) have more in them.
 fn own_name(name: &str) -> Option<&str> {
     let name = name.strip_prefix('/').unwrap_or(name);
-    let name = match name.strip_prefix("k8s_") {
-        Some(rest) => rest.split('_').next().unwrap_or(rest),
-        None => name,
+    let fields: Vec<_> = name.split('_').collect();
+    let name = match fields[..] {
+        ["k8s", container, _pod, _namespace, _uid, _attempt] => container,
+        _ => name,
     };
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let is_name = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_usual);
@@ -153,8 +154,9 @@ mod tests {
         assert_eq!(own_name("cache_1.a-b"), Some("cache_1.a-b"));
         let of_pod = "k8s_redis_redis-0_default_2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4_0";
         assert_eq!(own_name(of_pod), Some("redis"));
+        assert_eq!(own_name("/k8s_cache"), Some("k8s_cache"));
         let long = "x".repeat(MAX_NAME + 1);
-        for text in ["", "/", "k8s_", "a b", "a\"", "a\n", "ä", "a/b", &long] {
+        for text in ["", "/", "a b", "a\"", "a\n", "ä", "a/b", &long] {
             assert_eq!(own_name(text), None, "{text}");
         }
     }

@@ -119,7 +119,7 @@ pub(super) fn look_into(
         exe,
         exe_proc_path: exe_proc_path(pid),
         name,
-        // Only an exclusion has to know them.
+        // Without them the labels of its container are empty. Only an exclusion must not be missed.
         container: Cgroups::of(pid).unwrap_or_default().container(),
     }))
 }
@@ -137,7 +137,7 @@ fn hidden(pid: u32, what: &str) -> ProcResult<Look> {
         uid: Process::new(pid.cast_signed())?.status()?.euid,
         why: format!(
             "may not read /proc/{pid}/{what}; {}",
-            Confinement::read().lacks_others()
+            Confinement::of_process().lacks_others()
         ),
     }))
 }

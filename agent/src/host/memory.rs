@@ -51,7 +51,7 @@ pub enum MemoryError {
     Gone,
     /// It is another user's process.
     #[error(
-        "may not read /proc/{0}/mem; {advice}", advice = Confinement::read().lacks_others()
+        "may not read /proc/{0}/mem; {advice}", advice = Confinement::of_process().lacks_others()
     )]
     Denied(u32),
     /// Anything else.

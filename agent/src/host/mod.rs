@@ -1,6 +1,6 @@
 //! Which servers run here, and what can be learnt of a process from `/proc`.
 //!
-//! [`Scanner`] finds the servers, [`labels`] names them, [`container_name`] their containers, [`Executable`]
+//! [`Scanner`] finds the servers, [`labels()`] names them, [`container_name()`] their containers, [`Executable`]
 //! reads what they run, [`find_debug_file`] the file with its debug information, [`load_bias`] finds where an
 //! executable is loaded, and [`Words`] reads its memory. All functions here block; the first look at a server
 //! with many connections takes a while, since all its file descriptors are looked at.
@@ -30,7 +30,7 @@ mod sockets;
 mod troubles;
 mod unrelated;
 
-pub use confinement::{Confinement, LINKS, OTHERS, capability_names, has_own_network};
+pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
 pub use container::Container;
 pub use container_name::container_name;
 pub use debug_file::{find_debug_file, root_of};

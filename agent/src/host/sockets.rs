@@ -56,14 +56,13 @@ impl Listening {
         let mut line = Vec::new();
         while table.read_until(b'\n', &mut line)? > 0 {
             let listens = stream_listener(&String::from_utf8_lossy(&line));
-            paths.extend(
-                listens
-                    .filter(|(inode, _)| sockets.contains(inode))
-                    .map(|(_, path)| path),
-            );
+            paths.extend(listens.filter(|(inode, _)| sockets.contains(inode)));
             line.clear();
         }
-        Ok(Self { ports, paths })
+        Ok(Self {
+            ports,
+            paths: certain(paths),
+        })
     }
 
     /// Returns the name of the server: its TCP port, else the path of its Unix socket; `None` where it does
@@ -91,6 +90,17 @@ fn stream_listener(line: &str) -> Option<(u64, String)> {
     let (flags, kind, _state) = (field()?, field()?, field()?);
     let inode = field()?.parse().ok()?;
     (flags == LISTENS && kind == STREAM).then(|| (inode, rest.to_owned()))
+}
+
+/// Returns the paths of those sockets that have one. A path may hold a line feed and what looks like another line, so a
+/// socket with two paths has been given one by somebody else.
+fn certain(paths: Vec<(u64, String)>) -> Vec<String> {
+    let mut of_socket: HashMap<u64, Vec<String>> = HashMap::new();
+    for (inode, path) in paths {
+        of_socket.entry(inode).or_default().push(path);
+    }
+    let alone = |paths: Vec<String>| <[String; 1]>::try_from(paths).ok();
+    of_socket.into_values().filter_map(alone).flatten().collect()
 }
 
 fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {

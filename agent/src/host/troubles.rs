@@ -57,11 +57,10 @@ fn kind(error: &ProcError) -> Option<String> {
     Some(match error {
         ProcError::NotFound(_) => return None,
         ProcError::PermissionDenied(_) => {
-            "permission denied: run as root, or with CAP_SYS_PTRACE".to_owned()
+            format!("permission denied; {}", Confinement::of_process().lacks_others())
         }
         ProcError::Io(error, _) if error.raw_os_error() == full => {
-            "too many open files: allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192)"
-                .to_owned()
+            format!("too many open files: {MORE_FILES}")
         }
         ProcError::Io(error, _) => error.to_string(),
         ProcError::Incomplete(_) | ProcError::Other(_) | ProcError::InternalError(_) => {

@@ -5,22 +5,22 @@ use std::io::ErrorKind;
 use aya::programs::ProgramError;
 use rustix::thread::CapabilitySet;
 
-use crate::host::{Confinement, LINKS};
+use crate::host::{Confinement, LINKS, MORE_FILES};
 
 /// How the service of the package gets what perf events take.
-pub const OLDER_KERNELS: &str = "The service gets it so: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
+pub const OLDER_KERNELS: &str = "The service gets CAP_SYS_ADMIN so: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
 
 /// What can go wrong with the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The kernel does not let this user load BPF programs.
     #[error(
-        "the kernel does not allow this process to load BPF programs or attach probes: {0}; {advice}", advice = Confinement::read().lacks_links(LINKS)
+        "the kernel does not allow this process to load BPF programs or attach probes: {0}; {advice}", advice = Confinement::of_process().lacks_links(LINKS)
     )]
     NotPermitted(String),
     /// The kernel has only perf events for probes, and does not let this user open them.
     #[error(
-        "this kernel has no uprobe_multi links (Linux 6.6), and does not allow this process to attach probes by perf events: {0}; {advice}. {OLDER_KERNELS}", advice = Confinement::read().lacks_links(LINKS | CapabilitySet::SYS_ADMIN)
+        "this kernel has no uprobe_multi links (Linux 6.6), and does not allow this process to attach probes by perf events: {0}; {advice}. {OLDER_KERNELS}", advice = Confinement::of_process().lacks_links(LINKS | CapabilitySet::SYS_ADMIN)
     )]
     PerfEventNotPermitted(String),
     /// The kernel's process ids are not those that this process sees.
@@ -30,7 +30,7 @@ pub enum ProbeError {
     OtherPidNamespace,
     /// Each probe takes a file descriptor.
     #[error(
-        "too many open files ({0}): allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192)"
+        "too many open files ({0}): {MORE_FILES}"
     )]
     TooManyFiles(String),
     /// The object does not load.

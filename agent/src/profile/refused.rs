@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::host::{Confinement, LINKS};
+use crate::host::{Confinement, LINKS, MORE_FILES};
 use crate::records::NoProfile;
 
 /// The file with the setting that says who may open events.
@@ -20,8 +20,7 @@ pub fn refused(pid: u32, error: &io::Error) -> NoProfile {
         Some(Errno::SRCH) => format!("process {pid} has ended"),
         Some(Errno::ACCESS | Errno::PERM) => not_permitted(setting()),
         Some(Errno::MFILE) => {
-            "too many open files: allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192)"
-                .to_owned()
+            format!("too many open files: {MORE_FILES}")
         }
         _ if error.kind() == io::ErrorKind::StorageFull => {
             "too many profiles are being taken at the same time: try again later".to_owned()
@@ -43,11 +42,11 @@ fn not_permitted(setting: Option<i64>) -> String {
         ),
         Some(value) => format!(
             "the kernel refuses the event that takes samples (kernel.perf_event_paranoid is {value}); {}",
-            Confinement::read().lacks_links(LINKS)
+            Confinement::of_process().lacks_links(LINKS)
         ),
         None => format!(
             "the kernel refuses the event that takes samples, and has no setting kernel.perf_event_paranoid; {}",
-            Confinement::read().lacks_links(LINKS)
+            Confinement::of_process().lacks_links(LINKS)
         ),
     }
 }

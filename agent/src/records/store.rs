@@ -103,8 +103,8 @@ pub struct Kept {
 pub enum StoreError {
     /// The directory cannot be made or written.
     #[error(
-        "cannot write into {}: {error}; --state-dir names another directory, and --keep-records 0 keeps nothing",
-        directory.display()
+        "cannot write into {}: {error}; --state-dir names another directory, and --keep-records 0 keeps nothing; in a container, add --volume evictscope:{} (podman, Docker) or a volume mounted there (Kubernetes)",
+        directory.display(), directory.display()
     )]
     Directory {
         /// Which it is.

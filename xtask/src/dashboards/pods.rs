@@ -34,7 +34,7 @@ const PODS: [&str; 4] = [
     r#"kube_pod_info{job="kube-state-metrics",instance="a",namespace="shop",pod="cart-0",uid="u-1"}"#,
     r#"kube_pod_info{job="kube-state-metrics",instance="b",namespace="shop",pod="cart-0",uid="u-1"}"#,
     r#"kube_pod_info{job="kube-state-metrics",instance="a",namespace="bank",pod="cart-0",uid="u-2"}"#,
-    r#"kube_pod_info{job="kube-state-metrics",instance="a",namespace="none",pod="other-0",uid="u-3"}"#,
+    r#"kube_pod_info{job="kube-state-metrics",instance="a",namespace="shop",pod="other-0",uid="u-3"}"#,
 ];
 
 const SHOP: &str = r#"{job="evictscope",instance="node-1",server="6379"}"#;
@@ -97,13 +97,13 @@ const CASES: [Case; 5] = [
     Case {
         kube: true,
         pods: Pods {
-            namespace: "none",
+            name: "other-0",
             ..Pods::ALL
         },
         rows: &[],
         pod_of_row: &[],
         namespaces: &[r#"{namespace="shop"}"#, r#"{namespace="bank"}"#],
-        names: &[],
+        names: &[r#"{pod="cart-0"}"#],
     },
 ];
 

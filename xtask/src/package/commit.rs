@@ -20,15 +20,15 @@ pub struct Commit {
 impl Commit {
     /// Asks git about the checkout.
     pub fn of_checkout() -> Result<Self> {
-        let described = git(&[
+        let describe = [
             "describe",
             "--always",
             "--exclude=*",
             "--abbrev=12",
             "--dirty=-modified",
-        ]);
+        ];
         Ok(Self {
-            name: described.ok(),
+            name: is_repository().then(|| git(&describe)).transpose()?,
             ..Self::unnamed()?
         })
     }
@@ -39,10 +39,10 @@ impl Commit {
             Ok(set) => set
                 .parse()
                 .with_context(|| format!("{EPOCH} is no number of seconds: {set}"))?,
-            Err(_) => match git(&["log", "-1", "--format=%ct"]) {
-                Ok(committed) => committed.parse().context("git tells no time")?,
-                Err(_) => clock::unix_time()? as i64,
-            },
+            Err(_) if is_repository() => git(&["log", "-1", "--format=%ct"])?
+                .parse()
+                .context("git tells no time")?,
+            Err(_) => clock::unix_time()? as i64,
         };
         Ok(Self {
             name: None,
@@ -70,6 +70,11 @@ impl Commit {
             .env(EPOCH, self.time.as_second().to_string());
         command
     }
+}
+
+/// Returns whether the files are a checkout of a repository of their own.
+fn is_repository() -> bool {
+    workspace::root().join(".git").exists()
 }
 
 /// Returns what git answers about this checkout.

@@ -13,36 +13,29 @@ use super::{seccomp, sequence::counts_evictions};
 
 /// The page that tells operators how to run the image.
 const PAGE: &str = "docs/CONTAINERS.md";
+/// How the command begins on it.
+const BEGINNING: &str = "podman run --detach";
 
-const PID: &str = "--pid=host";
-const NETWORK: &str = "--network=host";
-const CAPABILITIES: &str = "--cap-add=BPF,PERFMON,SYS_PTRACE,DAC_READ_SEARCH";
-/// The filter of system calls; what follows is the path of the file.
+/// The options of that command that a test gives by itself.
+const OWN: [&str; 3] = ["--name ", "--restart=", "--volume "];
+/// The option with the filter of system calls, and where the package has it.
 const FILTER: &str = "--security-opt seccomp=";
 
-/// The other options on that page that say what the agent may do.
-const OTHERS: [&str; 4] = [
-    "--cap-drop=all",
-    "--security-opt no-new-privileges",
-    "--read-only",
-    "--ulimit nofile=8192",
-];
-
-/// What `check` says without an option, or with another in its place.
+/// What `check` says without the options that begin so, or with others in their place.
 const MISSING: [(&str, &str, &str); 4] = [
-    (PID, "", "add --pid=host (podman, Docker)"),
+    ("--pid=", "", "add --pid=host (podman, Docker)"),
     (
-        CAPABILITIES,
-        "--cap-add=BPF",
-        "in a container, add --cap-add=",
+        "--cap-add=PERFMON",
+        "",
+        "add --cap-add=PERFMON (podman, Docker)",
     ),
     (
         FILTER,
         "",
-        "add --security-opt seccomp=/usr/share/evictscope/seccomp.json",
+        "add --security-opt seccomp=/usr/share/evictscope/seccomp.json (podman, Docker",
     ),
     (
-        PID,
+        "--pid=",
         "--pid=host --uidmap=0:200000:65536 --gidmap=0:200000:65536",
         "in a user namespace",
     ),
@@ -50,36 +43,38 @@ const MISSING: [(&str, &str, &str); 4] = [
 
 /// Tries an image out, which is in this archive.
 pub fn try_out(archive: &Path) -> Result<()> {
+    let loaded = Loaded::load(archive)?;
     let page = fs::read_to_string(workspace::root().join(PAGE));
-    let page = page.with_context(|| format!("cannot read {PAGE}"))?;
-    for option in OTHERS
-        .into_iter()
-        .chain([PID, NETWORK, CAPABILITIES, FILTER])
-    {
-        ensure!(page.contains(option), "{PAGE} does not name {option}");
-    }
+    let (options, image) = printed(&page.with_context(|| format!("cannot read {PAGE}"))?)?;
+    ensure!(
+        image == loaded.0,
+        "{PAGE} runs {image}, and the image is {}",
+        loaded.0
+    );
     let filter = tempfile::NamedTempFile::new()?;
     seccomp::write(filter.path())?;
     let filter = format!("{FILTER}{}", filter.path().display());
-    let options: Vec<&str> = OTHERS
-        .into_iter()
-        .chain([PID, NETWORK, CAPABILITIES, &filter])
-        .collect();
-    let image = load(archive)?;
+    let given = |option: String| match option.starts_with(FILTER) {
+        true => filter.clone(),
+        false => option,
+    };
+    let options: Vec<_> = options.into_iter().map(given).collect();
 
-    let check = check(&image, &options)?;
-    let said = String::from_utf8_lossy(&check.stdout);
+    let all = check(&image, &options)?;
+    let said = String::from_utf8_lossy(&all.stdout);
     ensure!(
-        check.status.success(),
+        all.status.success(),
         "check fails in a container with all options:\n{said}"
     );
     for (option, instead, message) in MISSING {
-        let replaced = options.iter().map(|given| match given.starts_with(option) {
-            true => instead,
-            false => given,
-        });
-        let options: Vec<_> = replaced.collect();
-        let check = self::check(&image, &options)?;
+        let mut others = options.clone();
+        others.retain(|given| !given.starts_with(option));
+        ensure!(
+            others.len() < options.len(),
+            "{PAGE} does not name {option}"
+        );
+        others.push(instead.to_owned());
+        let check = check(&image, &others)?;
         let said = String::from_utf8_lossy(&check.stdout);
         ensure!(
             !check.status.success() && said.contains(message),
@@ -89,45 +84,82 @@ pub fn try_out(archive: &Path) -> Result<()> {
     counts(&image, &options)
 }
 
-/// Loads the image, and returns its name.
-fn load(archive: &Path) -> Result<String> {
-    let said = process::answer_of(
-        podman::command()?
-            .args(["load", "--quiet", "--input"])
-            .arg(archive),
-    )?;
-    let name = said.trim().rsplit(' ').next();
-    Ok(name
-        .context("podman does not say what it has loaded")?
-        .to_owned())
+/// Returns the options of the command on the page that are not [`OWN`], each with its value, and the image.
+fn printed(page: &str) -> Result<(Vec<String>, String)> {
+    let absent = || format!("{PAGE} has no `{BEGINNING}`");
+    let (_, command) = page.split_once(BEGINNING).with_context(absent)?;
+    // It ends with the first line that does not go on.
+    let lines = command.split_inclusive('\n');
+    let mut goes_on = true;
+    let lines = lines.take_while(|line| std::mem::replace(&mut goes_on, line.ends_with("\\\n")));
+    let command = lines.collect::<String>().replace("\\\n", " ");
+    let mut options: Vec<String> = Vec::new();
+    for word in command.split_whitespace() {
+        match options.last_mut() {
+            Some(last) if !word.starts_with('-') && !last.contains(['=', ' ']) => {
+                *last += &format!(" {word}");
+            }
+            _ => options.push(word.to_owned()),
+        }
+    }
+    let image = options.pop().with_context(absent)?;
+    options.retain(|option| !OWN.iter().any(|own| option.starts_with(own)));
+    Ok((options, image))
 }
 
-/// Returns `podman run` with options of [`PAGE`], and what this machine asks for beside them.
-fn run(options: &[&str]) -> Result<Command> {
+/// Returns `podman run` with these options, and what this machine asks for beside them.
+fn run(options: &[String]) -> Result<Command> {
     let mut run = podman::command()?;
     run.arg("run").args(podman::LIMITS);
-    run.args(options.iter().flat_map(|option| option.split_whitespace()));
+    let words = options.iter().flat_map(|option| option.split_whitespace());
+    run.args(words);
     Ok(run)
 }
 
-fn check(image: &str, options: &[&str]) -> Result<Output> {
+fn check(image: &str, options: &[String]) -> Result<Output> {
     let mut check = run(options)?;
     check.arg("--rm").args([image, "check"]);
     check.output().context("cannot run podman")
 }
 
 /// Runs the agent on one server, and fails where it counts something else than that does.
-fn counts(image: &str, options: &[&str]) -> Result<()> {
+fn counts(image: &str, options: &[String]) -> Result<()> {
     let container = Named(format!("evictscope-{}", std::process::id()));
     let mut agent = run(options)?;
-    agent.args([
-        "--name",
-        &container.0,
-        "--volume",
-        &format!("{}:/var/lib/evictscope", container.0),
-    ]);
+    let volume = format!("{}:/var/lib/evictscope", container.0);
+    agent.args(["--name", &container.0, "--volume", &volume]);
     agent.args([image, "run"]);
     counts_evictions(&Agent::start_command(agent, free_port()?, &[])?)
+}
+
+/// Runs podman to remove something.
+fn remove(arguments: &[&str]) {
+    let removed = podman::command().and_then(|mut podman| {
+        let removed = process::answer_of(podman.args(arguments));
+        removed.map(drop)
+    });
+    if let Err(error) = removed {
+        eprintln!("podman leaves something: {error:#}");
+    }
+}
+
+/// The name of an image, which is removed when this is dropped.
+struct Loaded(String);
+
+impl Loaded {
+    fn load(archive: &Path) -> Result<Self> {
+        let mut load = podman::command()?;
+        let said = process::answer_of(load.args(["load", "--quiet", "--input"]).arg(archive))?;
+        let name = said.split_whitespace().last();
+        let name = name.context("podman does not say what it has loaded")?;
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        remove(&["rmi", "--force", &self.0]);
+    }
 }
 
 /// The container and the volume of this name, which are removed when this is dropped.
@@ -135,12 +167,25 @@ struct Named(String);
 
 impl Drop for Named {
     fn drop(&mut self) {
-        for remove in [["rm", "--force", "--ignore"], ["volume", "rm", "--force"]] {
-            let removed = podman::command()
-                .and_then(|mut podman| process::answer_of(podman.args(remove).arg(&self.0)));
-            if let Err(error) = removed {
-                eprintln!("podman has not removed {}: {error:#}", self.0);
-            }
-        }
+        remove(&["rm", "--force", "--ignore", "--time=5", &self.0]);
+        remove(&["volume", "rm", "--force", &self.0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printed;
+
+    #[test]
+    fn a_command_is_read_with_its_values() -> anyhow::Result<()> {
+        let page = "Do:\n\n    podman run --detach --name evictscope --restart=always \\\n      --pid=host --security-opt \
+                    seccomp=/a \\\n      --read-only --volume a:/b \\\n      localhost/image:1\n\nThen --this.\n";
+        let (options, image) = printed(page)?;
+        assert_eq!(
+            options,
+            ["--pid=host", "--security-opt seccomp=/a", "--read-only"]
+        );
+        assert_eq!(image, "localhost/image:1");
+        Ok(())
     }
 }

@@ -128,7 +128,7 @@ fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives every file the time of the commit, and modes that do not depend on whom packs it.
+/// Gives every file the time of the commit, and modes that do not depend on who packs it.
 fn set_times_and_modes(path: &Path, commit: &Commit) -> Result<()> {
     let what = || format!("cannot set the mode and the time of {}", path.display());
     let found = fs::metadata(path).with_context(what)?;

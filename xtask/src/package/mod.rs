@@ -113,7 +113,7 @@ fn packed() -> Result<Packages> {
     Ok(Packages {
         deb: only(&directory, "deb")?,
         rpm: only(&directory, "rpm")?,
-        image: only(&directory, "oci.tar")?,
+        image: only(&directory, "tar")?,
     })
 }
 

@@ -17,6 +17,14 @@ use evictscope_testkit::{process, workspace};
 use self::conditions::Found;
 use crate::package::{self, SUMS, git};
 
+/// Variables that change what is built, beside those that set profiles and targets.
+const OTHER_VARIABLES: [&str; 4] = [
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_INCREMENTAL",
+    "RUSTFLAGS",
+    "SOURCE_DATE_EPOCH",
+];
+
 /// How to make the release.
 #[derive(Clone, Copy, clap::Args)]
 pub struct Arguments {
@@ -96,8 +104,14 @@ fn make(tag: &str, clone: &Path, target: &Path) -> Result<PathBuf> {
     pack.arg("package")
         .env(workspace::CHECKOUT, clone)
         .env("RUSTC_WRAPPER", clone.join("xtask/src/release/rustc.sh"));
-    for variable in ["CARGO_TARGET_DIR", "CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS"] {
-        pack.env_remove(variable);
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy();
+        let changes_build = ["CARGO_PROFILE_", "CARGO_BUILD_", "CARGO_TARGET_"];
+        if OTHER_VARIABLES.contains(&name.as_ref())
+            || changes_build.iter().any(|start| name.starts_with(start))
+        {
+            pack.env_remove(&variable);
+        }
     }
     process::succeed(&mut pack)?;
     Ok(own.join(package::DIRECTORY))

@@ -60,6 +60,8 @@ pub const PACKAGE: Needed = Needed {
     by: "trying the packages out",
     programs: &[
         ("rpm", "rpm"),
+        ("podman", "podman"),
+        ("runc", "runc"),
         ("mmdebstrap", "mmdebstrap"),
         ("prometheus", "prometheus"),
     ],
@@ -89,6 +91,8 @@ pub const CONTAINERS: Needed = Needed {
         ("tar", "tar"),
         // They build a server.
         ("musl-gcc", "musl-tools"),
+        ("gcc", "gcc"),
+        ("pip3", "python3-pip"),
         ("make", "make"),
     ],
 };

@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,7 +18,9 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{
     debian, process,
     redis::{self, Info},
-    servers, workspace,
+    servers,
+    wait::within,
+    workspace,
 };
 
 /// What the names of the servers in the image begin with: no other agent of this machine looks for them.
@@ -40,6 +43,9 @@ pub const LIMITS: [&str; 3] = [
     "--ulimit=nproc=4096:4096",
     "--pids-limit=-1",
 ];
+
+/// How long podman may take to remove a container.
+const REMOVED: Duration = Duration::from_secs(5);
 
 /// Where control groups are mounted. There is such a file where all of them are of version 2.
 const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
@@ -109,7 +115,12 @@ impl Podman {
         if !exists.context("cannot run podman")?.success() {
             podman.import(&files)?;
         }
-        process::answer_of(command()?.args(["rm", "--all", "--force", "--time=0"]))?;
+        let named = format!("name=^{PREFIX}");
+        let mut left = command()?;
+        left.args(["ps", "--all", "--quiet", "--filter", &named]);
+        for id in process::answer_of(&mut left)?.lines() {
+            process::answer_of(command()?.args(["rm", "--force", "--time=0", id]))?;
+        }
         Ok(Ok(podman))
     }
 
@@ -252,9 +263,17 @@ impl Container {
         };
         remove
             .args(podman.get_args())
-            .args(["rm", "--force", "--time=0", &self.id]);
-        process::answer_of(&mut remove)?;
-        Ok(())
+            .args(["rm", "--force", "--ignore", "--time=0", &self.id]);
+        // podman cleans up after a container that has ended too, and is in its own way then.
+        let mut why = None;
+        let removed = within(REMOVED, "podman removes a container", || {
+            why = process::answer_of(&mut remove).err();
+            Ok(why.is_none().then_some(()))
+        });
+        match (removed, why) {
+            (Err(_), Some(error)) => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
