@@ -1,6 +1,6 @@
 //! Names a server by the port or socket that it listens on.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead as _, BufReader};
 
 use procfs::net::TcpState;
@@ -100,7 +100,11 @@ fn certain(paths: Vec<(u64, String)>) -> Vec<String> {
         of_socket.entry(inode).or_default().push(path);
     }
     let alone = |paths: Vec<String>| <[String; 1]>::try_from(paths).ok();
-    of_socket.into_values().filter_map(alone).flatten().collect()
+    of_socket
+        .into_values()
+        .filter_map(alone)
+        .flatten()
+        .collect()
 }
 
 fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {
@@ -116,7 +120,7 @@ fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::{choose_port, stream_listener};
+    use super::{certain, choose_port, stream_listener};
 
     #[test]
     fn the_port_is_the_one_for_clients() {
@@ -126,6 +130,13 @@ mod tests {
         assert_eq!(choose_port(&[5000, 6379], Some(6379)), Some(6379));
         // A title that the user has set says nothing.
         assert_eq!(choose_port(&[6380, 6379], Some(80)), Some(6379));
+    }
+
+    #[test]
+    fn a_socket_with_two_paths_has_none() {
+        let paths = [(7, "/run/a.sock"), (8, "/run/b.sock"), (7, "6379")];
+        let paths = paths.map(|(inode, path)| (inode, path.to_owned()));
+        assert_eq!(certain(paths.to_vec()), ["/run/b.sock"]);
     }
 
     #[test]

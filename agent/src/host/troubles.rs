@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use procfs::ProcError;
 use rustix::io::Errno;
 
+use super::confinement::{Confinement, MORE_FILES};
+
 /// It is over when this many scans went without it. What comes and goes is one trouble.
 const OVER_AFTER: u32 = 10;
 
@@ -57,7 +59,10 @@ fn kind(error: &ProcError) -> Option<String> {
     Some(match error {
         ProcError::NotFound(_) => return None,
         ProcError::PermissionDenied(_) => {
-            format!("permission denied; {}", Confinement::of_process().lacks_others())
+            format!(
+                "permission denied; {}",
+                Confinement::of_process().lacks_others()
+            )
         }
         ProcError::Io(error, _) if error.raw_os_error() == full => {
             format!("too many open files: {MORE_FILES}")

@@ -29,9 +29,7 @@ pub enum ProbeError {
     )]
     OtherPidNamespace,
     /// Each probe takes a file descriptor.
-    #[error(
-        "too many open files ({0}): {MORE_FILES}"
-    )]
+    #[error("too many open files ({0}): {MORE_FILES}")]
     TooManyFiles(String),
     /// The object does not load.
     #[error(

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
@@ -37,6 +38,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    open_as_many_files_as_allowed();
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -140,6 +142,19 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     match watching.join() {
         Ok(watched) => watched.and(served).and(finished.map_err(Into::into)),
         Err(_) => anyhow::bail!("the thread that looks for servers panicked; please report this"),
+    }
+}
+
+/// Raises the limit of open files to the highest that this process may have: a container may begin with 1,024, and
+/// Kubernetes has no setting for it. Where that is forbidden, as by the unit, which sets the limit itself, it stays.
+fn open_as_many_files_as_allowed() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of open files stays");
     }
 }
 

@@ -4,6 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
+use serde_json::{Value, json};
 
 use super::{
     commit::Commit,
@@ -74,6 +75,7 @@ pub fn make(
         .collect();
     umoci(&["config", "--no-history", "--image", &image], &settings)?;
     umoci(&["gc", "--layout"], &[&layout.display().to_string()])?;
+    name_for_docker(&layout, version)?;
     process::succeed(
         super::tar(commit)
             .args(["--create", "--file"])
@@ -82,6 +84,31 @@ pub fn make(
             .arg(&layout)
             .arg("."),
     )
+}
+
+/// Adds the list of images that `docker load` looks for, which takes no OCI layout alone before its containerd store.
+fn name_for_docker(layout: &Path, version: &str) -> Result<()> {
+    let read = |path: &str| -> Result<Value> {
+        let text = fs::read(layout.join(path));
+        let text = text.with_context(|| format!("umoci has left no {path}"))?;
+        Ok(serde_json::from_slice(&text)?)
+    };
+    let blob = |described: &Value| -> Result<String> {
+        let digest = described["digest"]
+            .as_str()
+            .context("umoci names no digest")?;
+        Ok(format!("blobs/{}", digest.replace(':', "/")))
+    };
+    let manifest = read(&blob(&read("index.json")?["manifests"][0])?)?;
+    let layers = manifest["layers"]
+        .as_array()
+        .context("the image has no layers")?;
+    let images = json!([{
+        "Config": blob(&manifest["config"])?,
+        "RepoTags": [format!("{NAME}:{version}")],
+        "Layers": layers.iter().map(blob).collect::<Result<Vec<_>>>()?,
+    }]);
+    fs::write(layout.join("manifest.json"), images.to_string()).context("cannot name the image")
 }
 
 fn labels(version: &str, created: String, commit: &Commit) -> Vec<(&'static str, String)> {
