@@ -28,7 +28,7 @@ const FILL: u32 = 20_000;
 const SETS: u32 = 2_000;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A host, all of which ends when this is dropped.
+/// A host. It ends when this is dropped.
 pub struct Host {
     // Before the servers, so that nobody watches them end.
     agent: Agent,

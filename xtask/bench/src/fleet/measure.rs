@@ -2,23 +2,24 @@
 
 use std::{
     collections::BTreeMap,
-    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use evictscope_testkit::{
     prometheus::{JOB, Prometheus},
     schedstat,
 };
 
-use super::{PACE, targets::Targets};
+use super::{PACE, pause, targets::Targets};
 use crate::spread::Spread;
 
 /// Where Prometheus says how much memory it takes.
 pub const MEMORY: &str = "process_resident_memory_bytes";
 /// From one look at the groups of rules to the next.
 const LOOK: Duration = Duration::from_secs(5);
+/// Prometheus's own `scrape_timeout`, in seconds. The one of [`super::config`] is longer.
+const SCRAPE_TIMEOUT: f64 = 10.0;
 
 /// What takes part.
 pub struct Observed<'a> {
@@ -46,8 +47,8 @@ pub struct Measured {
     pub scrapes: Spread,
     /// Scrapes that were not made, as a share of those that were due.
     pub scrapes_missed: f64,
-    /// Targets whose last scrape failed.
-    pub scrapes_failed: f64,
+    /// Targets whose last scrape failed, or would have failed with Prometheus's own `scrape_timeout`.
+    pub scrapes_failed: usize,
     /// Evaluations of groups that were left out.
     pub evaluations_missed: f64,
     /// Alerts that fire at the end.
@@ -100,23 +101,32 @@ impl Counters {
     }
 }
 
-/// Measures for `length`.
+/// Measures for `length`, or a little longer: for whole intervals of scrapes, in which each target is due equally often.
+///
+/// # Errors
+///
+/// Fails where a group of rules was not evaluated in that time.
 pub fn measure(
     of: &Observed<'_>,
     agents: usize,
     length: Duration,
     go_on: &impl Fn() -> Result<()>,
 ) -> Result<Measured> {
+    let length = PACE * u32::try_from(length.as_secs().div_ceil(PACE.as_secs()))?;
+    // What the groups did last is not of this window.
+    let old: BTreeMap<String, String> = (of.prometheus.groups()?.into_iter())
+        .map(|group| (group.name, group.evaluated))
+        .collect();
     let before = Counters::now(of)?;
     let mut evaluations: BTreeMap<String, (f64, BTreeMap<String, f64>)> = BTreeMap::new();
     let mut rules = BTreeMap::new();
     loop {
-        go_on()?;
         for group in of.prometheus.groups()? {
+            let is_old = old.get(&group.name) == Some(&group.evaluated);
             let seen = evaluations.entry(group.name).or_default();
             seen.0 = group.interval;
-            // The same one may be seen again. Before the first one, the time is the year 1.
-            if group.seconds > 0.0 {
+            // The same one may be seen again.
+            if !is_old {
                 seen.1.insert(group.evaluated, group.seconds);
             }
             for rule in group.rules {
@@ -127,18 +137,30 @@ pub fn measure(
         if left.is_zero() {
             break;
         }
-        thread::sleep(left.min(LOOK));
+        pause(left.min(LOOK), go_on)?;
+    }
+    for (name, (interval, seen)) in &evaluations {
+        ensure!(
+            !seen.is_empty(),
+            "the rules of {name} were not evaluated in {} s: measure for longer than their interval of {interval} s, with \
+             --seconds",
+            length.as_secs()
+        );
     }
     let after = Counters::now(of)?;
     let seconds = (after.at - before.at).as_secs_f64();
     let metrics = of.prometheus.metrics()?;
-    let query = |what: &str| of.prometheus.now(&format!("{what}{{job=\"{JOB}\"}}"));
+    let took = of
+        .prometheus
+        .now(&format!("scrape_duration_seconds{{job=\"{JOB}\"}}"))?;
     let last = |series: &evictscope_testkit::prometheus::Series| {
         series.points.last().map_or(f64::NAN, |(_, value)| *value)
     };
-    let due = agents as f64 * (seconds / PACE.as_secs_f64()).floor();
+    let due = agents as f64 * seconds / PACE.as_secs_f64();
     let made = f64::from(after.scrapes - before.scrapes);
-    let up = query("up")?;
+    let failed = of.prometheus.now(&format!(
+        "up{{job=\"{JOB}\"}} == 0 or scrape_duration_seconds{{job=\"{JOB}\"}} > {SCRAPE_TIMEOUT}"
+    ))?;
     let mut rules: Vec<(String, f64)> = rules.into_iter().collect();
     rules.sort_by(|one, other| other.1.total_cmp(&one.1));
     let alerts = of.prometheus.alerts()?;
@@ -148,9 +170,9 @@ pub fn measure(
         cpu: std::array::from_fn(|of| (after.cpu[of] - before.cpu[of]) / seconds),
         memory: metrics.sum(MEMORY, &[])?,
         heap: metrics.sum("go_memstats_heap_inuse_bytes", &[])?,
-        scrapes: Spread::of(query("scrape_duration_seconds")?.iter().map(last)),
+        scrapes: Spread::of(took.iter().map(last)),
         scrapes_missed: (1.0 - made / due).max(0.0),
-        scrapes_failed: up.iter().filter(|series| last(series) == 0.0).count() as f64,
+        scrapes_failed: failed.len(),
         evaluations_missed: after.missed - before.missed,
         firing: alerts
             .iter()

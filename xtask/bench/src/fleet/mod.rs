@@ -9,6 +9,7 @@
 mod host;
 mod measure;
 mod report;
+mod rules;
 mod targets;
 mod template;
 
@@ -34,8 +35,8 @@ use self::{
     host::Host,
     measure::{Observed, measure},
     report::{Step, print_capacity, print_table},
+    rules::Families,
     targets::{PAST, Targets},
-    template::Families,
 };
 
 /// From one scrape to the next, and from one evaluation of the rules to the next: as docs/INSTALL.md has it.
@@ -46,6 +47,8 @@ const ADDED: usize = 100;
 const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// The share of the targets that must have all of their past. Prometheus may give up a scrape, and none is made again.
 const WITH_PAST: f64 = 0.95;
+/// For how long Ctrl-C may go unnoticed.
+const STEP: Duration = Duration::from_millis(200);
 /// What Prometheus 3 needs to have if it is to make native histograms.
 const NATIVE: &str = "--enable-feature=native-histograms";
 
@@ -58,8 +61,9 @@ pub struct Arguments {
     /// How many servers each agent watches
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     servers: u16,
-    /// How long to measure with each number of agents. Rules of the slower group are evaluated once in 60 s
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    /// How long to measure with each number of agents, rounded up to a multiple of 15. Rules of the slowest group are
+    /// evaluated once in 60 s
+    #[arg(long, default_value_t = 135, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// The Prometheus to measure
     #[arg(long, value_name = "PROGRAM", default_value = "prometheus")]
@@ -135,7 +139,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
             limit = report::memory_limit(&prometheus)?;
         }
         if limit.is_none() {
-            check_past(&prometheus, agents * per_agent)?;
+            check_past(&prometheus, agents * per_agent, &go_on)?;
             let observed = Observed {
                 prometheus: &prometheus,
                 targets: &targets,
@@ -161,7 +165,9 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the configuration of Prometheus, as docs/INSTALL.md has it but for where the targets come from.
+/// Returns the configuration of Prometheus, as docs/INSTALL.md has it but for where the targets come from and for the
+/// timeout: the first scrape of a target has all of its past, and none is made again. Later ones are measured against
+/// Prometheus's own timeout.
 fn config(rules: &[PathBuf], discovery: &Path, native: bool) -> String {
     let pace = PACE.as_secs();
     let rules: Vec<_> = rules
@@ -191,21 +197,24 @@ fn wait_until_scraped(
 ) -> Result<()> {
     let begun = Instant::now();
     while targets.scraped() < agents {
-        go_on()?;
         if begun.elapsed() > PACE + LOAD_TIMEOUT {
             let scraped = targets.scraped();
             bail!("Prometheus scraped {scraped} of {agents} agents: it cannot carry more here");
         }
         prometheus.must_be_alive()?;
-        thread::sleep(Duration::from_millis(200));
+        pause(STEP, go_on)?;
     }
     Ok(())
 }
 
 /// Waits for the next scrape of all, and checks that Prometheus has taken the past of nearly all servers.
-fn check_past(prometheus: &Prometheus, servers: usize) -> Result<()> {
+fn check_past(
+    prometheus: &Prometheus,
+    servers: usize,
+    go_on: &impl Fn() -> Result<()>,
+) -> Result<()> {
     // Twice, because the first one has the past alone.
-    thread::sleep(2 * PACE);
+    pause(2 * PACE, go_on)?;
     let taken = prometheus.metrics()?;
     for why in ["out_of_bounds", "out_of_order", "duplicate_timestamp"] {
         let refused = format!("prometheus_target_scrapes_sample_{why}_total");
@@ -227,4 +236,17 @@ fn check_past(prometheus: &Prometheus, servers: usize) -> Result<()> {
         "rules over an hour would be measured without that"
     );
     Ok(())
+}
+
+/// Waits for `length`, unless it may not go on.
+fn pause(length: Duration, go_on: &impl Fn() -> Result<()>) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        go_on()?;
+        let left = length.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(STEP));
+    }
 }

@@ -19,6 +19,8 @@ mod full {
     pub const MEMORY: f64 = 0.5;
     /// Of the machine's CPUs.
     pub const CPU: f64 = 0.5;
+    /// Of the scrapes that were due, those that were not made: the first sign of overload.
+    pub const SCRAPES_MISSED: f64 = 0.01;
 }
 
 /// How many rules are shown, the slowest first.
@@ -69,9 +71,9 @@ impl Step {
             text::bytes(of.heap as u64),
         );
         println!(
-            "  scrapes {} ms, median [quartiles] (least … greatest); {} missed, {} failed",
+            "  scrapes {} ms, median [quartiles] (least … greatest); {:.2} % missed, {} failed",
             in_ms(of.scrapes).text(1),
-            percent(of.scrapes_missed),
+            of.scrapes_missed * 1e2,
             of.scrapes_failed
         );
         for (name, group) in &of.groups {
@@ -151,11 +153,24 @@ impl Step {
         resources
     }
 
+    /// Returns what Prometheus did not do in time, if anything.
+    fn overload(&self) -> Option<&'static str> {
+        let of = &self.measured;
+        if of.scrapes_missed > full::SCRAPES_MISSED {
+            Some("Prometheus missed scrapes")
+        } else if of.scrapes_failed > 0 {
+            Some("scrapes failed or took too long")
+        } else if of.evaluations_missed > 0.0 {
+            Some("Prometheus missed evaluations")
+        } else {
+            None
+        }
+    }
+
     /// Returns what is full, if anything is.
     pub fn limit(&self) -> Option<String> {
-        let of = &self.measured;
-        if of.evaluations_missed > 0.0 || of.scrapes_failed > 0.0 {
-            return Some("Prometheus missed evaluations, or scrapes failed".to_owned());
+        if let Some(overload) = self.overload() {
+            return Some(overload.to_owned());
         }
         let mut resources = self.resources().into_iter();
         let found = resources.find(|resource| resource.used >= resource.full)?;
@@ -183,20 +198,21 @@ fn in_ms(seconds: Spread) -> Spread {
 /// Prints all steps in one table.
 pub fn print_table(steps: &[Step]) {
     println!(
-        "\n| agents | servers | series | samples/s | CPU s/s | memory | scrape, median | slowest group, of its interval |"
+        "\n| agents | servers | series | samples/s | CPU s/s | memory | of which heap | scrape, median | slowest group, of its interval |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for step in steps {
         let of = &step.measured;
         let slowest = (of.groups.iter()).max_by(|a, b| a.1.share().total_cmp(&b.1.share()));
         println!(
-            "| {} | {} | {} | {:.0} | {:.2} | {} | {:.1} ms | {} |",
+            "| {} | {} | {} | {:.0} | {:.2} | {} | {} | {:.1} ms | {} |",
             step.agents,
             step.servers,
             of.series,
             of.samples,
             of.cpu[0],
             text::bytes(of.memory as u64),
+            text::bytes(of.heap as u64),
             of.scrapes.median * 1e3,
             slowest.map_or_else(String::new, |(name, group)| format!(
                 "{:.0} ms, {:.1} % ({name})",
@@ -207,11 +223,16 @@ pub fn print_table(steps: &[Step]) {
     }
 }
 
-/// Prints at how many servers each resource would be full: on the line from the first step to the last.
+/// Prints at how many servers each resource would be full: on the line from the first step to the last. Where the last
+/// was too much already, a line says nothing.
 pub fn print_capacity(steps: &[Step]) {
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
         return;
     };
+    if let Some(overload) = last.overload() {
+        println!("\n{} servers are too many: {overload}", last.servers);
+        return;
+    }
     println!("\nservers until it is full");
     let most = last.servers as f64;
     let mut capacities: Vec<(f64, String)> = first

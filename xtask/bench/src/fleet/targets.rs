@@ -21,10 +21,7 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::{
-    PACE,
-    template::{Families, Template},
-};
+use super::{PACE, rules::Families, template::Template};
 use crate::exporters::Exporter;
 
 /// How long the real agent's answer serves: the answers to scrapes of one target are never from the same one.
@@ -118,7 +115,7 @@ impl Targets {
         scraped.count()
     }
 
-    /// Returns how many scrapes there were of all.
+    /// Returns how many scrapes there were of all targets.
     pub fn scrapes(&self) -> u32 {
         self.shared.state().scrapes.iter().sum()
     }

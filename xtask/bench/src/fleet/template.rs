@@ -1,50 +1,15 @@
 //! The answer of the one real agent, as the answer of any agent of a fleet.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use anyhow::{Context as _, Result};
 use regex::{Captures, Regex};
 
+use super::rules::{Families, RECORDED, family};
+
 /// The first name of a server in the fleet, and the first process id.
 const FIRST_PORT: usize = 10_000;
 const FIRST_PID: usize = 1_000_000;
-
-/// The suffixes of a histogram's series.
-const SUFFIXES: [&str; 3] = ["_bucket", "_sum", "_count"];
-
-/// What the rules record and read over a range of it, or from a time before, with a value at which no alert fires.
-const RECORDED: [(&str, &str); 3] = [
-    ("server:evictscope_memory_saturation:ratio", "0.5"),
-    ("server:evictscope_stall:ratio_rate5m", "0"),
-    (
-        "server:evictscope_client_buffers_sample_bytes:p50_1h",
-        "65536",
-    ),
-];
-
-/// The families that the rules read.
-pub struct Families(BTreeSet<String>);
-
-impl Families {
-    /// Finds them in the text of the rules.
-    pub fn of_rules(rules: &str) -> Result<Self> {
-        let name = Regex::new("evictscope_[a-z_]+")?;
-        let names = name.find_iter(rules).map(|name| family(name.as_str()));
-        Ok(Self(names.map(str::to_owned).collect()))
-    }
-}
-
-/// Returns the family of a series: a histogram has three kinds of series.
-fn family(name: &str) -> &str {
-    let mut bases = SUFFIXES
-        .iter()
-        .filter_map(|suffix| name.strip_suffix(suffix));
-    bases.next().unwrap_or(name)
-}
 
 /// An answer in which the names that differ from host to host are left open.
 pub struct Template {
@@ -99,7 +64,7 @@ impl Template {
                 }
                 lines.push(Line::Comment {
                     text: line.to_owned(),
-                    read: what == Some("TYPE") && read.0.contains(name),
+                    read: what == Some("TYPE") && read.contains(name),
                 });
                 continue;
             }
@@ -110,7 +75,7 @@ impl Template {
                 labels: pieces(&open, labels, &mut servers),
                 value: value.to_owned(),
                 grows: matches!(kind, Some(&"counter" | &"histogram")),
-                read: read.0.contains(family(name)),
+                read: read.contains(name),
             }));
         }
         Ok(Self {
@@ -291,16 +256,6 @@ process_threads 3
         let recorded = of("server:evictscope_memory_saturation:ratio{server=\"10001\"} ");
         assert_eq!(recorded, ["0.5 970000", "0.5 985000"]);
         assert!(!past.contains("server_info") && !past.contains("process_threads"));
-        Ok(())
-    }
-
-    #[test]
-    fn the_rules_record_what_has_a_past() -> Result<()> {
-        let rules = evictscope_testkit::workspace::root().join("dashboards/rules/recording.yaml");
-        let rules = std::fs::read_to_string(rules)?;
-        for (name, _) in RECORDED {
-            assert!(rules.contains(&format!("record: {name}\n")), "{name}");
-        }
         Ok(())
     }
 }
