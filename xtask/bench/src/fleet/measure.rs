@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{
     prometheus::{JOB, Prometheus},
     schedstat,
@@ -112,7 +112,8 @@ pub fn measure(
     length: Duration,
     go_on: &impl Fn() -> Result<()>,
 ) -> Result<Measured> {
-    let length = PACE * u32::try_from(length.as_secs().div_ceil(PACE.as_secs()))?;
+    let intervals = length.as_secs().div_ceil(PACE.as_secs());
+    let length = PACE * u32::try_from(intervals).context("--seconds is too long")?;
     // What the groups did last is not of this window.
     let old: BTreeMap<String, String> = (of.prometheus.groups()?.into_iter())
         .map(|group| (group.name, group.evaluated))
