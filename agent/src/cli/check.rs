@@ -91,9 +91,7 @@ fn capability(checklist: &mut Checklist) -> bool {
         return true;
     };
     if confinement.lacks(LINKS).is_some() {
-        let why = confinement.lacks_links(LINKS);
-        let detail = format!("{why}. Kernels before Linux 6.6 also ask for CAP_SYS_ADMIN");
-        checklist.fail("capabilities", &detail);
+        checklist.fail("capabilities", &confinement.lacks_links(LINKS));
         return false;
     }
     checklist.ok("capabilities", &names(held));

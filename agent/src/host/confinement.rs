@@ -94,8 +94,12 @@ impl Confinement {
             })
         };
         // All that is missing is to be added at once.
-        let lacks = || self.lacks(needed).and(self.lacks(needed | OTHERS));
-        lacks().or_else(filter).unwrap_or_else(|| {
+        let lacks = self.lacks(needed).and(self.lacks(needed | OTHERS));
+        let lacks = lacks.map(|why| match needed.contains(CapabilitySet::SYS_ADMIN) {
+            true => why,
+            false => format!("{why}; kernels before Linux 6.6 also ask for CAP_SYS_ADMIN"),
+        });
+        lacks.or_else(filter).unwrap_or_else(|| {
             "this process has these capabilities: the kernel may be locked down \
              (/sys/kernel/security/lockdown), or a security module may forbid it"
                 .to_owned()
