@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{anyhow, bail, ensure};
 use evictscope_testkit::{agent::Agent, redis::Redis, scrape::Scrape};
 
 /// From the third second of a load on, the budget holds.
@@ -17,6 +17,14 @@ const SETTLE: Duration = Duration::from_secs(3);
 const COMPARED: u32 = 12;
 /// By how much rates per observed second may be off.
 const TOLERANCE: f64 = 0.1;
+/// How many keys are written a second where evicting calls are sampled. Probes on as many calls would cost several times
+/// the budget.
+const PACE: f64 = 25_000.0;
+/// A load that does not keep the pace to this part of it has not the same rate all the time, so the rate in the part of
+/// it that is observed says nothing.
+const KEPT: f64 = 0.95;
+/// How often the load may fail to.
+const ATTEMPTS: u32 = 5;
 /// Bytes of each value that is written.
 const VALUE: usize = 500;
 
@@ -96,10 +104,11 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
     let (is_judged, has_been_judged) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let redis = &redis;
-        // 50,000 keys a second, for each of which another one goes, until that has been judged.
+        // For each key that is written another one goes, until that has been judged.
         let load = scope.spawn(move || {
             while has_been_judged.try_recv() == Err(mpsc::TryRecvError::Empty) {
-                write_at_a_pace(redis, 50, Duration::from_millis(1), 1_000)?;
+                let interval = Duration::from_millis(1);
+                write_at_a_pace(redis, (PACE / 1_000.0) as usize, interval, 1_000)?;
             }
             anyhow::Ok(())
         });
@@ -115,31 +124,39 @@ fn is_sampled_within_the_budget(redis: &Redis) -> anyhow::Result<()> {
     let agent = Agent::start(&["--overhead-budget", "1%"])?;
     agent.wait_for(&redis.name(), Duration::from_secs(3))?;
     std::thread::sleep(SETTLE);
-    let first = Counts::of(&agent.reading(redis)?)?;
-    for _ in 0..COMPARED {
-        std::thread::sleep(Duration::from_secs(1));
-        let scrape = agent.reading(redis)?;
-        ensure!(mode_is(&scrape, "sampled")?, "it is not sampled");
-        let ratio = scrape.sum("evictscope_overhead_ratio", &[])?;
-        let budget = scrape.sum("evictscope_overhead_budget_ratio", &[])?;
-        ensure!(ratio < budget, "{ratio} of the main thread, of {budget}");
-        let is_saturated = scrape.sum("evictscope_phase", &[("phase", "saturated")])? == 1.0;
-        ensure!(
-            is_saturated,
-            "the phase is lost while calls are not observed"
+    for _ in 0..ATTEMPTS {
+        let first = Counts::of(&agent.reading(redis)?)?;
+        for _ in 0..COMPARED {
+            std::thread::sleep(Duration::from_secs(1));
+            is_within_the_budget(&agent.reading(redis)?)?;
+        }
+        let last = Counts::of(&agent.reading(redis)?)?;
+        let (calls, keys, share) = first.rates_until(&last);
+        println!(
+            "{calls:.0} evicting calls per observed second, {:.0} exactly; observed {:.2} % of the time",
+            keys * exact,
+            share * 100.0
         );
+        if keys > PACE * KEPT {
+            let off = calls / keys / exact - 1.0;
+            ensure!(off.abs() < TOLERANCE, "off by {:.1} %", off * 100.0);
+            return Ok(());
+        }
+        println!("but the load fell behind: {keys:.0} evicted keys a second");
     }
-    let last = Counts::of(&agent.reading(redis)?)?;
-    let (calls, keys, share) = first.rates_until(&last);
-    println!(
-        "{calls:.0} evicting calls per observed second, {:.0} exactly; observed {:.2} % of the time",
-        keys * exact,
-        share * 100.0
+    bail!("this machine is too busy for {PACE} keys a second")
+}
+
+fn is_within_the_budget(scrape: &Scrape) -> anyhow::Result<()> {
+    ensure!(mode_is(scrape, "sampled")?, "it is not sampled");
+    let ratio = scrape.sum("evictscope_overhead_ratio", &[])?;
+    let budget = scrape.sum("evictscope_overhead_budget_ratio", &[])?;
+    ensure!(ratio < budget, "{ratio} of the main thread, of {budget}");
+    let is_saturated = scrape.sum("evictscope_phase", &[("phase", "saturated")])? == 1.0;
+    ensure!(
+        is_saturated,
+        "the phase is lost while calls are not observed"
     );
-    // Probes on so many calls would cost twice the budget and more.
-    ensure!(keys > 20_000.0, "too little load");
-    let off = calls / keys / exact - 1.0;
-    ensure!(off.abs() < TOLERANCE, "off by {:.1} %", off * 100.0);
     Ok(())
 }
 
