@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::answers::Answers;
 use evictscope_testkit::process;
@@ -43,8 +43,9 @@ impl Machine<'_> {
             .arg("-initrd")
             .arg(self.initramfs)
             .arg("-append")
+            // Without the first, a kernel panics where the host is so busy that its timer does not tick while it looks.
             .arg(format!(
-                "console=ttyS0 quiet panic=-1 {}",
+                "no_timer_check console=ttyS0 quiet panic=-1 {}",
                 self.command_line
             ))
             .arg("-serial")
@@ -54,7 +55,13 @@ impl Machine<'_> {
         let text = fs::read(console).context("QEMU has left no console")?;
         let text = String::from_utf8_lossy(&text);
         ended.with_context(|| format!("the last it wrote:\n{}", last_lines(&text)))?;
-        Answers::read(&text).with_context(|| format!("see {}", console.display()))
+        let answers = Answers::read(&text).with_context(|| format!("see {}", console.display()))?;
+        ensure!(
+            !answers.is_empty(),
+            "the machine ended before it answered anything; the last it wrote:\n{}",
+            last_lines(&text)
+        );
+        Ok(answers)
     }
 }
 
