@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::files;
-use evictscope_testkit::process;
+use evictscope_testkit::{libraries::libraries_of, process};
 
 /// What both kinds of machine answer with.
 const ANSWERS: &str = include_str!("answers.sh");
@@ -50,12 +50,9 @@ impl Initramfs {
     /// Adds a program to `usr/bin`, and the libraries that it is linked with to where they are.
     pub fn add_program(&self, program: &Path, name: &str) -> Result<()> {
         self.add(program, &format!("usr/bin/{name}"))?;
-        let libraries = process::answer_of(Command::new("ldd").arg(program))?;
-        let paths = libraries
-            .split_whitespace()
-            .filter(|word| word.starts_with('/'));
-        for library in paths {
-            self.add(Path::new(library), library.trim_start_matches('/'))?;
+        for library in libraries_of(program)? {
+            let to = library.to_string_lossy();
+            self.add(&library, to.trim_start_matches('/'))?;
         }
         Ok(())
     }

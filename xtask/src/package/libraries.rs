@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use evictscope_testkit::process;
+use evictscope_testkit::{libraries::libraries_of, process};
 
 /// A shared library, or the loader.
 pub struct Library {
@@ -30,8 +30,7 @@ pub struct Package {
 ///
 /// Fails where a library is not there, or not from a Debian package.
 pub fn of(program: &Path) -> Result<Vec<Library>> {
-    let listed = process::answer_of(Command::new("ldd").arg(program))?;
-    let paths = paths(&listed)?.into_iter();
+    let paths = libraries_of(program)?.into_iter();
     paths
         .map(|path| {
             let package = package_of(&path).with_context(|| {
@@ -43,20 +42,6 @@ pub fn of(program: &Path) -> Result<Vec<Library>> {
             Ok(Library { path, package })
         })
         .collect()
-}
-
-/// Returns the paths in what `ldd` prints: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, or the path alone.
-fn paths(listed: &str) -> Result<Vec<PathBuf>> {
-    if let Some(line) = listed.lines().find(|line| line.ends_with("not found")) {
-        bail!(
-            "the agent needs a library that is not here: {}",
-            line.trim()
-        );
-    }
-    let paths = listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    Ok(paths.map(PathBuf::from).collect())
 }
 
 fn package_of(file: &Path) -> Result<Package> {
@@ -84,23 +69,4 @@ fn search(file: &Path) -> Result<String> {
         .filter_map(|line| line.split_once(": "));
     let (owner, _) = owners.next().context("no package has it")?;
     Ok(owner.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_of_libraries_and_of_the_loader_are_read() -> Result<()> {
-        let listed = "\tlinux-vdso.so.1 (0x00007f4ad1197000)\n\
-            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f4acfe1e000)\n\
-            \t/lib64/ld-linux-x86-64.so.2 (0x00007f4ad1199000)\n";
-        let expected = [
-            "/lib/x86_64-linux-gnu/libc.so.6",
-            "/lib64/ld-linux-x86-64.so.2",
-        ];
-        assert_eq!(paths(listed)?, expected.map(PathBuf::from));
-        assert!(paths("\tlibx.so.1 => not found\n").is_err());
-        Ok(())
-    }
 }

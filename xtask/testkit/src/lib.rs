@@ -12,6 +12,7 @@ pub mod evictions;
 pub mod histogram;
 mod http;
 pub mod json_lines;
+pub mod libraries;
 pub mod own_build;
 pub mod owned;
 pub mod podman;

@@ -16,7 +16,9 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use crate::{
-    debian, process,
+    debian,
+    libraries::libraries_of,
+    process,
     redis::{self, Info},
     servers,
     wait::within,
@@ -127,7 +129,7 @@ impl Podman {
     /// Makes the image of these servers.
     fn import(&self, files: &[(PathBuf, &str)]) -> Result<()> {
         let root = tempfile::tempdir()?;
-        let mut libraries = BTreeSet::from([MUSL_LOADER.to_owned()]);
+        let mut libraries = BTreeSet::from([PathBuf::from(MUSL_LOADER)]);
         libraries.extend(libraries_of(&redis::executable()?)?);
         let mut copy = Command::new("cp");
         copy.args(["--parents", "--dereference"]).args(&libraries);
@@ -191,13 +193,6 @@ impl Podman {
             })
             .collect()
     }
-}
-
-/// Returns the files that a program is linked with, and that link them.
-fn libraries_of(program: &Path) -> Result<impl Iterator<Item = String>> {
-    let said = process::answer_of(Command::new("ldd").arg(program))?;
-    let words = said.split_whitespace().filter(|word| word.starts_with('/'));
-    Ok(words.map(str::to_owned).collect::<Vec<_>>().into_iter())
 }
 
 /// A container, which is removed when this is dropped.
