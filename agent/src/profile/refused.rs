@@ -36,19 +36,18 @@ fn setting() -> Option<i64> {
 }
 
 fn not_permitted(setting: Option<i64>) -> String {
-    match setting {
-        Some(value) if value > HIGHEST => format!(
-            "the kernel refuses the event that takes samples, as kernel.perf_event_paranoid is {value}, where only CAP_SYS_ADMIN may open it: `sysctl kernel.perf_event_paranoid={HIGHEST}` (and a line in /etc/sysctl.d to keep it), or run evictscope with CAP_SYS_ADMIN"
-        ),
-        Some(value) => format!(
-            "the kernel refuses the event that takes samples (kernel.perf_event_paranoid is {value}); {}",
-            Confinement::of_process().lacks_links(LINKS)
-        ),
-        None => format!(
-            "the kernel refuses the event that takes samples, and has no setting kernel.perf_event_paranoid; {}",
-            Confinement::of_process().lacks_links(LINKS)
-        ),
-    }
+    let refuses = "the kernel refuses the event that takes samples";
+    let setting = match setting {
+        Some(value) if value > HIGHEST => {
+            return format!(
+                "{refuses}, as kernel.perf_event_paranoid is {value}, where only CAP_SYS_ADMIN may open it: `sysctl kernel.perf_event_paranoid={HIGHEST}` (and a line in /etc/sysctl.d to keep it), or run evictscope with CAP_SYS_ADMIN"
+            );
+        }
+        Some(value) => format!("kernel.perf_event_paranoid is {value}"),
+        None => "there is no kernel.perf_event_paranoid".to_owned(),
+    };
+    let advice = Confinement::of_process().lacks_links(LINKS);
+    format!("{refuses} ({setting}); {advice}")
 }
 
 #[cfg(test)]
