@@ -10,7 +10,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, port::free_port, redis::Redis, service, wait::within};
+use evictscope_testkit::{
+    agent::{Agent, evictscope},
+    port::free_port,
+    redis::Redis,
+    service,
+    wait::within,
+};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
@@ -72,7 +78,7 @@ struct Service {
 impl Service {
     fn start() -> anyhow::Result<Self> {
         let manager = Manager::new()?;
-        let mut run = service::command(env!("CARGO_BIN_EXE_evictscope"));
+        let mut run = service::command(evictscope().get_program());
         run.arg("run")
             .env("NOTIFY_SOCKET", manager.directory.path().join("notify"))
             .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
@@ -179,7 +185,8 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<
     let copy = directory.path().join("evictscope.service");
     // Neither the program nor the manual is installed where the unit says.
     let text = include_str!("../../packaging/evictscope.service");
-    let text = text.replace("/usr/bin/evictscope", env!("CARGO_BIN_EXE_evictscope"));
+    let program = evictscope().get_program().to_string_lossy().into_owned();
+    let text = text.replace("/usr/bin/evictscope", &program);
     std::fs::write(&copy, text)?;
     for arguments in [
         &["verify", "--man=no", "--recursive-errors=one"][..],

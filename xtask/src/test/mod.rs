@@ -8,15 +8,18 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{process, servers, workspace};
+use evictscope_testkit::{agent::AGENT, process, servers, workspace};
 
-use self::report::{Outcome, Report, twice_at_most};
+use self::report::{Outcome, Report, together, twice_at_most};
 use crate::{
     dashboards, fuzz, kubernetes, package,
     setup::{self, Voice},
 };
 
 const EBPF: &str = "evictscope-ebpf";
+/// What cargo is asked for in every step that runs tests without optimisation. With fewer packages their dependencies might
+/// have fewer features, and would be built once more.
+const TESTS: [&str; 4] = ["test", "--workspace", "--exclude", EBPF];
 
 /// Where the random numbers of property tests and of fuzzing begin. Property tests take the same cases each time here, so
 /// that what fails is what the change broke. Fuzzing begins alike; how far it comes in its minute depends on the machine.
@@ -55,8 +58,7 @@ pub fn run() -> Result<ExitCode> {
     report.step("tests", || {
         twice_at_most(|| {
             let mut tests = workspace::cargo();
-            tests.args(["test", "--workspace", "--exclude", EBPF]);
-            outcome(tests.env("PROPTEST_RNG_SEED", SEED))
+            outcome(tests.args(TESTS).env("PROPTEST_RNG_SEED", SEED))
         })
     });
     // These take one core for a minute. No step beside them is judged by its time, but for the 5 s of a plan, of which
@@ -72,22 +74,11 @@ pub fn run() -> Result<ExitCode> {
     // Where nothing is built yet, Go builds Kubernetes' code for minutes.
     let manifests = report.begin("Kubernetes manifests and chart", manifests);
     let builds = report.begin("the agent on other builds", || twice_at_most(on_builds));
-    // Its bounds hold for the release build.
-    report.step("tests of untrusted files", || {
-        cargo(&[
-            "test",
-            "--release",
-            "--package",
-            "evictscope-plan",
-            "--test",
-            "untrusted",
-        ])
-    });
     let waiting = report.begin("end-to-end tests that wait", || {
-        twice_at_most(end_to_end_that_wait)
+        end_to_end(|name| WAITING.contains(&name), quiet_outcome)
     });
     report.step("end-to-end tests, untimed", || {
-        twice_at_most(|| end_to_end(|name| UNTIMED.contains(&name)))
+        end_to_end(|name| UNTIMED.contains(&name), outcome)
     });
     report.step("tests of the BPF programs in the kernel", || {
         twice_at_most(in_the_kernel)
@@ -103,7 +94,8 @@ pub fn run() -> Result<ExitCode> {
         None => dashboards::check().map(|()| Outcome::Passed),
     });
     report.step("end-to-end tests", || {
-        twice_at_most(|| end_to_end(|name| !UNTIMED.contains(&name) && !WAITING.contains(&name)))
+        let is_timed = |name: &str| !UNTIMED.contains(&name) && !WAITING.contains(&name);
+        end_to_end(is_timed, outcome)
     });
     report.step("from the package to the alert", || twice_at_most(sequence));
     Ok(report.close())
@@ -167,15 +159,11 @@ fn on_builds() -> Result<Outcome> {
 fn in_the_kernel() -> Result<Outcome> {
     match cannot_run_end_to_end()? {
         Some(reason) => Ok(Outcome::Skipped(reason)),
-        None => cargo(&[
-            "test",
-            "--package",
-            "evictscope",
-            "--bins",
-            "--",
-            "--ignored",
-            "--test-threads=1",
-        ]),
+        None => {
+            let mut tests = workspace::cargo();
+            tests.args(TESTS).args(["--bin", "evictscope", "--"]);
+            outcome(tests.args(["--ignored", "--test-threads=1"]))
+        }
     }
 }
 
@@ -186,41 +174,32 @@ const UNTIMED: [&str; 3] = ["e2e_builds", "e2e_forms", "e2e_members"];
 /// containers, some seconds each time.
 const WAITING: [&str; 4] = ["e2e_web", "e2e_replaced", "e2e_exclude", "e2e_containers"];
 
-/// Runs the end-to-end tests with `wanted` names, where this machine can load BPF programs. A plain `cargo test` ignores
-/// them, because it must pass on any machine.
-fn end_to_end(wanted: impl Fn(&str) -> bool) -> Result<Outcome> {
-    match cannot_run_end_to_end()? {
-        Some(reason) => Ok(Outcome::Skipped(reason)),
-        None => outcome(&mut end_to_end_command(wanted)?),
-    }
-}
-
-/// Runs those that wait, and prints nothing until they end.
-fn end_to_end_that_wait() -> Result<Outcome> {
+/// Runs the end-to-end tests with `wanted` names on the release build, where this machine can load BPF programs: each by
+/// itself, and once more where it fails. A plain `cargo test` ignores them, because it must pass on any machine.
+fn end_to_end(
+    wanted: impl Fn(&str) -> bool,
+    run: impl Fn(&mut Command) -> Result<Outcome>,
+) -> Result<Outcome> {
     if let Some(reason) = cannot_run_end_to_end()? {
         return Ok(Outcome::Skipped(reason));
     }
-    let mut command = end_to_end_command(|name| WAITING.contains(&name))?;
-    let output = command.output().context("cannot run cargo")?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    Ok(ended(&process::display(&command), &said, output.status))
-}
-
-fn end_to_end_command(wanted: impl Fn(&str) -> bool) -> Result<Command> {
-    let mut command = workspace::cargo();
-    command.args(["test", "--release", "--package", "evictscope"]);
+    let mut names = Vec::new();
     for file in workspace::files_ending(&workspace::root().join("agent/tests"), "rs")? {
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         if name.starts_with("e2e_") && wanted(&name) {
-            command.args(["--test", &name]);
+            names.push(name.into_owned());
         }
     }
-    command
-        .arg("--")
-        // One at a time, because they compare rates and start servers that fill the machine.
-        .args(["--include-ignored", "--test-threads=1"]);
-    Ok(command)
+    let agent = workspace::agent_binary()?;
+    Ok(together(names.iter().map(|name| {
+        twice_at_most(|| {
+            let mut tests = workspace::cargo();
+            tests.args(TESTS).args(["--test", name, "--"]);
+            // One at a time, because they compare rates and start servers that fill the machine.
+            tests.args(["--include-ignored", "--test-threads=1"]);
+            run(tests.env(AGENT, &agent))
+        })
+    })))
 }
 
 /// Tries the package out: installs it, compares the installed agent with the lab's record of bursts, asks a Prometheus
@@ -308,6 +287,14 @@ fn outcome(command: &mut Command) -> Result<Outcome> {
         .join(" ");
     let finished = process::run_with_progress(&label, command)?;
     Ok(ended(&words, &finished.output, finished.status))
+}
+
+/// As [`outcome`], but prints nothing.
+fn quiet_outcome(command: &mut Command) -> Result<Outcome> {
+    let output = command.output().context("cannot run cargo")?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    Ok(ended(&process::display(command), &said, output.status))
 }
 
 /// Returns the outcome of a command that ended so.

@@ -38,6 +38,25 @@ pub fn twice_at_most(run: impl Fn() -> Result<Outcome>) -> Result<Outcome> {
     })
 }
 
+/// Returns the outcome of a step of several parts, all of which run. It has the words of those that failed, or that failed
+/// at first.
+pub fn together(parts: impl IntoIterator<Item = Result<Outcome>>) -> Outcome {
+    let (mut failed, mut again) = (Vec::new(), Vec::new());
+    for part in parts {
+        match part {
+            Ok(Outcome::Passed | Outcome::Said(_)) => {}
+            Ok(Outcome::PassedAgain(output)) => again.push(output),
+            Ok(Outcome::Failed(output) | Outcome::Skipped(output)) => failed.push(output),
+            Err(error) => failed.push(format!("{error:#}")),
+        }
+    }
+    match (failed.is_empty(), again.is_empty()) {
+        (false, _) => Outcome::Failed(failed.join("\n\n")),
+        (true, false) => Outcome::PassedAgain(again.join("\n\n")),
+        (true, true) => Outcome::Passed,
+    }
+}
+
 /// The steps so far: name, outcome in a word, time.
 #[derive(Default)]
 pub struct Report {
@@ -137,9 +156,9 @@ impl Report {
 mod tests {
     use std::cell::Cell;
 
-    use anyhow::{Result, bail};
+    use anyhow::{Result, anyhow, bail};
 
-    use super::{Outcome, twice_at_most};
+    use super::{Outcome, together, twice_at_most};
 
     fn runs(outcomes: [fn() -> Result<Outcome>; 2]) -> (Result<Outcome>, usize) {
         let run = Cell::new(0);
@@ -163,6 +182,23 @@ mod tests {
         assert_eq!(count, 2);
         let (outcome, _) = runs([|| bail!("no cargo"), || bail!("no cargo")]);
         assert!(outcome.is_err());
+    }
+
+    #[test]
+    fn one_part_that_fails_fails_all() {
+        let passed = || Ok(Outcome::Passed);
+        let again = || Ok(Outcome::PassedAgain("late".to_owned()));
+        let failed = || Ok(Outcome::Failed("why".to_owned()));
+        let all = together([passed(), passed()]);
+        assert!(matches!(all, Outcome::Passed));
+        let all = together([passed(), again(), passed()]);
+        assert!(matches!(all, Outcome::PassedAgain(why) if why == "late"));
+        let all = together([failed(), again(), failed(), passed()]);
+        assert!(matches!(all, Outcome::Failed(why) if why == "why\n\nwhy"));
+        assert!(matches!(
+            together([Err(anyhow!("no cargo"))]),
+            Outcome::Failed(_)
+        ));
     }
 
     #[test]

@@ -32,10 +32,17 @@ pub const NO_STATE: &str = "/dev/null/none";
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
 
-/// Returns the agent's program in a test of the agent, where cargo says which one belongs to the test.
+/// The variable that says which agent a test of the agent starts.
+pub const AGENT: &str = "EVICTSCOPE_AGENT";
+/// The variable in which cargo says which one was built with the test.
+const BUILT_WITH_TEST: &str = "CARGO_BIN_EXE_evictscope";
+
+/// Returns the agent's program in a test of the agent.
 pub fn evictscope() -> Command {
-    let built = std::env::var_os("CARGO_BIN_EXE_evictscope");
-    let mut command = Command::new(built.unwrap_or_else(|| "evictscope".into()));
+    let mut named = [AGENT, BUILT_WITH_TEST]
+        .into_iter()
+        .filter_map(std::env::var_os);
+    let mut command = Command::new(named.next().unwrap_or_else(|| "evictscope".into()));
     command.env(STATE_DIRECTORY, NO_STATE);
     command
 }

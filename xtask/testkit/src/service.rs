@@ -3,6 +3,7 @@
 //! `setpriv` applies them, as there is no systemd to ask. Everything else in the unit (the filter of
 //! system calls, the read-only file system, the limits of control groups) is absent here.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ const STATE: &str = "/var/lib/evictscope";
 pub const NOBODY: u32 = 64_999;
 
 /// Returns a command that runs `program` on this machine, as [`NOBODY`] with the unit's capabilities.
-pub fn command(program: &str) -> Command {
+pub fn command(program: &OsStr) -> Command {
     let mut command = Command::new("setpriv");
     give_privileges(&mut command, &NOBODY.to_string());
     command.arg(program);
