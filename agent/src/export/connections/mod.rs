@@ -4,8 +4,8 @@
 //! nothing, and must not keep a scraper out. Each connection has one clock, which starts when the client
 //! connects and again with each request: whoever lets it run out is closed, whether it is silent, slow
 //! to agree on TLS, idle, or does not read its answer. Above the most connections, the one whose clock
-//! has run longest makes room for the newest, so that a scraper, who asks at once, is answered however
-//! many others are silent. While an answer is waited for that takes the agent long ([`Patience`]), the clock
+//! has run longest makes room for the newest, of those that have sent nothing if there are any. So a scraper, who asks
+//! at once, is answered however many others are silent, and however long it takes to agree on TLS. While an answer is waited for that takes the agent long ([`Patience`]), the clock
 //! is not the client's; how many of these there are, `app` limits.
 //!
 //! Deliberately absent: limits for each address. Behind a proxy all clients have the same one.
@@ -99,24 +99,33 @@ impl Drop for Open {
 /// A connection's clock, which starts again with each request.
 type Clock = Arc<watch::Sender<Turn>>;
 
-/// The client's turn to send a request, or to read an answer.
+/// The time to send a request, to make an answer, or to read it.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     since: Instant,
     /// How long it may take.
     limit: Duration,
-    /// Whether the agent takes its time, and not the client.
-    is_ours: bool,
+    whose: Whose,
+}
+
+/// Whose turn it is. Connections make room for others in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    /// That of a client that has sent nothing yet.
+    Silent,
+    /// That of a client that has.
+    Client,
+    /// The agent's.
+    Agent,
 }
 
 impl Turn {
-    /// Returns a turn of the client that begins now.
-    fn of(limit: Duration) -> Self {
-        let since = Instant::now();
+    /// Returns a turn that begins now.
+    fn of(whose: Whose, limit: Duration) -> Self {
         Self {
-            since,
+            since: Instant::now(),
             limit,
-            is_ours: false,
+            whose,
         }
     }
 }
@@ -136,10 +145,8 @@ pub struct Waiting(Patience);
 impl Patience {
     /// Gives the agent this long to make an answer. The client's clock starts again when the result is dropped.
     pub fn wait(&self, limit: Duration) -> Waiting {
-        self.clock.send_replace(Turn {
-            is_ours: true,
-            ..Turn::of(limit + self.next_request)
-        });
+        let limit = limit + self.next_request;
+        self.clock.send_replace(Turn::of(Whose::Agent, limit));
         Waiting(self.clone())
     }
 }
@@ -150,7 +157,7 @@ impl Drop for Waiting {
             clock,
             next_request,
         } = &self.0;
-        clock.send_replace(Turn::of(*next_request));
+        clock.send_replace(Turn::of(Whose::Client, *next_request));
     }
 }
 
@@ -218,7 +225,8 @@ impl Connections {
 
     fn open(&mut self, stream: TcpStream) {
         let next_request = self.limits.next_request;
-        let clock = Clock::new(watch::Sender::new(Turn::of(self.limits.first_request)));
+        let turn = Turn::of(Whose::Silent, self.limits.first_request);
+        let clock = Clock::new(watch::Sender::new(turn));
         let watched = clock.clone();
         let (web, router) = (self.web.clone(), self.router.clone());
         let ending = self.ending.watcher();
@@ -271,11 +279,11 @@ impl Connections {
         }
     }
 
-    /// Returns the connection whose clock has run longest, of those whose client takes its time.
+    /// Returns the connection that makes room first.
     fn oldest(&self) -> Option<usize> {
         (0..self.open.len()).min_by_key(|index| {
             let turn = self.open[*index].clock.borrow();
-            (turn.is_ours, turn.since)
+            (turn.whose, turn.since)
         })
     }
 }
@@ -288,12 +296,19 @@ async fn answer(
     patience: &Patience,
     ending: Watcher,
 ) {
+    if let Err(error) = stream.peek(&mut [0]).await {
+        return tracing::debug!(%error, "this client has gone");
+    }
+    // Its clock runs on.
+    let speaks = |turn: &mut Turn| turn.whose = Whose::Client;
+    patience.clock.send_modify(speaks);
     let stream = match web.agree(stream).await {
         Ok(stream) => stream,
         Err(error) => return tracing::debug!(%error, "no TLS with this client"),
     };
     let service = service_fn(|mut request: Request<Incoming>| {
-        patience.clock.send_replace(Turn::of(patience.next_request));
+        let turn = Turn::of(Whose::Client, patience.next_request);
+        patience.clock.send_replace(turn);
         request.extensions_mut().insert(patience.clone());
         router.call(request)
     });

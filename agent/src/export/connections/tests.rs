@@ -11,7 +11,7 @@ use axum::routing::get;
 use rcgen::{CertificateParams, KeyPair};
 use tokio::sync::watch;
 
-use super::{Clock, Connections, Limits, Turn, runs_out};
+use super::{Clock, Connections, Limits, Turn, Whose, runs_out};
 use crate::export::http::bind;
 use crate::export::{Web, WebConfig};
 
@@ -132,8 +132,9 @@ async fn an_idle_connection_is_kept_for_a_while() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_request_that_comes_before_anybody_looks_counts() {
     let begun = Instant::now();
-    let clock = Clock::new(watch::Sender::new(Turn::of(FIRST)));
-    clock.send_replace(Turn::of(NEXT));
+    let turn = |limit| Turn::of(Whose::Client, limit);
+    let clock = Clock::new(watch::Sender::new(turn(FIRST)));
+    clock.send_replace(turn(NEXT));
     runs_out(&clock).await;
     assert!(begun.elapsed() >= NEXT);
 }
@@ -201,6 +202,25 @@ async fn silent_clients_make_room_for_one_who_asks() -> anyhow::Result<()> {
     let newest = kept.iter().rev().take_while(|open| **open).count();
     let all = kept.iter().filter(|open| **open).count();
     ensure!(newest == all && (3..=4).contains(&all), "{kept:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn one_who_is_slow_to_ask_is_closed_after_all_who_are_silent() -> anyhow::Result<()> {
+    let address = start_patient().await?;
+    let mut slow = connect(address)?;
+    let (begin, end) = REQUEST.split_at(5);
+    slow.write_all(begin)?;
+    let silent: Result<Vec<_>, _> = (0..20).map(|_| connect(address)).collect();
+    let silent = silent?;
+    sleep(LATE);
+    for stream in &silent[..17] {
+        drain(stream)?;
+    }
+    slow.write_all(end)?;
+    let mut answer = [0; 8];
+    slow.read_exact(&mut answer)?;
+    ensure!(answer == *b"HTTP/1.1", "{answer:?}");
     Ok(())
 }
 
