@@ -156,16 +156,12 @@ fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyh
     let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
     is_version(&agent, &redis, &version(&old)?)?;
     // The same file at the same addresses is another program, too: its counters begin at 0.
-    restart(&redis)?;
+    restart_until_seen(&redis, &agent)?;
     is_version(&agent, &redis, &version(&old)?)?;
     agrees(&agent, &redis, &old)?;
     for (file, others) in [(&old, &new), (&new, &old)] {
         own.replace(file)?;
-        restart(&redis)?;
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(2) {
-            must_be_possible(&agent.reading(&redis)?)?;
-        }
+        restart_until_seen(&redis, &agent)?;
         is_version(&agent, &redis, &version(file)?)?;
         agrees(&agent, &redis, file)?;
         let only_there = &sites(others)? - &sites(file)?;
@@ -190,6 +186,16 @@ fn restart(redis: &Redis) -> anyhow::Result<()> {
     within(Duration::from_secs(5), "the server answers again", || {
         Ok(redis.cli(&["ping"]).ok())
     })?;
+    Ok(())
+}
+
+/// Makes a server execute its file again, and fails where the agent says something wrong while it comes to see that.
+fn restart_until_seen(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
+    restart(redis)?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        must_be_possible(&agent.reading(redis)?)?;
+    }
     Ok(())
 }
 
