@@ -1,6 +1,6 @@
 //! The commit that is packed: what the agent says it was built from, and the time in the packages.
 
-use std::{path::PathBuf, process::Command};
+use std::{ffi::OsStr, process::Command};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{clock, process, workspace};
@@ -63,7 +63,7 @@ impl Commit {
     }
 
     /// Returns a command of a tool that makes the same bytes of the same commit.
-    pub fn reproducibly(&self, tool: PathBuf) -> Command {
+    pub fn reproducibly(&self, tool: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(tool);
         command
             .current_dir(workspace::root())

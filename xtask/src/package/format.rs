@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
 
-use super::{libraries, root::Root, rpm};
+use super::{libraries, root::Root};
 
 /// What the package is called, by either.
 const NAME: &str = "evictscope";
@@ -52,7 +52,8 @@ impl Format {
     pub fn place_of(self, path: String) -> String {
         match self {
             Self::Deb => path,
-            Self::Rpm => rpm::where_rpm_has(path),
+            // As `packaging/rpm/evictscope.spec` has it.
+            Self::Rpm => path.replace("/zsh/vendor-completions/", "/zsh/site-functions/"),
         }
     }
 

@@ -1,9 +1,8 @@
 //! `cargo xtask package`: makes the files that operators install, in `target/package`.
 //!
-//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. cargo-generate-rpm makes the
-//! .rpm of its files, and the tarball and the image are made of them too.
-//! cargo-cyclonedx makes the bills of materials. [`sequence`] tries the .deb and the .rpm out. The manifests for Kubernetes and
-//! the chart are packed as they are.
+//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. rpmbuild makes the .rpm of its files, and the tarball and
+//! the image are made of them too. cargo-cyclonedx makes the bills of materials. [`sequence`] tries the packages out. The
+//! manifests for Kubernetes and the chart are packed as they are.
 
 mod commit;
 mod contained;

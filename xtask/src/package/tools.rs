@@ -10,8 +10,6 @@ pub type Tool = (&'static str, &'static str);
 
 /// Makes the .deb.
 pub const DEB: Tool = ("cargo-deb", "3.8.0");
-/// Makes the .rpm.
-pub const RPM: Tool = ("cargo-generate-rpm", "0.21.1");
 /// Makes the bill of materials.
 pub const SBOM: Tool = ("cargo-cyclonedx", "0.5.9");
 

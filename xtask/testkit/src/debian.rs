@@ -48,6 +48,7 @@ pub const PACKING: Needed = Needed {
     by: "packing",
     programs: &[
         ("dpkg-deb", "dpkg"),
+        ("rpmbuild", "rpm"),
         // It names the system calls of the unit.
         ("systemd-analyze", "systemd"),
         // It makes the image: https://umo.ci
