@@ -5,10 +5,11 @@ mod report;
 use std::{
     path::PathBuf,
     process::{Command, ExitCode, ExitStatus},
+    time::Instant,
 };
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{agent::AGENT, process, servers, workspace};
+use evictscope_testkit::{agent::AGENT, process, servers, text::seconds, workspace};
 
 use self::report::{Outcome, Report, together, twice_at_most};
 use crate::{
@@ -75,10 +76,13 @@ pub fn run() -> Result<ExitCode> {
     let manifests = report.begin("Kubernetes manifests and chart", manifests);
     let builds = report.begin("the agent on other builds", || twice_at_most(on_builds));
     let waiting = report.begin("end-to-end tests that wait", || {
-        end_to_end(|name| WAITING.contains(&name), quiet_outcome)
+        end_to_end(
+            |name| WAITING.contains(&name),
+            |_, tests| quiet_outcome(tests),
+        )
     });
     report.step("end-to-end tests, untimed", || {
-        end_to_end(|name| UNTIMED.contains(&name), outcome)
+        end_to_end(|name| UNTIMED.contains(&name), labelled_outcome)
     });
     report.step("tests of the BPF programs in the kernel", || {
         twice_at_most(in_the_kernel)
@@ -95,7 +99,7 @@ pub fn run() -> Result<ExitCode> {
     });
     report.step("end-to-end tests", || {
         let is_timed = |name: &str| !UNTIMED.contains(&name) && !WAITING.contains(&name);
-        end_to_end(is_timed, outcome)
+        end_to_end(is_timed, labelled_outcome)
     });
     report.step("from the package to the alert", || twice_at_most(sequence));
     Ok(report.close())
@@ -178,7 +182,7 @@ const WAITING: [&str; 4] = ["e2e_web", "e2e_replaced", "e2e_exclude", "e2e_conta
 /// itself, and once more where it fails. A plain `cargo test` ignores them, because it must pass on any machine.
 fn end_to_end(
     wanted: impl Fn(&str) -> bool,
-    run: impl Fn(&mut Command) -> Result<Outcome>,
+    run: impl Fn(&str, &mut Command) -> Result<Outcome>,
 ) -> Result<Outcome> {
     if let Some(reason) = cannot_run_end_to_end()? {
         return Ok(Outcome::Skipped(reason));
@@ -193,11 +197,15 @@ fn end_to_end(
     let agent = workspace::agent_binary()?;
     Ok(together(names.iter().map(|name| {
         twice_at_most(|| {
+            let begun = Instant::now();
             let mut tests = workspace::cargo();
             tests.args(TESTS).args(["--test", name, "--"]);
             // One at a time, because they compare rates and start servers that fill the machine.
             tests.args(["--include-ignored", "--test-threads=1"]);
-            run(tests.env(AGENT, &agent))
+            Ok(match run(name, tests.env(AGENT, &agent))? {
+                Outcome::Passed => Outcome::Said(format!("  {name}: {}", seconds(begun.elapsed()))),
+                other => other,
+            })
         })
     })))
 }
@@ -280,12 +288,14 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
 
 fn outcome(command: &mut Command) -> Result<Outcome> {
     let words = process::display(command);
-    let label = words
-        .split_whitespace()
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ");
-    let finished = process::run_with_progress(&label, command)?;
+    let words = words.split_whitespace().take(3);
+    labelled_outcome(&words.collect::<Vec<_>>().join(" "), command)
+}
+
+/// As [`outcome`], but says with these words what runs.
+fn labelled_outcome(label: &str, command: &mut Command) -> Result<Outcome> {
+    let finished = process::run_with_progress(label, command)?;
+    let words = process::display(command);
     Ok(ended(&words, &finished.output, finished.status))
 }
 

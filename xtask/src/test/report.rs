@@ -38,22 +38,25 @@ pub fn twice_at_most(run: impl Fn() -> Result<Outcome>) -> Result<Outcome> {
     })
 }
 
-/// Returns the outcome of a step of several parts, all of which run. It has the words of those that failed, or that failed
-/// at first.
+/// Returns the outcome of a step of several parts, all of which run. It has the words of those that failed; where there
+/// are none, of those that failed at first; where there are none of these either, of all.
 pub fn together(parts: impl IntoIterator<Item = Result<Outcome>>) -> Outcome {
-    let (mut failed, mut again) = (Vec::new(), Vec::new());
+    let (mut failed, mut again, mut said) = (Vec::new(), Vec::new(), Vec::new());
     for part in parts {
         match part {
-            Ok(Outcome::Passed | Outcome::Said(_)) => {}
+            Ok(Outcome::Passed) => {}
+            Ok(Outcome::Said(output)) => said.push(output),
             Ok(Outcome::PassedAgain(output)) => again.push(output),
             Ok(Outcome::Failed(output) | Outcome::Skipped(output)) => failed.push(output),
             Err(error) => failed.push(format!("{error:#}")),
         }
     }
-    match (failed.is_empty(), again.is_empty()) {
-        (false, _) => Outcome::Failed(failed.join("\n\n")),
-        (true, false) => Outcome::PassedAgain(again.join("\n\n")),
-        (true, true) => Outcome::Passed,
+    if !failed.is_empty() {
+        Outcome::Failed(failed.join("\n\n"))
+    } else if !again.is_empty() {
+        Outcome::PassedAgain(again.join("\n\n"))
+    } else {
+        Outcome::Said(said.join("\n"))
     }
 }
 
@@ -189,8 +192,9 @@ mod tests {
         let passed = || Ok(Outcome::Passed);
         let again = || Ok(Outcome::PassedAgain("late".to_owned()));
         let failed = || Ok(Outcome::Failed("why".to_owned()));
-        let all = together([passed(), passed()]);
-        assert!(matches!(all, Outcome::Passed));
+        let said = |text: &str| Ok(Outcome::Said(text.to_owned()));
+        let all = together([said("one"), said("two")]);
+        assert!(matches!(all, Outcome::Said(said) if said == "one\ntwo"));
         let all = together([passed(), again(), passed()]);
         assert!(matches!(all, Outcome::PassedAgain(why) if why == "late"));
         let all = together([failed(), again(), failed(), passed()]);
