@@ -4,9 +4,10 @@
 //! nothing, and must not keep a scraper out. Each connection has one clock, which starts when the client
 //! connects and again with each request: whoever lets it run out is closed, whether it is silent, slow
 //! to agree on TLS, idle, or does not read its answer. Above the most connections, the one whose clock
-//! has run longest makes room for the newest, of those that have sent nothing if there are any. So a scraper, who asks
-//! at once, is answered however many others are silent, and however long it takes to agree on TLS. While an answer is waited for that takes the agent long ([`Patience`]), the clock
-//! is not the client's; how many of these there are, `app` limits.
+//! has run longest makes room for the newest, of those that have sent nothing if there are any. So a
+//! scraper, who asks at once, is answered however many others are silent, and however long it takes to
+//! agree on TLS. While an answer is waited for that takes the agent long ([`Patience`]), the clock is not
+//! the client's; how many of these there are, `app` limits.
 //!
 //! Deliberately absent: limits for each address. Behind a proxy all clients have the same one.
 
