@@ -26,6 +26,8 @@ const STALLED: f64 = 0.15;
 const ENDS: f64 = 0.2;
 /// A burst of the agent's that begins this close to one of the record is the same, in seconds.
 const SAME: f64 = 1.0;
+/// After so many seconds in `not_saturated` the agent knows what a server does usually (docs/API.md).
+const USUAL: f64 = 5.0;
 
 /// Above the lines of [`compare`].
 const HEADING: &str = "burst  start (agent - record)  end      end of reclaim (± the record's uncertainty)  throughput (record, agent)  \
@@ -111,11 +113,13 @@ fn compare(outcome: &Outcome, bursts: &[Burst], kind: Option<&str>) -> (String, 
     let has_replica = outcome.has_replica;
     let mut text = format!("{HEADING}\n");
     let mut differences = Vec::new();
+    let mut calm = 0.0;
     for (number, cycle) in (1..).zip(cycles) {
+        calm += cycle.not_saturated_seconds;
         match bursts.iter().find(|burst| is_same(cycle, burst)) {
             Some(burst) if cycle.complete => {
                 text += &format!("{}\n", line(number, cycle, burst));
-                let found = differing(cycle, burst, has_replica).into_iter();
+                let found = differing(cycle, burst, calm >= USUAL, has_replica).into_iter();
                 differences.extend(found.map(|what| format!("burst {number}: {what}")));
             }
             None if cycle.complete => differences.push(format!("burst {number} was not found")),
@@ -188,10 +192,11 @@ fn line(number: usize, cycle: &Cycle, burst: &Burst) -> String {
     )
 }
 
-/// Returns the values in which the agent's burst differs by more than it may.
+/// Returns the values in which the agent's burst differs by more than it may. Where the server `has_usual` throughput not
+/// yet, the agent may not know by how much it fell.
 ///
 /// What the server counts as the buffers of a replica, its `INFO` does not tell.
-fn differing(cycle: &Cycle, burst: &Burst, has_replica: bool) -> Vec<String> {
+fn differing(cycle: &Cycle, burst: &Burst, has_usual: bool, has_replica: bool) -> Vec<String> {
     let mut differing = Vec::new();
     let mut time = |what: &str, agent: f64, record: f64, uncertainty: f64| {
         let off = agent - record;
@@ -219,6 +224,7 @@ fn differing(cycle: &Cycle, burst: &Burst, has_replica: bool) -> Vec<String> {
     if let Some(ratio) = cycle
         .throughput_ratio()
         .filter(|_| cycle.shows_throughput())
+        .filter(|_| has_usual || burst.throughput_ratio.is_some())
     {
         amount("throughput ratio", burst.throughput_ratio, ratio, 0.0);
     }
@@ -250,6 +256,7 @@ mod tests {
             end_uncertainty: 0.05,
             reclaim_end: 1_015.0,
             reclaim_end_uncertainty: 0.2,
+            not_saturated_seconds: 6.0,
             saturated_seconds: 3.0,
             complete: true,
             throughput_before: Some(1_000.0),
@@ -315,6 +322,20 @@ mod tests {
             let found = differences(&[cycle()], &[burst], Some("self_amplifying"));
             assert_eq!(found.len(), 1, "change {number}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_burst_at_the_beginning_of_the_load_may_have_no_throughput_before_it() {
+        let early = [Cycle {
+            not_saturated_seconds: 0.3,
+            ..cycle()
+        }];
+        let with = |throughput_ratio| Burst {
+            throughput_ratio,
+            ..burst()
+        };
+        let differ = |ratio| differences(&early, &[with(ratio)], None).len();
+        assert_eq!([None, Some(0.31), Some(0.34)].map(differ), [0, 0, 1]);
     }
 
     #[test]
