@@ -18,9 +18,6 @@ use crate::{
 };
 
 const EBPF: &str = "evictscope-ebpf";
-/// What cargo is asked for in every step that runs tests without optimisation. With fewer packages their dependencies might
-/// have fewer features, and would be built once more.
-const TESTS: [&str; 4] = ["test", "--workspace", "--exclude", EBPF];
 
 /// Where the random numbers of property tests and of fuzzing begin. Property tests take the same cases each time here, so
 /// that what fails is what the change broke. Fuzzing begins alike; how far it comes in its minute depends on the machine.
@@ -57,10 +54,7 @@ pub fn run() -> Result<ExitCode> {
     });
     report.step("release build", || cargo(&["build", "--release"]));
     report.step("tests", || {
-        twice_at_most(|| {
-            let mut tests = workspace::cargo();
-            outcome(tests.args(TESTS).env("PROPTEST_RNG_SEED", SEED))
-        })
+        twice_at_most(|| outcome(tests().env("PROPTEST_RNG_SEED", SEED)))
     });
     // These take one core for a minute. No step beside them is judged by its time, but for the 5 s of a plan, of which
     // the plans for 38 real builds took 0.12 s at most.
@@ -101,11 +95,7 @@ pub fn run() -> Result<ExitCode> {
         let is_timed = |name: &str| !UNTIMED.contains(&name) && !WAITING.contains(&name);
         end_to_end(is_timed, labelled_outcome)
     });
-    // Its bursts come about only while the machine is as fast as when the lab measured what the server can answer.
-    // Where others take its CPU time, none or other bursts come about, which says nothing of the agent.
-    report.step("from the package to the alert", || {
-        twice_at_most(|| twice_at_most(sequence))
-    });
+    report.step("from the package to the alert", || twice_at_most(sequence));
     Ok(report.close())
 }
 
@@ -168,9 +158,7 @@ fn in_the_kernel() -> Result<Outcome> {
     match cannot_run_end_to_end()? {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => {
-            let mut tests = workspace::cargo();
-            tests.args(TESTS).args(["--bin", "evictscope", "--"]);
-            outcome(tests.args(["--ignored", "--test-threads=1"]))
+            outcome(tests().args(["--bin", "evictscope", "--", "--ignored", "--test-threads=1"]))
         }
     }
 }
@@ -202,8 +190,8 @@ fn end_to_end(
     Ok(together(names.iter().map(|name| {
         twice_at_most(|| {
             let begun = Instant::now();
-            let mut tests = workspace::cargo();
-            tests.args(TESTS).args(["--test", name, "--"]);
+            let mut tests = tests();
+            tests.args(["--test", name, "--"]);
             // One at a time, because they compare rates and start servers that fill the machine.
             tests.args(["--include-ignored", "--test-threads=1"]);
             Ok(match run(name, tests.env(AGENT, &agent))? {
@@ -284,6 +272,14 @@ fn documentation(packages: &[&str]) -> Result<Outcome> {
         .args(["doc", "--no-deps"])
         .args(packages);
     outcome(&mut command)
+}
+
+/// Returns the cargo of every step that runs tests without optimisation. With fewer packages their dependencies might have
+/// fewer features, and would be built once more.
+fn tests() -> Command {
+    let mut command = workspace::cargo();
+    command.args(["test", "--workspace", "--exclude", EBPF]);
+    command
 }
 
 fn cargo(arguments: &[&str]) -> Result<Outcome> {
