@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::workspace;
 
-use crate::setup::{self, Voice};
+use crate::setup::{self, For};
 
 /// Installs what is missing and builds the release binary, with cargo's own progress on the terminal.
 pub fn run() -> Result<()> {
@@ -12,7 +12,7 @@ pub fn run() -> Result<()> {
 
 /// Does the same with these variables, by which the agent names what it is built from.
 pub fn naming(variables: &[(&str, String)]) -> Result<()> {
-    setup::run(Voice::Quiet)?;
+    setup::run(For::Build)?;
     let status = workspace::cargo()
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .args(["build", "--release", "--locked"])

@@ -23,7 +23,7 @@ const OPERATOR_VARIABLE: &str = "PROMETHEUS_OPERATOR";
 
 /// Generates the rules anew, and checks everything.
 pub fn run() -> Result<()> {
-    debian::provide(&debian::KUBERNETES)?;
+    debian::provide(&[&debian::KUBERNETES])?;
     if let Some(reason) = missing() {
         bail!(reason);
     }

@@ -242,14 +242,13 @@ async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use anyhow::Context as _;
     use axum::http::StatusCode;
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
 
-    use super::super::connections::GRACE;
     use super::{BindError, HANGS, bind, health, serve};
     use crate::export::fixture::{busy_server, partial_server};
     use crate::export::{Shared, Web, WebConfig};
@@ -400,10 +399,8 @@ mod tests {
         let mut idle = TcpStream::connect(server.address)?;
         idle.write_all(b"GET /metrics HTTP/1.1\r\n")?;
         get(server.address, "/-/healthy")?;
-        let told = Instant::now();
         assert!(server.stop.send(()).is_ok());
         server.task.await?;
-        assert!(told.elapsed() < 2 * GRACE);
         let again = TcpStream::connect(server.address);
         assert!(again.is_err(), "it still listens");
         Ok(())
@@ -424,8 +421,9 @@ mod tests {
         let silent = shared.since_last_turn();
         assert!(silent >= Duration::from_millis(200), "{silent:?}");
         // The clock was set back to 1970.
+        let before = std::time::Instant::now();
         shared.turned(Duration::ZERO);
-        assert!(shared.since_last_turn() < silent);
+        assert!(shared.since_last_turn() <= before.elapsed());
         assert_eq!(shared.last_turn(), Some(Duration::ZERO));
     }
 

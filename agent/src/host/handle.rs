@@ -78,9 +78,8 @@ fn has_gone(identity: &Identity) -> ProcResult<bool> {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command};
-    use std::time::Duration;
 
-    use evictscope_testkit::wait::within;
+    use evictscope_testkit::wait::until;
     use procfs::ProcError;
 
     use super::{Identity, ProcessHandle};
@@ -90,7 +89,7 @@ mod tests {
         let was_running = !handle.has_ended();
         process.kill()?;
         let ended = || Ok(handle.has_ended().then_some(()));
-        let as_zombie = within(Duration::from_secs(5), "a zombie has ended", ended);
+        let as_zombie = until("a zombie has ended", ended);
         process.wait()?;
         as_zombie?;
         assert!(was_running && handle.has_ended());

@@ -67,10 +67,9 @@ pub(super) fn exe_proc_path(pid: u32) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
-    use std::time::Duration;
 
     use evictscope_testkit::owned::Owned;
-    use evictscope_testkit::wait::within;
+    use evictscope_testkit::wait::until;
 
     use super::{Identity, TEXT_NOT_SHOWN};
 
@@ -79,20 +78,18 @@ mod tests {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", "read line; exec sleep 60"]);
         let (shell, input, _output) = Owned::start_with_pipes(shell.stdin(Stdio::piped()))?;
-        let before = within(Duration::from_secs(5), "the shell runs", || {
+        let before = until("the shell runs", || {
             let now = Identity::read(shell.pid())?;
             let is_shell = now.executable == super::FileId::of("/bin/sh".as_ref()).ok();
             // The kernel gives a process its new file before it gives it the addresses of the code.
             Ok((is_shell && now.text_start > TEXT_NOT_SHOWN).then_some(now))
-        })?
-        .0;
+        })?;
         assert_eq!(Identity::read(shell.pid())?, before);
         drop(input);
-        let after = within(Duration::from_secs(5), "it executes something else", || {
+        let after = until("it executes something else", || {
             let now = Identity::read(shell.pid())?;
             Ok((now.executable != before.executable).then_some(now))
-        })?
-        .0;
+        })?;
         assert_eq!(before.start_time_ticks, after.start_time_ticks);
         assert!(!before.is_still(&after));
         // Even if it were at the same addresses.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_plan::{Counters, Member, ProbePlan, ProcessAddress};
 
-use super::clock::{monotonic, unix_time};
+use super::clock::{both, monotonic};
 use crate::host::{MemoryError, Scheduling, Words};
 use crate::probes::{Attachment, Probed};
 use crate::telemetry::{
@@ -62,10 +62,8 @@ impl Reader {
         }
     }
 
-    /// Adds up for how long eviction calls were observed until now, and returns the time: call it when that is about to
-    /// change.
-    pub fn count_observed(&mut self, probed: Probed) -> Duration {
-        let now = monotonic();
+    /// Adds up for how long eviction calls were observed until `now`: call it when that is about to change.
+    pub fn count_observed(&mut self, now: Duration, probed: Probed) {
         let elapsed = now.saturating_sub(self.observed_until);
         self.observed_until = now;
         if probed != Probed::Nothing {
@@ -74,7 +72,6 @@ impl Reader {
         if probed == Probed::Every {
             self.observed.noop += elapsed;
         }
-        now
     }
 
     /// Reads the server.
@@ -87,8 +84,8 @@ impl Reader {
         &mut self,
         attachment: &Attachment,
     ) -> Result<(Snapshot, Option<MemoryError>), MemoryError> {
-        let at = self.count_observed(attachment.covered().eviction);
-        let unix_time = unix_time();
+        let (at, unix_time) = both();
+        self.count_observed(at, attachment.covered().eviction);
         attachment.read(&mut self.counted);
         let (members, failed) = match self.words.read() {
             Ok(words) => (Some(self.members.values(&words)), None),

@@ -375,7 +375,7 @@ impl Watched {
         if before == wanted {
             return Ok(());
         }
-        self.reader.count_observed(before.eviction);
+        self.reader.count_observed(monotonic(), before.eviction);
         let placed = self.attachment.set(wanted);
         // While probes are placed, those calls are observed that were before and are after.
         let meanwhile = match (before.eviction, self.attachment.covered().eviction) {
@@ -383,7 +383,7 @@ impl Watched {
             (Probed::Nothing, _) => Probed::Nothing,
             (_, after) => after.min(Probed::Inner),
         };
-        self.reader.count_observed(meanwhile);
+        self.reader.count_observed(monotonic(), meanwhile);
         self.overhead.place(placed?);
         Ok(())
     }

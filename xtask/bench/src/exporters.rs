@@ -13,8 +13,6 @@ use flate2::read::MultiGzDecoder;
 
 /// The Debian package, and its program.
 const REDIS_EXPORTER: &str = "prometheus-redis-exporter";
-/// How long it may take until it listens.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The `Accept` header of Prometheus 2.42.
@@ -128,7 +126,7 @@ impl RedisExporter {
         )?;
         let base = format!("http://{address}");
         let home = Exporter::new(process.pid(), vec![base.clone()]);
-        process.until(START_TIMEOUT, "it answers", || Ok(home.scrape().ok()))?;
+        process.until("it answers", || Ok(home.scrape().ok()))?;
         Ok(Self { process, base })
     }
 }

@@ -1,8 +1,7 @@
 //! What watching servers costs them, and what scraping the agent costs it, beside the tools that one would use
-//! otherwise; and what a fleet of agents costs a Prometheus. `cargo xtask bench` runs it.
+//! otherwise. `cargo xtask bench` runs it.
 
 mod exporters;
-mod fleet;
 mod own_servers;
 mod page;
 mod probes;
@@ -26,8 +25,6 @@ pub enum Bench {
     Probes(probes::Arguments),
     /// The agent with 1, 16 and 64 redis-servers: series, and size, time and CPU of a scrape, beside redis_exporter's
     Scrape(scrape::Arguments),
-    /// A Prometheus with the rules, and growing numbers of agents, simulated from one: how many servers it carries
-    Fleet(fleet::Arguments),
 }
 
 impl Bench {
@@ -36,7 +33,6 @@ impl Bench {
         let missing = match self {
             Self::Probes(_) => rivals::missing_packages(),
             Self::Scrape(_) => exporters::missing_packages(),
-            Self::Fleet(arguments) => arguments.missing_packages(),
         };
         if !missing.is_empty() {
             let what = || format!("install these to measure with: {}", missing.join(", "));
@@ -46,7 +42,6 @@ impl Bench {
         match self {
             Self::Probes(arguments) => probes::run(arguments, agent),
             Self::Scrape(arguments) => scrape::run(*arguments, agent),
-            Self::Fleet(arguments) => fleet::run(arguments, agent),
         }
     }
 }

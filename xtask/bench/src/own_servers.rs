@@ -1,15 +1,12 @@
 //! Servers that the agent of a benchmark watches, and no others of this host.
 
-use std::{os::unix::fs::symlink, path::PathBuf, process::Command, time::Duration};
+use std::{os::unix::fs::symlink, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{agent::Agent, redis::Redis, wait::within};
+use evictscope_testkit::{agent::Agent, redis::Redis, wait::until};
 use tempfile::TempDir;
 
 use crate::page::Page;
-
-/// How long the agent may take to attach to all servers. Each takes it up to a second.
-const ATTACH_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A redis-server with a name that no other process of this host has.
 pub struct OwnServers {
@@ -53,12 +50,11 @@ impl OwnServers {
         go_on: impl Fn() -> Result<()>,
     ) -> Result<()> {
         let what = format!("evictscope watches {count} servers");
-        within(ATTACH_TIMEOUT, &what, || {
+        until(&what, || {
             go_on()?;
             let page = Page::parse(&agent.get("/metrics")?)?;
             Ok((page.servers() == count).then_some(()))
-        })?;
-        Ok(())
+        })
     }
 }
 

@@ -17,8 +17,6 @@ use serde_json::Value;
 
 use crate::target::Target;
 
-/// How long a rival may take to attach.
-const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 /// All probes are attached where there was no new one for this long.
 const SETTLED: Duration = Duration::from_millis(500);
 
@@ -106,7 +104,7 @@ impl Watching {
         let process = Owned::start(&mut rival.command(server, target)?)?;
         // A tool says that it is attached before it is, or only into a buffer. Its open probes tell.
         let (mut probes, mut since) = (0, Instant::now());
-        process.until(ATTACH_TIMEOUT, "the probes are attached", || {
+        process.until("the probes are attached", || {
             let now = open_probes(process.pid());
             if now != probes {
                 (probes, since) = (now, Instant::now());

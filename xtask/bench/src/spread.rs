@@ -29,17 +29,6 @@ impl Spread {
         }
     }
 
-    /// Returns the same spread of the values that `change` makes of these. It must keep their order.
-    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
-        Self {
-            least: change(self.least),
-            lower: change(self.lower),
-            median: change(self.median),
-            upper: change(self.upper),
-            greatest: change(self.greatest),
-        }
-    }
-
     /// Returns the median, the quartiles in brackets, and the least and the greatest value in parentheses.
     pub fn text(&self, digits: usize) -> String {
         let Self {

@@ -127,7 +127,7 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
 }
 
 fn provide_programs() -> Result<()> {
-    debian::provide(&debian::MATRIX)?;
+    debian::provide(&[&debian::MATRIX])?;
     match debian::missing(&debian::MATRIX) {
         Some(reason) => bail!(reason),
         None => Ok(()),

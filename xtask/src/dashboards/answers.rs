@@ -10,7 +10,7 @@ use evictscope_testkit::{
 };
 
 use super::{
-    expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, NOT_FIRING},
+    expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING},
     folders,
     queries::{self, Kind, Opened, Pods, Query},
 };
@@ -147,11 +147,8 @@ fn fault_of_alert(rule: &Rule, alerts: &[Alert], server: &str) -> Option<&'stati
             && about.is_none_or(|about| about == server)
             && alert.state == "firing"
     });
-    if NOT_FIRING.iter().any(|(quiet, _)| *quiet == rule.name) {
-        return firing.map(|_| "fires");
-    }
     if !FIRING.contains(&rule.name.as_str()) {
-        return Some("is not in the lists of alerts that must fire and that must not");
+        return None;
     }
     let Some(description) = firing.map(|alert| alert.annotations.get("description")) else {
         return Some("does not fire");
@@ -160,27 +157,4 @@ fn fault_of_alert(rule: &Rule, alerts: &[Alert], server: &str) -> Option<&'stati
     // Prometheus writes the errors of a template into its text.
     let sound = description.is_some_and(|text| !text.contains("error"));
     (!sound).then_some("has a wrong description")
-}
-
-/// Returns the highest rate of evicting calls of a server, in calls a second (means of a minute).
-pub fn most_evictions(prometheus: &Prometheus, server: &str, start: f64) -> Result<f64> {
-    let query = format!("server:evictscope_evicting_calls:rate1m{{server=\"{server}\"}}");
-    let series = prometheus.since(start, &query)?;
-    let values = series.iter().flat_map(|series| &series.points);
-    Ok(values.fold(0.0, |most, (_, value)| value.max(most)))
-}
-
-/// Fails if an alert on bursts, or any that pages, was ever pending or firing about a server.
-pub fn must_have_been_calm(prometheus: &Prometheus, server: &str, start: f64) -> Result<()> {
-    let query = format!("ALERTS{{server=\"{server}\"}}");
-    for alert in prometheus.since(start, &query)? {
-        let label = |name: &str| alert.labels.get(name).map_or("", String::as_str);
-        ensure!(
-            !FIRING.contains(&label("alertname")) && label("severity") != "critical",
-            "{} was {} about a server that evicts calmly",
-            label("alertname"),
-            label("alertstate")
-        );
-    }
-    Ok(())
 }

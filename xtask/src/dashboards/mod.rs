@@ -5,46 +5,36 @@
 //! rules of Grafana's linter. [`proof`] asks a real Prometheus all their queries.
 
 mod answers;
-mod calm;
 mod expected;
 mod folders;
 mod generated;
 mod growing;
-mod night;
+mod live;
 mod pods;
 mod proof;
 mod queries;
 mod recording;
 mod rules;
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use evictscope_testkit::debian;
 
-pub use self::proof::{Subject, run as prove};
+pub use self::proof::run as prove;
 
 /// What to do instead.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Instead, run every query and rule in a real Prometheus, beside two bursts of the lab (needs root
-    /// and a release build)
+    /// Instead, ask a real Prometheus all queries beside two bursts of the lab, to draw the dashboards from the answers
+    /// (needs root and a release build)
     #[arg(long)]
     live: bool,
+    /// Instead, write nothing: check that the dashboards are as generated, in Grafana's schema, and pass its linter
+    #[arg(long, conflicts_with_all = ["live", "draw"])]
+    generated: bool,
     /// Instead, draw the dashboards into docs/images, from the answers that Prometheus gave in the last
     /// run of --live
     #[arg(long, conflicts_with = "live")]
     draw: bool,
-    /// Instead, keep servers whose trouble is known for this many minutes, 30 if no number is given, and list which
-    /// alerts fire about each (needs root and a release build)
-    #[arg(
-        long,
-        value_name = "MINUTES",
-        num_args = 0..=1,
-        default_missing_value = "30",
-        conflicts_with_all = ["live", "draw"]
-    )]
-    night: Option<u64>,
 }
 
 /// Generates the dashboards and checks them and the rules, or does what the arguments say instead.
@@ -52,28 +42,33 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.draw {
         return recording::draw();
     }
-    debian::provide(&debian::DASHBOARDS)?;
-    if let Some(reason) = missing() {
+    debian::provide(&[&debian::RULES, &debian::DASHBOARDS])?;
+    if let Some(reason) = missing().or_else(missing_rules) {
         bail!(reason);
     }
-    if let Some(minutes) = arguments.night {
-        return night::run(Duration::from_secs(60 * minutes));
-    }
     if arguments.live {
-        return prove(Subject::built()?);
+        return live::run();
+    }
+    if arguments.generated {
+        return generated::check();
     }
     generated::write()?;
-    check()
+    generated::check()?;
+    check_rules()
 }
 
-/// Checks the dashboards and the rules as they are, without any server.
-pub fn check() -> Result<()> {
-    generated::check()?;
+/// Checks the rules, and the dashboards that they link to, as they are and without any server.
+pub fn check_rules() -> Result<()> {
     rules::check(&folders::sources().join("rules"))?;
     pods::check()
 }
 
-/// Returns why they cannot be checked on this machine.
+/// Returns why the rules cannot be checked on this machine.
+pub fn missing_rules() -> Option<String> {
+    debian::missing(&debian::RULES)
+}
+
+/// Returns why the dashboards cannot be generated on this machine.
 pub fn missing() -> Option<String> {
     debian::missing(&debian::DASHBOARDS)
 }

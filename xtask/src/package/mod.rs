@@ -26,8 +26,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process, workspace};
 
+pub use self::commit::git;
 use self::{commit::Commit, sbom::Bill};
-pub use self::{commit::git, root::provide as provide_root};
 use crate::build;
 
 /// Where the products are, in the target directory.
@@ -42,8 +42,8 @@ const SECCOMP: &str = "seccomp.json";
 /// What to do with the packages.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Then install the .deb and the .rpm in a clean root, run them there as their unit says, the .deb beside two
-    /// bursts of the lab and a Prometheus with its rules and dashboards, and remove them (needs root; some 90 s)
+    /// Then install the .deb and the .rpm in a clean root, run them there as their unit says, the .deb beside a
+    /// stalled server and a Prometheus with its rules and dashboards, and remove them (needs root)
     #[arg(long)]
     try_out: bool,
     /// Pack nothing: try out what was packed before
@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         _ => Source::Commit,
     })?;
     if arguments.try_out {
-        debian::provide(&debian::PACKAGE)?;
+        debian::provide(&[&debian::PACKAGE])?;
         if let Some(reason) = missing() {
             bail!(reason);
         }
@@ -132,7 +132,7 @@ fn directory() -> Result<PathBuf> {
 
 /// Packs the release build.
 fn pack(commit: &Commit) -> Result<Packages> {
-    debian::provide(&debian::PACKING)?;
+    debian::provide(&[&debian::PACKING])?;
     if let Some(reason) = debian::missing(&debian::PACKING) {
         bail!(reason);
     }

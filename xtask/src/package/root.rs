@@ -79,7 +79,7 @@ impl Root {
 
 /// Makes a fresh root if there is none. This takes some seconds, and the first time 15 more, because it
 /// comes from Debian's archive.
-pub fn provide() -> Result<PathBuf> {
+fn provide() -> Result<PathBuf> {
     let fresh = workspace::target_directory()?.join("clean-root.fresh");
     if fresh.exists() {
         return Ok(fresh);

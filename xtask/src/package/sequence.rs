@@ -1,5 +1,5 @@
 //! From the package to the alert: installs the .deb in a clean root, checks every file, starts the installed
-//! agent as its unit's user while the lab makes bursts, runs the queries of the installed dashboards and
+//! agent as its unit's user while evictions stall a server, runs the queries of the installed dashboards and
 //! rules in a Prometheus, and purges the package. Then the .rpm in the same root, which is clean again, with a short
 //! look at one server.
 
@@ -11,7 +11,7 @@ use evictscope_testkit::{
 };
 
 use super::{Packages, contained, format::Format, root::Root};
-use crate::dashboards::{self, Subject};
+use crate::dashboards;
 
 /// Files of every installation.
 const FILES: [&str; 10] = [
@@ -49,7 +49,6 @@ pub fn run(packages: &Packages) -> Result<()> {
     );
     let root = Root::take()?;
     let left = || format!("{} is left as it was", root.path().display());
-    // First, because the lab then pins this process to a core.
     with_image(&packages.image)?;
     with_rpm(&packages.rpm, &root).with_context(left)?;
     with_deb(&packages.deb, &root).with_context(left)?;
@@ -71,7 +70,7 @@ fn with_deb(deb: &Path, root: &Root) -> Result<()> {
     install(Format::Deb, deb, root)?;
     println!("{}", root.run("evictscope", &["check"])?);
     let installed = Installed::at(root.path())?;
-    dashboards::prove(Subject::installed(&installed))?;
+    dashboards::prove(&installed)?;
 
     let begun = Instant::now();
     Format::Deb.remove(root)?;

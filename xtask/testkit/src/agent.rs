@@ -5,8 +5,6 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
-    thread,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -14,20 +12,17 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
-    burst::Burst, http::Http, owned::Owned, port::free_port, redis::Redis, scrape::Scrape,
-    service::Installed, wait::within,
+    burst::Burst, http::Http, own_build, owned::Owned, port::free_port, redis::Redis,
+    scrape::Scrape, service::Installed, wait::until,
 };
-
-/// How long the agent may take until it is ready.
-const START_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// How long one answer may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The variable that says where an agent keeps what it writes.
 pub const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 /// A directory that cannot be made: nothing of a test lands in that of the host's own agent.
 pub const NO_STATE: &str = "/dev/null/none";
+
+/// For how long eviction calls were observed.
+const OBSERVED: &str = "evictscope_observed_seconds_total";
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
@@ -102,10 +97,15 @@ pub struct Agent {
 
 impl Agent {
     /// Starts the agent that belongs to this test with these options of `evictscope run`, and waits until it
-    /// is ready.
+    /// is ready. Unless the options say otherwise, it watches the servers of this process alone: what other tests
+    /// do meanwhile is not its business.
     pub fn start(options: &[&str]) -> Result<Self> {
         let mut run = evictscope();
         run.arg("run");
+        let is_told = |option: &&str| option.starts_with(own_build::OPTION);
+        if !options.iter().any(is_told) {
+            run.arg(own_build::all());
+        }
         Self::start_command(run, free_port()?, options)
     }
 
@@ -117,14 +117,12 @@ impl Agent {
             .args(options);
         let agent = Self {
             process: Owned::start(&mut run)?,
-            http: Http::new(port, ANSWER_TIMEOUT),
+            http: Http::new(port),
             state,
         };
-        agent
-            .process
-            .until(START_TIMEOUT, "evictscope is ready", || {
-                Ok(agent.http.get("/-/ready").ok())
-            })?;
+        agent.process.until("evictscope is ready", || {
+            Ok(agent.http.get("/-/ready").ok())
+        })?;
         Ok(agent)
     }
 
@@ -163,11 +161,28 @@ impl Agent {
         Scrape::parse(&self.get("/metrics")?)
     }
 
-    /// Returns what /metrics says once the agent has read all that happened until now, which takes it three
-    /// of its intervals at most.
+    /// Returns what /metrics says once the agent has read all that happened in its servers until now. Each reading of a
+    /// server whose calls are observed adds to the time for which they are.
     pub fn settled(&self) -> Result<Scrape> {
-        thread::sleep(Duration::from_millis(600));
-        self.scrape()
+        let observed = |scrape: &Scrape| scrape.by_label(OBSERVED, "server");
+        let mut last = self.scrape()?;
+        // What is published next may have been read from before.
+        for _ in 0..2 {
+            let before = observed(&last);
+            last = until("the agent reads its servers", || {
+                let scrape = self.scrape()?;
+                let now = observed(&scrape);
+                let is_older =
+                    |(server, seconds): (&String, &f64)| now.get(server) == Some(seconds);
+                Ok((!before.iter().any(is_older)).then_some(scrape))
+            })?;
+        }
+        Ok(last)
+    }
+
+    /// Returns the same about one server.
+    pub fn settled_reading(&self, redis: &Redis) -> Result<Scrape> {
+        Ok(self.settled()?.of_server(redis.port(), redis.pid()))
     }
 
     /// Returns what /metrics says about one server now.
@@ -175,11 +190,10 @@ impl Agent {
         Ok(self.scrape()?.of_server(redis.port(), redis.pid()))
     }
 
-    /// Waits until it watches a server, 15 s at most.
+    /// Waits until it watches a server.
     pub fn watches(&self, redis: &Redis) -> Result<()> {
         let is_seen = || Ok((!self.reading(redis)?.is_empty()).then_some(()));
-        self.process
-            .until(START_TIMEOUT, "evictscope shows the server", is_seen)
+        self.process.until("evictscope shows the server", is_seen)
     }
 
     /// Returns the server's finished bursts, the oldest first.
@@ -190,11 +204,11 @@ impl Agent {
         Ok(own.filter(|burst| names.contains(&burst.server)).collect())
     }
 
-    /// Waits until a server is watched, and returns how long that took.
-    pub fn wait_for(&self, server: &str, limit: Duration) -> Result<Duration> {
+    /// Waits until the server of this name is watched.
+    pub fn wait_for(&self, server: &str) -> Result<()> {
         let what = format!("evictscope shows server {server}");
         let is_seen = || Ok(self.scrape()?.has_server(server).then_some(()));
-        Ok(within(limit, &what, is_seen)?.1)
+        self.process.until(&what, is_seen)
     }
 
     /// Sends a signal, waits for the end and returns how it ended.

@@ -1,6 +1,6 @@
 //! Debian's packages: the programs that the tasks need of them, and installing them.
 
-use std::{path::Path, process::Command};
+use std::{collections::BTreeSet, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -27,14 +27,16 @@ pub const SERVERS: Needed = Needed {
     ],
 };
 
-/// What checking the dashboards and the rules needs.
+/// What checking the rules needs.
+pub const RULES: Needed = Needed {
+    by: "checking the rules",
+    programs: &[("promtool", "prometheus"), ("prometheus", "prometheus")],
+};
+
+/// What generating the dashboards needs.
 pub const DASHBOARDS: Needed = Needed {
-    by: "checking the dashboards and rules",
-    programs: &[
-        ("promtool", "prometheus"),
-        ("prometheus", "prometheus"),
-        ("go", "golang-go"),
-    ],
+    by: "generating the dashboards",
+    programs: &[("go", "golang-go")],
 };
 
 /// What checking the Kubernetes manifests needs.
@@ -140,28 +142,27 @@ pub fn knows(package: &str) -> bool {
         .is_ok_and(|answer| !answer.trim().is_empty())
 }
 
-/// Installs those of the needed programs that are absent. Where it may not, it prints what cannot be done
+/// Installs those of the needed programs that are absent, all at once. Where it may not, it prints what cannot be done
 /// without them.
-pub fn provide(needed: &Needed) -> Result<()> {
-    let mut packages: Vec<_> = needed
-        .absent()
-        .map(|(_, package)| package.to_owned())
-        .collect();
-    packages.dedup();
+pub fn provide(all: &[&Needed]) -> Result<()> {
+    let absent = |needed: &&Needed| {
+        let packages = needed.absent().map(|(_, package)| package.to_owned());
+        packages.collect::<BTreeSet<String>>()
+    };
+    let packages: BTreeSet<String> = all.iter().flat_map(absent).collect();
     if packages.is_empty() {
         return Ok(());
     }
-    match installable() {
-        Ok(()) => install(&packages),
-        Err(reason) => {
-            println!(
-                "  {} needs {}: {reason:#}",
-                needed.by,
-                packages.join(" and ")
-            );
-            Ok(())
+    if let Err(reason) = installable() {
+        for needed in all {
+            let packages = Vec::from_iter(absent(needed)).join(" and ");
+            if !packages.is_empty() {
+                println!("  {} needs {packages}: {reason:#}", needed.by);
+            }
         }
+        return Ok(());
     }
+    install(&Vec::from_iter(packages))
 }
 
 /// Returns what to install first, if one of the needed programs is absent.

@@ -1,9 +1,6 @@
 //! When a server evicts, by its own counter.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 use anyhow::Result;
 
@@ -12,41 +9,70 @@ use crate::{clock::unix_time, redis::Redis};
 /// From one reading to the next.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The evictions in some time: when `evicted_keys` first and last grew, each as the two readings between which it did,
-/// in seconds since 1970.
+/// The evictions in some time.
+#[derive(Default)]
 pub struct Evictions {
-    /// The first.
-    pub first: Option<(f64, f64)>,
-    /// The last.
-    pub last: Option<(f64, f64)>,
-    /// The times between two evictions, in seconds: at least, and at most.
-    pub pauses: Vec<(f64, f64)>,
+    /// The two readings between which `evicted_keys` grew, in seconds since 1970, each time that it did.
+    grown: Vec<(f64, f64)>,
 }
 
 impl Evictions {
-    /// Watches a server for some time.
-    pub fn watch(redis: &Redis, time: Duration) -> Result<Self> {
-        let begun = Instant::now();
-        let mut seen = Self {
-            first: None,
-            last: None,
-            pauses: Vec::new(),
-        };
+    /// Watches a server for as long as `goes_on`.
+    pub fn watch(redis: &Redis, goes_on: impl Fn() -> bool) -> Result<Self> {
+        let mut seen = Self::default();
         let mut before = (unix_time()?, redis.info("evicted_keys")?);
-        while begun.elapsed() < time {
+        while goes_on() {
+            thread::sleep(PAUSE);
             let asked = unix_time()?;
             let keys = redis.info("evicted_keys")?;
-            let answered = unix_time()?;
             if keys > before.1 {
-                seen.first.get_or_insert((before.0, answered));
-                if let Some((from, to)) = seen.last {
-                    seen.pauses.push((before.0 - to, answered - from));
-                }
-                seen.last = Some((before.0, answered));
+                seen.grown.push((before.0, unix_time()?));
             }
             before = (asked, keys);
-            thread::sleep(PAUSE);
         }
         Ok(seen)
+    }
+
+    /// Returns between which moments the first eviction was, where there was one.
+    pub fn first(&self) -> Option<(f64, f64)> {
+        self.grown.first().copied()
+    }
+
+    /// Returns the same of the last.
+    pub fn last(&self) -> Option<(f64, f64)> {
+        self.grown.last().copied()
+    }
+
+    /// Returns how many bursts these are, at least and at most, where one ends with this many seconds without an
+    /// eviction.
+    pub fn bursts(&self, quiet: f64) -> (usize, usize) {
+        let pauses = self.grown.windows(2).filter_map(|pair| match pair {
+            [(from, to), (next_from, next_to)] => Some((next_from - to, next_to - from)),
+            _ => None,
+        });
+        let first = usize::from(!self.grown.is_empty());
+        pauses.fold((first, first), |(least, most), (shortest, longest)| {
+            (
+                least + usize::from(shortest > quiet),
+                most + usize::from(longest > quiet),
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Evictions;
+
+    #[test]
+    fn only_what_is_certain_counts_as_one_or_two() {
+        let bursts = |grown: &[(f64, f64)]| {
+            let grown = grown.to_vec();
+            Evictions { grown }.bursts(1.0)
+        };
+        assert_eq!(bursts(&[]), (0, 0));
+        assert_eq!(bursts(&[(0.0, 0.1), (0.1, 0.9)]), (1, 1));
+        assert_eq!(bursts(&[(0.0, 0.2), (0.2, 1.1)]), (1, 2));
+        assert_eq!(bursts(&[(0.0, 0.2), (1.3, 1.4)]), (2, 2));
     }
 }

@@ -1,8 +1,8 @@
 //! HTTP on the loopback interface.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
+
+use crate::wait::HANG;
 
 /// The longest answer that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
@@ -14,10 +14,10 @@ pub struct Http {
 }
 
 impl Http {
-    /// Returns the server on this port, each answer of which may take `timeout`.
-    pub fn new(port: u16, timeout: Duration) -> Self {
+    /// Returns the server on this port.
+    pub fn new(port: u16) -> Self {
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(timeout))
+            .timeout_global(Some(HANG))
             .http_status_as_error(false)
             // A proxy that the environment names cannot reach this interface.
             .proxy(None)

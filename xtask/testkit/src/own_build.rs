@@ -1,4 +1,4 @@
-//! A server's executable under a name of its own, which no other agent on this host looks for.
+//! A server's executable under a name of its own, which only the agents of this process look for.
 
 use std::{
     fs,
@@ -15,8 +15,21 @@ use crate::{
     root,
 };
 
+/// The option by which an agent watches servers of these names.
+pub(crate) const OPTION: &str = "--process-match";
+
 /// Numbers those of this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// How the names of this process's copies begin.
+fn prefix() -> String {
+    format!("own-{}-", std::process::id())
+}
+
+/// Returns the option by which an agent watches all servers of this process, and no others.
+pub(crate) fn all() -> String {
+    format!("{OPTION}=^{}", prefix())
+}
 
 /// A copy of a server's executable, which is deleted when this is dropped.
 pub struct OwnBuild {
@@ -45,7 +58,7 @@ impl OwnBuild {
                 Some(root) => tempfile::tempdir_in(root)?,
                 None => tempfile::tempdir()?,
             },
-            name: format!("own-{}-{number}", std::process::id()),
+            name: format!("{}{number}", prefix()),
             root: root.map(Path::to_owned),
         };
         own.replace(executable)?;
@@ -57,10 +70,10 @@ impl OwnBuild {
         self.directory.path().join(&self.name)
     }
 
-    /// Returns the option by which an agent watches the servers of this file, and of those whose names begin with its
-    /// name.
+    /// Returns the option by which an agent watches the servers of this file, and of those that have its name with an
+    /// extension.
     pub fn only(&self) -> String {
-        format!("--process-match=^{}", self.name)
+        format!("{OPTION}=^{}(\\.|$)", self.name)
     }
 
     /// Puts a copy of another executable in its place, as a package manager does: programs that run keep the old

@@ -14,10 +14,10 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::NamedTempFile;
 
-use crate::{process, wait::within};
-
-/// How long a child may take to end once it is asked to.
-const GRACE: Duration = Duration::from_secs(5);
+use crate::{
+    process,
+    wait::{HANG, until},
+};
 
 /// A running child, which is killed when this is dropped.
 pub struct Owned {
@@ -107,14 +107,13 @@ impl Owned {
         }
     }
 
-    /// Repeats `attempt` as [`within`] does, while the child lives.
+    /// Repeats `attempt` as [`until`] does, while the child lives.
     ///
     /// # Errors
     ///
     /// Fails also where the child ends; the error has its log.
     pub fn until<T>(
         &self,
-        limit: Duration,
         what: &str,
         mut attempt: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
@@ -122,13 +121,10 @@ impl Owned {
             self.must_be_alive()?;
             attempt()
         };
-        match within(limit, what, attempt) {
-            Ok((answer, _)) => Ok(answer),
-            Err(error) => {
-                self.must_be_alive()?;
-                bail!("{error:#}: {}{}", self.name, self.log_for_error())
-            }
-        }
+        until(what, attempt).or_else(|error| {
+            self.must_be_alive()?;
+            bail!("{error:#}: {}{}", self.name, self.log_for_error())
+        })
     }
 
     /// Sends `signal`, and waits for nothing.
@@ -142,7 +138,7 @@ impl Owned {
     }
 
     /// Sends `signal`, waits for the end and returns how it ended. A child that ignores the signal is
-    /// killed after 5 s.
+    /// killed.
     pub fn end(&self, signal: Signal) -> Result<ExitStatus> {
         let mut child = self.child();
         if let Some(status) = child.try_wait()? {
@@ -151,7 +147,7 @@ impl Owned {
         // The process id cannot be another's, because the child has not been waited for.
         kill_process(Pid::from_child(&child), signal)?;
         let asked = Instant::now();
-        while asked.elapsed() < GRACE {
+        while asked.elapsed() < HANG {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
@@ -189,7 +185,7 @@ mod tests {
     fn a_child_that_ended_leaves_its_log_in_the_error() -> Result<()> {
         let owned = Owned::start(Command::new("sh").args(["-c", "echo because; exit 3"]))?;
         let never = || Ok(None::<()>);
-        let ended = owned.until(Duration::from_secs(10), "it never happens", never);
+        let ended = owned.until("it never happens", never);
         let error = ended.map_err(|error| error.to_string());
         assert!(error.is_err_and(|error| error.contains("because")));
         Ok(())

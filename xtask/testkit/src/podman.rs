@@ -10,7 +10,6 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -21,7 +20,7 @@ use crate::{
     process,
     redis::{self, Info},
     servers,
-    wait::within,
+    wait::until,
     workspace,
 };
 
@@ -45,9 +44,6 @@ pub const LIMITS: [&str; 3] = [
     "--ulimit=nproc=4096:4096",
     "--pids-limit=-1",
 ];
-
-/// How long podman may take to remove a container.
-const REMOVED: Duration = Duration::from_secs(5);
 
 /// Where control groups are mounted. There is such a file where all of them are of version 2.
 const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
@@ -261,7 +257,7 @@ impl Container {
             .args(["rm", "--force", "--ignore", "--time=0", &self.id]);
         // podman cleans up after a container that has ended too, and is in its own way then.
         let mut why = None;
-        let removed = within(REMOVED, "podman removes a container", || {
+        let removed = until("podman removes a container", || {
             why = process::answer_of(&mut remove).err();
             Ok(why.is_none().then_some(()))
         });

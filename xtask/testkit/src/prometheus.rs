@@ -20,12 +20,6 @@ pub const JOB: &str = "evictscope";
 /// How a group of rules asks for a slower pace than the others.
 const SLOWER: &str = "interval: 1m";
 
-/// How long it may take until it is ready.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// How long one answer may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
-
 /// A running Prometheus, which is killed when this is dropped.
 pub struct Prometheus {
     // Before the directory, because fields are dropped in this order.
@@ -138,10 +132,8 @@ impl Prometheus {
             .arg("--log.level=warn")
             .args(flags);
         let process = Owned::start(&mut command)?;
-        let http = Http::new(port, TIMEOUT);
-        process.until(START_TIMEOUT, "prometheus is ready", || {
-            Ok(http.get("/-/ready").ok())
-        })?;
+        let http = Http::new(port);
+        process.until("prometheus is ready", || Ok(http.get("/-/ready").ok()))?;
         Ok(Self {
             process,
             _directory: directory,

@@ -4,7 +4,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,21 +11,17 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
+    own_build::OwnBuild,
     owned::Owned,
     port::free_port,
     process,
     schedstat::{self, ThreadTimes},
-    wait::within,
+    wait::until,
 };
 
-/// How long a server may take to answer. It has nothing to load.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long it may take to give keys a time to live: they expire this much after it began.
-const TO_EXPIRE: Duration = Duration::from_secs(3);
-
-/// How long a server may take to expire them.
-const EXPIRE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Writes keys in one command, by whose clock all of them expire at the same moment.
+const SHORT_LIVED: &str = "for i = 1, tonumber(ARGV[1]) do \
+    redis.call('SET', 'short:' .. i, 'x', 'PX', 3000) end";
 
 /// A running redis-server, which is killed when this is dropped.
 pub struct Redis {
@@ -34,6 +29,8 @@ pub struct Redis {
     process: Owned,
     port: u16,
     _directory: TempDir,
+    /// Its executable, where that has a name of its own.
+    own: Option<OwnBuild>,
 }
 
 impl Redis {
@@ -42,6 +39,27 @@ impl Redis {
     /// Unless the options say otherwise, it has a limit of 64 MB, evicts by allkeys-lru, and saves nothing.
     pub fn start(options: &[&str]) -> Result<Self> {
         Self::start_program(Command::new("redis-server"), options)
+    }
+
+    /// Starts a copy of the `redis-server` on `PATH`, which only the agents of this process look for.
+    pub fn own(options: &[&str]) -> Result<Self> {
+        Self::own_of(&executable()?, options)
+    }
+
+    /// Starts a copy of this executable, which only the agents of this process look for.
+    pub fn own_of(executable: &Path, options: &[&str]) -> Result<Self> {
+        let own = OwnBuild::of(executable)?;
+        let mut redis = own.start(options)?;
+        redis.own = Some(own);
+        Ok(redis)
+    }
+
+    /// Does the same with the `redis-server` on `PATH`, on this port, which must be free.
+    pub fn own_on(port: u16, options: &[&str]) -> Result<Self> {
+        let own = OwnBuild::of_redis()?;
+        let mut redis = Self::start_program_on(Command::new(own.path()), port, options)?;
+        redis.own = Some(own);
+        Ok(redis)
     }
 
     /// Starts it on this port, which must be free.
@@ -68,18 +86,17 @@ impl Redis {
                 .context("`cargo xtask setup` installs redis-server")?,
             port,
             _directory: directory,
+            own: None,
         };
         let mut ping = Command::new("timeout");
         // A server that hangs must not hang this.
-        ping.args(["1", "redis-cli", "-p", &port.to_string(), "ping"]);
+        ping.args(["10", "redis-cli", "-p", &port.to_string(), "ping"]);
         let is_up = || {
             Ok(process::answer_of(&mut ping)
                 .ok()
                 .filter(|pong| pong == "PONG\n"))
         };
-        redis
-            .process
-            .until(START_TIMEOUT, "redis-server answers", is_up)?;
+        redis.process.until("redis-server answers", is_up)?;
         Ok(redis)
     }
 
@@ -166,29 +183,15 @@ impl Redis {
         Ok(())
     }
 
-    /// Writes so many keys, most of which expire at the same moment, and waits until none is left that can expire. With
+    /// Writes so many keys, which expire at the same moment, and waits until none is left that can expire. With
     /// 20,000 of them and `hz` at 500, expire cycles meet their time limit.
     pub fn expire_keys(&self, keys: u32) -> Result<()> {
-        let (range, requests) = (keys.to_string(), (6 * keys).to_string());
-        // More requests than keys, because they choose at random.
-        let common = ["-n", &requests, "-r", &range, "-P", "100"];
-        let key = "short:__rand_int__";
-        let write = [&common, &["set", key, "x"][..]].concat();
-        process::answer_of(&mut self.benchmark(&write))?;
-        let moment = SystemTime::now() + TO_EXPIRE;
-        let moment = moment.duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
-        let moment = moment.to_string();
-        // Fewer of these, as the last has to be there before that moment, also on a busy machine.
-        let requests = (2 * keys).to_string();
-        let common = ["-n", &requests, "-r", &range, "-P", "100"];
-        let expire = [&common, &["pexpireat", key, &moment][..]].concat();
-        process::answer_of(&mut self.benchmark(&expire))?;
+        self.cli(&["eval", SHORT_LIVED, "0", &keys.to_string()])?;
         let none_is_left = || {
             let keys = self.cli(&["info", "keyspace"])?;
             Ok((!keys.contains("expires=") || keys.contains("expires=0")).then_some(()))
         };
-        within(EXPIRE_TIMEOUT, "all keys expire", none_is_left)?;
-        Ok(())
+        until("all keys expire", none_is_left)
     }
 
     /// Sends pipelined `SET`s of 100 bytes to random ones of `keys` keys from 20 connections, and returns how

@@ -7,26 +7,25 @@ use std::{
 
 use anyhow::{Result, bail};
 
+/// Longer than anything takes that does not hang, however slow the machine is.
+pub(crate) const HANG: Duration = Duration::from_secs(300);
+
 /// From one attempt to the next.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Repeats `attempt` until it has an answer, and returns that with the time it took.
+/// Repeats `attempt` until it has an answer, and returns that.
 ///
 /// # Errors
 ///
-/// Fails with `what` after `limit`, and at once where an attempt fails.
-pub fn within<T>(
-    limit: Duration,
-    what: &str,
-    mut attempt: impl FnMut() -> Result<Option<T>>,
-) -> Result<(T, Duration)> {
+/// Fails with `what` where that hangs, and at once where an attempt fails.
+pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {
         if let Some(answer) = attempt()? {
-            return Ok((answer, begun.elapsed()));
+            return Ok(answer);
         }
-        if begun.elapsed() > limit {
-            bail!("not within {limit:?}: {what}");
+        if begun.elapsed() > HANG {
+            bail!("not within {HANG:?}: {what}");
         }
         thread::sleep(PAUSE);
     }

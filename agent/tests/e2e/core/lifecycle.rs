@@ -1,0 +1,221 @@
+//! Servers and agents that come and go.
+
+use std::os::unix::fs::FileExt as _;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::{Agent, evictscope},
+    own_build::OwnBuild,
+    port::port_for_later,
+    redis::{self, Redis},
+    scrape::Scrape,
+    wait::until,
+};
+use rustix::process::Signal;
+
+/// Returns the bytes of the running server's code at the sites of its plan, and the bytes of its file there.
+fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+    let output = evictscope()
+        .args(["inspect", "--json", &redis.pid().to_string()])
+        .output()?;
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let function = &plan["functions"][0];
+    let exits = function["exits"].as_array().context("no exits")?;
+    let exe = std::fs::File::open(format!("/proc/{}/exe", redis.pid()))?;
+    let memory = std::fs::File::open(format!("/proc/{}/mem", redis.pid()))?;
+    let (mut running, mut original) = (Vec::new(), Vec::new());
+    for site in exits.iter().chain([&function["inner"]]) {
+        let offset = site["file_offset"].as_u64().context("no file offset")?;
+        let mapping = procfs::process::Process::new(redis.pid().try_into()?)?
+            .maps()?
+            .into_iter()
+            .find(|map| {
+                (map.offset..map.offset + (map.address.1 - map.address.0)).contains(&offset)
+                    && map.perms.contains(procfs::process::MMPermissions::EXECUTE)
+            })
+            .context("the site is not mapped")?;
+        let mut byte = [0];
+        exe.read_exact_at(&mut byte, offset)?;
+        original.extend(byte);
+        memory.read_exact_at(&mut byte, mapping.address.0 + offset - mapping.offset)?;
+        running.extend(byte);
+    }
+    Ok((running, original))
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
+    let own = OwnBuild::of_redis()?;
+    let options = ["--maxmemory-eviction-tenacity", "100"];
+    let (first, second) = (own.start(&options)?, own.start(&options)?);
+    let agent = Agent::start(&["--probe-mode", "every-call"])?;
+    for redis in [&first, &second] {
+        agent.watches(redis)?;
+    }
+    let before = agent.settled()?;
+    first.write_keys(60_000)?;
+    second.write_keys(25_000)?;
+    let after = agent.settled()?;
+    for (redis, keys) in [(&first, 60_000.0), (&second, 25_000.0)] {
+        let name = redis.name();
+        let server = [("server", name.as_str())];
+        let grown =
+            |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
+        let calls = grown("evictscope_eviction_calls_total")?;
+        let commands = grown("evictscope_commands_processed_total")?;
+        ensure!(calls == commands, "{calls} calls, {commands} commands");
+        let is_right = (keys..keys + 100.0).contains(&calls);
+        ensure!(is_right, "server {name}: {calls} calls for {keys} keys");
+    }
+
+    let load = first.load(&["-t", "set", "-r", "10000000", "-n", "100000000"])?;
+    let (answered, commands) = ("total_commands_processed", 100_000.0);
+    until("the first server is busy", || {
+        Ok((first.info(answered)? > commands).then_some(()))
+    })?;
+    first.kill()?;
+    drop(load);
+    until("the killed server's series are gone", || {
+        Ok((!agent.scrape()?.has_server(&first.name())).then_some(()))
+    })?;
+    let calls = |scrape: Scrape| {
+        let scrape = scrape.of_server(second.port(), second.pid());
+        scrape.sum("evictscope_eviction_calls_total", &[])
+    };
+    let before = calls(agent.scrape()?)?;
+    second.write_keys(10_000)?;
+    let grown = calls(agent.settled()?)? - before;
+    ensure!(grown >= 10_000.0, "{grown} calls of the other server");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_that_starts_later_is_seen() -> anyhow::Result<()> {
+    let agent = Agent::start(&[])?;
+    agent.watches(&Redis::own(&[])?)
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()> {
+    let state = tempfile::tempdir()?;
+    let directory = format!("--state-dir={}", state.path().display());
+    let first = Redis::own_on(port_for_later()?, &[])?;
+    let agent = Agent::start(&[&directory])?;
+    agent.watches(&first)?;
+    // The same port of another address.
+    let second = Redis::own_on(first.port(), &["--bind", "127.0.0.2"])?;
+    let name = format!("{}@{}", first.port(), second.pid());
+    agent.wait_for(&name)?;
+    first.kill()?;
+    until("the first server is gone", || {
+        Ok((!agent.scrape()?.has_server(&first.name())).then_some(()))
+    })?;
+    let status = agent.end(Signal::TERM)?;
+    ensure!(status.success(), "{status}");
+
+    // By itself, it would be called by its port.
+    let agent = Agent::start(&[&directory])?;
+    agent.wait_for(&name)?;
+    let third = Redis::own_on(first.port(), &[])?;
+    agent.watches(&first)?;
+    let scrape = agent.scrape()?;
+    for (server, name) in [(&second, &name), (&third, &first.name())] {
+        let said = scrape.server_info(server.pid());
+        let said = said.and_then(|labels| labels.get("server"));
+        ensure!(said == Some(name), "{said:?}, not {name}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
+    let own = OwnBuild::of_redis()?;
+    let servers = (0..4).map(|_| own.start(&[]));
+    let servers = servers.collect::<anyhow::Result<Vec<Redis>>>()?;
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
+        for redis in &servers {
+            agent.watches(redis)?;
+            let (attached, _) = code_at_sites(redis)?;
+            let all = attached.iter().all(|byte| *byte == 0xcc);
+            ensure!(all, "no breakpoints at the sites: {attached:x?}");
+        }
+        let status = agent.end(signal)?;
+        if signal != Signal::KILL {
+            ensure!(status.success(), "{signal:?}: {status}");
+        }
+        for redis in &servers {
+            let (left, original) = code_at_sites(redis)?;
+            ensure!(left == original, "{signal:?}: {left:x?}, {original:x?}");
+            redis.write_keys(1_000)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for()
+-> anyhow::Result<()> {
+    let own = OwnBuild::of_redis()?;
+    let deleted = own.start(&[])?;
+    own.delete()?;
+
+    let hidden_directory = tempfile::tempdir()?;
+    let hidden = hidden_directory.path();
+    let name = own.path();
+    let name = hidden.join(name.file_name().context("no name")?);
+    let (hidden, name) = (hidden.display(), name.display());
+    let mut program = Command::new("unshare");
+    program
+        .args(["--mount", "--propagation", "private", "sh", "-c"])
+        .arg(format!(
+            "mount -t tmpfs none {hidden} && cp {} {name} && exec {name} \"$@\"",
+            redis::executable()?.display()
+        ));
+    program.arg("sh");
+    let hidden = Redis::start_program(program, &[])?;
+
+    let agent = Agent::start(&[])?;
+    for redis in [&deleted, &hidden] {
+        agent.watches(redis)?;
+        redis.write_keys(150_000)?;
+        let scrape = agent.settled_reading(redis)?;
+        let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
+        ensure!(calls > 1_000.0, "{calls} evicting calls");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn in_a_pid_namespace_of_its_own_the_agent_refuses_to_run() -> anyhow::Result<()> {
+    let output = Command::new("unshare")
+        .args(["--fork", "--pid", "--mount-proc", "--kill-child"])
+        .arg(evictscope().get_program())
+        .args(["run", "--listen", "127.0.0.1:0"])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{}: {said}", output.status);
+    ensure!(said.contains("--pid=host"), "{said}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_port_in_use_is_named_in_the_error() -> anyhow::Result<()> {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let output = evictscope().args(["run", "--listen", &address]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{}", output.status);
+    for part in [&address, "in use", "--listen"] {
+        ensure!(said.contains(part), "{said}");
+    }
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! What the project is for.
+
+mod alert;
+mod budget;
+mod builds;
+mod expire;
+mod lifecycle;
+mod numbers;
+mod pages;
+mod phases;
+mod records;
+mod replaced;

@@ -1,0 +1,113 @@
+//! The numbers on /metrics against the server's own.
+
+use std::net::TcpStream;
+
+use anyhow::ensure;
+use evictscope_testkit::{agent::Agent, redis::Redis, scrape::Scrape, wait::until};
+
+/// Returns whether `left` is within 2 % of `right`.
+fn close(left: f64, right: f64) -> bool {
+    (left - right).abs() <= 0.02 * right.abs()
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
+    let redis = Redis::own(&[])?;
+    let agent = Agent::start(&[])?;
+    agent.watches(&redis)?;
+    redis.write_keys(50_000)?;
+    let clients: Vec<TcpStream> = (0..500)
+        .map(|_| TcpStream::connect(("127.0.0.1", redis.port())))
+        .collect::<Result<_, _>>()?;
+    // The cron visits some clients in each of its rounds.
+    let normal = [("class", "normal")];
+    let scrape = until("both say the same of 500 clients", || {
+        let scrape = agent.settled_reading(&redis)?;
+        let seen = scrape.sum("evictscope_client_buffers_bytes", &normal)?;
+        let own = redis.info("mem_clients_normal")?;
+        Ok((own > 500_000.0 && close(seen, own)).then_some(scrape))
+    })?;
+    let used = scrape.sum("evictscope_used_memory_bytes", &[])?;
+    ensure!(close(used, redis.info("used_memory")?), "used: {used}");
+    let buffers = scrape.sum("evictscope_client_buffers_bytes", &[])?;
+    let peak = scrape.sum("evictscope_client_buffers_peak_bytes", &[])?;
+    ensure!(peak >= buffers, "peak {peak} below {buffers}");
+    let samples = scrape.count("evictscope_client_buffers_sample_bytes", &[])?;
+    ensure!(samples > 1.0, "{samples} samples of client buffers");
+    let commands = scrape.sum("evictscope_commands_processed_total", &[])?;
+    ensure!(commands >= 50_000.0, "{commands} commands");
+    drop(clients);
+
+    let maxmemory = |scrape: Scrape| scrape.sum("evictscope_maxmemory_bytes", &[]);
+    let limit = maxmemory(scrape)?;
+    ensure!(limit == f64::from(64 << 20), "maxmemory: {limit}");
+    redis.config_set("maxmemory", "100mb")?;
+    let settled = agent.settled_reading(&redis)?;
+    let limit = maxmemory(settled)?;
+    ensure!(limit == f64::from(100 << 20), "after CONFIG SET: {limit}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn every_result_is_told_apart() -> anyhow::Result<()> {
+    let redis = Redis::own(&["--maxmemory-eviction-tenacity", "0"])?;
+    let agent = Agent::start(&[])?;
+    agent.watches(&redis)?;
+    let results = |result: &str| {
+        let scrape = agent.settled_reading(&redis)?;
+        let labels = [("kind", "evicting"), ("result", result)];
+        scrape.sum("evictscope_eviction_calls_total", &labels)
+    };
+    redis.write_keys(100_000)?;
+    // This is far below the used memory. At tenacity 0 a call gives up after 16 keys, and a timer goes on.
+    redis.config_set("maxmemory", "40mb")?;
+    let running = results("running")?;
+    ensure!(running > 0.0, "no call stopped at its time limit");
+    // While the timer goes on, a call that reaches its goal answers `running`, too. Later, a command that has to evict a
+    // key or two answers `ok`.
+    until("a call reaches its goal", || {
+        redis.write_keys(1_000)?;
+        Ok((results("ok")? > 0.0).then_some(()))
+    })?;
+    let failed = results("fail")?;
+    ensure!(failed == 0.0, "{failed} calls failed despite keys to evict");
+
+    redis.config_set("maxmemory-policy", "noeviction")?;
+    redis.config_set("maxmemory", "10mb")?;
+    let before = results("fail")?;
+    for _ in 0..20 {
+        redis.cli(&["get", "nothing"])?;
+    }
+    let failed = results("fail")? - before;
+    ensure!(failed >= 20.0, "{failed} failures of 20 commands");
+    Ok(())
+}
+
+/// The overhead is `mem_not_counted_for_evict` of `INFO`. With an append-only file this is the data that waits to be
+/// written to it.
+#[test]
+#[ignore = "needs root and BPF"]
+fn the_overhead_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
+    let redis = Redis::own(&["--appendonly", "yes", "--appendfsync", "no"])?;
+    let agent = Agent::start(&[])?;
+    agent.watches(&redis)?;
+    redis.write_keys(200_000)?;
+    let scrape = agent.settled_reading(&redis)?;
+    let labels = [("kind", "evicting")];
+    let calls = scrape.sum("evictscope_eviction_calls_total", &labels)?;
+    ensure!(calls > 10_000.0, "only {calls} evicting calls");
+    // The call before the first command of a batch finds the buffer empty, and it may be the last one.
+    let what = "the last evicting call had overhead";
+    until(what, || {
+        redis.write_keys(20_000)?;
+        let scrape = agent.settled_reading(&redis)?;
+        let overhead = scrape.sum("evictscope_not_counted_memory_bytes", &[])?;
+        Ok((overhead > 0.0).then_some(()))
+    })?;
+    let scrape = agent.scrape()?;
+    let withdrawn = scrape.by_label("evictscope_plan_withdrawn", "reason");
+    ensure!(withdrawn.is_empty(), "{withdrawn:?}");
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! The pages of a server with a hostile name, as curl gets them, and what requests are refused.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::Agent, own_build::OwnBuild, owned::Owned, redis::Redis, wait::until,
+};
+use flate2::read::GzDecoder;
+
+/// The name of a socket, as markup, and as it is in an address.
+const SOCKET: &str = "<script>alert('1')<";
+const ESCAPED: &str = "%3Cscript%3Ealert%28%271%27%29%3C";
+
+/// Asks the agent with curl, which shows the path as it is.
+fn curl(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<Output> {
+    let base = agent.metrics_url().replace("/metrics", "");
+    Command::new("curl")
+        .args(["--silent", "--max-time", "300", "--path-as-is", "--include"])
+        .args(options)
+        .arg(format!("{base}{path}"))
+        .output()
+        .context("cannot run curl; `apt-get install curl`")
+}
+
+/// Returns the status of an answer, and all of it with its headers.
+fn ask(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<(u16, String)> {
+    let text = String::from_utf8(curl(agent, path, options)?.stdout)?;
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    Ok((status.with_context(|| format!("{path}: {text}"))?, text))
+}
+
+/// Starts a server that listens on a Unix socket with that name only.
+fn hostile_server(own: &OwnBuild, directory: &Path) -> anyhow::Result<Owned> {
+    let socket = directory.join(SOCKET);
+    let server = Owned::start(
+        Command::new(own.path())
+            .args(["--port", "0", "--save", "", "--maxmemory", "64mb"])
+            .arg("--unixsocket")
+            .arg(&socket)
+            .current_dir(directory),
+    )?;
+    server.until("redis-server listens", || Ok(socket.exists().then_some(())))?;
+    Ok(server)
+}
+
+fn must_be_protected(path: &str, answer: &str) -> anyhow::Result<()> {
+    for header in [
+        "content-security-policy: default-src 'none'; style-src 'sha256-",
+        "frame-ancestors 'none'",
+        "x-content-type-options: nosniff\r\n",
+        "referrer-policy: same-origin\r\n",
+    ] {
+        ensure!(answer.contains(header), "{path} lacks {header}: {answer}");
+    }
+    ensure!(!answer.contains("<script"), "{path} has a script: {answer}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
+    let directory = tempfile::Builder::new().prefix("\"b'&").tempdir()?;
+    let own = OwnBuild::of_redis()?;
+    let _server = hostile_server(&own, directory.path())?;
+    let agent = Agent::start(&[])?;
+    let damaged = "20261122T031205.250Z-6379-1.json.gz";
+    std::fs::write(agent.state().join("records").join(damaged), "no record")?;
+    let parent = directory.path().to_str().context("an odd directory")?;
+    let parent = parent.replace('/', "%2F").replace('"', "%22");
+    let parent = parent.replace('\'', "%27").replace('&', "%26");
+    let label = format!("{parent}%2F{ESCAPED}");
+    let page = format!("/server/{label}");
+    until("the server has a page", || {
+        Ok((ask(&agent, &page, &[])?.0 == 200).then_some(()))
+    })?;
+    until("its last minutes are drawn", || {
+        let (_, text) = ask(&agent, &page, &[])?;
+        Ok(text.contains("<strong>Memory</strong>").then_some(()))
+    })?;
+    let text = "&lt;script&gt;alert('1')&lt;";
+    for path in ["/", &page, &format!("/heatmap.svg?server={label}")] {
+        let (status, answer) = ask(&agent, path, &[])?;
+        ensure!(status == 200, "{path}: {answer}");
+        must_be_protected(path, &answer)?;
+        let is_shown =
+            answer.contains(text) || answer.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;");
+        ensure!(
+            is_shown || answer.contains("&lt;script&gt;alert(&apos;1&apos;)&lt;"),
+            "{path}: {answer}"
+        );
+    }
+    let (_, all) = ask(&agent, "/", &[])?;
+    let link = format!("href=\"{page}\"");
+    ensure!(all.contains(&link), "no {link} in {all}");
+    ensure!(all.contains("Cannot be read: "), "{all}");
+    let (status, list) = ask(&agent, "/api/v1/records", &[])?;
+    ensure!(status == 200 && list.contains(damaged), "{list}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn what_is_not_there_or_comes_from_another_site_is_refused() -> anyhow::Result<()> {
+    let redis = Redis::own(&[])?;
+    let agent = Agent::start(&[])?;
+    agent.watches(&redis)?;
+    let outside = agent.state().join("outside.json.gz");
+    std::fs::write(outside, "not to be read")?;
+    for path in [
+        "/server/7",
+        "/bursts/20231114T221320.000Z-6379-101",
+        "/bursts/../outside",
+        "/bursts/..%2Foutside",
+        "/bursts/%2E%2E%2Foutside",
+        "/bursts/..",
+        "/bursts/%00",
+        "/bursts/",
+        "/bursts/%FF",
+        "/api/v1/records/..%2Foutside",
+        "/api/v1/records/%2Fetc%2Fpasswd",
+        "/server/..%2F..%2Fetc%2Fpasswd",
+        "/debug/pprof/profile?server=7&seconds=1",
+        "/debug/pprof/profile?seconds=0",
+        "/debug/pprof/profile?seconds=100000",
+    ] {
+        let (status, answer) = ask(&agent, path, &[])?;
+        ensure!(matches!(status, 400 | 404), "{path}: {answer}");
+        must_be_protected(path, &answer)?;
+    }
+    let make = format!("/api/v1/records?server={}", redis.name());
+    let profile = "/debug/pprof/profile?seconds=1";
+    for foreign in [
+        "Origin: http://evil.example",
+        "Origin: null",
+        "Sec-Fetch-Site: cross-site",
+    ] {
+        let (status, answer) = ask(&agent, &make, &["--request", "POST", "--header", foreign])?;
+        ensure!(status == 403, "{foreign}: {answer}");
+    }
+    let header = ["--header", "Sec-Fetch-Site: cross-site"];
+    let (status, answer) = ask(&agent, profile, &header)?;
+    ensure!(status == 403, "{answer}");
+    let (status, answer) = ask(&agent, "/api/v1/records?server=7", &["--request", "POST"])?;
+    ensure!(status == 404, "{answer}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_profile_is_one_that_pprof_reads() -> anyhow::Result<()> {
+    let redis = Redis::own(&[])?;
+    let agent = Agent::start(&[])?;
+    agent.watches(&redis)?;
+    let _load = redis.load(&["-t", "set", "-r", "1000", "-P", "16", "-n", "100000000"])?;
+    let path = format!("/debug/pprof/profile?server={}&seconds=2", redis.name());
+    // Compressing it once more would be in the way.
+    let answer = curl(&agent, &path, &["--header", "Accept-Encoding: gzip"])?.stdout;
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let (headers, body) = answer.split_at(end.context("no end of the headers")? + 4);
+    let headers = std::str::from_utf8(headers)?;
+    ensure!(
+        headers.starts_with("HTTP/1.1 200 "),
+        "{headers}{}",
+        String::from_utf8_lossy(body)
+    );
+    ensure!(!headers.contains("content-encoding"), "{headers}");
+    let mut profile = Vec::new();
+    GzDecoder::new(body).read_to_end(&mut profile)?;
+    let has = |text: &str| {
+        profile
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    ensure!(
+        has("processCommand"),
+        "{} bytes without that function",
+        profile.len()
+    );
+    Ok(())
+}

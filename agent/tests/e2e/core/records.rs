@@ -1,0 +1,283 @@
+//! What a record has, against what the server says and what is on /metrics.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use evictscope_abi::bounds;
+use evictscope_testkit::{agent::Agent, clock::unix_time, redis::Redis, wait::until};
+use flate2::read::MultiGzDecoder;
+use rustix::process::Signal;
+use serde::Deserialize;
+
+/// A load under which evictions stall the server: it always has a batch of commands that evict.
+const LOAD: &str = "-t set -d 500 -r 10000000 -c 20 -P 100 -n 100000000";
+/// For how long the server is to be stalled, in seconds: one is enough for a record.
+const STALLED: f64 = 2.0;
+/// How far `used_memory` may be outside of what was read about it, bytes: a batch of commands and its replies.
+const MEMORY_SLACK: f64 = (1 << 20) as f64;
+
+/// What is tested of a record.
+#[derive(Debug, Deserialize)]
+struct Record {
+    id: String,
+    occasion: String,
+    moments: Vec<Moment>,
+    slowest: Vec<SlowCall>,
+    latencies: Vec<Second>,
+    began_us: u64,
+    ended_us: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Moment {
+    unix_us: u64,
+    used_memory: f64,
+    commands: f64,
+    evicted_keys: f64,
+    evicting_calls: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct SlowCall {
+    unix_us: u64,
+    duration_ns: u64,
+    goal: Option<u64>,
+    result: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Second {
+    counts: Vec<(usize, u64)>,
+}
+
+/// What the server said, and between which times since 1970, in seconds.
+struct Said {
+    asked: f64,
+    answered: f64,
+    used_memory: f64,
+    commands: f64,
+    evicted_keys: f64,
+}
+
+impl Said {
+    fn ask(redis: &Redis) -> anyhow::Result<Self> {
+        let asked = unix_time()?;
+        let info = redis.all_info()?;
+        Ok(Self {
+            asked,
+            answered: unix_time()?,
+            used_memory: info.number("used_memory")?,
+            commands: info.number("total_commands_processed")?,
+            evicted_keys: info.number("evicted_keys")?,
+        })
+    }
+
+    /// Holds it against the moments around it; whether there are any.
+    fn compare(&self, moments: &[Moment]) -> anyhow::Result<bool> {
+        let seconds = |moment: &Moment| moment.unix_us as f64 / 1e6;
+        // A moment was read before the next one began.
+        let before = moments.partition_point(|moment| seconds(moment) <= self.asked);
+        let after = moments.partition_point(|moment| seconds(moment) < self.answered);
+        let (Some(before), true) = (before.checked_sub(2), after < moments.len()) else {
+            return Ok(false);
+        };
+        let around = &moments[before..=after];
+        let (first, last) = (&moments[before], &moments[after]);
+        for (what, said, range) in [
+            (
+                "commands",
+                self.commands,
+                first.commands..=last.commands + 1.0,
+            ),
+            (
+                "evicted keys",
+                self.evicted_keys,
+                first.evicted_keys..=last.evicted_keys,
+            ),
+        ] {
+            ensure!(range.contains(&said), "{what}: {said} is not in {range:?}");
+        }
+        let memory = around.iter().map(|moment| moment.used_memory);
+        let lowest = memory.clone().fold(f64::MAX, f64::min) - MEMORY_SLACK;
+        let highest = memory.fold(0.0, f64::max) + MEMORY_SLACK;
+        let said = self.used_memory;
+        ensure!(
+            (lowest..=highest).contains(&said),
+            "used_memory: {said} is not in {lowest} to {highest}"
+        );
+        Ok(true)
+    }
+}
+
+/// A server that is stalled by evictions, and the agent that watches it.
+struct Stalled {
+    redis: Redis,
+    agent: Agent,
+    state: tempfile::TempDir,
+    said: Vec<Said>,
+}
+
+impl Stalled {
+    /// Has a server stalled for two seconds, and then not any more.
+    fn for_two_seconds() -> anyhow::Result<Self> {
+        let redis = Redis::own(&[])?;
+        redis.write_keys(90_000)?;
+        let used = redis.info("used_memory")?;
+        redis.config_set("maxmemory", &format!("{:.0}", used + 4e6))?;
+        let state = tempfile::tempdir()?;
+        let directory = format!("--state-dir={}", state.path().display());
+        let agent = Agent::start(&["--probe-mode=evicting-only", &directory])?;
+        agent.watches(&redis)?;
+        let load = redis.load(&LOAD.split(' ').collect::<Vec<_>>())?;
+        let mut said = Vec::new();
+        until("evictions stall the server", || {
+            said.push(Said::ask(&redis)?);
+            let cause = [("cause", "eviction")];
+            let stalled = agent.reading(&redis)?;
+            let stalled = stalled.sum("evictscope_stall_seconds_total", &cause)?;
+            Ok((stalled >= STALLED).then_some(()))
+        })?;
+        drop(load);
+        Ok(Self {
+            redis,
+            agent,
+            state,
+            said,
+        })
+    }
+
+    /// Returns the record of the server, once there is one.
+    fn record(&self) -> anyhow::Result<Record> {
+        let found = || Ok(records(self.state.path())?.pop());
+        let path = until("there is a record", found)?;
+        let record = read(&path)?;
+        let name = format!("{}.json.gz", record.id);
+        ensure!(path.ends_with(&name), "{} has {name}", path.display());
+        Ok(record)
+    }
+}
+
+fn records(state: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(state.join("records"))? {
+        let entry = entry?;
+        let name = entry.file_name().into_string().unwrap_or_default();
+        // One that is being written has another name.
+        if name.ends_with(".json.gz") && !name.starts_with('.') {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Reads a record: a line that tells what the file is, and the record.
+fn read(path: &Path) -> anyhow::Result<Record> {
+    let mut text = String::new();
+    MultiGzDecoder::new(File::open(path)?).read_to_string(&mut text)?;
+    let record = text.lines().last().context("an empty record")?;
+    Ok(serde_json::from_str(record)?)
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
+    let stalled = Stalled::for_two_seconds()?;
+    let Stalled { redis, agent, .. } = &stalled;
+    until("the burst is over", || {
+        Ok((!agent.bursts(redis)?.is_empty()).then_some(()))
+    })?;
+    let scrape = agent.settled_reading(redis)?;
+    let evicting = [("kind", "evicting")];
+    let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
+    let longest = scrape.sum("evictscope_eviction_call_longest_seconds", &[])?;
+    let names = agent.get("/api/v1/bursts")?;
+    // What waits is kept when the agent ends.
+    agent.end(Signal::TERM)?;
+
+    let record = stalled.record()?;
+    let moments = &record.moments;
+    ensure!(
+        moments.is_sorted_by(|one, next| one.unix_us < next.unix_us),
+        "moments are not in order"
+    );
+    match record.occasion.as_str() {
+        "burst" => ensure!(
+            names.contains(&record.id),
+            "{} is not in {names}",
+            record.id
+        ),
+        "stall" => ensure!(names.contains(r#""record":null"#), "{names}"),
+        occasion => bail!("a record of a {occasion}"),
+    }
+    let stall = record.began_us..=record.ended_us;
+    let within = moments.iter().filter(|one| stall.contains(&one.unix_us));
+    println!(
+        "{} moments, {} of them in {stall:?}",
+        moments.len(),
+        within.count()
+    );
+    let mut compared = 0;
+    for said in &stalled.said {
+        compared += usize::from(said.compare(moments)?);
+    }
+    println!(
+        "{compared} of {} answers are within the record",
+        stalled.said.len()
+    );
+    ensure!(compared > 0, "none could be compared");
+
+    let last = moments.last().context("no moments")?;
+    ensure!(
+        last.evicting_calls as f64 == calls,
+        "{calls} calls: {last:?}"
+    );
+    let mut by_bucket = vec![0; bounds::INNER_NS.buckets()];
+    for (bucket, count) in record.latencies.iter().flat_map(|second| &second.counts) {
+        by_bucket[*bucket] += count;
+    }
+    let all: u64 = by_bucket.iter().sum();
+    ensure!(all as f64 == calls, "{all} durations of {calls} calls");
+    check_slowest(&record, &mut by_bucket, longest)
+}
+
+/// Holds the slowest calls against the histogram, and against the longest call.
+fn check_slowest(record: &Record, by_bucket: &mut [u64], longest: f64) -> anyhow::Result<()> {
+    let slowest = &record.slowest;
+    ensure!(slowest.len() == 50, "{} slow calls", slowest.len());
+    ensure!(
+        slowest.is_sorted_by(|one, next| one.duration_ns >= next.duration_ns),
+        "slow calls are not in order"
+    );
+    let first = slowest[0].duration_ns as f64 / 1e9;
+    ensure!((first - longest).abs() < 1e-9, "{first} s, but {longest} s");
+    let ends = (record.moments.first(), record.moments.last());
+    let (Some(first), Some(last)) = ends else {
+        bail!("no moments");
+    };
+    for call in slowest {
+        let left = &mut by_bucket[bounds::INNER_NS.bucket(call.duration_ns)];
+        *left = left
+            .checked_sub(1)
+            .with_context(|| format!("not counted: {call:?}"))?;
+        let is_within = (first.unix_us..=last.unix_us).contains(&call.unix_us);
+        ensure!(is_within && call.goal.is_some(), "{call:?}");
+        ensure!(matches!(call.result.as_str(), "ok" | "running"), "{call:?}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn the_record_of_a_server_that_is_killed_is_kept_at_once() -> anyhow::Result<()> {
+    let stalled = Stalled::for_two_seconds()?;
+    stalled.redis.kill()?;
+    let record = stalled.record()?;
+    ensure!(record.occasion == "stall", "{}", record.occasion);
+    let last = record.moments.last().context("no moments")?;
+    ensure!(last.evicting_calls > 0, "{last:?}");
+    let all = records(stalled.state.path())?;
+    ensure!(all.len() == 1, "{all:?}");
+    Ok(())
+}

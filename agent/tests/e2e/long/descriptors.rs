@@ -1,0 +1,105 @@
+//! An agent that has no file descriptors left.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::Agent,
+    redis::{Redis, copy_to},
+    wait::until,
+};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+/// Leaves the agent this many descriptors beside those that it has open.
+fn leave_free(agent: &Agent, free: usize) -> anyhow::Result<()> {
+    let mut open = BTreeSet::new();
+    for entry in std::fs::read_dir(format!("/proc/{}/fd", agent.pid()))? {
+        let number = entry?.file_name();
+        open.extend(
+            number
+                .to_str()
+                .and_then(|number| number.parse::<u64>().ok()),
+        );
+    }
+    // Numbers from this one on cannot be opened any more.
+    let limit = (0..).filter(|number| !open.contains(number)).nth(free);
+    limit_to(agent, limit.context("no number is free")?)
+}
+
+fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
+    let limit = Rlimit {
+        current: Some(descriptors),
+        maximum: Some(8192),
+    };
+    let pid = Pid::from_raw(agent.pid().cast_signed());
+    prlimit(pid, Resource::Nofile, limit)?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() -> anyhow::Result<()>
+{
+    // No other agent on this host looks for this name.
+    let directory = tempfile::tempdir()?;
+    let name = format!("descriptors-{}", std::process::id());
+    copy_to(directory.path(), &name)?;
+    let start = || Redis::start_program(Command::new(directory.path().join(&name)), &[]);
+    let only = format!("^{name}$");
+    let first = start()?;
+    let agent = Agent::start(&["--process-match", &only])?;
+    agent.watches(&first)?;
+
+    // With one the processes can be listed, but none can be looked at.
+    leave_free(&agent, 1)?;
+    let second = start()?;
+    for free in [1, 0] {
+        leave_free(&agent, free)?;
+        for _ in 0..5 {
+            // The connection of the first scrape is still open.
+            let scrape = agent.settled()?;
+            ensure!(
+                scrape.has_server(&first.name()),
+                "{free} free: {}",
+                agent.log()?
+            );
+            ensure!(
+                !scrape.has_server(&second.name()),
+                "it was found without descriptors"
+            );
+        }
+    }
+    let commands = |redis| {
+        agent
+            .reading(redis)?
+            .sum("evictscope_commands_processed_total", &[])
+    };
+    let before = commands(&first)?;
+    first.write_keys(10_000)?;
+    let grown = until("its commands are counted", || {
+        let grown = commands(&first)? - before;
+        Ok((grown >= 10_000.0).then_some(grown))
+    });
+    grown?;
+    let log = agent.log()?;
+    let warnings = log
+        .matches("cannot look at the processes of this host")
+        .count();
+    ensure!(warnings == 1, "{warnings} warnings: {log}");
+    ensure!(!log.contains("has ended"), "{log}");
+
+    limit_to(&agent, 8192)?;
+    agent.watches(&second)?;
+    let is_over = || {
+        let log = agent.log()?;
+        let said = log.matches("processes can be looked at again").count();
+        ensure!(said < 2, "{log}");
+        Ok((said == 1).then_some(()))
+    };
+    until("the log says that it is over", is_over)?;
+    // A server that ends is still noticed.
+    first.kill()?;
+    let is_gone = || Ok((!agent.scrape()?.has_server(&first.name())).then_some(()));
+    until("its series are gone", is_gone)
+}

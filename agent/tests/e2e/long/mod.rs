@@ -1,0 +1,17 @@
+//! What takes long, or needs more of the machine than a server and the agent.
+
+mod auto;
+mod clients;
+mod containers;
+mod descriptors;
+mod exclude;
+mod faults;
+mod forms;
+mod hostile;
+mod members;
+mod profile;
+mod selftest;
+mod service;
+mod trace;
+mod web;
+mod withdrawal;

@@ -1,0 +1,201 @@
+//! The agent with the user and the capabilities of `packaging/evictscope.service`, watching
+//! servers of other users, and what it tells the service manager.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::{Agent, evictscope},
+    port::free_port,
+    redis::Redis,
+    service,
+    wait::until,
+};
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use procfs::process::{Process, Task};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+/// The watchdog's period in these tests.
+const WATCHDOG: Duration = Duration::from_secs(2);
+/// Limits the exposure that `systemd-analyze security` may find, in tenths.
+const MOST_EXPOSURE: &str = "--threshold=20";
+
+/// The service manager, to which the agent reports.
+struct Manager {
+    socket: UnixDatagram,
+    directory: TempDir,
+}
+
+impl Manager {
+    fn new() -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("notify");
+        let socket = UnixDatagram::bind(&path)?;
+        for path in [directory.path(), &path] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?;
+        }
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        Ok(Self { socket, directory })
+    }
+
+    /// Returns the lines that the agent reports within `time`.
+    fn hear(&self, time: Duration) -> Vec<String> {
+        let (begun, mut heard) = (Instant::now(), Vec::new());
+        let mut buffer = [0; 4096];
+        while begun.elapsed() < time {
+            if let Ok(length) = self.socket.recv(&mut buffer) {
+                let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                heard.extend(text.lines().map(str::to_owned));
+            }
+        }
+        heard
+    }
+
+    fn wait_for(&self, state: &str) -> anyhow::Result<()> {
+        until(state, || {
+            let heard = self.hear(Duration::from_millis(50));
+            Ok(heard.iter().any(|line| line == state).then_some(()))
+        })
+    }
+}
+
+/// An agent with the unit's privileges, and the manager that it reports to.
+struct Service {
+    agent: Agent,
+    manager: Manager,
+}
+
+impl Service {
+    fn start() -> anyhow::Result<Self> {
+        let manager = Manager::new()?;
+        let mut run = service::command(evictscope().get_program());
+        run.arg("run")
+            .env("NOTIFY_SOCKET", manager.directory.path().join("notify"))
+            .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
+        let agent = Agent::start_command(run, free_port()?, &[])?;
+        manager.wait_for("READY=1")?;
+        Ok(Self { agent, manager })
+    }
+
+    fn threads(&self) -> anyhow::Result<Vec<Task>> {
+        let process = Process::new(self.agent.pid().try_into()?)?;
+        Ok(process.tasks()?.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the thread that watches servers.
+    fn watcher(&self) -> anyhow::Result<Task> {
+        let mut threads = self.threads()?.into_iter();
+        let watcher = threads.find(|task| task.stat().is_ok_and(|stat| stat.comm == "watcher"));
+        watcher.context("no watcher")
+    }
+}
+
+/// Starts a server of a user other than root and the agent's.
+fn server_of(uid: u32) -> anyhow::Result<Redis> {
+    let mut program = Command::new("redis-server");
+    program.uid(uid).gid(uid);
+    Redis::start_program(program, &["--dir", "/"])
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow::Result<()> {
+    let before = server_of(64_001)?;
+    let service = Service::start()?;
+    let is_seen = !service.agent.reading(&before)?.is_empty();
+    ensure!(is_seen, "ready without its server");
+    let later = server_of(64_002)?;
+    let agent = &service.agent;
+    agent.watches(&later)?;
+    for redis in [&before, &later] {
+        redis.write_keys(200_000)?;
+        let evicted = redis.info("evicted_keys")?;
+        ensure!(evicted > 1_000.0, "{evicted} keys evicted");
+        until("all evictions are counted", || {
+            let scrape = agent.reading(redis)?;
+            let counted = scrape.sum("evictscope_evicted_keys_total", &[])?;
+            let calls = scrape.sum("evictscope_mem_tofree_bytes_count", &[])?;
+            Ok((counted == evicted && calls > 0.0).then_some(()))
+        })?;
+    }
+
+    service::must_have_these_privileges(agent.pid(), service::NOBODY, service::NOBODY)?;
+    service.watcher()?;
+    for task in service.threads()? {
+        // At most half of MemoryMax, in kilobytes.
+        let peak = task.status()?.vmhwm;
+        ensure!(peak.is_some_and(|peak| peak < 256 << 10), "{peak:?}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
+    let _server = server_of(64_001)?;
+    let service = Service::start()?;
+    let signs = |time| {
+        let heard = service.manager.hear(time);
+        heard.iter().filter(|line| *line == "WATCHDOG=1").count()
+    };
+    for _ in 0..5 {
+        service.manager.wait_for("WATCHDOG=1")?;
+    }
+
+    // The watcher alone is stopped. HTTP still answers, but no server is watched.
+    let watcher = Pid::from_raw(service.watcher()?.tid);
+    ptrace::seize(watcher, ptrace::Options::empty())?;
+    ptrace::interrupt(watcher)?;
+    waitpid(watcher, Some(WaitPidFlag::__WALL))?;
+    until("the agent says that it hangs", || {
+        Ok(service.agent.get("/-/healthy").is_err().then_some(()))
+    })?;
+    // Those from before are still to be heard.
+    signs(WATCHDOG / 2);
+    let hung = signs(2 * WATCHDOG);
+    service.agent.get("/metrics")?;
+    ptrace::detach(watcher, None)?;
+    ensure!(hung == 0, "{hung} signs of life though the watcher hangs");
+    service.manager.wait_for("WATCHDOG=1")?;
+    service.agent.get("/-/healthy")?;
+
+    let status = service.agent.end(Signal::TERM)?;
+    let manager = &service.manager;
+    manager.wait_for("STOPPING=1")?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs systemd's programs"]
+fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let copy = directory.path().join("evictscope.service");
+    // Neither the program nor the manual is installed where the unit says.
+    let text = include_str!("../../../../packaging/evictscope.service");
+    let program = evictscope().get_program().to_string_lossy().into_owned();
+    let text = text.replace("/usr/bin/evictscope", &program);
+    std::fs::write(&copy, text)?;
+    for arguments in [
+        &["verify", "--man=no", "--recursive-errors=one"][..],
+        &["security", "--offline=true", "--no-pager", MOST_EXPOSURE],
+    ] {
+        let output = Command::new("systemd-analyze")
+            .args(arguments)
+            .arg(&copy)
+            .output();
+        let output = output.context("cannot run systemd-analyze; `apt-get install systemd`")?;
+        let all = [output.stdout, output.stderr].concat();
+        let all = String::from_utf8_lossy(&all);
+        ensure!(output.status.success(), "{arguments:?}: {all}");
+        ensure!(arguments[0] != "verify" || all.is_empty(), "{all}");
+    }
+    Ok(())
+}

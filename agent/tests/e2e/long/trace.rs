@@ -1,0 +1,244 @@
+//! `evictscope trace` counts the calls that the server counts, and leaves nothing behind.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Command, ExitStatus};
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::agent::{Agent, evictscope};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::owned::Owned;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::wait::until;
+use rustix::process::Signal;
+
+/// Commands that are sent.
+const COMMANDS: usize = 3_000;
+
+/// A running trace.
+struct Trace(Owned);
+
+impl Trace {
+    /// Starts it, and waits until the probes are on. It has no limit that matters: what it costs is tested elsewhere.
+    fn start(redis: &Redis, function: &str, options: &[&str]) -> anyhow::Result<Self> {
+        let mut command = evictscope();
+        command
+            .args(["trace", &redis.pid().to_string(), function])
+            .args(["--seconds", "120", "--overhead-budget", "100%"])
+            .args(options);
+        let trace = Self(Owned::start(&mut command)?);
+        trace.0.until("the trace is attached", || {
+            Ok(trace.0.log()?.contains("\nattached for ").then_some(()))
+        })?;
+        Ok(trace)
+    }
+
+    /// Sends a signal, and waits until it has ended.
+    fn ended_by(&self, signal: Signal) -> anyhow::Result<ExitStatus> {
+        self.0.signal(signal)?;
+        let has_ended = || Ok(self.0.must_be_alive().is_err().then_some(()));
+        until("the trace has ended", has_ended).with_context(|| format!("{signal:?}"))?;
+        // It has: this returns how.
+        self.0.end(signal)
+    }
+
+    /// Ends it as Ctrl-C does, and returns all that it has printed.
+    fn end(&self) -> anyhow::Result<String> {
+        let status = self.ended_by(Signal::INT)?;
+        let log = self.0.log()?;
+        ensure!(status.success(), "{status}: {log}");
+        Ok(log)
+    }
+}
+
+/// Returns how many calls a summary has.
+fn calls(said: &str, function: &str) -> anyhow::Result<usize> {
+    let summary = said
+        .lines()
+        .rev()
+        .find(|line| line.starts_with(function) && line.contains(" calls in "));
+    let summary = summary.with_context(|| format!("no summary: {said}"))?;
+    let (_, calls) = summary.split_once(": ").context("no number")?;
+    let (calls, _) = calls.split_once(' ').context("no number")?;
+    Ok(calls.parse()?)
+}
+
+/// Sends a command again and again, each after the answer to the one before.
+fn send(redis: &Redis, command: &str, answer: &str, times: usize) -> anyhow::Result<()> {
+    let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
+    let mut read = vec![0; answer.len()];
+    for _ in 0..times {
+        client.write_all(command.as_bytes())?;
+        client.read_exact(&mut read)?;
+        ensure!(
+            read == answer.as_bytes(),
+            "{}",
+            String::from_utf8_lossy(&read)
+        );
+    }
+    Ok(())
+}
+
+/// Returns how many calls of a command the server has counted.
+fn counted(redis: &Redis, command: &str) -> anyhow::Result<usize> {
+    let stats = redis.cli(&["info", "commandstats"])?;
+    let own = stats.lines().find_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        (name == command).then(|| rest.split(',').next())?
+    });
+    own.map_or(Ok(0), |calls| Ok(calls.parse()?))
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn calls_are_those_that_the_server_counts() -> anyhow::Result<()> {
+    let redis = Redis::own(&[])?;
+    redis.cli(&["set", "key", "value"])?;
+    let trace = Trace::start(&redis, "get", &[])?;
+    let before = counted(&redis, "get")?;
+    send(&redis, "GET key\r\n", "$5\r\nvalue\r\n", COMMANDS)?;
+    let after = counted(&redis, "get")?;
+    let said = trace.end()?;
+    ensure!(after - before == COMMANDS);
+    ensure!(calls(&said, "getCommand")? == COMMANDS, "{said}");
+    ensure!(said.contains("getCommand, which implements GET"), "{said}");
+    ensure!(Code::of(redis.pid())?.changed()?.is_empty());
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
+    let redis = Redis::own(&["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"])?;
+    redis.write_keys(20_000)?;
+    let agent = Agent::start(&["--probe-mode", "every-call"])?;
+    agent.watches(&redis)?;
+    let all = || {
+        let scrape = agent.settled_reading(&redis)?;
+        scrape.sum("evictscope_eviction_calls_total", &[])
+    };
+    // Each command makes a call.
+    let counts = || {
+        send(&redis, "PING\r\n", "+PONG\r\n", 1)?;
+        Ok(all().is_ok_and(|calls| calls > 0.0).then_some(()))
+    };
+    until("the agent counts calls", counts)?;
+    let before = all()?;
+    let trace = Trace::start(&redis, "performEvictions", &[])?;
+    send(&redis, "PING\r\n", "+PONG\r\n", COMMANDS)?;
+    let said = trace.end()?;
+    let traced = calls(&said, "performEvictions")?;
+    ensure!(traced >= COMMANDS, "{said}");
+    let what = format!("the agent counts the {traced} calls that were traced");
+    let is_all = || Ok((all()? - before >= traced as f64).then_some(()));
+    until(&what, is_all)?;
+    // A timer may go on with an eviction before the trace begins, or after it has ended.
+    let more = all()? - before;
+    ensure!(
+        more <= traced as f64 + 100.0,
+        "the agent counted {more}, the trace {traced}"
+    );
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn slow_calls_say_whether_an_eviction_ran_inside() -> anyhow::Result<()> {
+    let redis = Redis::own(&["--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"])?;
+    // Within the limit, no call has an eviction inside.
+    let trace = Trace::start(&redis, "processCommand", &["--slower", "1us"])?;
+    send(&redis, "SET key value\r\n", "+OK\r\n", 100)?;
+    let calm = trace.end()?;
+    ensure!(calls(&calm, "processCommand")? == 100, "{calm}");
+    ensure!(!calm.contains("  main    eviction"), "{calm}");
+
+    redis.write_keys(60_000)?;
+    let evicted = redis.info("evicted_keys")?;
+    let trace = Trace::start(&redis, "processCommand", &["--slower", "1us"])?;
+    let value = "x".repeat(20_000);
+    // More than the clients that filled it have given back by their end.
+    for key in 0..500 {
+        let set = format!("SET {key} {value}\r\n");
+        send(&redis, &set, "+OK\r\n", 1)?;
+    }
+    let said = trace.end()?;
+    ensure!(redis.info("evicted_keys")? > evicted, "nothing was evicted");
+    ensure!(said.contains("  main    eviction"), "{said}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
+    let redis = Redis::own(&[])?;
+    let code = Code::of(redis.pid())?;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL] {
+        let trace = Trace::start(&redis, "processCommand", &["--slower", "1ms"])?;
+        ensure!(!code.changed()?.is_empty(), "no probe is on");
+        trace.ended_by(signal)?;
+        // Where it was killed, the kernel takes them off.
+        let is_clean = || Ok(code.changed()?.is_empty().then_some(()));
+        until("all probes are off", is_clean)?;
+        send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
+    }
+    // A reader that goes away.
+    let pid = redis.pid().to_string();
+    let program = evictscope();
+    let piped = format!(
+        "{:?} trace {pid} processCommand --seconds 120 | head -n 1",
+        program.get_program()
+    );
+    let head = process::answer_of(Command::new("timeout").args(["60", "sh", "-c", &piped]))?;
+    ensure!(head.starts_with("tracing processCommand"), "{head}");
+    // The shell may end before it.
+    let is_clean = || Ok(code.changed()?.is_empty().then_some(()));
+    until("all probes are off", is_clean)?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn it_ends_with_the_server() -> anyhow::Result<()> {
+    let redis = Redis::own(&[])?;
+    let trace = Trace::start(&redis, "PING", &[])?;
+    send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
+    redis.kill()?;
+    let has_ended = || {
+        let log = trace.0.log()?;
+        Ok(log.contains("has ended").then_some(log))
+    };
+    let said = until("the trace says that the server has ended", has_ended)?;
+    ensure!(calls(&said, "pingCommand")? == 10, "{said}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_busy_function_is_observed_for_a_part_of_the_time() -> anyhow::Result<()> {
+    let redis = Redis::own(&[])?;
+    redis.cli(&["set", "key", "value"])?;
+    let _load = redis.load(&["-n", "100000000", "-P", "16", "-c", "4", "get", "key"])?;
+    let pid = redis.pid().to_string();
+    let before = counted(&redis, "get")?;
+    let said = process::answer_of(evictscope().args(["trace", &pid, "GET", "--seconds", "10"]))?;
+    let all = counted(&redis, "get")? - before;
+    ensure!(said.contains(" were observed: "), "{said}");
+    // Without a budget it is all of them.
+    let seen = calls(&said, "getCommand")?;
+    ensure!(seen > 0 && seen < all / 2, "{seen} of {all}: {said}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_function_that_is_not_called_is_within_a_small_budget() -> anyhow::Result<()> {
+    let redis = Redis::own(&[])?;
+    let pid = redis.pid().to_string();
+    // Placing the probes costs more than this share of the first 5 ms.
+    let options = ["--seconds", "1", "--overhead-budget", "0.1%"];
+    let said = process::answer_of(evictscope().args(["trace", &pid, "GET"]).args(options))?;
+    ensure!(said.contains("\nattached for "), "{said}");
+    ensure!(!said.contains("over the budget"), "{said}");
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! The agent, end to end: on real servers under real load, and what it says against what they say of themselves.
+//!
+//! Needs root and BPF, so `cargo test` ignores these; `cargo xtask test` runs those in [`core`] where they can run, and
+//! `cargo xtask test --all` those in [`long`] too, each in a process of its own and several at once, beside whatever
+//! else the machine does. So nothing here depends on how fast the machine is: a test waits for what must happen, and
+//! compares two observers of the same run.
+
+mod bursts;
+mod core;
+mod long;
+mod program;
