@@ -1,4 +1,4 @@
-//! `cargo xtask build`: sets up, then runs `cargo build --release --locked`.
+//! `cargo xtask build`: sets up, then runs `cargo build --release --locked --package evictscope`.
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::workspace;
@@ -15,9 +15,12 @@ pub fn naming(variables: &[(&str, String)]) -> Result<()> {
     setup::run(For::Build)?;
     let status = workspace::cargo()
         .envs(variables.iter().map(|(name, value)| (name, value)))
-        .args(["build", "--release", "--locked"])
+        .args(["build", "--release", "--locked", "--package", "evictscope"])
         .status()
         .context("cannot start cargo")?;
-    ensure!(status.success(), "`cargo build --release --locked` failed");
+    ensure!(
+        status.success(),
+        "`cargo build --release --locked --package evictscope` failed"
+    );
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! The agent's end-to-end tests, each in a process of its own and several at once.
+//! The agent's tests that need root and BPF, each in a process of its own and several at once.
 
 use std::{
     io::BufReader,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Mutex,
     thread,
@@ -19,8 +19,11 @@ use super::{report::Outcome, tests};
 const FOR_EACH_CORE: usize = 2;
 
 /// The tests, as they were built.
+#[derive(Clone)]
 pub struct EndToEnd {
     program: PathBuf,
+    /// The agent's unit tests.
+    units: PathBuf,
     agent: PathBuf,
 }
 
@@ -29,12 +32,12 @@ impl EndToEnd {
     pub fn built() -> Result<Self> {
         let mut cargo = tests();
         cargo
-            .args(["--test", "e2e", "--no-run", "--message-format=json"])
+            .args(["--no-run", "--message-format=json"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut child = cargo.spawn().context("cannot start cargo")?;
         let output = child.stdout.take().context("cargo has no output")?;
-        let (mut program, mut agent) = (None, None);
+        let (mut program, mut units, mut agent) = (None, None, None);
         for message in Message::parse_stream(BufReader::new(output)) {
             if let Message::CompilerArtifact(Artifact {
                 target,
@@ -45,9 +48,9 @@ impl EndToEnd {
             {
                 match target.name.as_str() {
                     "e2e" => program = Some(path.into_std_path_buf()),
-                    "evictscope" if target.is_kind(TargetKind::Bin) && !profile.test => {
-                        agent = Some(path.into_std_path_buf());
-                    }
+                    "evictscope" if !target.is_kind(TargetKind::Bin) => {}
+                    "evictscope" if profile.test => units = Some(path.into_std_path_buf()),
+                    "evictscope" => agent = Some(path.into_std_path_buf()),
                     _ => {}
                 }
             }
@@ -55,6 +58,7 @@ impl EndToEnd {
         ensure!(child.wait()?.success(), "the tests do not compile");
         Ok(Self {
             program: program.context("cargo names no program of the end-to-end tests")?,
+            units: units.context("cargo names no program of the agent's unit tests")?,
             agent: agent.context("cargo names no agent")?,
         })
     }
@@ -75,26 +79,44 @@ impl EndToEnd {
         }))
     }
 
-    /// Runs all that are in one module, `core` or `long`.
-    pub fn run(&self, module: &str) -> Result<Outcome> {
+    /// Runs those of real servers that are in one module, `core` or `long`.
+    pub fn of_servers(&self, module: &str) -> Result<Outcome> {
+        let all = Which {
+            program: &self.program,
+            option: "--include-ignored",
+            module: &format!("{module}::"),
+        };
+        self.run(&all)
+    }
+
+    /// Runs the unit tests that load the programs: a plain `cargo test` ignores them.
+    pub fn of_programs(&self) -> Result<Outcome> {
+        self.run(&Which {
+            program: &self.units,
+            option: "--ignored",
+            module: "",
+        })
+    }
+
+    fn run(&self, which: &Which<'_>) -> Result<Outcome> {
         if let Some(reason) = self.missing()? {
             return Ok(Outcome::Skipped(reason));
         }
-        let list = ["--list", "--include-ignored", "--format", "terse"];
-        let list = process::answer_of(self.command().args(list))?;
+        let list = ["--list", which.option, "--format", "terse"];
+        let list = process::answer_of(self.command(which).args(list))?;
         let name = |line: &str| {
             let name = line.strip_suffix(": test")?;
-            name.starts_with(&format!("{module}::"))
-                .then(|| name.to_owned())
+            let is_wanted = name.starts_with(which.module);
+            is_wanted.then(|| name.to_owned())
         };
         let names: Vec<String> = list.lines().filter_map(name).collect();
-        ensure!(!names.is_empty(), "there is no test in {module}");
+        ensure!(!names.is_empty(), "there is no such test");
         let waiting = Mutex::new(names.into_iter());
         let next = || waiting.lock().ok().and_then(|mut names| names.next());
         let cores = thread::available_parallelism()?.get();
         let ended = thread::scope(|scope| {
             let work = || {
-                let runs = std::iter::from_fn(next).map(|name| self.run_one(name));
+                let runs = std::iter::from_fn(next).map(|name| self.run_one(which, name));
                 runs.collect::<Result<Vec<_>>>()
             };
             let workers: Vec<_> = (0..FOR_EACH_CORE * cores)
@@ -119,18 +141,18 @@ impl EndToEnd {
         Ok(Outcome::Said(lines.collect::<Vec<_>>().join("\n")))
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
+    fn command(&self, which: &Which<'_>) -> Command {
+        let mut command = Command::new(which.program);
         command
             .current_dir(workspace::root().join("agent"))
             .env(AGENT, &self.agent);
         command
     }
 
-    fn run_one(&self, name: String) -> Result<Ended> {
+    fn run_one(&self, which: &Which<'_>, name: String) -> Result<Ended> {
         let begun = Instant::now();
-        let mut command = self.command();
-        command.args(["--include-ignored", "--exact", &name]);
+        let mut command = self.command(which);
+        command.args([which.option, "--exact", &name]);
         let output = command.output().context("cannot run an end-to-end test")?;
         let failed = (!output.status.success()).then(|| {
             let said = String::from_utf8_lossy(&output.stdout);
@@ -146,6 +168,13 @@ impl EndToEnd {
             skipped: skipped.map(str::to_owned),
         })
     }
+}
+
+/// Which tests to run: those in a program whose names begin so.
+struct Which<'a> {
+    program: &'a Path,
+    option: &'static str,
+    module: &'a str,
 }
 
 /// A test that has ended.

@@ -6,7 +6,6 @@ mod report;
 use std::{
     path::PathBuf,
     process::{Command, ExitCode, ExitStatus},
-    sync::Arc,
 };
 
 use anyhow::{Context as _, Result};
@@ -55,16 +54,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         long.push(report.begin("dashboards as generated, manifests and chart", generated));
     }
     report.step("build of the tests", || outcome(tests().arg("--no-run")));
-    let built = EndToEnd::built().map(Arc::new);
-    let end_to_end = |report: &Report, name, module| {
-        let built = built.as_ref().map_err(|error| format!("{error:#}"));
-        let built = built.map(Arc::clone);
+    let built = EndToEnd::built();
+    let beside = |report: &Report, name, run: fn(&EndToEnd) -> Result<Outcome>| {
+        let built = built.as_ref().map(EndToEnd::clone);
+        let built = built.map_err(|error| format!("{error:#}"));
         report.begin(name, move || match built {
-            Ok(tests) => tests.run(module),
+            Ok(built) => run(&built),
             Err(error) => Ok(Outcome::Failed(error)),
         })
     };
-    let core = end_to_end(&report, "end-to-end tests", "core");
+    let core = beside(&report, "end-to-end tests", |built| {
+        built.of_servers("core")
+    });
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
     report.step("dashboards and rules", || {
         match dashboards::missing_rules() {
@@ -91,18 +92,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     });
     if all {
         report.step("release build", || {
-            cargo(&["build", "--release", "--locked"])
+            cargo(&["build", "--release", "--locked", "--package", "evictscope"])
         });
         long.extend(more(&report));
     }
     report.end(core);
+    let programs = "tests of the BPF programs in the kernel";
+    let programs = beside(&report, programs, EndToEnd::of_programs);
     if all {
-        long.push(end_to_end(&report, "long end-to-end tests", "long"));
+        long.push(beside(&report, "long end-to-end tests", |built| {
+            built.of_servers("long")
+        }));
     }
-    report.step("tests of the BPF programs in the kernel", || match &built {
-        Ok(built) => in_the_kernel(built),
-        Err(error) => Ok(Outcome::Failed(format!("{error:#}"))),
-    });
+    report.end(programs);
     for step in long {
         report.end(step);
     }
@@ -198,16 +200,6 @@ fn cannot_attach() -> Result<Option<String>> {
     }
     let checked = process::answer_of(Command::new(workspace::agent_binary()?).arg("check"));
     Ok(checked.err().map(|error| format!("{error:#}")))
-}
-
-/// Runs the agent's own tests that load the programs: a plain `cargo test` ignores them.
-fn in_the_kernel(built: &EndToEnd) -> Result<Outcome> {
-    match built.missing()? {
-        Some(reason) => Ok(Outcome::Skipped(reason)),
-        None => {
-            outcome(tests().args(["--bin", "evictscope", "--", "--ignored", "--test-threads=1"]))
-        }
-    }
 }
 
 fn this_program() -> Result<PathBuf> {

@@ -27,6 +27,7 @@ pub mod scrape;
 pub mod servers;
 pub mod service;
 pub mod skip;
+pub mod stopped;
 pub mod text;
 pub mod wait;
 pub mod workspace;

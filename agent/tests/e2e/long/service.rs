@@ -13,11 +13,9 @@ use evictscope_testkit::{
     port::free_port,
     redis::Redis,
     service,
+    stopped::Stopped,
     wait::until,
 };
-use nix::sys::ptrace;
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
 use procfs::process::{Process, Task};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -150,10 +148,7 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     }
 
     // The watcher alone is stopped. HTTP still answers, but no server is watched.
-    let watcher = Pid::from_raw(service.watcher()?.tid);
-    ptrace::seize(watcher, ptrace::Options::empty())?;
-    ptrace::interrupt(watcher)?;
-    waitpid(watcher, Some(WaitPidFlag::__WALL))?;
+    let watcher = Stopped::new(service.watcher()?.tid)?;
     until("the agent says that it hangs", || {
         Ok(service.agent.get("/-/healthy").is_err().then_some(()))
     })?;
@@ -161,7 +156,7 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     signs(WATCHDOG / 2);
     let hung = signs(2 * WATCHDOG);
     service.agent.get("/metrics")?;
-    ptrace::detach(watcher, None)?;
+    drop(watcher);
     ensure!(hung == 0, "{hung} signs of life though the watcher hangs");
     service.manager.wait_for("WATCHDOG=1")?;
     service.agent.get("/-/healthy")?;
