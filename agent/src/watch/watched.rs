@@ -14,9 +14,11 @@ use crate::host::{MemoryError, ServerProcess, container_name};
 use crate::probes::{Attachment, Coverage, ProbeError, Probed};
 use crate::telemetry::{
     AutoMode, Burst, Cycle, HitCosts, Moment, Observation, Overhead, OverheadBudget, Phase,
-    ProbeMode, ProbedSites, ServerState, Snapshot, Timeline, Withdrawal,
+    ProbeMode, ProbedSites, RecordedReading, ServerState, Snapshot, Timeline, Withdrawal,
 };
 
+/// What logs each reading, for the tests of what follows from it.
+const READINGS: &str = "readings";
 /// How often a server is read.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// How often while it evicts, and while memory falls after it has.
@@ -220,6 +222,11 @@ impl Watched {
     }
 
     fn take_in(&mut self, snapshot: &Snapshot) {
+        if tracing::enabled!(target: READINGS, tracing::Level::TRACE)
+            && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot))
+        {
+            tracing::trace!(target: READINGS, server = self.label, "{line}");
+        }
         self.state.apply(snapshot);
         self.withdraw_if_wrong();
         let mut seen = Observation::new(snapshot, &self.state);

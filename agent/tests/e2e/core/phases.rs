@@ -13,7 +13,8 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     let redis = Redis::own(&[])?;
     fill(&redis)?;
     let begun = Instant::now();
-    let agent = Agent::start(&[])?;
+    // Sampled, it would know the ends of bursts only by its readings.
+    let agent = Agent::start(&["--probe-mode=evicting-only"])?;
     agent.watches(&redis)?;
     let found = Instant::now();
     let scrape = agent.settled_reading(&redis)?;

@@ -78,7 +78,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     let redis = own.start(&[])?;
     fill(&redis)?;
     let hostile = start_hostile(&own)?;
-    let agent = Agent::start(&[&own.only()])?;
+    let agent = Agent::start(&["--probe-mode=evicting-only", &own.only()])?;
     agent.watches(&redis)?;
     let before = planned_for(&agent)?;
     let seen = follow(&agent, &redis, without_pause)?;
