@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use evictscope_abi::Noted;
 use serde::{Deserialize, Serialize};
 
-use super::{ClientBuffers, Members, Observed, Snapshot, ThreadTimes};
+use super::{ClientBuffers, Snapshot};
 
 /// What of a snapshot phases, bursts and stalls by evictions rest on. Times are monotonic nanoseconds, sizes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,50 +60,6 @@ impl RecordedReading {
             used_memory: members.used_memory,
             client_buffers: members.client_buffers.map(ClientBuffers::total),
         }
-    }
-
-    /// Returns a snapshot with the same values, and nothing else.
-    pub fn snapshot(&self) -> Snapshot {
-        let time = Duration::from_nanos;
-        let mut snapshot = Snapshot {
-            at: time(self.at),
-            unix_time: time(self.unix),
-            observed: Observed {
-                evicting: time(self.observed),
-                noop: Duration::ZERO,
-            },
-            times: self
-                .cpu
-                .zip(self.waiting)
-                .map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns }),
-            members: Some(Members {
-                commands: self.commands,
-                evicted_keys: self.evicted_keys,
-                used_memory: self.used_memory,
-                client_buffers: self.client_buffers.map(|normal| ClientBuffers {
-                    normal,
-                    replica: 0,
-                    pubsub: 0,
-                    primary: 0,
-                }),
-                ..Members::default()
-            }),
-            ..Snapshot::default()
-        };
-        if let Some(calls) = snapshot.counted.calls.first_mut() {
-            calls.inner.counts[0] = self.calls;
-            calls.inner.sum = self.evicting;
-            calls.inner_since_ns = self.since;
-            calls.last_inner_ns = self.last;
-        }
-        let evictions = &mut snapshot.counted.evictions;
-        evictions.burst_began_ns = self.burst_began;
-        evictions.burst_before_ended_ns = self.burst_before_ended;
-        evictions.last.reported = match self.reported {
-            Some(value) => Noted { value, is_known: 1 },
-            None => Noted::default(),
-        };
-        snapshot
     }
 }
 

@@ -27,7 +27,11 @@ pub fn root() -> &'static Path {
 /// Returns the cargo that runs this program, at the root of the checkout.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root());
+    command
+        .current_dir(root())
+        // The cargo that runs this program has set it, by `.cargo/config.toml`, and so will this one. With it, build scripts
+        // that look at it would run again each time, and half of all crates would be built again.
+        .env_remove("RUSTC_BOOTSTRAP");
     command
 }
 

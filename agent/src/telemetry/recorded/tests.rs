@@ -8,11 +8,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use evictscope_abi::Noted;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 
 use super::RecordedReading;
-use crate::telemetry::{Burst, Cycle, Observation, Phase, ServerState, StallCause};
+use crate::telemetry::{
+    Burst, ClientBuffers, Cycle, Members, Observation, Observed, Phase, ServerState, Snapshot,
+    StallCause, ThreadTimes,
+};
 
 /// How far apart the agent's two clocks may have been read, in seconds.
 const CLOCK: f64 = 0.003;
@@ -33,6 +37,52 @@ struct SeenBurst {
     began: (f64, f64),
     ended: (f64, f64),
     evicted_keys: u64,
+}
+
+impl RecordedReading {
+    /// Returns a snapshot with the same values, and nothing else.
+    fn snapshot(&self) -> Snapshot {
+        let time = Duration::from_nanos;
+        let mut snapshot = Snapshot {
+            at: time(self.at),
+            unix_time: time(self.unix),
+            observed: Observed {
+                evicting: time(self.observed),
+                noop: Duration::ZERO,
+            },
+            times: self
+                .cpu
+                .zip(self.waiting)
+                .map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns }),
+            members: Some(Members {
+                commands: self.commands,
+                evicted_keys: self.evicted_keys,
+                used_memory: self.used_memory,
+                client_buffers: self.client_buffers.map(|normal| ClientBuffers {
+                    normal,
+                    replica: 0,
+                    pubsub: 0,
+                    primary: 0,
+                }),
+                ..Members::default()
+            }),
+            ..Snapshot::default()
+        };
+        if let Some(calls) = snapshot.counted.calls.first_mut() {
+            calls.inner.counts[0] = self.calls;
+            calls.inner.sum = self.evicting;
+            calls.inner_since_ns = self.since;
+            calls.last_inner_ns = self.last;
+        }
+        let evictions = &mut snapshot.counted.evictions;
+        evictions.burst_began_ns = self.burst_began;
+        evictions.burst_before_ended_ns = self.burst_before_ended;
+        evictions.last.reported = match self.reported {
+            Some(value) => Noted { value, is_known: 1 },
+            None => Noted::default(),
+        };
+        snapshot
+    }
 }
 
 fn is_between(what: &str, value: f64, (least, most): (f64, f64)) -> anyhow::Result<()> {
