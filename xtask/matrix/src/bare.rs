@@ -45,7 +45,7 @@ pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
         ),
         memory: 1024,
         // Mostly less than a minute; in the test command, other steps run beside it.
-        limit: Duration::from_secs(900),
+        limit: Duration::from_secs(3600),
     };
     judge(kernel, &capabilities, &machine.run(&console)?)
 }

@@ -58,7 +58,7 @@ pub fn run(kernel: &Kernel, deb: &Path) -> Result<Row> {
         initramfs: &initramfs,
         command_line: COMMAND_LINE,
         memory: 2048,
-        limit: Duration::from_secs(300),
+        limit: Duration::from_secs(3600),
     };
     let console = directory.join(format!("systemd-{}.console", kernel.suite));
     judge(kernel, &machine.run(&console)?)

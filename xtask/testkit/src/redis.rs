@@ -174,13 +174,18 @@ impl Redis {
         Owned::start(&mut self.benchmark(arguments))
     }
 
-    /// Writes `requests` random keys of 500 bytes, so that the server has to evict.
+    /// Writes `requests` random keys of 500 bytes, so that the server has to evict, and waits until it has. Where a call
+    /// stops at its time limit, a timer goes on with it, before the next command or the one after that.
     pub fn write_keys(&self, requests: u32) -> Result<()> {
         let requests = requests.to_string();
         process::answer_of(&mut self.benchmark(&[
             "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", &requests,
         ]))?;
-        Ok(())
+        let mut before = None;
+        until("the server evicts no more", || {
+            let evicted = self.info("evicted_keys")?;
+            Ok((before.replace(evicted) == Some(evicted)).then_some(()))
+        })
     }
 
     /// Writes so many keys, which expire at the same moment, and waits until none is left that can expire. With
