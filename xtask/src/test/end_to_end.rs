@@ -152,10 +152,11 @@ impl EndToEnd {
     fn run_one(&self, which: &Which<'_>, name: String) -> Result<Ended> {
         let begun = Instant::now();
         let mut command = self.command(which);
-        command.args([which.option, "--exact", &name]);
+        command.args([which.option, "--exact", "--nocapture", &name]);
         let output = command.output().context("cannot run an end-to-end test")?;
         let failed = (!output.status.success()).then(|| {
-            let said = String::from_utf8_lossy(&output.stdout);
+            let said = [output.stdout.as_slice(), &output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
             format!("$ {}\n{}", process::display(&command), said.trim_end())
         });
         // What a test that is skipped says goes there.
