@@ -3,10 +3,10 @@
 //! The lab makes the cycle happen and prints its own record. Every other number comes from the agent. All that is
 //! started here ends with the demo.
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
-use evictscope_lab::{Finished, one_cycle};
+use anyhow::{Result, ensure};
+use evictscope_lab::{Outcome, Testimony, one_cycle};
 use evictscope_testkit::{
     agent::Program,
     burst::Burst,
@@ -33,15 +33,16 @@ pub fn run() -> Result<()> {
     let interrupted = process::catch_ctrl_c()?;
 
     println!(
-        "A throw-away redis-server is filled almost to its maxmemory, and asked for 45 % of what it can\n\
-         answer. In some 20 s it is full: watch what happens then. This takes a minute in all.\n"
+        "A throw-away redis-server is filled almost to its maxmemory, and asked for so much that its\n\
+         main thread is busy for half of the time. In some 20 s it is full: watch what happens then. This takes a minute in all.\n"
     );
-    let finished = self_amplifying_burst(&agent, &interrupted)?;
-    match finished.testimony {
+    let finished = one_cycle(agent, &interrupted)?;
+    match &finished.testimony {
         Some(testimony) => {
             let loaded = Duration::from_secs_f64(finished.outcome.seconds);
             println!("\n{}", summary(&testimony.reading, loaded));
             println!("{}", bursts(&testimony.bursts));
+            must_show_what_is_meant(testimony, &finished.outcome)?;
         }
         None => println!("\ninterrupted"),
     }
@@ -49,49 +50,30 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Makes a burst that evictscope calls self-amplifying. A run in which something else used the server's core is made once
-/// more.
+/// Says why no burst was called self-amplifying, where the machine was too busy for one.
 ///
 /// # Errors
 ///
-/// Fails where there was no such burst, and says whether this machine was too busy for one.
-fn self_amplifying_burst(agent: &Program, interrupted: &AtomicBool) -> Result<Finished> {
-    let mut finished = one_cycle(agent.clone(), interrupted)?;
-    let disturbance = |finished: &Finished| {
-        let waited = percent(finished.outcome.server_wait_max);
-        let was_disturbed = finished.outcome.was_disturbed();
-        was_disturbed
-            .then(|| format!("something else took the server's core for {waited} of a second"))
-    };
-    if !shows_what_is_meant(&finished)
-        && let Some(why) = disturbance(&finished)
+/// Fails where there was no such burst though nothing disturbed the run.
+fn must_show_what_is_meant(testimony: &Testimony, outcome: &Outcome) -> Result<()> {
+    if testimony
+        .bursts
+        .iter()
+        .any(|burst| burst.kind == "self_amplifying")
     {
-        println!("\nonce more: no burst amplified itself, because {why}");
-        finished = one_cycle(agent.clone(), interrupted)?;
+        return Ok(());
     }
-    if shows_what_is_meant(&finished) {
-        return Ok(finished);
-    }
-    let seen = finished.testimony.as_ref().map(|seen| bursts(&seen.bursts));
-    println!("\n{}", seen.unwrap_or_default());
-    match disturbance(&finished) {
-        Some(why) => {
-            bail!("this machine is too busy for the demo: {why}. Run it when less else runs here")
-        }
-        None => bail!(
-            "no burst was called self-amplifying, though nothing else used the server's core. The table above says \
-             why; the record has the rest"
-        ),
-    }
-}
-
-/// Returns whether a burst was called self-amplifying, or the run was interrupted before it could be.
-fn shows_what_is_meant(finished: &Finished) -> bool {
-    finished.testimony.as_ref().is_none_or(|seen| {
-        seen.bursts
-            .iter()
-            .any(|burst| burst.kind == "self_amplifying")
-    })
+    ensure!(
+        outcome.was_disturbed(),
+        "no burst was called self-amplifying, though nothing disturbed the server. The table above says why; the \
+         record has the rest"
+    );
+    println!(
+        "No burst amplified itself, because this machine was busy with something else:\n  {}\n\
+         The above is what evictscope saw nevertheless. Run the demo again when less else runs here.\n",
+        outcome.disturbances().join("\n  ")
+    );
+    Ok(())
 }
 
 const CALLS: &str = "evictscope_eviction_calls_total";

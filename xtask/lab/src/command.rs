@@ -30,7 +30,7 @@ pub struct Arguments {
     /// End after this many seconds of load [default: by scenario]
     #[arg(long)]
     seconds: Option<u64>,
-    /// Requests a second, in place of a share of the measured capacity
+    /// Requests a second, in place of as many as keep the server as busy as the scenario wants it
     #[arg(long)]
     rate: Option<f64>,
     /// Client connections [default: by scenario]
@@ -91,6 +91,7 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     let first = without.outcome.cycles.first();
     let before = Before {
         measured: without.measured,
+        rate: without.outcome.rate,
         client_buffers: first.map_or(without.outcome.client_buffers_peak, |cycle| {
             cycle.client_buffers_before
         }),
@@ -128,11 +129,10 @@ pub fn one_cycle(agent: Program, interrupted: &AtomicBool) -> Result<Finished> {
 
 /// Makes complete cycles, watched by the agent, and through it by `onlooker`.
 ///
-/// A run that fails while something else used the server's core is no evidence, and is made once more.
-///
 /// # Errors
 ///
-/// Fails where the agent and the record differ, where the onlooker finds a fault, and on Ctrl-C.
+/// Fails where the agent and the record differ, where the onlooker finds a fault, and on Ctrl-C. What the onlooker looks for
+/// may be missing because the run was disturbed: the error says so.
 pub fn cycles_before(
     onlooker: &mut dyn Onlooker,
     agent: Program,
@@ -141,24 +141,18 @@ pub fn cycles_before(
 ) -> Result<()> {
     let cores = Cores::split()?;
     let plan = bursts(agent, cycles);
-    let mut attempt = || {
-        let finished = carry_out(&plan, cores.as_ref(), Some(&mut *onlooker), interrupted)?;
-        ensure!(!finished.outcome.interrupted, "interrupted");
-        println!("\n{}", summary::outcome(&finished.outcome));
-        let was_disturbed = finished.outcome.was_disturbed();
-        let verdict = finished
-            .must_agree(Scenario::Burst.kind_of_bursts())
-            .and(finished.must_have_cycles(cycles))
-            .and(finished.onlooker);
-        Ok((verdict, was_disturbed))
-    };
-    match attempt()? {
-        (Err(error), true) => {
-            println!("{error:#}\nonce more, because something else used the server's core");
-            attempt()?.0
-        }
-        (verdict, _) => verdict,
-    }
+    let finished = carry_out(&plan, cores.as_ref(), Some(onlooker), interrupted)?;
+    let outcome = &finished.outcome;
+    ensure!(!outcome.interrupted, "interrupted");
+    println!("\n{}", summary::outcome(outcome));
+    finished
+        .must_agree(Scenario::Burst.kind_of_bursts())
+        .and(finished.must_have_cycles(cycles))?;
+    let was_disturbed = outcome.was_disturbed();
+    finished.onlooker.map_err(|error| match was_disturbed {
+        true => error.context("this run was disturbed, as told above"),
+        false => error,
+    })
 }
 
 fn bursts(agent: Program, cycles: usize) -> Plan {

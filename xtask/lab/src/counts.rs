@@ -16,6 +16,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// From one [`Second`] to the next.
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A generator that comes to a request later than this is behind its pace. Its timer alone makes it late by 1 ms, and by more
+/// beside the threads of the recorder.
+const LATE: Duration = Duration::from_millis(10);
+
 /// The longest latency that is measured: 10 minutes, in microseconds.
 const LONGEST: u64 = 600_000_000;
 
@@ -62,6 +66,8 @@ pub struct Load {
     pub backlog: u64,
     /// The highest backlog since the line before.
     pub backlog_peak: u64,
+    /// Seconds in which the generator had not come to requests that were due, since it connected.
+    pub behind: f64,
 }
 
 /// A second of the generator. Latencies are in seconds, from when a request was due to its reply.
@@ -93,6 +99,9 @@ pub struct Second {
 pub struct Meter {
     /// The counts.
     pub totals: Totals,
+    behind: Duration,
+    /// When the generator last came to a request for which it was not late already.
+    came: Instant,
     latencies: Histogram<u64>,
     interval_begun: Instant,
     interval_peak: u64,
@@ -108,6 +117,8 @@ impl Meter {
         let now = Instant::now();
         Ok(Self {
             totals: Totals::default(),
+            behind: Duration::ZERO,
+            came: now,
             latencies: Histogram::new_with_max(LONGEST, 3)?,
             interval_begun: now,
             interval_peak: 0,
@@ -123,6 +134,19 @@ impl Meter {
         self.interval_begun = now;
         self.interval_peak = self.totals.backlog();
         self.begin_second(now);
+    }
+
+    /// Counts a request to which the generator comes now. Others that fell due while it waited were late for the same reason.
+    pub fn due(&mut self, due: Instant, now: Instant) {
+        self.totals.due += 1;
+        if due < self.came {
+            return;
+        }
+        self.came = now;
+        let late = now.saturating_duration_since(due);
+        if late > LATE {
+            self.behind += late;
+        }
     }
 
     /// Counts a reply to a request that was due at `due`.
@@ -147,6 +171,7 @@ impl Meter {
             totals,
             backlog: totals.backlog(),
             backlog_peak: self.interval_peak,
+            behind: self.behind.as_secs_f64(),
         };
         self.second_peak = self.second_peak.max(self.interval_peak);
         self.interval_peak = totals.backlog();

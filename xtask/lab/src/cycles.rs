@@ -7,7 +7,11 @@
 
 use serde::Serialize;
 
-use crate::{counts::Load, sample::Sample};
+use crate::{
+    counts::Load,
+    premise::{Premise, Times},
+    sample::Sample,
+};
 
 /// Without an eviction for this long, `saturated` is over: seconds, by the definition of a burst (DESIGN,
 /// section 7) and as known from samples, which are 0.1 s apart or less.
@@ -29,6 +33,8 @@ const QUARTER: f64 = SETTLED / 4.0;
 
 /// How many seconds before a burst are compared with it, at most.
 const BEFORE: f64 = 60.0;
+/// The last seconds before it, which show how busy the server was when it reached the limit.
+const JUST_BEFORE: f64 = 2.0;
 
 /// A burst that begins with a backlog of more seconds than this, at the throughput before it, begins in the backlog
 /// of another burst. The backlog of a calm time is some milliseconds.
@@ -87,14 +93,22 @@ pub struct Cycle {
     pub reclaimed: u64,
     /// CPU time of the main thread as a share of the time, between the same samples.
     pub main_thread_cpu: f64,
+    /// The same in the seconds before `start`.
+    pub main_thread_cpu_before: f64,
+    /// What was missing before the burst.
+    pub not_saturated: Premise,
+    /// What was missing in it.
+    pub saturated: Premise,
+    /// What was missing in the reclaim.
+    pub reclaim: Premise,
 }
 
-/// Finds the cycles of a load that began at `begin`. Both lists are in the order of time.
-pub fn find(begin: f64, samples: &[Sample], loads: &[Load]) -> Vec<Cycle> {
+/// Finds the cycles of a load that began at `begin`. The lists are in the order of time.
+pub fn find(begin: f64, samples: &[Sample], loads: &[Load], times: &[Times]) -> Vec<Cycle> {
     let mut cycles: Vec<Cycle> = Vec::new();
     for (first, last) in bursts(samples) {
         let since = cycles.last().map_or(begin, |cycle| cycle.reclaim_end);
-        cycles.push(cycle(since, samples, first, last, loads));
+        cycles.push(cycle(since, samples, first, last, loads, times));
     }
     cycles
 }
@@ -104,6 +118,21 @@ impl Cycle {
     /// calm time before it to be compared with, and may be of another kind.
     pub fn stands_alone(&self) -> bool {
         self.complete && self.throughput_before.is_some()
+    }
+
+    /// Returns its phases, and what was missing in each.
+    pub fn phases(&self) -> [(&'static str, Premise); 3] {
+        [
+            ("not_saturated", self.not_saturated),
+            ("saturated", self.saturated),
+            ("reclaim", self.reclaim),
+        ]
+    }
+
+    /// Returns whether the premise of the lab was gone before the burst or in it.
+    pub fn was_disturbed(&self) -> bool {
+        let mut phases = self.phases().into_iter();
+        phases.any(|(_, premise)| premise.disturbance().is_some())
     }
 
     /// Returns whether the samples show the throughput in most of the burst. One long call is between two samples.
@@ -133,7 +162,14 @@ fn bursts(samples: &[Sample]) -> Vec<(usize, usize)> {
     bursts
 }
 
-fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Load]) -> Cycle {
+fn cycle(
+    since: f64,
+    samples: &[Sample],
+    first: usize,
+    last: usize,
+    loads: &[Load],
+    times: &[Times],
+) -> Cycle {
     let (before, after_first) = (&samples[first - 1], &samples[first]);
     let (before_last, at_end) = (&samples[last - 1], &samples[last]);
     let start = f64::midpoint(before.at, after_first.at);
@@ -170,7 +206,9 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         let values = within(before.at, reclaim_end).map(value);
         values.max().unwrap_or_default()
     };
+    let missing = |from, to| Premise::between(from, to, times, loads);
     let calm = within(since.max(start - BEFORE), before.at).next();
+    let last_seconds = within(since.max(start - JUST_BEFORE), before.at).next();
     let backlog_before = loads.iter().rev().find(|load| load.at <= start);
     let backlog_before = backlog_before.map_or(0, |load| load.backlog);
     let backlogs = loads
@@ -205,7 +243,11 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         memory_after,
         memory_after_uncertainty,
         reclaimed: memory_at_end.saturating_sub(memory_after),
-        main_thread_cpu: (to.main_thread_cpu - from.main_thread_cpu) / (to.at - from.at),
+        main_thread_cpu: busy(from, to),
+        main_thread_cpu_before: last_seconds.map_or(0.0, |from| busy(from, before)),
+        not_saturated: missing(since.min(start), start),
+        saturated: missing(start, end),
+        reclaim: missing(end, reclaim_end),
     }
 }
 
@@ -282,6 +324,14 @@ fn settled(peak: u64, highest: &[(f64, u64)], left: f64) -> Option<f64> {
     Some(settled.0)
 }
 
+/// Returns the CPU time of the main thread between two samples, as a share of the time.
+fn busy(from: &Sample, to: &Sample) -> f64 {
+    match to.at > from.at {
+        true => (to.main_thread_cpu - from.main_thread_cpu) / (to.at - from.at),
+        false => 0.0,
+    }
+}
+
 /// Returns the commands a second between two samples.
 fn throughput(from: &Sample, to: &Sample) -> f64 {
     (to.commands - from.commands) as f64 / (to.at - from.at)
@@ -344,7 +394,7 @@ mod tests {
     #[test]
     fn each_burst_is_found_once_with_its_phases() {
         let (samples, loads) = record(3);
-        let cycles = find(BEGIN, &samples, &loads);
+        let cycles = find(BEGIN, &samples, &loads, &[]);
         assert_eq!(cycles.len(), 3);
         for (number, cycle) in cycles.iter().enumerate() {
             let round = BEGIN + 15.0 * number as f64;
@@ -367,6 +417,7 @@ mod tests {
             assert_eq!((cycle.memory_at_start, cycle.memory_peak), (9980, 10_050));
             assert_eq!((cycle.memory_after, cycle.reclaimed), (8000, 2050));
             assert!(near(cycle.main_thread_cpu, 1.0));
+            assert!(near(cycle.main_thread_cpu_before, 0.5));
             // At the lowest, memory stays below 8,138 for a second. A fifth of the fall is left at
             // 8,520. Of the last one, the record does not show that it falls no more.
             let reclaim = if cycle.complete { 2.35 } else { 3.05 };
@@ -382,7 +433,7 @@ mod tests {
         for load in &mut loads[245..250] {
             load.backlog = 600;
         }
-        let cycles = find(BEGIN, &samples, &loads);
+        let cycles = find(BEGIN, &samples, &loads, &[]);
         let alone: Vec<_> = cycles.iter().map(Cycle::stands_alone).collect();
         assert_eq!(alone, [true, false, false]);
         assert_eq!(cycles[1].throughput_before, None);
@@ -424,7 +475,7 @@ mod tests {
                 sample(again + 0.1, 3),
                 sample(again + 0.2, 3),
             ];
-            find(0.0, &samples, &[]).len()
+            find(0.0, &samples, &[], &[]).len()
         };
         assert_eq!(pause(QUIET - 0.1), 1);
         assert_eq!(pause(QUIET + 0.1), 2);
@@ -437,8 +488,8 @@ mod tests {
             evicted_keys: 1_000_000,
             ..Sample::default()
         };
-        assert_eq!(find(0.0, &[sample(1.0), sample(2.0)], &[]), []);
-        assert_eq!(find(0.0, &[sample(1.0)], &[]), []);
-        assert_eq!(find(0.0, &[], &[]), []);
+        assert_eq!(find(0.0, &[sample(1.0), sample(2.0)], &[], &[]), []);
+        assert_eq!(find(0.0, &[sample(1.0)], &[], &[]), []);
+        assert_eq!(find(0.0, &[], &[], &[]), []);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     counts::{Meter, Totals},
     parameters::Parameters,
     record::Line,
-    schedule::{Pace, Schedule},
+    schedule::{Rate, Schedule},
     workload::Workload,
 };
 
@@ -78,20 +78,21 @@ impl Generator {
         self.meter.totals
     }
 
-    /// Makes requests at `pace` until `stop`, and calls `tell` with the lines of the record. Requests that are
+    /// Makes requests at `rate` until `stop`, and calls `tell` with the lines of the record. Requests that are
     /// unanswered then are left to the next run.
     pub fn run(
         &mut self,
-        pace: Pace,
+        rate: &Rate,
         mut tell: impl FnMut(Line),
         stop: impl Fn(&Totals) -> bool,
     ) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         let begun = Instant::now();
-        let mut schedule = Schedule::new(pace, begun);
+        let mut schedule = Schedule::new(rate.get(), begun);
         self.meter.begin(begun);
         while !stop(&self.meter.totals) {
             self.take_due(&mut schedule)?;
+            schedule.set_rate(rate.get());
             let pause = schedule.pause(Instant::now());
             match self.poll.poll(&mut events, Some(pause)) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
@@ -118,7 +119,7 @@ impl Generator {
     pub fn settle(&mut self, timeout: Duration) -> Result<()> {
         let begun = Instant::now();
         self.run(
-            Pace::Rate(0.0),
+            &Rate::new(0.0),
             |_| {},
             |totals| totals.backlog() == 0 || begun.elapsed() >= timeout,
         )?;
@@ -132,15 +133,17 @@ impl Generator {
 
     /// Gives the requests that are due to the connections.
     fn take_due(&mut self, schedule: &mut Schedule) -> Result<()> {
-        let totals = &mut self.meter.totals;
-        while let Some(due) = schedule.take(Instant::now(), totals.backlog()) {
+        loop {
+            let now = Instant::now();
+            let Some(due) = schedule.take(now) else { break };
+            self.meter.due(due, now);
             let connections = self.connections.len();
             let connection = &mut self.connections[self.turn];
             self.turn = (self.turn + 1) % connections;
-            totals.due += 1;
             connection.take(due);
-            totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
+            self.meter.totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
         }
+        let totals = &self.meter.totals;
         ensure!(
             totals.waiting() < MOST_WAITING,
             "{} requests wait to be sent: the redis-server does not answer",

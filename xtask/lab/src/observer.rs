@@ -12,6 +12,7 @@ use crate::{
     counts::{Load, Second},
     cycles::{self, Cycle},
     expiry::Expiry,
+    premise::{Premise, Times},
     record::{Line, Outcome, Run, What},
     sample::Sample,
     slow,
@@ -28,6 +29,7 @@ pub struct Observer {
     has_replica: bool,
     samples: Vec<Sample>,
     loads: Vec<Load>,
+    times: Vec<Times>,
     seconds: Vec<Second>,
 }
 
@@ -43,6 +45,7 @@ impl Observer {
             has_replica: false,
             samples: Vec::new(),
             loads: Vec::new(),
+            times: Vec::new(),
             seconds: Vec::new(),
         };
         observer.take(Line::Run(Box::new(run.clone())))?;
@@ -65,11 +68,30 @@ impl Observer {
                 What::ReplicaComes => self.has_replica = true,
             },
             Line::Info(sample) => self.samples.push(sample),
+            Line::Times(times) => self.times.push(times),
             Line::Load(load) => self.loads.push(load),
             Line::Second(second) => self.seconds.push(second),
             Line::Run(_) | Line::Result(_) => {}
         }
         Ok(())
+    }
+
+    /// Returns whether nothing but the load has happened: no key was evicted, and the lab did nothing else.
+    pub fn is_calm(&self) -> bool {
+        let evicted = |sample: Option<&Sample>| sample.map(|sample| sample.evicted_keys);
+        evicted(self.samples.first()) == evicted(self.samples.last())
+            && self.stall.0.is_none()
+            && !self.has_replica
+    }
+
+    /// Returns what was missing until a time, under all of the load.
+    pub fn premise(&self, until: f64) -> Premise {
+        Premise::between(self.begin.min(until), until, &self.times, &self.loads)
+    }
+
+    /// Returns the last counts of the load and times of the main thread.
+    pub fn last_counts(&self) -> Option<(&Load, &Times)> {
+        self.loads.last().zip(self.times.last())
     }
 
     /// Returns the cycles so far.
@@ -80,7 +102,7 @@ impl Observer {
                 .total_cmp(&right.at)
                 .then(left.commands.cmp(&right.commands))
         });
-        cycles::find(self.begin, &self.samples, &self.loads)
+        cycles::find(self.begin, &self.samples, &self.loads, &self.times)
     }
 
     /// Ends the record of a load that ended `at`, and returns what it shows.
@@ -88,7 +110,7 @@ impl Observer {
         mut self,
         at: f64,
         interrupted: bool,
-        server_wait_max: f64,
+        rate: f64,
         longest_call: Option<f64>,
         expiry: Option<Expiry>,
     ) -> Result<Outcome> {
@@ -104,6 +126,7 @@ impl Observer {
         };
         let greatest = |value: fn(&Second) -> f64| seconds.iter().map(value).fold(0.0, f64::max);
         let backlogs = loads.iter().map(|load| load.backlog_peak);
+        let rest = cycles.last().map_or(self.begin, |cycle| cycle.reclaim_end);
         let buffers = samples.iter().map(|sample| sample.client_buffers);
         let outcome = Outcome {
             at,
@@ -118,11 +141,11 @@ impl Observer {
             latency_max: greatest(|second| second.latency_max),
             client_buffers_peak: buffers.max().unwrap_or_default(),
             evicted_keys: evicted(samples.last()) - evicted(samples.first()),
+            rate,
             has_replica: self.has_replica,
             longest_call,
-            generator_cpu_max: greatest(|second| second.generator_cpu),
-            server_wait_max,
             slow_seconds: slow::seconds(self.begin, self.capacity, samples),
+            rest: Premise::between(rest.min(at), at, &self.times, loads),
             cycles,
             swelling,
             expiry,

@@ -32,8 +32,8 @@ pub struct Parameters {
     pub lazy_eviction: bool,
     /// The clients' requests.
     pub mix: Mix,
-    /// Requests due, as a share of the capacity below the limit.
-    pub share_of_capacity: f64,
+    /// How busy the main thread is to be below the limit: the share of the time for which it is on a CPU.
+    pub busy: f64,
     /// What the server holds at the beginning of the load.
     pub filled: Filled,
     /// Fields of a hash that is written before all other keys; 0 for no such key.
@@ -110,7 +110,7 @@ const BURST: Parameters = Parameters {
         rewrites: false,
         lives: Lives::Even { mean: 900.0 },
     },
-    share_of_capacity: 0.45,
+    busy: 0.45,
     filled: Filled::Memory { bytes: 285 * MIB },
     big_key_fields: 0,
     stall: None,
@@ -122,7 +122,7 @@ const STEADY: Parameters = Parameters {
     maxmemory: 128 * MIB,
     policy: "allkeys-lru",
     samples: 5,
-    share_of_capacity: 0.2,
+    busy: 0.3,
     // The recorder's connections take 14 MiB more.
     filled: Filled::Memory { bytes: 112 * MIB },
     mix: Mix {
@@ -147,7 +147,7 @@ const EXPIRE: Parameters = Parameters {
         rewrites: false,
         lives: Lives::One { seconds: 5.0 },
     },
-    share_of_capacity: 0.7,
+    busy: 0.75,
     filled: Filled::Memory { bytes: 64 * MIB },
     ..BURST
 };
@@ -163,7 +163,7 @@ impl Parameters {
             },
             Scenario::Stall => Self {
                 maxmemory: 4096 * MIB,
-                share_of_capacity: 0.6,
+                busy: 0.8,
                 most_under_way: 5,
                 mix: Mix {
                     set_share: 0.5,
@@ -197,7 +197,7 @@ impl Parameters {
                 room: Some(8 * MIB),
                 policy: "volatile-lru",
                 samples: 64,
-                share_of_capacity: 0.4,
+                busy: 0.65,
                 mix: Mix {
                     set_share: 0.03,
                     lives: Lives::Even { mean: 90_000.0 },
@@ -212,7 +212,7 @@ impl Parameters {
             Scenario::Replication => Self {
                 connections: 1000,
                 maxmemory: 2048 * MIB,
-                share_of_capacity: 0.55,
+                busy: 0.65,
                 room: Some(24 * MIB),
                 mix: Mix {
                     set_share: 0.8,

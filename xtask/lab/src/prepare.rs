@@ -1,7 +1,7 @@
 //! Before the record begins: a filled server, connected clients, and the rate of the load.
 //!
-//! Machines differ, and so does one machine from hour to hour. The rate is therefore a share of the capacity that was
-//! just measured below the limit, with the same clients and requests.
+//! Machines differ, and so does one machine from hour to hour. The rate is therefore what keeps the server's main thread
+//! as busy as the scenario wants it, by the CPU time that a request takes at that rate.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -13,23 +13,28 @@ use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    client::Client, fill::Filler, generator::Generator, latency, parameters::Parameters,
-    record::Measured, recorder::Recorder, sample::Sample, scenario::Plan, schedule::Pace,
+    fill::Filler,
+    generator::Generator,
+    latency,
+    pacer::Pacer,
+    parameters::Parameters,
+    premise::Times,
+    record::{Line, Measured},
+    recorder::Recorder,
+    scenario::Plan,
+    schedule::Rate,
 };
 
-/// How long the capacity is measured each time.
-const CALIBRATION: Duration = Duration::from_millis(1500);
+/// The rate with which the search for one begins: no machine is too slow for it.
+const GUESS: f64 = 500.0;
 
-/// How often the capacity is measured. The best counts, because other programs can only lower it.
-const CALIBRATIONS: u32 = 4;
+/// How long the rate is searched for: six looks.
+const SEARCH: Duration = Duration::from_millis(3500);
 
-/// Unanswered requests meanwhile: enough to keep the server busy, and so few that its replies leave at once.
-const CALIBRATION_UNANSWERED: u64 = 200;
-
-/// How long the clients then run at the rate of the load, so that their buffers get their sizes.
+/// How long the clients then run at that rate, so that their buffers get their sizes.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// How long they run at that rate now and then, so that their buffers keep these sizes.
+/// How long they run at the rate of the load now and then, so that their buffers keep these sizes.
 const WARM: Duration = Duration::from_millis(50);
 
 /// How long the backlog may take to be answered between two parts.
@@ -127,14 +132,14 @@ pub struct Prepared {
     pub measured: Measured,
 }
 
-/// Connects the clients, measures the capacity, warms up and fills.
+/// Connects the clients, finds the rate, warms up and fills.
 pub fn prepare(
     plan: &Plan,
-    port: u16,
+    server: &Redis,
     progress: &Progress,
     interrupted: &AtomicBool,
 ) -> Result<Prepared> {
-    let parameters = &plan.parameters;
+    let (parameters, port) = (&plan.parameters, server.port());
     let step = |text: &str| {
         progress.show(text.to_owned());
         ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
@@ -142,48 +147,45 @@ pub fn prepare(
     };
     step("connecting the clients")?;
     let mut generator = Generator::connect(port, parameters)?;
-    let mut client = Client::connect(port)?;
-    let mut sample = || Sample::take(&mut client);
 
     step("filling")?;
     let mut filler = Filler::begin(port, parameters, &mut generator.workload)?;
 
-    let run_for = |generator: &mut Generator, pace: Pace, time: Duration| -> Result<()> {
+    let rate = Rate::new(plan.rate.unwrap_or(GUESS));
+    let run_for = |generator: &mut Generator, time: Duration, tell: &mut dyn FnMut(Line)| {
         let begun = Instant::now();
-        generator.run(
-            pace,
-            |_| {},
-            |_| begun.elapsed() >= time || interrupted.load(Ordering::Relaxed),
-        )
+        generator.run(&rate, tell, |_| {
+            begun.elapsed() >= time || interrupted.load(Ordering::Relaxed)
+        })
     };
-    step("measuring what the server can answer")?;
-    let pace = Pace::Unanswered(CALIBRATION_UNANSWERED);
-    let (mut capacity, mut cpu_share) = (0.0, 0.0);
-    for _ in 0..CALIBRATIONS {
-        let (before, answered_before) = (sample()?, generator.totals().answered);
-        run_for(&mut generator, pace, CALIBRATION)?;
-        let (after, answered) = (sample()?, generator.totals().answered - answered_before);
-        // By CPU time, because other programs on this core take some of the time.
-        let cpu = after.main_thread_cpu - before.main_thread_cpu;
-        ensure!(cpu > 0.0, "the redis-server answered nothing");
-        if answered as f64 / cpu > capacity {
-            capacity = answered as f64 / cpu;
-            cpu_share = cpu / (after.at - before.at);
-        }
+    if plan.rate.is_none() {
+        step("finding the rate")?;
+        let mut pacer = Pacer::finds(parameters.busy);
+        run_for(&mut generator, SEARCH, &mut |line| {
+            // Without times the server has ended, which the generator notices.
+            if let (Line::Load(load), Ok(times)) = (line, Times::of(server.pid()))
+                && let Some(found) = pacer.look(rate.get(), &load, &times)
+            {
+                rate.set(found);
+            }
+        })?;
+        generator.settle(SETTLE)?;
     }
-    generator.settle(SETTLE)?;
-    let rate = plan
-        .rate
-        .unwrap_or(capacity * parameters.share_of_capacity)
-        .max(1.0);
-
-    filler.fit_lives(&mut generator.workload, rate)?;
     step("warming up")?;
-    run_for(&mut generator, Pace::Rate(rate), WARM_UP)?;
+    let (before, answered_before) = (Times::of(server.pid())?, generator.totals().answered);
+    run_for(&mut generator, WARM_UP, &mut |_| {})?;
+    let (after, answered) = (
+        Times::of(server.pid())?,
+        generator.totals().answered - answered_before,
+    );
     generator.settle(SETTLE)?;
     step("filling up")?;
-    filler.fill_up(&mut generator, rate, |generator| {
-        run_for(generator, Pace::Rate(rate), WARM)
+    let capacity = answered as f64 / (after.running - before.running);
+    ensure!(capacity > 0.0, "the redis-server answered nothing");
+    rate.set(plan.rate.unwrap_or(capacity * parameters.busy).max(1.0));
+    filler.fit_lives(&mut generator.workload, rate.get())?;
+    filler.fill_up(&mut generator, rate.get(), |generator| {
+        run_for(generator, WARM, &mut |_| {})
     })?;
     generator.settle(SETTLE)?;
     let recorder = Recorder::connect(port, parameters.connections)?;
@@ -191,8 +193,7 @@ pub fn prepare(
     step("starting the load")?;
     let measured = Measured {
         capacity,
-        cpu_share,
-        rate,
+        rate: rate.get(),
         key_bytes: filler.key_bytes,
         maxmemory,
     };

@@ -11,13 +11,10 @@ use crate::{
     cycles::Cycle,
     expiry::Expiry,
     parameters::Parameters,
+    premise::{Premise, Times},
     sample::Sample,
     swelling::Swelling,
 };
-
-/// A server that waited for this share of a second did not have its core to itself. On two idle cores it
-/// waited for 1 to 6 % of the worst second.
-const DISTURBED: f64 = 0.1;
 
 /// One line of the record; its `type` is the name of the variant in lower case.
 #[derive(Clone, Debug, Serialize)]
@@ -35,6 +32,8 @@ pub enum Line {
     /// The server's own numbers, asked for 200 times a second. The lines of several connections are not in order: sort
     /// them by `at`, then by `commands`.
     Info(Sample),
+    /// The main thread's times, ten times a second.
+    Times(Times),
     /// The generator's counts, ten times a second.
     Load(Load),
     /// The generator's second.
@@ -66,12 +65,9 @@ pub struct Run {
 /// The server before the load, and the rate that follows from it.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Measured {
-    /// Replies per second of CPU time of the main thread, when it was as fast as it could be below its limit.
+    /// Replies per second of CPU time of the main thread, at about the rate of the load and below the limit.
     pub capacity: f64,
-    /// That CPU time as a share of the time that passed. Well below 1, others used the server's core or
-    /// the generator could not keep the server busy.
-    pub cpu_share: f64,
-    /// Requests due a second.
+    /// Requests due a second when the load began.
     pub rate: f64,
     /// The size of a key in the server's memory, in bytes.
     pub key_bytes: u64,
@@ -118,20 +114,20 @@ pub struct Outcome {
     pub latency_max: f64,
     /// The highest `mem_clients_normal`, in bytes.
     pub client_buffers_peak: u64,
+    /// Requests due a second in the end.
+    pub rate: f64,
     /// Whether a replica came: the server counts its buffers among the clients', and `INFO` does not.
     pub has_replica: bool,
     /// Keys evicted.
     pub evicted_keys: u64,
     /// How long the longest evicting call took, by the server, in seconds; `None` where all were brief.
     pub longest_call: Option<f64>,
-    /// The greatest share of a second that the generator's thread was busy.
-    pub generator_cpu_max: f64,
-    /// The greatest share of a second that the server's main thread waited for its core.
-    pub server_wait_max: f64,
     /// Seconds in which the server evicted and executed less than half of what it can.
     pub slow_seconds: f64,
     /// Every burst, complete or not.
     pub cycles: Vec<Cycle>,
+    /// What was missing after the last of them.
+    pub rest: Premise,
     /// For `stall`: how client buffers swelled.
     pub swelling: Option<Swelling>,
     /// For `expire`: what expired, and what expired keys held in the end.
@@ -139,9 +135,24 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether something else ran on the server's core, so that the run is no evidence.
+    /// Returns whether the premise of the lab was gone in some phase.
     pub fn was_disturbed(&self) -> bool {
-        self.server_wait_max > DISTURBED
+        !self.disturbances().is_empty()
+    }
+
+    /// Says in which phases the premise of the lab was gone, and by how much.
+    pub fn disturbances(&self) -> Vec<String> {
+        let mut phases: Vec<(String, Premise)> = Vec::new();
+        for (number, cycle) in (1..).zip(&self.cycles) {
+            for (phase, premise) in cycle.phases() {
+                phases.push((format!("{phase} of burst {number}"), premise));
+            }
+        }
+        phases.push(("not_saturated in the end".to_owned(), self.rest));
+        let said = |(phase, premise): &(String, Premise)| {
+            Some(format!("{phase}: {}", premise.disturbance()?))
+        };
+        phases.iter().filter_map(said).collect()
     }
 }
 

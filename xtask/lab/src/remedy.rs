@@ -115,6 +115,8 @@ pub enum Change {
 pub struct Before {
     /// What was measured before its load.
     pub measured: Measured,
+    /// Requests due a second in the end.
+    pub rate: f64,
     /// The client buffers before its first burst, in bytes.
     pub client_buffers: u64,
 }
@@ -138,9 +140,7 @@ impl Change {
 
     /// Applies it to the parameters of a run. Returns the rate of the next run.
     pub fn apply(self, parameters: &mut Parameters, before: &Before) -> f64 {
-        let Measured {
-            rate, key_bytes, ..
-        } = before.measured;
+        let (rate, key_bytes) = (before.rate, before.measured.key_bytes);
         match self {
             Self::Ttl => {
                 let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;

@@ -18,6 +18,7 @@ use crate::{
     judge::Finished,
     latency,
     observer::Observer,
+    pacer::Pacer,
     prepare::{prepare, start_server},
     record::{Line, Run},
     scenario::Plan,
@@ -57,7 +58,7 @@ pub fn carry_out(
         onlooker.come(agent_port)?;
     }
     let progress = Progress::start(&plan.name);
-    let prepared = prepare(plan, server.port(), &progress, interrupted);
+    let prepared = prepare(plan, &server, &progress, interrupted);
     // Where the server has ended, that is the better reason.
     server.must_be_alive()?;
     let prepared = prepared?;
@@ -103,10 +104,12 @@ pub fn carry_out(
         witness: witness.as_mut(),
         observer: &mut observer,
         printed: (0, f64::NEG_INFINITY),
-        longest_wait: 0.0,
+        // Where expiry is to fall behind, the server is to have more to do than it can.
+        pacer: (plan.rate.is_none() && !plan.measures_expiry)
+            .then(|| Pacer::corrects(plan.parameters.busy)),
     };
     let watched = watch.until_fulfilled(is_interrupted);
-    let longest_wait = watch.longest_wait;
+    let rate = load.rate.get();
     // The load still goes on here, because memory also falls when the clients leave.
     let testimony = match (&watched, &witness) {
         (Ok(()), Some(witness)) if !is_interrupted() => Some(witness.testify(&server)).transpose(),
@@ -117,8 +120,13 @@ pub fn carry_out(
     let longest_call = latency::longest_evicting_call(&server);
     let expiry = expiry.map(Switch::end);
     progress.finish();
-    watched?;
-    ended?;
+    if let Err(error) = watched.and(ended) {
+        // A server that is kept from its CPU for long enough does not answer.
+        return Err(match observer.premise(ended_at).disturbance() {
+            Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
+            None => error,
+        });
+    }
     let mut testimony = testimony?;
     let longest_call = longest_call?;
     let expiry = expiry.transpose()?;
@@ -146,13 +154,7 @@ pub fn carry_out(
     }
     Ok(Finished {
         measured,
-        outcome: observer.end(
-            ended_at,
-            is_interrupted(),
-            longest_wait,
-            longest_call,
-            expiry,
-        )?,
+        outcome: observer.end(ended_at, is_interrupted(), rate, longest_call, expiry)?,
         testimony,
         onlooker: asked,
     })
@@ -169,15 +171,14 @@ struct Watch<'a> {
     observer: &'a mut Observer,
     /// The number of cycles that were printed, and the end of the last one.
     printed: (usize, f64),
-    /// The longest that the server's main thread waited for its core, as a share of a second.
-    longest_wait: f64,
+    /// What corrects the rate, as long as it does.
+    pacer: Option<Pacer>,
 }
 
 impl Watch<'_> {
     /// Records until the plan is fulfilled.
     fn until_fulfilled(&mut self, is_interrupted: impl Fn() -> bool) -> Result<()> {
         let begun = Instant::now();
-        let (mut looked, mut waited) = (begun, self.server.main_thread_times()?.waiting);
         while begun.elapsed() < self.plan.length && !is_interrupted() {
             let line = match self.lines.recv_timeout(LOOK) {
                 Ok(line) => line,
@@ -186,15 +187,12 @@ impl Watch<'_> {
             };
             let is_second = matches!(line, Line::Second(_));
             self.observer.take(line)?;
+            self.correct_rate();
             if !is_second {
                 continue;
             }
             self.progress.show(self.observer.status());
             self.server.must_be_alive()?;
-            let now = self.server.main_thread_times()?.waiting;
-            let share = (now - waited).div_duration_f64(looked.elapsed());
-            (looked, waited) = (Instant::now(), now);
-            self.longest_wait = self.longest_wait.max(share);
             if let Some(witness) = &mut self.witness
                 && let Some(phase) = witness.new_phase(self.server)?
             {
@@ -207,6 +205,19 @@ impl Watch<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Corrects the rate, until the server is at its limit.
+    fn correct_rate(&mut self) {
+        if !self.observer.is_calm() {
+            self.pacer = None;
+        }
+        let (rate, last) = (&self.load.rate, self.observer.last_counts());
+        if let (Some(pacer), Some((load, times))) = (&mut self.pacer, last)
+            && let Some(corrected) = pacer.look(rate.get(), load, times)
+        {
+            rate.set(corrected);
+        }
     }
 
     /// Prints the cycles that are complete now, and returns whether there are as many as the plan wants.

@@ -1,8 +1,8 @@
 //! For how long the server evicted and executed less than half of what it can.
 //!
-//! Half of what is asked of it would be another measure. A server that is asked for 45 % of its capacity still answers half of
-//! that when evictions take three quarters of its time; its backlog grows long before. Of the capacity, half is left when
-//! they take the other half.
+//! Half of what is asked of it would be another measure. A server that is busy for half of its time still answers half of
+//! what it is asked for when evictions take three quarters of its time; its backlog grows long before. Of the capacity, half
+//! is left when they take the other half.
 
 use crate::sample::Sample;
 

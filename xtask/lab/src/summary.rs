@@ -11,15 +11,9 @@ use crate::{
     swelling::Swelling,
 };
 
-/// A thread this busy may have been late with requests.
-const BUSY: f64 = 0.95;
-
-/// A server that had less of its core than this while it had more to do was kept from it.
-const NOT_BUSY: f64 = 0.85;
-
 /// The heading above the lines of [`cycle`].
 pub const CYCLES_HEADING: &str = "\ncycle  not_saturated  saturated  reclaim  commands/s before  during    \
-    backlog before  peak     evicted   client buffers before  peak        CPU     memory at start  peak        after       reclaimed";
+    backlog before  peak     evicted   client buffers before  peak        CPU before  in it   memory at start  peak        after       reclaimed";
 
 /// Returns a heading that says what is run.
 pub fn heading(run: &Run, record: &Path) -> String {
@@ -32,21 +26,11 @@ pub fn heading(run: &Run, record: &Path) -> String {
         ),
         None => "all on one core: nothing here is evidence".to_owned(),
     };
-    let warning = if run.measured.cpu_share < NOT_BUSY {
-        format!(
-            "\nwarning        as fast as it could, the server had {:.0} % of its core: something else runs \
-             there, or the generator could not ask faster",
-            100.0 * run.measured.cpu_share
-        )
-    } else {
-        String::new()
-    };
     format!(
         "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}, expire effort {}; {place}\n\
-         load           {} connections, {} requests a second ({:.0} % of the {} it can answer), \
-         at most {} under way on each\n\
+         load           {} connections, {} requests a second for now ({} of the main thread), at most {} under way on each\n\
          requests       {:.0} % {} of {} B living {}, else MGET of {} of the newest {} keys\n\
-         record         {}{warning}",
+         record         {}",
         run.pid,
         run.port,
         bytes(run.measured.maxmemory),
@@ -56,8 +40,7 @@ pub fn heading(run: &Run, record: &Path) -> String {
         parameters.effort,
         count(parameters.connections as f64),
         count(run.measured.rate),
-        100.0 * run.measured.rate / run.measured.capacity,
-        count(run.measured.capacity),
+        percent(run.measured.rate / run.measured.capacity),
         parameters.most_under_way,
         100.0 * mix.set_share,
         match mix.keys_per_write {
@@ -75,7 +58,7 @@ pub fn heading(run: &Run, record: &Path) -> String {
 /// Returns a line about a cycle.
 pub fn cycle(number: usize, cycle: &Cycle) -> String {
     format!(
-        "{number:<5}  {:>11.1} s  {:>7.1} s  {:>5.1} s  {:>17}  {:>8}  {:>14}  {:>7}  {:>8}  {:>21}  {:>10}  {:>4.0} %  {:>15}  {:>10}  {:>10}  {:>10}",
+        "{number:<5}  {:>11.1} s  {:>7.1} s  {:>5.1} s  {:>17}  {:>8}  {:>14}  {:>7}  {:>8}  {:>21}  {:>10}  {:>8.0} %  {:>4.0} %  {:>15}  {:>10}  {:>10}  {:>10}",
         cycle.not_saturated_seconds,
         cycle.saturated_seconds,
         cycle.reclaim_seconds,
@@ -86,6 +69,7 @@ pub fn cycle(number: usize, cycle: &Cycle) -> String {
         count(cycle.evicted_keys as f64),
         bytes(cycle.client_buffers_before),
         bytes(cycle.client_buffers_peak),
+        100.0 * cycle.main_thread_cpu_before,
         100.0 * cycle.main_thread_cpu,
         bytes(cycle.memory_at_start),
         bytes(cycle.memory_peak),
@@ -128,16 +112,8 @@ pub fn outcome(outcome: &Outcome) -> String {
             longest * 1000.0
         );
     }
-    if outcome.generator_cpu_max > BUSY {
-        text.push_str(
-            "the generator's thread had no time left in some seconds: what waited then, waited for it too\n",
-        );
-    }
-    if outcome.was_disturbed() {
-        text += &format!(
-            "the server waited for its core for {:.0} % of a second: something else ran there, and this run is no evidence\n",
-            100.0 * outcome.server_wait_max
-        );
+    for disturbance in outcome.disturbances() {
+        text += &format!("disturbed: {disturbance}\n");
     }
     if let Some(swelling) = &outcome.swelling {
         text.push_str(&self::swelling(swelling));

@@ -12,10 +12,11 @@ use std::{
 use anyhow::{Result, anyhow};
 
 use crate::{
+    premise::Times,
     prepare::Prepared,
     record::{Line, Run, What, tell},
     replica,
-    schedule::Pace,
+    schedule::Rate,
     stall,
 };
 
@@ -23,6 +24,8 @@ use crate::{
 pub struct Threads {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<()>>>,
+    /// Requests due a second.
+    pub rate: Arc<Rate>,
 }
 
 impl Threads {
@@ -37,6 +40,7 @@ impl Threads {
         let mut load = Self {
             threads: recorder.start(&stop, &lines),
             stop,
+            rate: Arc::new(Rate::new(run.measured.rate)),
         };
         tell(&lines, What::LoadBegins)?;
         if let Some(stall) = run.parameters.stall {
@@ -49,12 +53,17 @@ impl Threads {
             let come = move || replica::come(&replica, port, &stop, &lines);
             load.threads.push(thread::spawn(come));
         }
-        let stop = Arc::clone(&load.stop);
-        let pace = Pace::Rate(run.measured.rate);
+        let (stop, rate) = (Arc::clone(&load.stop), Arc::clone(&load.rate));
+        let pid = run.pid;
         load.threads.push(thread::spawn(move || {
-            // The receiver outlives the load.
-            let tell = |line| drop(lines.send(line));
-            generator.run(pace, tell, |_| stop.load(Ordering::Relaxed))
+            let tell = |line| {
+                // The receiver outlives the load. Where the server has none, it has ended, and with it the load.
+                if let (Line::Load(_), Ok(times)) = (&line, Times::of(pid)) {
+                    let _ = lines.send(Line::Times(times));
+                }
+                let _ = lines.send(line);
+            };
+            generator.run(&rate, tell, |_| stop.load(Ordering::Relaxed))
         }));
         Ok(load)
     }
