@@ -6,6 +6,16 @@ use std::process::{ChildStdin, ChildStdout, Command};
 
 use evictscope_testkit::owned::Owned;
 
+/// Returns the name of one of this process's programs.
+pub fn program_name(number: usize) -> String {
+    format!("evict-{}-{number}", std::process::id())
+}
+
+/// Returns the option by which an agent watches all programs of this process, and no others.
+pub fn all_programs() -> String {
+    format!("--process-match=^evict-{}-", std::process::id())
+}
+
 /// Returns the command that compiles the program into `program`, with the calculation in this form.
 pub fn compiling(compiler: &str, level: &str, form: &str, program: &Path) -> Command {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");

@@ -40,6 +40,12 @@ pub const EMPTY_QUERIES: [(&str, &str); 9] = [
     ),
 ];
 
+/// Queries that have data or not, as it happens: they show what changed between two scrapes.
+pub const UNCERTAIN_QUERIES: [&str; 2] = [
+    "evictscope / Eviction cycle / Client buffers / B",
+    "evictscope / Eviction cycle / Last bursts / H",
+];
+
 /// Series in the rules of alerts that have no data, with the reason.
 pub const EMPTY_SELECTORS: [(&str, &str); 3] = [
     (

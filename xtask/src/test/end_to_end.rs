@@ -15,9 +15,6 @@ use evictscope_testkit::{agent::AGENT, process, text::seconds, workspace};
 
 use super::{report::Outcome, tests};
 
-/// How many run at once for each core: most of their time they wait for the agent.
-const FOR_EACH_CORE: usize = 2;
-
 /// The tests, as they were built.
 #[derive(Clone)]
 pub struct EndToEnd {
@@ -85,6 +82,7 @@ impl EndToEnd {
             program: &self.program,
             option: "--include-ignored",
             module: &format!("{module}::"),
+            for_each_core: if module == "core" { 2 } else { 1 },
         };
         self.run(&all)
     }
@@ -95,6 +93,7 @@ impl EndToEnd {
             program: &self.units,
             option: "--ignored",
             module: "",
+            for_each_core: 2,
         })
     }
 
@@ -119,7 +118,7 @@ impl EndToEnd {
                 let runs = std::iter::from_fn(next).map(|name| self.run_one(which, name));
                 runs.collect::<Result<Vec<_>>>()
             };
-            let workers: Vec<_> = (0..FOR_EACH_CORE * cores)
+            let workers: Vec<_> = (0..which.for_each_core * cores)
                 .map(|_| scope.spawn(work))
                 .collect();
             let workers = workers.into_iter().map(|worker| {
@@ -176,6 +175,8 @@ struct Which<'a> {
     program: &'a Path,
     option: &'static str,
     module: &'a str,
+    /// How many run at once for each core.
+    for_each_core: usize,
 }
 
 /// A test that has ended.

@@ -5,10 +5,11 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs::{self, File},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -82,6 +83,8 @@ pub fn command() -> Result<Command> {
 #[derive(Clone, Debug)]
 pub struct Podman {
     image: String,
+    /// Locked for as long as this lives: containers of all tests have servers of one name.
+    _turn: Arc<File>,
 }
 
 impl Podman {
@@ -100,6 +103,8 @@ impl Podman {
             );
             return Ok(Err(missing));
         }
+        let turn = File::create(std::env::temp_dir().join("evictscope-podman.lock"))?;
+        turn.lock()?;
         let files = [(redis::executable()?, GLIBC), (musl, MUSL)];
         let mut versions = Vec::new();
         for (file, _) in &files {
@@ -108,6 +113,7 @@ impl Podman {
         }
         let podman = Self {
             image: format!("localhost/contained:{}", versions.join("-")),
+            _turn: Arc::new(turn),
         };
         let exists = command()?.args(["image", "exists", &podman.image]).status();
         if !exists.context("cannot run podman")?.success() {

@@ -4,6 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -19,9 +20,8 @@ use crate::{
     wait::until,
 };
 
-/// Writes keys in one command, by whose clock all of them expire at the same moment.
-const SHORT_LIVED: &str = "for i = 1, tonumber(ARGV[1]) do \
-    redis.call('SET', 'short:' .. i, 'x', 'PX', 3000) end";
+/// How long it may take to give keys a time to live: they expire this much after it began.
+const TO_EXPIRE: Duration = Duration::from_secs(5);
 
 /// A running redis-server, which is killed when this is dropped.
 pub struct Redis {
@@ -188,10 +188,23 @@ impl Redis {
         })
     }
 
-    /// Writes so many keys, which expire at the same moment, and waits until none is left that can expire. With
+    /// Writes so many keys, most of which expire at the same moment, and waits until none is left that can expire. With
     /// 20,000 of them and `hz` at 500, expire cycles meet their time limit.
     pub fn expire_keys(&self, keys: u32) -> Result<()> {
-        self.cli(&["eval", SHORT_LIVED, "0", &keys.to_string()])?;
+        let (range, requests) = (keys.to_string(), (6 * keys).to_string());
+        // More requests than keys, because they choose at random.
+        let common = ["-n", &requests, "-r", &range, "-P", "100"];
+        let key = "short:__rand_int__";
+        let write = [&common, &["set", key, "x"][..]].concat();
+        process::answer_of(&mut self.benchmark(&write))?;
+        let moment = SystemTime::now() + TO_EXPIRE;
+        let moment = moment.duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
+        let moment = moment.to_string();
+        // Fewer of these, as the last has to be there before that moment, also on a busy machine.
+        let requests = (2 * keys).to_string();
+        let common = ["-n", &requests, "-r", &range, "-P", "100"];
+        let expire = [&common, &["pexpireat", key, &moment][..]].concat();
+        process::answer_of(&mut self.benchmark(&expire))?;
         let none_is_left = || {
             let keys = self.cli(&["info", "keyspace"])?;
             Ok((!keys.contains("expires=") || keys.contains("expires=0")).then_some(()))

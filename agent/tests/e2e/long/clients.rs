@@ -135,13 +135,16 @@ fn clients_that_hang_on_change_nothing(scheme: &'static str) -> anyhow::Result<(
     while silent.len() < FIRST {
         silent.push(agent.connect()?);
     }
-    agent.get("/metrics")?;
+    until("a scrape", || Ok(agent.get("/metrics").ok()))?;
 
     let program = copy_to(agent.directory.path(), &server_name())?;
     let redis = Redis::start_program(program, &[])?;
     let label = format!("server=\"{}\"", redis.name());
     until("the server is found", || {
-        Ok(agent.get("/metrics")?.contains(&label).then_some(()))
+        Ok(agent
+            .get("/metrics")
+            .is_ok_and(|page| page.contains(&label))
+            .then_some(()))
     })?;
     let watching = agent.own()?.fd_count()?;
 
@@ -155,7 +158,8 @@ fn clients_that_hang_on_change_nothing(scheme: &'static str) -> anyhow::Result<(
         });
         let mut scrapes = 0;
         while !more.is_finished() || scrapes == 0 {
-            agent.get("/metrics")?;
+            // A client that has not asked yet may have to make room for others, the scraper too.
+            until("a scrape", || Ok(agent.get("/metrics").ok()))?;
             scrapes += 1;
         }
         let joined = more.join();
@@ -163,8 +167,8 @@ fn clients_that_hang_on_change_nothing(scheme: &'static str) -> anyhow::Result<(
         println!("{scheme}: {scrapes} scrapes while they came");
         let open = agent.own()?.fd_count()?;
         ensure!(open <= before.max(watching) + 66, "{open} descriptors");
-        agent.get("/metrics")?;
-        agent.get("/-/healthy")?;
+        until("a scrape", || Ok(agent.get("/metrics").ok()))?;
+        until("it is healthy", || Ok(agent.get("/-/healthy").ok()))?;
         anyhow::Ok(())
     })?;
     let said = agent.said_about_clients()?;

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::program::{Program, compiling};
+use crate::program::{Program, all_programs, compiling, program_name};
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{agent::Agent, code::Code, process, wait::until};
 
@@ -46,9 +46,9 @@ fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
 /// Checks that the plan of a program that breaks an invariant is withdrawn for `reason`.
 fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut broken = Program::start(&compile(directory.path(), "evict-1", Some(breaks))?)?;
-    let mut sound = Program::start(&compile(directory.path(), "evict-2", None)?)?;
-    let agent = Agent::start(&["--process-match=^evict-[12]$", "--probe-mode=every-call"])?;
+    let mut broken = Program::start(&compile(directory.path(), &program_name(1), Some(breaks))?)?;
+    let mut sound = Program::start(&compile(directory.path(), &program_name(2), None)?)?;
+    let agent = Agent::start(&[&all_programs(), "--probe-mode=every-call"])?;
     let (name, sound_name) = (broken.server(), sound.server());
     let server = [("server", name.as_str())];
     let evicting = |name| [("server", name), ("kind", "evicting")];
@@ -93,7 +93,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let said = agent.log()?;
     let line = only_line_with(&said, "withdrawn")?;
     let pid = name.trim_start_matches("pid-");
-    let exe = directory.path().join("evict-1").display().to_string();
+    let exe = directory.path().join(program_name(1)).display().to_string();
     let inspect = format!("evictscope inspect {pid} --json");
     for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &inspect] {
         ensure!(line.contains(part), "{part} is not in {line}");
