@@ -6,14 +6,14 @@ use std::process::{ChildStdin, ChildStdout, Command};
 
 use evictscope_testkit::owned::Owned;
 
-/// Returns the name of one of this process's programs.
-pub fn program_name(number: usize) -> String {
-    format!("evict-{}-{number}", std::process::id())
+/// Returns the name of one of the programs of a test.
+pub fn program_name(test: &str, number: usize) -> String {
+    format!("evict-{}-{test}-{number}", std::process::id())
 }
 
-/// Returns the option by which an agent watches all programs of this process, and no others.
-pub fn all_programs() -> String {
-    format!("--process-match=^evict-{}-", std::process::id())
+/// Returns the option by which an agent watches all programs of a test, and no others.
+pub fn all_programs(test: &str) -> String {
+    format!("--process-match=^evict-{}-{test}-", std::process::id())
 }
 
 /// Returns the command that compiles the program into `program`, with the calculation in this form.

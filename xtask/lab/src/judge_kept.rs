@@ -115,12 +115,15 @@ fn differing(cycle: &Cycle, kept: &KeptBurst, has_replica: bool) -> Vec<String> 
         cycle.start_uncertainty,
     );
     time("end", kept.end, cycle.end, cycle.end_uncertainty);
-    time(
-        "end of reclaim",
-        kept.reclaim_end,
-        cycle.reclaim_end,
-        cycle.reclaim_end_uncertainty,
-    );
+    if !cycle.was_disturbed() {
+        let uncertainty = cycle.reclaim_end_uncertainty;
+        time(
+            "end of reclaim",
+            kept.reclaim_end,
+            cycle.reclaim_end,
+            uncertainty,
+        );
+    }
     let mut amount = |what: &str, record: Option<u64>, lab: u64, of: u64| {
         let near = AMOUNT * of as f64;
         if record.is_none_or(|record| record.abs_diff(lab) as f64 > near) {

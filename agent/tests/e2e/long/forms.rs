@@ -75,7 +75,7 @@ impl Variant {
 
     /// Compiles it, and returns `None` where the compiler is absent.
     fn compile(&self, directory: &Path, index: usize) -> anyhow::Result<Option<PathBuf>> {
-        let program = directory.join(program_name(index));
+        let program = directory.join(program_name("form", index));
         let compiled = compiling(self.compiler, self.level, self.form.1, &program)
             .args(self.flags.1)
             .output();
@@ -128,7 +128,7 @@ fn compile_all(directory: &Path) -> anyhow::Result<Vec<(Variant, PathBuf)>> {
 fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let programs = compile_all(directory.path())?;
-    let agent = Agent::start(&[&all_programs()])?;
+    let agent = Agent::start(&[&all_programs("form")])?;
     let mut refused = Vec::new();
     for batch in programs.chunks(BATCH) {
         let mut running = Vec::new();

@@ -46,9 +46,13 @@ fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
 /// Checks that the plan of a program that breaks an invariant is withdrawn for `reason`.
 fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut broken = Program::start(&compile(directory.path(), &program_name(1), Some(breaks))?)?;
-    let mut sound = Program::start(&compile(directory.path(), &program_name(2), None)?)?;
-    let agent = Agent::start(&[&all_programs(), "--probe-mode=every-call"])?;
+    let mut broken = Program::start(&compile(
+        directory.path(),
+        &program_name(breaks, 1),
+        Some(breaks),
+    )?)?;
+    let mut sound = Program::start(&compile(directory.path(), &program_name(breaks, 2), None)?)?;
+    let agent = Agent::start(&[&all_programs(breaks), "--probe-mode=every-call"])?;
     let (name, sound_name) = (broken.server(), sound.server());
     let server = [("server", name.as_str())];
     let evicting = |name| [("server", name), ("kind", "evicting")];
@@ -93,7 +97,11 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let said = agent.log()?;
     let line = only_line_with(&said, "withdrawn")?;
     let pid = name.trim_start_matches("pid-");
-    let exe = directory.path().join(program_name(1)).display().to_string();
+    let exe = directory
+        .path()
+        .join(program_name(breaks, 1))
+        .display()
+        .to_string();
     let inspect = format!("evictscope inspect {pid} --json");
     for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &inspect] {
         ensure!(line.contains(part), "{part} is not in {line}");
