@@ -1,18 +1,13 @@
 //! evictscope: Prometheus metrics about evictions of the redis-server processes that already run on
 //! a host. `docs/ARCHITECTURE.md` says how the parts fit together.
 
+#![forbid(unsafe_code)]
+
 mod cli;
-mod compare;
-mod explain;
-mod export;
-mod host;
 mod live;
-mod probes;
 mod profile;
-mod records;
-mod telemetry;
+mod text;
 mod trace;
-mod version;
 mod watch;
 
 use std::process::ExitCode;

@@ -23,7 +23,7 @@ and on (SERVER) (sum by (SERVER) (` + inStep(`evictscope_bursts_total{LABELS}`) 
 	}
 	seconds, bytes, short := property("unit", "s"), property("unit", "bytes"), property("decimals", 0)
 	return dashboard.NewRowBuilder("Bursts").WithPanel(rows("Last bursts",
-		"One row for each burst, at the time when its reclaim was over. If a step has several bursts, the row has their numbers, and the means or the sums of all. Growth, memory reclaimed and commands lost are those of bursts of half a second or more, and empty where there was none or it is not known. The agent's log and /api/v1/bursts have each burst by itself.",
+		"One row for each burst, at the time when its reclaim was over. If a step has several bursts, the row has their numbers, and the means or the sums of all. Growth and memory reclaimed are those of bursts of half a second or more, and empty where there was none or it is not known. The agent's log and /api/v1/bursts have each burst by itself.",
 		[]column{
 			{"Time", "Counted at", []dashboard.DynamicConfigValue{property("custom.width", 180)}},
 			{"Value #A", "Self-amplifying", append(coloured(grey, step{1, orange}), short)},
@@ -33,7 +33,6 @@ and on (SERVER) (sum by (SERVER) (` + inStep(`evictscope_bursts_total{LABELS}`) 
 			{"Value #E", "Reclaim", []dashboard.DynamicConfigValue{seconds}},
 			{"Value #F", "Client buffers grew by", []dashboard.DynamicConfigValue{bytes}},
 			{"Value #G", "Memory reclaimed", []dashboard.DynamicConfigValue{bytes}},
-			{"Value #H", "Commands lost", []dashboard.DynamicConfigValue{property("unit", "short"), short}},
 		},
 		serverLabels(),
 		perStep("A", ofKind("self_amplifying")),
@@ -42,8 +41,7 @@ and on (SERVER) (sum by (SERVER) (` + inStep(`evictscope_bursts_total{LABELS}`) 
 		perStep("D", histogram{"evictscope_burst_duration_seconds", "LABELS"}.mean()),
 		perStep("E", histogram{"evictscope_reclaim_duration_seconds", "LABELS"}.mean()),
 		perStep("F", inStep("evictscope_burst_client_buffer_growth_bytes_total{LABELS}")+" > 0"),
-		perStep("G", inStep("evictscope_burst_reclaimed_bytes_total{LABELS}")+" > 0"),
-		perStep("H", inStep("evictscope_burst_commands_lost_total{LABELS}")+" > 0")).
+		perStep("G", inStep("evictscope_burst_reclaimed_bytes_total{LABELS}")+" > 0")).
 		WithTransformation(dashboard.DataTransformerConfig{Id: "sortBy", Options: map[string]any{
 			"fields": map[string]any{}, "sort": []map[string]any{{"field": "Counted at", "desc": true}},
 		}}).

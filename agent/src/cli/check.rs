@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use rustix::system::uname;
-
-use super::checklist::Checklist;
-use crate::host::{
+use evictscope_host::{
     Confinement, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner, ServerProcess,
     capability_names as names, container_name, find_debug_file, root_of,
 };
-use crate::probes::{OLDER_KERNELS, Probes};
+use evictscope_probes::{OLDER_KERNELS, Probes};
+use rustix::system::uname;
+
+use super::checklist::Checklist;
 use crate::profile;
 use crate::watch::privileges::to_attach;
 

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
+use evictscope_records::compare::{self, Row};
+use evictscope_records::profile;
+use evictscope_records::{Record, StoreError, Unreadable};
 use serde::Serialize;
 
 use super::kept::StateDir;
-use crate::compare::{self, Row};
-use crate::profile;
-use crate::records::{Record, StoreError, Unreadable};
 
 /// The largest profile that is read, bytes.
 const LONGEST_PROFILE: u64 = 64 << 20;
@@ -158,9 +158,10 @@ fn profile_in(file: &Path) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use evictscope_records::fixture::burst_record;
+    use evictscope_records::{Limits, Store};
+
     use super::*;
-    use crate::records::fixture::burst_record;
-    use crate::records::{Limits, Store};
 
     #[test]
     fn records_and_profiles_are_told_apart() -> anyhow::Result<()> {

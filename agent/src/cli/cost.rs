@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
-use crate::telemetry::{HitCosts, ProbeMode, ProbedSites};
 use evictscope_plan::{EVICTION_CALL, ProbePlan};
+use evictscope_telemetry::{HitCosts, ProbeMode, ProbedSites};
+use serde::Serialize;
 
 /// The origin of the costs of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -102,10 +101,10 @@ impl fmt::Display for Prediction {
 
 #[cfg(test)]
 mod tests {
+    use evictscope_telemetry::HitCosts;
     use evictscope_testkit::servers;
 
     use super::{Source, predict};
-    use crate::telemetry::HitCosts;
 
     #[test]
     fn a_server_that_evicts_nothing_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {

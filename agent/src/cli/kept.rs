@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use evictscope_records::{Record, RecordId, Store, StoreError, read_record};
+
 use super::state_dir;
-use crate::records::{Record, RecordId, Store, StoreError, read_record};
 
 /// Where records are.
 #[derive(clap::Args)]

@@ -21,8 +21,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-
-use crate::version;
+use evictscope_web::version;
 
 /// Eviction metrics of the redis-server processes that already run on this host
 ///

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
+use evictscope_host::{Executable, Identity, ProcessHandle, find_debug_file, root_of};
+use evictscope_probes::Sampler;
+use evictscope_records::profile::format::{Drawing, flame_graph, folded, pprof};
+use evictscope_records::profile::{Activity, Profile};
 use procfs::process::Process;
 
-use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, root_of};
-use crate::probes::Sampler;
-use crate::profile::format::{Drawing, flame_graph, folded, pprof};
-use crate::profile::{Activity, Profile, Profiler, Profiling, Subject};
+use crate::profile::{Profiler, Profiling, Subject};
 use crate::trace::Ending;
 
 /// Show where the main thread of a server spends its CPU time, in and out of evictions
@@ -147,7 +148,7 @@ fn end(profiling: &mut Profiling) -> anyhow::Result<Profile> {
 /// Says why there is no sample.
 fn nothing(profiling: &Profiling, profile: &Profile) -> String {
     if profiling.is_of_other_namespace() {
-        return crate::probes::ProbeError::OtherPidNamespace.to_string();
+        return evictscope_probes::ProbeError::OtherPidNamespace.to_string();
     }
     if profile.lost > 0 {
         return "all samples were lost: the machine has no time left for reading them".to_owned();

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use evictscope_records::text;
+use evictscope_records::{Listed, Record, Summary};
+use evictscope_web::{record_page, rfc3339};
 use serde_json::json;
 
 use super::kept::StateDir;
-use crate::export::{record_page, rfc3339};
-use crate::live::{Access, Agent, text};
-use crate::records::{Listed, Record, Summary};
+use crate::live::{Access, Agent};
 
 /// Write what happened in a burst as one page, which opens without a network
 ///
@@ -214,9 +215,10 @@ fn as_json(listed: &[Listed]) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use evictscope_records::fixture::burst_record;
+    use evictscope_records::{Limits, Store};
+
     use super::*;
-    use crate::records::fixture::burst_record;
-    use crate::records::{Limits, Store};
 
     #[test]
     fn a_list_has_a_line_for_each_record() -> anyhow::Result<()> {

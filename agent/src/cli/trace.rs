@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::telemetry::OverheadBudget;
+use evictscope_telemetry::OverheadBudget;
+
 use crate::trace::{self, Question};
 
 /// Show how long the calls of one function of a server take: a histogram each second, or with --slower each slow

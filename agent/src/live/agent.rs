@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use evictscope_records::{Record, RecordId};
 use form_urlencoded::byte_serialize;
 use headers::Authorization;
 use headers::authorization::Credentials as _;
@@ -17,7 +18,6 @@ use ureq::{Agent as Http, Body, RequestBuilder};
 use super::bursts::Burst;
 use super::history::Timeline;
 use super::reading::Reading;
-use crate::records::{Record, RecordId};
 
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,9 +1,9 @@
 //! What is shown of each finished burst in one line.
 
+use evictscope_records::text::{bytes, count, or_unknown, seconds};
 use serde::Deserialize;
 
 use super::columns::{Alignment, Cell, Column};
-use super::text::{bytes, count, or_unknown, seconds};
 
 /// The shown fields of a finished burst in the API's list.
 #[derive(Clone, Debug, Deserialize)]

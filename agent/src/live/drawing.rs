@@ -1,5 +1,6 @@
 //! The parts of the screen.
 
+use evictscope_records::text;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier};
@@ -9,7 +10,6 @@ use ratatui::widgets::{Block, List, ListState, Paragraph, Sparkline};
 use super::colours::Colours;
 use super::columns::{Column, cells, fitting, headings, is_alarming};
 use super::history::{History, Point};
-use super::text;
 
 /// Lines of a frame around something.
 pub const FRAME: u16 = 2;

@@ -1,8 +1,9 @@
 //! What is shown of a server's expire cycles, in one line.
 
+use evictscope_records::text::{count, or_unknown, share};
+
 use super::rates::Rates;
 use super::reading::ServerReading;
-use super::text::{count, or_unknown, share};
 
 /// A lower stale ratio is shown as 0: a moving average takes long to get there.
 const LEAST_SHOWN: f64 = 0.000_5;

@@ -13,7 +13,6 @@ mod rates;
 mod reading;
 mod screen;
 mod servers;
-pub mod text;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::thread::sleep;
@@ -22,6 +21,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use ratatui::crossterm::terminal;
 
+use crate::text::wrapped;
 pub use agent::{Access, Agent};
 use rates::Rates;
 pub use reading::ServerReading;
@@ -81,7 +81,7 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
     let unwatched = agent.unwatched().unwrap_or_default();
     for note in servers::notes(&now, &unwatched) {
         text.extend(
-            text::wrapped(&note, width)
+            wrapped(&note, width)
                 .iter()
                 .flat_map(|line| [line.as_str(), "\n"]),
         );

@@ -1,5 +1,6 @@
 //! One server alone: its last minutes, expiry, histograms and bursts.
 
+use evictscope_records::text::{bytes, seconds};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::widgets::{Block, ListState};
@@ -12,7 +13,7 @@ use super::history::History;
 use super::rates::Rates;
 use super::reading::ServerReading;
 use super::servers::{Row, columns};
-use super::text::{self, HISTOGRAM_TEXT};
+use crate::text::{self, HISTOGRAM_TEXT};
 
 /// The longest bars of a histogram.
 const LONGEST_BAR: usize = 40;
@@ -49,8 +50,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let is_wide = half >= HISTOGRAM_TEXT + SHORTEST_BAR;
     let room = if is_wide { half } else { inner };
     let bar = room.saturating_sub(HISTOGRAM_TEXT).min(LONGEST_BAR);
-    let durations = text::histogram(&rates.durations, text::seconds, bar);
-    let goals = text::histogram(&rates.goals, text::bytes, bar);
+    let durations = text::histogram(&rates.durations, seconds, bar);
+    let goals = text::histogram(&rates.goals, bytes, bar);
     let most = match is_wide {
         true => durations.len().max(goals.len()),
         false => durations.len(),

@@ -19,7 +19,7 @@ use super::one::{self, Server};
 use super::rates::Rates;
 use super::reading::Reading;
 use super::servers::{Row, columns, notes};
-use super::text::wrapped;
+use crate::text::wrapped;
 
 /// How often the agent is read.
 pub const INTERVAL: Duration = Duration::from_secs(1);

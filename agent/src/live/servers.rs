@@ -1,10 +1,12 @@
 //! What is shown of each server in one line.
 
+use evictscope_records::text::{bytes, count, duration, or_unknown, seconds, share};
+
 use super::agent::Unwatched;
 use super::columns::{Alignment, Cell, Column};
 use super::rates::Rates;
 use super::reading::{Reading, ServerReading};
-use super::text::{bytes, count, duration, or_unknown, seconds, share, shortened};
+use crate::text::shortened;
 
 /// A longer name loses its beginning.
 const LONGEST_NAME: usize = 20;

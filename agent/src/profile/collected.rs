@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::taken::{Profile, Stack};
+use evictscope_records::profile::{Profile, Stack};
+
 use super::unwound::Unwound;
 
 /// Most different stacks that are kept; a minute of a server has some hundreds.
@@ -22,7 +23,7 @@ pub struct Collected {
 #[derive(PartialEq, Eq, Hash)]
 struct StackKey {
     frames: Vec<u32>,
-    activity: super::Activity,
+    activity: evictscope_records::profile::Activity,
     is_whole: bool,
 }
 

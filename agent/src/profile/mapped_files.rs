@@ -6,10 +6,9 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evictscope_host::{Executable, ExecutableId, find_debug_file, root_of};
 use evictscope_plan::{CodeFile, FileAddress, FileOffset, ProbePlan, ProcessAddress};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
-
-use crate::host::{Executable, ExecutableId, find_debug_file, root_of};
 
 /// Most mappings of code that are looked at; a server has five, and some for each module.
 const MAX_MAPPINGS: usize = 256;

@@ -7,14 +7,11 @@
 //! (`evictscope-plan`).
 
 mod collected;
-pub mod format;
 mod mapped_files;
 mod profiler;
 mod refused;
-mod taken;
 mod unwound;
 mod worker;
 
 pub use mapped_files::Subject;
 pub use profiler::{Profiler, Profiling, check};
-pub use taken::{Activity, Profile, Stack};

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use evictscope_host::{Executable, ServerProcess};
 use evictscope_plan::ProbePlan;
+use evictscope_probes::{ProbeError, Sampler, Sampling};
+use evictscope_records::NoProfile;
+use evictscope_records::profile::Profile;
 use rustix::thread::CapabilitySet;
 
-use super::Profile;
 use super::mapped_files::Subject;
 use super::refused::refused;
 use super::worker::{Request, work};
-use crate::host::{Executable, ServerProcess};
-use crate::probes::{ProbeError, Sampler, Sampling};
-use crate::records::NoProfile;
 use crate::watch::privileges::drop_unneeded;
 
 /// How often the trial asks for samples in a second.

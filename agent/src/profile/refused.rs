@@ -2,10 +2,9 @@
 
 use std::io;
 
+use evictscope_host::{Confinement, LINKS, MORE_FILES};
+use evictscope_records::NoProfile;
 use rustix::io::Errno;
-
-use crate::host::{Confinement, LINKS, MORE_FILES};
-use crate::records::NoProfile;
 
 /// The file with the setting that says who may open events.
 const SETTING: &str = "/proc/sys/kernel/perf_event_paranoid";

@@ -1,10 +1,10 @@
 //! From a copied stack to the names of functions.
 
 use evictscope_plan::{Caller, EVICTION_CALL, EXPIRE_CYCLE, Registers, TRACED, Work};
+use evictscope_probes::Sample;
+use evictscope_records::profile::Activity;
 
 use super::mapped_files::{Mapping, Mappings};
-use super::taken::Activity;
-use crate::probes::Sample;
 
 /// Most frames of a stack. A script that calls commands makes some forty.
 const MAX_FRAMES: usize = 256;

@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime};
 
 use evictscope_plan::Work;
+use evictscope_probes::{Sample, Sampler, Sampling};
+use evictscope_records::profile::Profile;
+use evictscope_telemetry::microseconds;
 use rustix::process::setpriority_process;
 
 use super::collected::Collected;
 use super::mapped_files::{Files, Mappings, Subject};
-use super::taken::Profile;
 use super::unwound::unwind;
-use crate::probes::{Sample, Sampler, Sampling};
-use crate::telemetry::microseconds;
 
 /// How willing the thread is to leave the CPU to others. The kernel's buffer holds samples for two seconds of a server.
 const NICE: i32 = 5;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::telemetry::Sampling;
+use evictscope_telemetry::Sampling;
 
 /// For how long the calls are counted before anything is promised.
 pub const TRIAL: Duration = Duration::from_millis(5);

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use evictscope_abi::{SlowCall, TRACE_BUCKETS, TRACE_THREADS, trace_bound};
+use evictscope_probes::TraceCounts;
+use evictscope_records::text::count;
 use jiff::Timestamp;
 
 use super::subject::Cycle;
-use crate::live::text;
-use crate::probes::TraceCounts;
+use crate::text::histogram;
 
 /// Characters of the bar of a histogram.
 const BAR: usize = 40;
@@ -79,7 +80,7 @@ impl Second<'_> {
         let mut per = 1.0;
         if part < 0.995 {
             per = self.observed.as_secs_f64();
-            let rate = text::count(calls as f64 / per);
+            let rate = count(calls as f64 / per);
             // Writing to a String cannot fail.
             let _ = write!(
                 said,
@@ -95,7 +96,7 @@ impl Second<'_> {
                 let bound = trace_bound(bucket).map_or(f64::INFINITY, |bound| bound as f64);
                 rates.push((bound, (now - before) as f64 / per));
             }
-            for line in text::histogram(&rates, duration, BAR) {
+            for line in histogram(&rates, duration, BAR) {
                 let _ = writeln!(said, "{line}");
             }
         }
@@ -182,7 +183,7 @@ impl Summary<'_> {
                 ", of which {:.2} s ({}) were observed: {} calls per observed second",
                 self.observed.as_secs_f64(),
                 share(part),
-                text::count(rate)
+                count(rate)
             );
         }
         said.push('\n');
@@ -261,9 +262,9 @@ mod tests {
     use std::time::Duration;
 
     use evictscope_abi::{SlowCall, trace_bucket};
+    use evictscope_probes::TraceCounts;
 
     use super::{Clock, Second, Summary, duration, quantile, share, slow_call};
-    use crate::probes::TraceCounts;
     use crate::trace::subject::Cycle;
 
     fn counts(durations: &[(u64, u64)]) -> TraceCounts {

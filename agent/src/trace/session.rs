@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use evictscope_host::ProcessHandle;
+use evictscope_probes::{ProbeError, TraceCosts, TraceCounts, Traced, Tracer, Tracing};
+use evictscope_telemetry::{HitCosts, OverheadBudget};
 
 use super::ending::Ending;
 use super::pace::{Pace, TRIAL};
 use super::report::{self, Clock, Second, Summary, duration, share};
 use super::subject::Subject;
-use crate::host::ProcessHandle;
-use crate::probes::{ProbeError, TraceCosts, TraceCounts, Traced, Tracer, Tracing};
-use crate::telemetry::{HitCosts, OverheadBudget};
 use crate::watch::{monotonic, unix_time};
 
 /// How often the counts are read while the probes are on.

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail};
 use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
+use evictscope_host::{Executable, Identity, ProcessHandle, find_debug_file, load_bias, root_of};
 use evictscope_plan::{
     EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, named_function,
 };
+use evictscope_probes::server_config;
 use procfs::process::Process;
-
-use crate::host::{Executable, Identity, ProcessHandle, find_debug_file, load_bias, root_of};
-use crate::probes::server_config;
 
 /// A process, and what is traced of it.
 pub struct Subject {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::export::rfc3339;
-use crate::records::RecordId;
-use crate::telemetry::{Burst, BurstKind};
+use evictscope_records::RecordId;
+use evictscope_telemetry::{Burst, BurstKind};
+use evictscope_web::rfc3339;
 
 /// Shorter plain bursts are logged only at level debug: a small cache at its limit may have one every
 /// few seconds forever.
@@ -32,7 +32,6 @@ pub fn log_burst(pid: u32, server: &str, burst: &Burst, record: Option<&RecordId
                 commands_per_second_during = burst.commands_per_second_during,
                 commands_per_second_slowest = burst.commands_per_second_slowest,
                 throughput_ratio = burst.throughput_ratio(),
-                commands_lost = burst.commands_lost(),
                 expired_share_before = burst.expired_share_before,
                 stale_ratio_before = burst.stale_ratio_before,
                 hint = burst.expiry_behind(),

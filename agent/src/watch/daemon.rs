@@ -5,6 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use evictscope_host::Scanner;
+use evictscope_probes::{Probes, Sampler};
+use evictscope_records::{Keeper, Limits, NoProfile, Store};
+use evictscope_web::{Web, WebConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -17,11 +21,7 @@ use super::service;
 use super::settings::Settings;
 use super::stop::Stop;
 use super::watcher::Watcher;
-use crate::export::{self, Web, WebConfig};
-use crate::host::{self, Scanner};
-use crate::probes::{Probes, Sampler};
 use crate::profile::Profiler;
-use crate::records::{Keeper, Limits, NoProfile, Store};
 
 /// How long to wait at the end for the thread that looks for servers. It holds no probes.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    let listener = runtime.block_on(export::bind(settings.listen))?;
+    let listener = runtime.block_on(evictscope_web::bind(settings.listen))?;
     let (probes, costs) = Probes::load_and_calibrate()?;
     tracing::debug!(?costs, "measured what a probe hit costs");
 
@@ -60,7 +60,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         tracing::warn!("no profiles are taken: {why}");
     }
     let keeper = keeper(&settings.state_dir, settings.keep_records);
-    let shared = export::Shared::new(keeper.clone());
+    let shared = evictscope_web::Shared::new(keeper.clone());
     let stop = Stop::default();
     let (planner, planning) = Planner::start(settings.debug_dirs)?;
     let watch = Watch {
@@ -95,7 +95,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         false => "http",
     };
     tracing::info!("serving {scheme}://{address}/metrics");
-    if address.ip().is_loopback() && host::has_own_network() == Some(true) {
+    if address.ip().is_loopback() && evictscope_host::has_own_network() == Some(true) {
         tracing::warn!(
             "nobody outside of this container reaches {address}, as it has a network namespace of its own: add \
              --network=host (podman, Docker) or hostNetwork: true (Kubernetes), or listen on all its addresses \
@@ -122,7 +122,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         if let Some(web_config) = web_config {
             tokio::spawn(web_config.follow());
         }
-        export::serve(listener, shared, web, shutdown).await;
+        evictscope_web::serve(listener, shared, web, shutdown).await;
         anyhow::Ok(())
     });
     // However that ended, no probe stays.

@@ -10,10 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, anyhow};
+use evictscope_host::{Executable, ExecutableId, find_debug_file, root_of};
 use evictscope_plan::ProbePlan;
 use rustix::process::setpriority_process;
-
-use crate::host::{Executable, ExecutableId, find_debug_file, root_of};
 
 /// How willing the planning thread is to leave the CPU to others. With 19, a plan that takes 30 ms of CPU time waited 18 s
 /// for it on a machine that eight busy processes kept from resting.

@@ -1,13 +1,12 @@
 //! The capabilities that watching takes, and giving up those that only the start needs.
 
+use evictscope_host::{LINKS, OTHERS};
+use evictscope_probes::Probes;
 use rustix::io;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
     set_no_new_privs,
 };
-
-use crate::host::{LINKS, OTHERS};
-use crate::probes::Probes;
 
 /// Returns the capabilities that attaching takes on this kernel, as the probes on the agent itself have
 /// shown.
@@ -55,10 +54,10 @@ fn needed(held: CapabilitySet, to_attach: CapabilitySet) -> CapabilitySet {
 
 #[cfg(test)]
 mod tests {
+    use evictscope_host::{LINKS, OTHERS};
     use rustix::thread::{CapabilitySet, capabilities};
 
     use super::{drop_unneeded, needed};
-    use crate::host::{LINKS, OTHERS};
 
     #[test]
     fn the_capabilities_for_attaching_are_kept() {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use evictscope_host::{MemoryError, Scheduling, Words};
 use evictscope_plan::{Counters, Member, ProbePlan, ProcessAddress};
-
-use super::clock::{both, monotonic};
-use crate::host::{MemoryError, Scheduling, Words};
-use crate::probes::{Attachment, Probed};
-use crate::telemetry::{
+use evictscope_probes::{Attachment, Probed};
+use evictscope_telemetry::{
     ClientBuffers, Counted, ExpiryMembers, Members, Observed, Snapshot, ThreadTimes,
 };
+
+use super::clock::{both, monotonic};
 
 /// Reads one server, again and again. What it needs is open, so that a lack of file descriptors stops no
 /// reading, and no later process with the same pid is read.

@@ -4,7 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evictscope_host::{Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias};
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
+use evictscope_probes::{Attachment, ProbeError, Probes, Server};
+use evictscope_records::NoProfile;
+use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
+use evictscope_web::{Reason, Shared};
 
 use super::planner::Planner;
 use super::reading::Reader;
@@ -12,12 +17,7 @@ use super::recorder::{Subject, Surroundings};
 use super::settings::RequestedMode;
 use super::stop::Stop;
 use super::watched::Watched;
-use crate::export::{Reason, Shared};
-use crate::host::{Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias};
-use crate::probes::{Attachment, ProbeError, Probes, Server};
 use crate::profile::Profiler;
-use crate::records::NoProfile;
-use crate::telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 
 /// Least time between two states that are published of a server.
 const PUBLISHING_INTERVAL: Duration = Duration::from_millis(90);

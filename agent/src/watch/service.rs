@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
+use evictscope_web::Shared;
 use sd_notify::NotifyState;
-
-use crate::export::Shared;
 
 /// Signs of life in each of the watchdog's periods.
 const SIGNS: u32 = 4;

@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use evictscope_host::{Exclusion, Matcher};
+use evictscope_telemetry::OverheadBudget;
 use serde::Deserialize;
-
-use crate::host::{Exclusion, Matcher};
-use crate::telemetry::OverheadBudget;
 
 /// The probe mode as the user asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]

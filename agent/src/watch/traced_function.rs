@@ -10,21 +10,21 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use evictscope_host::{
+    Container, Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias,
+};
 use evictscope_plan::{EVICTION_CALL, plan_functions};
+use evictscope_probes::{Attachment, Probes, Server};
+use evictscope_records::NoProfile;
+use evictscope_telemetry::{HitCosts, OverheadBudget, ProbeMode};
 use evictscope_testkit::{owned::Owned, process};
-use made_up::MADE_UP;
+use evictscope_web::{Requests, families};
 use prometheus::TextEncoder;
 
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
 use super::watched::Watched;
-use crate::export::{Requests, families};
-use crate::host::{
-    Container, Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias,
-};
-use crate::probes::{Attachment, Probes, Server};
-use crate::records::NoProfile;
-use crate::telemetry::{HitCosts, OverheadBudget, ProbeMode};
+use made_up::MADE_UP;
 
 /// How often the program calls the function for each line that it reads.
 const CALLS: u64 = 1_000;

@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evictscope_host::{MemoryError, ServerProcess, container_name};
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
+use evictscope_probes::{Attachment, Coverage, ProbeError, Probed};
+use evictscope_telemetry::{
+    AutoMode, Burst, Cycle, HitCosts, Moment, Observation, Overhead, OverheadBudget, Phase,
+    ProbeMode, ProbedSites, RecordedReading, ServerState, Snapshot, Timeline, Withdrawal,
+};
+use evictscope_web::{ExportedServer, Lost, lost};
 
 use super::burst_log::log_burst;
 use super::clock::monotonic;
 use super::reading::Reader;
 use super::recorder::{Recorder, Seen, Subject, Surroundings};
-use crate::export::{ExportedServer, Lost, lost};
-use crate::host::{MemoryError, ServerProcess, container_name};
-use crate::probes::{Attachment, Coverage, ProbeError, Probed};
-use crate::telemetry::{
-    AutoMode, Burst, Cycle, HitCosts, Moment, Observation, Overhead, OverheadBudget, Phase,
-    ProbeMode, ProbedSites, RecordedReading, ServerState, Snapshot, Timeline, Withdrawal,
-};
 
 /// What logs each reading, for the tests of what follows from it.
 const READINGS: &str = "readings";

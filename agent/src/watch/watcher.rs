@@ -6,12 +6,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use evictscope_host::{Called, Identity, Scan, Scanner, ServerProcess, labels};
+use evictscope_records::{Keeper, Labelled};
+use evictscope_web::{Reason, Unwatched};
 
 use super::clock::unix_time;
 use super::server::{Outcome, Watch};
-use crate::export::{Reason, Unwatched};
-use crate::host::{Called, Identity, Scan, Scanner, ServerProcess, labels};
-use crate::records::{Keeper, Labelled};
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);

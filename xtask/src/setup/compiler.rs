@@ -1,6 +1,6 @@
 //! The compilers of the BPF programs on this machine, and whether they are suitable.
 //!
-//! `agent/build.rs` takes the rustup toolchain [`TOOLCHAIN`], or the `cargo` on `PATH` where there is no
+//! `agent/probes/build.rs` takes the rustup toolchain [`TOOLCHAIN`], or the `cargo` on `PATH` where there is no
 //! rustup. aya-build then asks a nightly to build `core` from its source (component `rust-src`). Any other
 //! compiler must bring a built `core` for the BPF target, as Debian's does.
 
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
 use rustc_version::{Channel, Version};
 
-/// The rustup toolchain with which `agent/build.rs` compiles the BPF programs.
+/// The rustup toolchain with which `agent/probes/build.rs` compiles the BPF programs.
 pub const TOOLCHAIN: &str = "evictscope-bpf";
 
 /// Debian's packages that bring a compiler with a built `core` for the BPF target.
@@ -127,7 +127,7 @@ pub fn debian() -> Result<Compiler> {
     suitable(Call::Path(Path::new(DEBIAN_SYSROOT).join("bin/rustc")))
 }
 
-/// Returns the command that makes `agent/build.rs` take the compiler in `sysroot`, where there is rustup.
+/// Returns the command that makes `agent/probes/build.rs` take the compiler in `sysroot`, where there is rustup.
 pub fn link_command(sysroot: &Path) -> Option<Command> {
     let mut command = Command::new(rustup()?);
     command.args(["toolchain", "link", TOOLCHAIN]).arg(sysroot);

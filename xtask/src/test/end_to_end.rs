@@ -19,8 +19,8 @@ use super::{report::Outcome, tests};
 #[derive(Clone)]
 pub struct EndToEnd {
     program: PathBuf,
-    /// The agent's unit tests.
-    units: PathBuf,
+    /// The unit tests of the agent's crates.
+    units: Vec<PathBuf>,
     agent: PathBuf,
 }
 
@@ -34,20 +34,24 @@ impl EndToEnd {
             .stderr(Stdio::null());
         let mut child = cargo.spawn().context("cannot start cargo")?;
         let output = child.stdout.take().context("cargo has no output")?;
-        let (mut program, mut units, mut agent) = (None, None, None);
+        let (mut program, mut units, mut agent) = (None, Vec::new(), None);
+        let crates = workspace::root().join("agent");
         for message in Message::parse_stream(BufReader::new(output)) {
             if let Message::CompilerArtifact(Artifact {
                 target,
                 executable: Some(path),
                 profile,
+                manifest_path,
                 ..
             }) = message?
+                && manifest_path.starts_with(&crates)
             {
+                let path = path.into_std_path_buf();
                 match target.name.as_str() {
-                    "e2e" => program = Some(path.into_std_path_buf()),
-                    "evictscope" if !target.is_kind(TargetKind::Bin) => {}
-                    "evictscope" if profile.test => units = Some(path.into_std_path_buf()),
-                    "evictscope" => agent = Some(path.into_std_path_buf()),
+                    "e2e" => program = Some(path),
+                    _ if target.is_kind(TargetKind::Test) => {}
+                    _ if profile.test => units.push(path),
+                    "evictscope" => agent = Some(path),
                     _ => {}
                 }
             }
@@ -55,7 +59,7 @@ impl EndToEnd {
         ensure!(child.wait()?.success(), "the tests do not compile");
         Ok(Self {
             program: program.context("cargo names no program of the end-to-end tests")?,
-            units: units.context("cargo names no program of the agent's unit tests")?,
+            units,
             agent: agent.context("cargo names no agent")?,
         })
     }
@@ -79,7 +83,7 @@ impl EndToEnd {
     /// Runs those of real servers that are in one module, `core` or `long`.
     pub fn of_servers(&self, module: &str) -> Result<Outcome> {
         let all = Which {
-            program: &self.program,
+            programs: std::slice::from_ref(&self.program),
             option: "--include-ignored",
             module: &format!("{module}::"),
             for_each_core: if module == "core" { 2 } else { 1 },
@@ -87,10 +91,10 @@ impl EndToEnd {
         self.run(&all)
     }
 
-    /// Runs the unit tests that load the programs: a plain `cargo test` ignores them.
+    /// Runs the unit tests that need root: a plain `cargo test` ignores them.
     pub fn of_programs(&self) -> Result<Outcome> {
         self.run(&Which {
-            program: &self.units,
+            programs: &self.units,
             option: "--ignored",
             module: "",
             for_each_core: 2,
@@ -101,21 +105,22 @@ impl EndToEnd {
         if let Some(reason) = self.missing()? {
             return Ok(Outcome::Skipped(reason));
         }
-        let list = ["--list", which.option, "--format", "terse"];
-        let list = process::answer_of(self.command(which).args(list))?;
-        let name = |line: &str| {
-            let name = line.strip_suffix(": test")?;
-            let is_wanted = name.starts_with(which.module);
-            is_wanted.then(|| name.to_owned())
-        };
-        let names: Vec<String> = list.lines().filter_map(name).collect();
-        ensure!(!names.is_empty(), "there is no such test");
-        let waiting = Mutex::new(names.into_iter());
-        let next = || waiting.lock().ok().and_then(|mut names| names.next());
+        let mut tests = Vec::new();
+        for program in which.programs {
+            let list = ["--list", which.option, "--format", "terse"];
+            let list = process::answer_of(self.command(program).args(list))?;
+            let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+            let wanted = names.filter(|name| name.starts_with(which.module));
+            tests.extend(wanted.map(|name| (program, name.to_owned())));
+        }
+        ensure!(!tests.is_empty(), "there is no such test");
+        let waiting = Mutex::new(tests.into_iter());
+        let next = || waiting.lock().ok().and_then(|mut tests| tests.next());
         let cores = thread::available_parallelism()?.get();
         let ended = thread::scope(|scope| {
             let work = || {
-                let runs = std::iter::from_fn(next).map(|name| self.run_one(which, name));
+                let runs = std::iter::from_fn(next)
+                    .map(|(program, name)| self.run_one(program, which.option, name));
                 runs.collect::<Result<Vec<_>>>()
             };
             let workers: Vec<_> = (0..which.for_each_core * cores)
@@ -140,18 +145,18 @@ impl EndToEnd {
         Ok(Outcome::Said(lines.collect::<Vec<_>>().join("\n")))
     }
 
-    fn command(&self, which: &Which<'_>) -> Command {
-        let mut command = Command::new(which.program);
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         command
             .current_dir(workspace::root().join("agent"))
             .env(AGENT, &self.agent);
         command
     }
 
-    fn run_one(&self, which: &Which<'_>, name: String) -> Result<Ended> {
+    fn run_one(&self, program: &Path, option: &str, name: String) -> Result<Ended> {
         let begun = Instant::now();
-        let mut command = self.command(which);
-        command.args([which.option, "--exact", "--nocapture", &name]);
+        let mut command = self.command(program);
+        command.args([option, "--exact", "--nocapture", &name]);
         let output = command.output().context("cannot run an end-to-end test")?;
         let failed = (!output.status.success()).then(|| {
             let said = [output.stdout.as_slice(), &output.stderr].concat();
@@ -170,9 +175,9 @@ impl EndToEnd {
     }
 }
 
-/// Which tests to run: those in a program whose names begin so.
+/// Which tests to run: those in some programs whose names begin so.
 struct Which<'a> {
-    program: &'a Path,
+    programs: &'a [PathBuf],
     option: &'static str,
     module: &'a str,
     /// How many run at once for each core.

@@ -97,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         long.extend(more(&report));
     }
     report.end(core);
-    let programs = "tests of the BPF programs in the kernel";
+    let programs = "unit tests that need root";
     let programs = beside(&report, programs, EndToEnd::of_programs);
     if all {
         long.push(beside(&report, "long end-to-end tests", |built| {

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::path::Path;
 
+use evictscope_host::package_of;
 use evictscope_plan::{Item, NotFound, ProbePlan, Reason};
+use evictscope_web::{Lost, lost};
 use serde::Serialize;
-
-use crate::export::{Lost, lost};
-use crate::host::package_of;
 
 /// An item that was not found.
 #[derive(Serialize)]

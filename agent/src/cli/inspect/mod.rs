@@ -9,15 +9,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use evictscope_host::{Executable, find_debug_file, root_of};
+use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
+use evictscope_probes::Probes;
+use evictscope_telemetry::HitCosts;
 use rustix::process::geteuid;
 use serde::Serialize;
 
 use self::missing::Missing;
 use super::cost::{self, Prediction, Source};
-use crate::host::{Executable, find_debug_file, root_of};
-use crate::probes::Probes;
-use crate::telemetry::HitCosts;
-use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
 /// found, and what was not found and why

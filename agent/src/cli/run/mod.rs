@@ -6,7 +6,8 @@ mod options;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::export::WebConfig;
+use evictscope_web::WebConfig;
+
 use crate::watch::{self, Settings};
 use options::Options;
 

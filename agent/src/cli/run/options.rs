@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bytesize::ByteSize;
+use evictscope_host::{DEFAULT_PATTERN, Exclusion, Matcher};
+use evictscope_telemetry::OverheadBudget;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::cli::state_dir;
-use crate::host::{DEFAULT_PATTERN, Exclusion, Matcher};
-use crate::telemetry::OverheadBudget;
 use crate::watch::{RequestedMode, Settings};
 
 /// The default address of HTTP, which other hosts cannot reach.
@@ -62,7 +62,7 @@ pub struct Options {
     /// executable) before /usr/lib/debug; may be given several times
     #[arg(long, value_name = "DIR")]
     debug_dir: Option<Vec<PathBuf>>,
-    /// Keep records of bursts, and the last day of each server, in DIR, which nothing else may write
+    /// Keep records of bursts in DIR, which nothing else may write
     /// [default: $STATE_DIRECTORY, which systemd sets, else /var/lib/evictscope]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,

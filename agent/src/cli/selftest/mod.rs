@@ -10,12 +10,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use evictscope_records::text;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::check;
 use super::checklist::Checklist;
-use crate::live::{Agent, ServerReading, text};
+use crate::live::{Agent, ServerReading};
 use child::Tied;
 use directory::Directory;
 use load::Load;

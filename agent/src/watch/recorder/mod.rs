@@ -9,20 +9,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evictscope_host::ServerProcess;
 use evictscope_plan::ProbePlan;
+use evictscope_records::{Configuration, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
+use evictscope_telemetry::{
+    Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
+    Timeline, microseconds, policy_name,
+};
+use evictscope_web::version;
+use evictscope_web::{Request, Requests};
 
 use self::occasions::{Occasions, Wanted};
 pub use self::profiles::Subject;
 use self::profiles::{Now, Profiles};
 use super::clock::{monotonic, unix_time};
-use crate::export::{Request, Requests};
-use crate::host::ServerProcess;
-use crate::records::{Configuration, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
-use crate::telemetry::{
-    Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
-    Timeline, microseconds, policy_name,
-};
-use crate::version;
 
 /// How many names of records are remembered: those of all bursts that are listed.
 const NAMED: usize = 100;
@@ -80,8 +80,6 @@ struct Kept {
     /// When the bursts began that are recorded, and the names of the records.
     named: Arc<VecDeque<(Duration, RecordId)>>,
     tell: Vec<Tell>,
-    /// The second that was noted last.
-    noted: u64,
 }
 
 impl Kept {
@@ -95,7 +93,6 @@ impl Kept {
             members: Members::default(),
             named: Arc::default(),
             tell: Vec::new(),
-            noted: 0,
         }
     }
 
@@ -152,12 +149,8 @@ impl Recorder {
         if let Some(members) = seen.state.members {
             kept.members = members;
         }
-        let Ok(keeper) = &self.around.keeper else {
+        if self.around.keeper.is_err() {
             return vec![None; seen.finished.len()];
-        };
-        let second = seen.snapshot.unix_time.as_secs();
-        if std::mem::replace(&mut kept.noted, second) != second {
-            keeper.note(&self.server.label, self.server.pid, seen.moment);
         }
         let names = seen.finished.iter().map(|burst| {
             self.profiles.burst_is_over();
@@ -285,9 +278,6 @@ impl Recorder {
     /// Drops all that rests on the plan, which was found wrong.
     pub fn withdraw(&mut self) {
         self.profiles.stop_for_records();
-        if let Ok(keeper) = &self.around.keeper {
-            keeper.forget(&self.server.label, self.server.pid);
-        }
         if let Some(kept) = self.kept.take() {
             for tell in kept.tell {
                 let why = "the probe plan was found wrong, so nothing of it is kept";

@@ -15,8 +15,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::records::Occasion;
-use crate::telemetry::{Burst, BurstKind};
+use evictscope_records::Occasion;
+use evictscope_telemetry::{Burst, BurstKind};
 
 /// How much of the time before is in a record.
 pub const BEFORE: Duration = Duration::from_secs(60);

@@ -11,12 +11,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evictscope_host::{Executable, ServerProcess};
 use evictscope_plan::ProbePlan;
+use evictscope_records::NoProfile;
+use evictscope_records::profile::Profile;
 use tokio::sync::oneshot;
 
-use crate::host::{Executable, ServerProcess};
-use crate::profile::{Profile, Profiler, Profiling};
-use crate::records::NoProfile;
+use crate::profile::{Profiler, Profiling};
 
 /// Samples a second of CPU time: not a divisor of the server's own timers.
 const HZ: u32 = 49;

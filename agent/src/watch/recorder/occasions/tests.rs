@@ -1,12 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use evictscope_records::Occasion;
+use evictscope_records::fixture::burst_record;
+use evictscope_telemetry::{Burst, BurstKind};
 use proptest::prelude::*;
 
 use super::{AFTER, GAP, LEAST_STALL, LONGEST_STALL, Occasions, STALL_EVERY, Wanted};
-use crate::records::Occasion;
-use crate::records::fixture::burst_record;
-use crate::telemetry::{Burst, BurstKind};
 
 const START: Duration = Duration::from_secs(1_700_000_000);
 const TENTH: Duration = Duration::from_millis(100);

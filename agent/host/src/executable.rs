@@ -1,0 +1,167 @@
+//! Reads the file that a process runs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::file_id::FileId;
+
+/// The largest executable that is read: half of the memory that planning may take. A redis-server with
+/// all of its debug information is a fifth as large.
+const MAX_BYTES: u64 = 128 << 20;
+
+/// Why an executable could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutableError {
+    /// It is another user's process, or the file's mode forbids reading it.
+    #[error("may not read {}: run as root", .0.display())]
+    Denied(PathBuf),
+    /// It was there, and is no more.
+    #[error("{} is not there: has the process ended?", .0.display())]
+    Gone(PathBuf),
+    /// There never was such a file.
+    #[error(
+        "there is no file {}: name a redis-server executable, or the process id of a server that runs",
+        .0.display()
+    )]
+    Missing(PathBuf),
+    /// It is a directory, a device or the like.
+    #[error("{} is not a regular file: name a redis-server executable", .0.display())]
+    NotAFile(PathBuf),
+    /// No server is as large.
+    #[error("{} is larger than {} MiB, which no redis-server is", .0.display(), MAX_BYTES >> 20)]
+    TooLarge(PathBuf),
+    /// The system said why.
+    #[error("cannot read {}: {}", .0.display(), .1)]
+    Other(PathBuf, io::Error),
+}
+
+/// Tells a file from others, and from what it was before a change: a key for what was learnt from
+/// its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExecutableId {
+    file: FileId,
+    /// Seconds since 1970, and nanoseconds.
+    modified: (i64, i64),
+    bytes: u64,
+}
+
+/// An open executable. It is the one that the process runs even when the file was deleted, was
+/// replaced, or is in another mount namespace, if it was opened as `/proc/PID/exe`.
+#[derive(Debug)]
+pub struct Executable {
+    file: File,
+    path: PathBuf,
+    id: ExecutableId,
+}
+
+impl Executable {
+    /// Opens a file, or `/proc/PID/exe`.
+    pub fn open(path: &Path) -> Result<Self, ExecutableError> {
+        let file = OpenOptions::new()
+            .read(true)
+            // Opening a named pipe would wait for its writer.
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(path)
+            .map_err(|source| ExecutableError::of(path, source))?;
+        Self::from_file(file, path)
+    }
+
+    /// Takes a file that was opened as `path`.
+    pub fn from_file(file: File, path: &Path) -> Result<Self, ExecutableError> {
+        let metadata = file
+            .metadata()
+            .map_err(|source| ExecutableError::of(path, source))?;
+        let path = path.to_owned();
+        if !metadata.is_file() {
+            return Err(ExecutableError::NotAFile(path));
+        }
+        if metadata.size() > MAX_BYTES {
+            return Err(ExecutableError::TooLarge(path));
+        }
+        let id = ExecutableId {
+            file: FileId::from(&metadata),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            bytes: metadata.size(),
+        };
+        Ok(Self { file, path, id })
+    }
+
+    /// Returns which file it is.
+    pub fn id(&self) -> ExecutableId {
+        self.id
+    }
+
+    /// Returns the open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns all bytes of the file, 128 MiB at most.
+    pub fn read(&self) -> Result<Vec<u8>, ExecutableError> {
+        // At once: a buffer that grows takes up to thrice the memory while it moves.
+        let mut bytes = Vec::with_capacity(usize::try_from(self.id.bytes).unwrap_or(0));
+        // One more than allowed, to notice a file that has grown since it was opened.
+        let mut file = &self.file;
+        file.rewind()
+            .and_then(|()| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+            .map_err(|source| ExecutableError::of(&self.path, source))?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(ExecutableError::TooLarge(self.path.clone()));
+        }
+        Ok(bytes)
+    }
+}
+
+impl ExecutableError {
+    /// Translates what the kernel said of the file at `path`.
+    pub fn of(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied(path),
+            io::ErrorKind::NotFound if path.starts_with("/proc") => Self::Gone(path),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Missing(path),
+            _ => Self::Other(path, source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Executable, ExecutableError, MAX_BYTES};
+
+    #[test]
+    fn a_process_and_its_file_are_the_same() -> anyhow::Result<()> {
+        // Not this very process: a test executable with all its debug information may be too large.
+        let mut process = std::process::Command::new("sleep").arg("60").spawn()?;
+        let link = format!("/proc/{}/exe", process.id());
+        let through_proc = Executable::open(Path::new(&link));
+        let path = std::fs::read_link(&link);
+        process.kill()?;
+        process.wait()?;
+        let (through_proc, path) = (through_proc?, path?);
+        assert_eq!(through_proc.id(), Executable::open(&path)?.id());
+        assert!(through_proc.read()? == std::fs::read(path)?);
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_an_executable_is_refused() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let missing = Executable::open(&directory.path().join("missing"));
+        assert!(matches!(missing, Err(ExecutableError::Missing(_))));
+        let not_a_file = Executable::open(directory.path());
+        assert!(matches!(not_a_file, Err(ExecutableError::NotAFile(_))));
+
+        let sparse = directory.path().join("sparse");
+        std::fs::File::create(&sparse)?.set_len(MAX_BYTES + 1)?;
+        let too_large = Executable::open(&sparse);
+        assert!(matches!(too_large, Err(ExecutableError::TooLarge(_))));
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! Which servers run on this host, and what can be learnt of a process from `/proc`.
+//!
+//! Begin with [`Scanner`], which finds the servers. [`labels()`] names them, [`container_name()`] their containers, [`Executable`]
+//! reads what they run, [`find_debug_file`] the file with its debug information, [`load_bias`] finds where an
+//! executable is loaded, and [`Words`] reads its memory. All functions here block; the first look at a server
+//! with many connections takes a while, since all its file descriptors are looked at.
+//!
+//! It writes to no process, and talks to none. Deliberately absent: what is in an executable (`evictscope-plan`).
+
+#![forbid(unsafe_code)]
+
+mod confinement;
+mod container;
+mod container_name;
+mod debug_file;
+mod exclusion;
+mod executable;
+mod file_id;
+mod handle;
+mod identity;
+mod labels;
+mod look;
+mod matcher;
+mod memory;
+mod observed;
+mod package;
+mod scan;
+mod scheduling;
+mod slow;
+mod sockets;
+mod troubles;
+mod unrelated;
+
+pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
+pub use container::Container;
+pub use container_name::container_name;
+pub use debug_file::{find_debug_file, root_of};
+pub use exclusion::Exclusion;
+pub use executable::{Executable, ExecutableError, ExecutableId};
+pub use handle::ProcessHandle;
+pub use identity::Identity;
+pub use labels::{Called, labels};
+pub use look::ServerProcess;
+pub use matcher::{DEFAULT_PATTERN, Matcher};
+pub use memory::{MemoryError, Words, load_bias};
+pub use package::package_of;
+pub use scan::{Scan, Scanner};
+pub use scheduling::Scheduling;

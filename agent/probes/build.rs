@@ -1,0 +1,36 @@
+//! Builds the BPF programs of `agent-ebpf` into `OUT_DIR/evictscope-programs`.
+//!
+//! The compiler is the rustup toolchain `evictscope-bpf`, which `cargo xtask setup` makes; without
+//! rustup it is the cargo on `PATH`.
+
+use std::{env, fs, io::ErrorKind, os::unix::fs::symlink, path::PathBuf};
+
+use anyhow::Context as _;
+use aya_build::{Package, Toolchain};
+
+fn main() -> anyhow::Result<()> {
+    let root_dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent-ebpf");
+    share_builds()?;
+    aya_build::build_ebpf(
+        [Package {
+            name: "evictscope-ebpf",
+            root_dir,
+            ..Default::default()
+        }],
+        Toolchain::Custom("evictscope-bpf"),
+    )
+    .context("cannot build the BPF programs; `cargo xtask setup` installs what they need")
+}
+
+/// Lets all profiles share what aya-build builds below `OUT_DIR`: the programs are the same in each, and take a minute.
+fn share_builds() -> anyhow::Result<()> {
+    let out_dir = PathBuf::from(env::var_os("OUT_DIR").context("no OUT_DIR")?);
+    // It is TARGET/PROFILE/build/PACKAGE/out.
+    let target = out_dir.ancestors().nth(4).context("an odd OUT_DIR")?;
+    let shared = target.join("bpf");
+    fs::create_dir_all(&shared)?;
+    match symlink(&shared, out_dir.join("aya-build")) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
+        _ => Ok(()),
+    }
+}

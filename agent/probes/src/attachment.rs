@@ -1,0 +1,327 @@
+//! The probes on one server.
+
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, When};
+use evictscope_host::Executable;
+use evictscope_plan::{
+    Description, EVICTION_CALL, Exit, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
+};
+use evictscope_telemetry::Counted;
+
+use super::attach::{Probes, Slot};
+use super::config::server_config;
+use super::error::ProbeError;
+use super::target::{Link, Target};
+
+/// Which calls of a function are probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Probed {
+    /// None: nothing is placed in the server's code.
+    Nothing,
+    /// Those that pass the inner site.
+    Inner,
+    /// Every call.
+    Every,
+}
+
+/// What is probed of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    /// Which eviction calls.
+    pub eviction: Probed,
+    /// Whether those expire cycles are that pass their early returns. They are rare, so this is no
+    /// question of the probe mode.
+    pub cycles: bool,
+}
+
+impl Coverage {
+    /// Nothing is placed in the server's code.
+    pub const NOTHING: Self = Self {
+        eviction: Probed::Nothing,
+        cycles: false,
+    };
+
+    /// Returns which calls of a function are probed.
+    fn of(self, function: &Description) -> Probed {
+        if function == EVICTION_CALL.description {
+            self.eviction
+        } else if self.cycles {
+            Probed::Inner
+        } else {
+            Probed::Nothing
+        }
+    }
+}
+
+/// What ends a call before what begins it, so that none is begun that cannot end. The return probe comes
+/// after the entry probe, so that each return that it sees is of a call whose entry was seen.
+const ATTACH_ORDER: [Probe; 4] = [Probe::Exit, Probe::Enter, Probe::Return, Probe::Inner];
+
+/// A server to attach to.
+pub struct Server {
+    /// Its process id.
+    pub pid: u32,
+    /// The executable that it runs, open.
+    pub exe: Arc<Executable>,
+    /// What the loader added to the addresses of the ELF file.
+    pub load_bias: u64,
+    /// Where its probes go: the plan of this very file.
+    pub plan: Arc<ProbePlan>,
+}
+
+/// The probes on one server. Dropping it takes them off, for which it waits.
+pub struct Attachment {
+    server: Server,
+    covered: Coverage,
+    placed: Vec<Placed>,
+    /// Threads that take probes off, one for each probe. The kernel takes the breakpoints of a
+    /// uprobe_multi link out at once, and then waits for 50 to 100 ms, of several links at a time. A perf
+    /// event takes it a tenth to a quarter of a second, one after the other whichever thread asks
+    /// (`event_mutex`, kernel/trace/trace_uprobe.c).
+    leaving: Vec<JoinHandle<()>>,
+    slot: Slot,
+}
+
+/// A probe of a traced function, at all its sites.
+struct Placed {
+    /// Index into the plan's functions.
+    function: usize,
+    probe: Probe,
+    links: Vec<Link>,
+}
+
+impl Attachment {
+    /// Takes a slot for a server, in which nothing is probed yet. Counting begins at zero.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no free slot.
+    pub fn new(probes: &Arc<Probes>, server: Server) -> Result<Self, ProbeError> {
+        let slot = Slot::take(probes)?;
+        let config = server_config(server.pid, server.load_bias, &server.plan);
+        probes.maps.fill(slot.number, config)?;
+        Ok(Self {
+            server,
+            covered: Coverage::NOTHING,
+            placed: Vec::new(),
+            leaving: Vec::new(),
+            slot,
+        })
+    }
+
+    /// Tells whether no probes are being taken off. Until then [`Attachment::set`] has no effect.
+    pub fn is_settled(&mut self) -> bool {
+        self.leaving.retain(|thread| !thread.is_finished());
+        self.leaving.is_empty()
+    }
+
+    /// Changes which calls are probed. Places what is missing, and takes off in the background what is not wanted.
+    /// Calls that begin are counted from then on, of the functions that are probed. Returns at how many sites
+    /// probes were placed.
+    ///
+    /// # Errors
+    ///
+    /// Where the process is gone, or the kernel refuses; what was placed before stays.
+    pub fn set(&mut self, wanted: Coverage) -> Result<usize, ProbeError> {
+        if self.covered == wanted || !self.is_settled() {
+            return Ok(0);
+        }
+        let before = self.placed.len();
+        if let Err(error) = self.place_missing(wanted) {
+            self.placed.truncate(before);
+            return Err(error);
+        }
+        let sites = sites_of(&self.placed[before..]);
+        self.covered = wanted;
+        let Slot {
+            probes,
+            number: slot,
+        } = &self.slot;
+        for function in &self.server.plan.functions {
+            let is_observed = wanted.of(function.kind.description) != Probed::Nothing;
+            probes
+                .maps
+                .observe(*slot, number(function.kind)?, is_observed);
+        }
+        self.take_off_unwanted();
+        Ok(sites)
+    }
+
+    /// Returns which calls are counted if they begin now.
+    pub fn covered(&self) -> Coverage {
+        self.covered
+    }
+
+    fn place_missing(&mut self, wanted: Coverage) -> Result<(), ProbeError> {
+        let plan = self.server.plan.clone();
+        for probe in ATTACH_ORDER {
+            for (index, function) in plan.functions.iter().enumerate() {
+                let is_placed = |placed: &Placed| placed.function == index && placed.probe == probe;
+                if is_wanted(function, probe, wanted) && !self.placed.iter().any(is_placed) {
+                    let links = self.place(function, probe)?;
+                    self.placed.push(Placed {
+                        function: index,
+                        probe,
+                        links,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {
+        let sites = sites(function, probe).into_iter();
+        let number = number(function.kind)?;
+        let sites: Vec<(FileOffset, Cookie)> = (0..)
+            .zip(sites)
+            .map(|(site, (place, when))| {
+                let cookie = Cookie {
+                    slot: self.slot.number,
+                    function: number,
+                    site,
+                    when,
+                };
+                (place.file_offset, cookie)
+            })
+            .collect();
+        // The very file that the plan was made for, whatever the process runs by now.
+        let exe = PathBuf::from(format!(
+            "/proc/self/fd/{}",
+            self.server.exe.file().as_raw_fd()
+        ));
+        let target = Target {
+            pid: self.server.pid,
+            exe: &exe,
+        };
+        let programs = &self.slot.probes.programs;
+        programs.attach(function.kind.description, probe, target, &sites)
+    }
+
+    /// Takes off in the background what is not wanted any more. The end of a call that is under way is
+    /// still waited for: call this now and then.
+    pub fn take_off_unwanted(&mut self) {
+        let Slot {
+            probes,
+            number: slot,
+        } = &self.slot;
+        let (functions, covered) = (&self.server.plan.functions, self.covered);
+        let is_unwanted = |placed: &mut Placed| {
+            let function = &functions[placed.function];
+            let end = match function.exits.is_empty() {
+                true => Probe::Return,
+                false => Probe::Exit,
+            };
+            let is_inside = |function| probes.maps.is_inside(*slot, function);
+            let is_needed = placed.probe == end && number(function.kind).is_ok_and(is_inside);
+            !is_needed && !is_wanted(function, placed.probe, covered)
+        };
+        let unwanted = self.placed.extract_if(.., is_unwanted);
+        self.leaving.extend(unwanted.filter_map(take_off));
+    }
+
+    /// Waits no longer for the end of a call that is under way: the plan of this function is wrong, and the end may never
+    /// be seen.
+    pub fn give_up(&self, function: &Description) {
+        let Slot {
+            probes,
+            number: slot,
+        } = &self.slot;
+        let planned = self.server.plan.function(function);
+        if let Some(Ok(function)) = planned.map(|planned| number(planned.kind)) {
+            probes.maps.give_up(*slot, function);
+        }
+    }
+
+    fn functions(&self) -> u16 {
+        let numbers = self
+            .server
+            .plan
+            .functions
+            .iter()
+            .filter_map(|function| number(function.kind).ok());
+        numbers.max().map_or(1, |highest| highest + 1)
+    }
+
+    /// Copies what was counted since it was attached. What is being updated all the time stays as it was.
+    pub fn read(&self, to: &mut Counted) {
+        let Slot { probes, number } = &self.slot;
+        probes.maps.read(*number, self.functions(), to);
+    }
+
+    /// Returns how many sites are probed.
+    pub fn sites(&self) -> usize {
+        sites_of(&self.placed)
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let Slot { probes, number } = &self.slot;
+        probes.maps.switch_off(*number);
+        self.leaving
+            .extend(self.placed.drain(..).filter_map(take_off));
+        for thread in self.leaving.drain(..) {
+            // It does nothing but drop.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts to take a probe off, in a thread of its own. Where none can be started, it is off when this returns.
+fn take_off(placed: Placed) -> Option<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().spawn(move || drop(placed));
+    thread.ok()
+}
+
+/// Returns how many sites are probed in all.
+fn sites_of(placed: &[Placed]) -> usize {
+    let links = placed.iter().flat_map(|placed| &placed.links);
+    links.map(Link::sites).sum()
+}
+
+/// Tells whether a probe of a function is needed for what is wanted. The return probe, where there is
+/// one, ends inner calls too: without exits, it alone. A function without an inner site is probed at its entry
+/// and its exits.
+fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool {
+    let probed = wanted.of(function.kind.description);
+    if probed == Probed::Nothing {
+        return false;
+    }
+    let has_noops = function.inner.is_some() && function.every_call().is_some();
+    let is_timed = function.timed_span().is_some();
+    let is_every = probed == Probed::Every && has_noops;
+    match probe {
+        Probe::Enter | Probe::Return => is_every,
+        Probe::Inner => is_timed || is_every,
+        Probe::Exit => is_timed && !is_every,
+    }
+}
+
+/// Returns the sites of a probe, and at exits which calls end there.
+fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, When)> {
+    let always = |site| (site, When::ALWAYS);
+    match probe {
+        Probe::Enter | Probe::Return => function.every_call().map(always).into_iter().collect(),
+        Probe::Inner => function.begin().map(always).into_iter().collect(),
+        Probe::Exit => function.exits.iter().map(exit_site).collect(),
+    }
+}
+
+fn exit_site(exit: &Exit) -> (&Site, When) {
+    let way = exit.way.as_ref();
+    let when = way.map_or(When::ALWAYS, |way| When::condition(way.condition));
+    (&exit.site, when)
+}
+
+/// Returns the number that the programs know a function by.
+pub(super) fn number(function: FunctionKind) -> Result<u16, ProbeError> {
+    let number = u16::try_from(function.index).ok();
+    number
+        .filter(|number| u32::from(*number) < MAX_FUNCTIONS)
+        .ok_or(ProbeError::Object("entry for another traced function"))
+}

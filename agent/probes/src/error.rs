@@ -1,0 +1,168 @@
+//! What can go wrong with the kernel, and what to do about it.
+
+use std::io::ErrorKind;
+
+use aya::programs::ProgramError;
+use evictscope_host::{Confinement, LINKS, MORE_FILES};
+use rustix::thread::CapabilitySet;
+
+/// How the service of the package gets what perf events take.
+pub const OLDER_KERNELS: &str = "The service gets CAP_SYS_ADMIN so: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
+
+/// What can go wrong with the kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The kernel does not let this user load BPF programs.
+    #[error(
+        "the kernel does not allow this process to load BPF programs or attach probes: {0}; {advice}", advice = Confinement::of_process().lacks_links(LINKS)
+    )]
+    NotPermitted(String),
+    /// The kernel has only perf events for probes, and does not let this user open them.
+    #[error(
+        "this kernel has no uprobe_multi links (Linux 6.6), and does not allow this process to attach probes by perf events: {0}; {advice}. {OLDER_KERNELS}", advice = Confinement::of_process().lacks_links(LINKS | CapabilitySet::SYS_ADMIN)
+    )]
+    PerfEventNotPermitted(String),
+    /// The kernel's process ids are not those that this process sees.
+    #[error(
+        "this process is in a pid namespace of its own, as a container has it, where the kernel's process ids are not the ones that it sees, so nothing would be counted: add --pid=host (podman, Docker) or hostPID: true (Kubernetes)"
+    )]
+    OtherPidNamespace,
+    /// Each probe takes a file descriptor.
+    #[error("too many open files ({0}): {MORE_FILES}")]
+    TooManyFiles(String),
+    /// The object does not load.
+    #[error(
+        "the BPF programs cannot be loaded: {0}; `evictscope check` says what this kernel lacks"
+    )]
+    Load(String),
+    /// The kernel refused a program, or aya could not handle it.
+    #[error("the kernel refused a BPF program: {0}")]
+    Program(ProgramError),
+    /// A probe could not be attached.
+    #[error("cannot attach {program} to process {pid}: {reason}")]
+    Attach {
+        /// Name of the program.
+        program: &'static str,
+        /// The process.
+        pid: u32,
+        /// Every error of the chain.
+        reason: String,
+    },
+    /// The process has ended.
+    #[error("process {0} has ended")]
+    Gone(u32),
+    /// All slots are taken.
+    #[error(
+        "{0} servers are watched already, which is the most one agent can; narrow --process-match"
+    )]
+    TooManyServers(u32),
+    /// The built object lacks something: a defect of the build.
+    #[error("the BPF object has no {0}: build evictscope again")]
+    Object(&'static str),
+    /// The agent's own executable cannot be read, whose functions the cost of a hit is measured on.
+    #[error("cannot read evictscope's own executable: {0}")]
+    OwnExecutable(String),
+    /// A map could not be mapped into memory.
+    #[error("a BPF map cannot be mapped into memory: {0}")]
+    Mapping(std::io::Error),
+    /// Threads do not take their probes off.
+    #[error(
+        "the probes of {0} servers are still attached after a minute: something holds up the threads that watch them; the kernel takes the probes off when this process ends; please report this"
+    )]
+    Stuck(usize),
+    /// The agent is about to end.
+    #[error("evictscope is about to end")]
+    Ending,
+}
+
+impl ProbeError {
+    /// From loading the object.
+    pub(super) fn load(error: aya::EbpfError) -> Self {
+        let reason = chain(&error);
+        match is_permission(&error) {
+            true => Self::NotPermitted(reason),
+            false if is_too_many_files(&error) => Self::TooManyFiles(reason),
+            false => Self::Load(reason),
+        }
+    }
+
+    /// From loading or handling one program.
+    pub(super) fn program(error: ProgramError) -> Self {
+        if is_too_many_files(&error) {
+            return Self::TooManyFiles("loading the programs".to_owned());
+        }
+        // The verifier refuses with "permission denied", too, but says why.
+        let refused = matches!(
+            &error,
+            ProgramError::LoadError { verifier_log, .. } if !verifier_log.to_string().is_empty()
+        );
+        match is_permission(&error) && !refused {
+            true => Self::NotPermitted(chain(&error)),
+            false => Self::Program(error),
+        }
+    }
+
+    /// From attaching one program by a perf event.
+    pub(super) fn attach_by_perf_event(
+        program: &'static str,
+        pid: u32,
+        error: &(dyn std::error::Error + 'static),
+    ) -> Self {
+        match Self::attach(program, pid, error) {
+            Self::NotPermitted(reason) => Self::PerfEventNotPermitted(reason),
+            other => other,
+        }
+    }
+
+    /// From attaching one program.
+    pub(super) fn attach(
+        program: &'static str,
+        pid: u32,
+        error: &(dyn std::error::Error + 'static),
+    ) -> Self {
+        if is_permission(error) {
+            return Self::NotPermitted(chain(error));
+        }
+        if is_too_many_files(error) {
+            return Self::TooManyFiles(format!("attaching to process {pid}"));
+        }
+        if io_error(error).is_some_and(|error| {
+            error.kind() == ErrorKind::NotFound
+                || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+        }) {
+            return Self::Gone(pid);
+        }
+        Self::Attach {
+            program,
+            pid,
+            reason: chain(error),
+        }
+    }
+}
+
+fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+    io_error(error).is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+fn is_too_many_files(error: &(dyn std::error::Error + 'static)) -> bool {
+    let number = io_error(error).and_then(std::io::Error::raw_os_error);
+    number == Some(rustix::io::Errno::MFILE.raw_os_error())
+}
+
+fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {
+    std::iter::successors(Some(error), |error| error.source())
+        .find_map(|error| error.downcast_ref())
+}
+
+/// The error and all that caused it.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for part in std::iter::successors(Some(error), |error| error.source()) {
+        let text = part.to_string();
+        // Many errors repeat what caused them.
+        if !parts.last().is_some_and(|last| last.contains(&text)) {
+            parts.push(text);
+        }
+    }
+    parts.join(": ")
+}

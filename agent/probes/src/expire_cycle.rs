@@ -1,0 +1,152 @@
+//! Tests the programs on the expire cycle in the kernel, on functions of this very process: what is counted of
+//! cycles whose type and keys are known.
+
+use evictscope_abi::{
+    CycleCheck, CycleKeys, CycleType, EXPIRE, ExpireStats, MAX_FUNCTIONS, Probe, ServerConfig,
+    Term, TermKind,
+};
+use evictscope_plan::{EXPIRE_CYCLE, FunctionKind};
+use evictscope_telemetry::Counted;
+
+use super::attach::Probes;
+use super::calibration::Own;
+use super::own::{FUNCTIONS, own_sites};
+
+/// What the cycles have in the memory of this process.
+static SAMPLED: u64 = 40;
+static EXPIRED: u32 = 30;
+
+fn constant(value: i64) -> Term {
+    Term {
+        kind: TermKind::Constant as u8,
+        displacement: value,
+        ..Term::ABSENT
+    }
+}
+
+fn memory<T>(of: &'static T) -> Term {
+    Term {
+        kind: TermKind::Absolute as u8,
+        width: size_of::<T>() as u8,
+        displacement: (&raw const *of as u64).cast_signed(),
+        ..Term::ABSENT
+    }
+}
+
+/// Makes cycles as a server does, of a type and with keys at these places. Returns what was counted and logged.
+fn counted(
+    cycles: u64,
+    expire_type: Term,
+    keys: CycleKeys,
+) -> anyhow::Result<(Counted, Vec<String>)> {
+    let [start, end, _] = FUNCTIONS;
+    let [start_at, end_at, _] = own_sites()?;
+    let probes = Probes::load()?;
+    let mut config = ServerConfig {
+        tgid: std::process::id(),
+        is_observed: [1; MAX_FUNCTIONS as usize],
+        expire_type,
+        ..ServerConfig::OFF
+    };
+    config.cycle_keys[0] = keys;
+    let function = FunctionKind {
+        index: usize::from(EXPIRE),
+        description: EXPIRE_CYCLE.description,
+    };
+    let placed = [(Probe::Exit, end_at), (Probe::Inner, start_at)];
+    let own = Own::attach_function(&probes, config, function, &placed)?;
+    for _ in 0..cycles {
+        // SAFETY: they take nothing, and only touch rbx, which they restore.
+        unsafe {
+            start();
+            end();
+            // An end without a beginning is not counted.
+            end();
+        }
+    }
+    let messages = probes.messages().into_iter().map(|message| message.text);
+    Ok((own.counted(), messages.collect()))
+}
+
+const KEYS: fn() -> CycleKeys = || CycleKeys {
+    sampled: memory(&SAMPLED),
+    expired: memory(&EXPIRED),
+};
+
+/// Returns the number of cycles of each type, and their keys.
+fn by_type(stats: &ExpireStats) -> [(u64, u64, u64); 3] {
+    stats.cycles.map(|cycles| {
+        let count = cycles.duration.counts.iter().sum();
+        (count, cycles.sampled, cycles.expired)
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn cycles_are_counted_by_type() -> anyhow::Result<()> {
+    for (of_type, place) in [
+        (CycleType::Slow, constant(0)),
+        (CycleType::Fast, constant(1)),
+        // Of an `int` in a register, the upper half is whatever was there.
+        (CycleType::Fast, constant(0x7_0000_0001)),
+        (CycleType::Unknown, Term::ABSENT),
+    ] {
+        let (seen, messages) = counted(7, place, KEYS())?;
+        let mut expected = [(0, 0, 0); 3];
+        expected[of_type as usize] = (7, 280, 210);
+        assert_eq!(by_type(&seen.expires), expected, "{of_type:?}");
+        let calls = &seen.calls[usize::from(EXPIRE)];
+        assert_eq!(calls.hits, [0, 0, 7, 14]);
+        assert_eq!((calls.lost_exits, calls.inner_since_ns), (0, 0));
+        assert!(calls.last_inner_ns > 0);
+        let durations = seen.expires.cycles[of_type as usize].duration.sum;
+        assert!((1..7_000_000_000).contains(&durations), "{durations} ns");
+        assert!(messages.is_empty(), "{messages:?}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
+    let keys = CycleKeys {
+        sampled: Term::ABSENT,
+        ..KEYS()
+    };
+    let (seen, _) = counted(3, constant(0), keys)?;
+    assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
+    assert_eq!(seen.faults, [0; 5]);
+    // Where nothing can be read.
+    let keys = CycleKeys {
+        sampled: Term {
+            displacement: 8,
+            ..memory(&SAMPLED)
+        },
+        ..KEYS()
+    };
+    let (seen, _) = counted(3, constant(0), keys)?;
+    assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
+    assert_eq!(seen.faults, [3, 0, 0, 0, 0]);
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn the_first_cycle_that_fails_a_check_is_the_last() -> anyhow::Result<()> {
+    let (seen, messages) = counted(5, constant(2), KEYS())?;
+    assert_eq!(by_type(&seen.expires), [(0, 0, 0); 3]);
+    assert_eq!(seen.expires.check_failures, [1, 0]);
+    assert_eq!(CycleCheck::Type as usize, 0);
+    assert_eq!(messages, ["the type of an expire cycle is 2, not 0 or 1"]);
+
+    let keys = CycleKeys {
+        expired: constant(41),
+        ..KEYS()
+    };
+    let (seen, messages) = counted(5, constant(1), keys)?;
+    assert_eq!(by_type(&seen.expires), [(0, 0, 0); 3]);
+    assert_eq!(seen.expires.check_failures, [0, 1]);
+    let expected = ["an expire cycle sampled 40 keys, of which 41 had expired"];
+    assert_eq!(messages, expected);
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Functions of the agent's own that probes are tried and measured on.
+
+use std::fmt::Display;
+
+use evictscope_host::load_bias;
+use evictscope_plan::{FileOffset, Image, ProcessAddress};
+
+use super::error::ProbeError;
+
+// Two functions that begin with an instruction that the kernel emulates, and one that begins with
+// one that it single-steps.
+std::arch::global_asm!(
+    ".pushsection .text.evictscope_calibration, \"ax\", @progbits",
+    ".globl evictscope_calibration_emulated",
+    "evictscope_calibration_emulated:",
+    "push rbx",
+    "pop rbx",
+    "ret",
+    ".globl evictscope_calibration_emulated_too",
+    "evictscope_calibration_emulated_too:",
+    "push rbx",
+    "pop rbx",
+    "ret",
+    ".globl evictscope_calibration_stepped",
+    "evictscope_calibration_stepped:",
+    "mov eax, edi",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn evictscope_calibration_emulated();
+    fn evictscope_calibration_emulated_too();
+    fn evictscope_calibration_stepped();
+}
+
+/// A function that takes nothing and returns nothing.
+pub(super) type Function = unsafe extern "C" fn();
+
+/// Two functions that begin with an instruction that the kernel emulates, and one that begins with one that
+/// it single-steps.
+pub(super) const FUNCTIONS: [Function; 3] = [
+    evictscope_calibration_emulated,
+    evictscope_calibration_emulated_too,
+    evictscope_calibration_stepped,
+];
+
+/// Returns where the functions that hits are measured on are in the agent's own executable.
+pub(super) fn own_sites() -> Result<[FileOffset; 3], ProbeError> {
+    own_offsets(FUNCTIONS.map(|function| function as usize as u64))
+}
+
+/// Returns where the code at these addresses is in the agent's own executable.
+pub(super) fn own_offsets<const N: usize>(
+    addresses: [u64; N],
+) -> Result<[FileOffset; N], ProbeError> {
+    let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
+    // However large it is: an unoptimised build is larger than what is read of others.
+    let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
+    let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
+    let bias = load_bias(std::process::id(), own.entry()).map_err(|error| unreadable(&error))?;
+    let mut offsets = [FileOffset::new(0); N];
+    for (offset, address) in offsets.iter_mut().zip(addresses) {
+        let address = ProcessAddress::new(address);
+        *offset = own
+            .file_offset(address.in_file(bias))
+            .ok_or(ProbeError::Object("calibration function"))?;
+    }
+    Ok(offsets)
+}

@@ -1,0 +1,27 @@
+//! Compares two records, or two profiles: what changed, and what of that is no more than the noise.
+//!
+//! Pure: records and folded stacks in, rows and a drawing out.
+
+mod functions;
+mod measures;
+mod row;
+mod seconds;
+
+pub use functions::{differential, functions, parsed};
+pub use row::Row;
+
+use crate::Record;
+use measures::MEASURES;
+
+/// Compares two records: a row for each measure that at least one of them has.
+pub fn records(before: &Record, after: &Record) -> Vec<Row> {
+    let rows = MEASURES.iter().map(|measure| {
+        let (before, after) = ((measure.of)(before), (measure.of)(after));
+        Row::judged(measure, before, after)
+    });
+    rows.filter(|row| row.before.is_some() || row.after.is_some())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

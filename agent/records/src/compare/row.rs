@@ -1,0 +1,130 @@
+//! A row of a comparison.
+
+use serde::Serialize;
+
+use super::measures::{Measure, Measured, Unit};
+use super::seconds::scatter;
+use crate::text;
+
+/// Fewer seconds do not say how far they scatter.
+const FEWEST_SECONDS: usize = 5;
+/// A difference has to be larger than this many standard deviations of a second. Medians of seven seconds of the same state differ
+/// by more in 3 of 100 pairs at most, those of sixty seconds in none of 200 (`tests.rs` measures it).
+const DEVIATIONS: f64 = 2.0;
+
+/// What became of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// It changed by more than its noise.
+    Changed,
+    /// It did not.
+    WithinNoise,
+    /// There is one value of each record, or there are too few seconds: how far such values scatter is not known.
+    NotJudged,
+}
+
+/// A value before and after.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What it is.
+    pub name: String,
+    /// Before: bytes, seconds, a share or a number; `None` where it is not known.
+    pub before: Option<f64>,
+    /// After, likewise.
+    pub after: Option<f64>,
+    /// How much two such values of the same state may differ; `None` where that is not known.
+    pub noise: Option<f64>,
+    /// What became of it.
+    pub change: Change,
+    #[serde(skip)]
+    unit: Unit,
+}
+
+impl Row {
+    /// Compares two values, by how far the seconds of their records scatter.
+    pub(super) fn judged(measure: &Measure, before: Measured, after: Measured) -> Self {
+        let noise = noise(measure.resolution, &before, &after);
+        Self::new(measure.name, measure.unit, before.value, after.value, noise)
+    }
+
+    /// Returns a row about two shares of which the noise is known.
+    pub(super) fn of_shares(name: &str, before: f64, after: f64, noise: f64) -> Self {
+        Self::new(name, Unit::Share, Some(before), Some(after), Some(noise))
+    }
+
+    fn new(
+        name: &str,
+        unit: Unit,
+        before: Option<f64>,
+        after: Option<f64>,
+        noise: Option<f64>,
+    ) -> Self {
+        let change = match (before, after, noise) {
+            (Some(before), Some(after), Some(noise)) if (after - before).abs() > noise => {
+                Change::Changed
+            }
+            (Some(_), Some(_), Some(_)) => Change::WithinNoise,
+            _ => Change::NotJudged,
+        };
+        Self {
+            name: name.to_owned(),
+            before,
+            after,
+            noise,
+            change,
+            unit,
+        }
+    }
+
+    /// Returns the cells of its line: name, before, after, change, judgement.
+    pub fn cells(&self) -> [String; 5] {
+        let text = |value: Option<f64>| text::or_unknown(value, |value| self.unit.text(value));
+        let difference = self
+            .before
+            .zip(self.after)
+            .map(|(before, after)| after - before);
+        let change = match (self.unit, self.before, difference) {
+            (Unit::Share, _, Some(difference)) => format!("{:+.1} %", difference * 100.0),
+            (_, Some(before), Some(difference)) if before > 0.0 => {
+                format!("{:+.0} %", difference / before * 100.0)
+            }
+            _ => String::new(),
+        };
+        let noise = text::or_unknown(self.noise, |noise| self.unit.text(noise));
+        let judgement = match self.change {
+            Change::Changed => format!("changed (noise ±{noise})"),
+            Change::WithinNoise => format!("within the noise (±{noise})"),
+            Change::NotJudged => "not judged".to_owned(),
+        };
+        [
+            self.name.clone(),
+            text(self.before),
+            text(self.after),
+            change,
+            judgement,
+        ]
+    }
+}
+
+impl Unit {
+    fn text(self, value: f64) -> String {
+        match self {
+            Self::Count => text::count(value),
+            Self::Bytes => text::bytes(value),
+            Self::Seconds => text::seconds(value),
+            Self::Share => text::share(value),
+        }
+    }
+}
+
+/// Returns by how much two values of the same state may differ.
+fn noise(resolution: f64, before: &Measured, after: &Measured) -> Option<f64> {
+    let has_enough = |measured: &Measured| measured.seconds.len() >= FEWEST_SECONDS;
+    if !has_enough(before) || !has_enough(after) {
+        return None;
+    }
+    let scattered = scatter(&before.seconds)?.max(scatter(&after.seconds)?);
+    let least = resolution * before.value?.abs().max(after.value?.abs());
+    Some((DEVIATIONS * scattered).max(least))
+}

@@ -1,0 +1,91 @@
+use super::row::Change;
+use super::*;
+use crate::fixture::burst_record;
+
+/// Numbers that look random, and are the same each time (Knuth's MMIX generator).
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        let numbers = [(); 12].map(|()| {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+        });
+        // The sum of twelve is nearly normal, with a deviation of 1.
+        numbers.iter().sum::<f64>() - 6.0
+    }
+}
+
+/// Returns the made-up record with commands that scatter by a tenth from second to second, times `factor`.
+fn scattered(noise: &mut Noise, factor: f64) -> Record {
+    let mut record = burst_record();
+    let first = record.moments.first().map_or(0, |moment| moment.unix_us);
+    let rates: Vec<f64> = (0..120)
+        .map(|_| factor * 10_000.0 * (1.0 + 0.1 * noise.next()))
+        .collect();
+    for moment in &mut record.moments {
+        let at = (moment.unix_us - first) as f64 / 1e6;
+        let whole = at as usize;
+        let begun: f64 = rates.iter().take(whole).sum();
+        let part = rates
+            .get(whole)
+            .map_or(0.0, |rate| rate * (at - whole as f64));
+        moment.commands = Some((begun + part) as u64);
+    }
+    record
+}
+
+fn change(before: &Record, after: &Record, name: &str) -> Option<Change> {
+    let rows = records(before, after);
+    rows.iter()
+        .find(|row| row.name == name)
+        .map(|row| row.change)
+}
+
+#[test]
+fn records_of_the_same_state_are_called_the_same() {
+    let mut noise = Noise(1);
+    let (mut wrong_before, mut wrong_during) = (0, 0);
+    for _ in 0..200 {
+        let (one, other) = (scattered(&mut noise, 1.0), scattered(&mut noise, 1.0));
+        let changed = Some(Change::Changed);
+        wrong_before += u32::from(change(&one, &other, "commands/s before") == changed);
+        wrong_during += u32::from(change(&one, &other, "commands/s in it") == changed);
+    }
+    // A minute, and seven seconds.
+    assert_eq!(wrong_before, 0);
+    assert!(wrong_during <= 6, "{wrong_during} of 200");
+    let same = records(&burst_record(), &burst_record());
+    assert!(
+        same.iter().all(|row| row.change != Change::Changed),
+        "{same:?}"
+    );
+}
+
+#[test]
+fn a_difference_beyond_the_scatter_is_found() {
+    let mut noise = Noise(2);
+    let mut missed = 0;
+    for _ in 0..100 {
+        let (one, other) = (scattered(&mut noise, 1.0), scattered(&mut noise, 1.5));
+        missed += u32::from(change(&one, &other, "commands/s before") != Some(Change::Changed));
+    }
+    assert_eq!(missed, 0);
+}
+
+#[test]
+fn what_has_one_value_a_record_is_not_judged() {
+    let mut after = burst_record();
+    after.burst = None;
+    after.ended_us = after.began_us + 7_000_000;
+    let rows = records(&burst_record(), &after);
+    let memory = rows.iter().find(|row| row.name == "memory, after");
+    let cells = memory.map(Row::cells).unwrap_or_default();
+    assert_eq!(cells, ["memory, after", "300 MiB", "-", "", "not judged"]);
+    let rows = records(&burst_record(), &burst_record());
+    let peak = rows.iter().find(|row| row.name == "client buffers, peak");
+    assert_eq!(peak.map(|row| row.change), Some(Change::NotJudged));
+}

@@ -1,0 +1,294 @@
+//! What memory went to: an account of its parts from just before evictions began to their peak.
+//!
+//! At the limit, what takes memory has to be freed elsewhere, so used memory hardly shows it. What shows it is each part
+//! for itself, and by how much memory falls when the buffers are released: what was evicted for them is gone.
+
+use evictscope_telemetry::{ClientBuffers, Moment};
+
+use super::expiry::{self, Behind};
+use super::step::{self, Step};
+use super::trend;
+use super::window::Window;
+use crate::text::{bytes, count};
+
+/// What an evicted key frees at least: a `dictEntry` of 24 bytes and the shortest string for its name.
+const LEAST_KEY: f64 = 32.0;
+
+/// A part of memory that grew.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// What it was in the calm before: the median, bytes.
+    pub from: u64,
+    /// What it was exceeded in a tenth of the calm only, bytes.
+    pub usual: u64,
+    /// Just before evictions began, bytes.
+    pub at_start: u64,
+    /// The highest until the reclaim was over, bytes.
+    pub to: u64,
+    /// Whether it rose clearly in the calm before.
+    pub rose_before: bool,
+}
+
+impl Growth {
+    /// Returns by how much it grew, bytes.
+    pub fn bytes(&self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+
+    /// Tells whether it reached what is clearly not usual: at least half of the growth lies above what it hardly ever was in
+    /// the calm. Buffers that swell and shrink all the time do not.
+    pub fn is_unusual(&self) -> bool {
+        self.to.saturating_sub(self.usual) >= self.bytes().div_ceil(2)
+    }
+
+    /// Tells whether it grew, and not just for a moment: it is unusual, or rose before as well. What is behind fills memory long
+    /// before evictions begin.
+    pub fn is_lasting(&self) -> bool {
+        self.is_unusual() || self.rose_before
+    }
+}
+
+/// What memory went to. What is not known is `None`.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Client buffers but for those of replicas.
+    pub client_buffers: Option<Growth>,
+    /// The client buffers in the calm before, and at their peak.
+    pub classes: Option<(ClientBuffers, ClientBuffers)>,
+    /// Buffers of replicas, as the server accounts them to clients: of those that share one, each has all of it.
+    pub replicas: Option<Growth>,
+    /// Replication and AOF buffers that do not count against `maxmemory`.
+    pub not_counted: Option<Growth>,
+    /// A hash table that was resized.
+    pub table: Option<Step>,
+    /// Expired keys that were held.
+    pub expired: Option<Behind>,
+    /// From the highest memory down to the lowest after it, bytes.
+    pub fallen: Option<u64>,
+    /// What commands wrote while evictions went on, net of what expired and was deleted, estimated, bytes.
+    pub written: Option<u64>,
+    /// By how much all but the buffers rose a second in the later half of the calm before, bytes.
+    pub rise_before: Option<f64>,
+    /// What `maxmemory` was lowered from and to, and used memory then, bytes.
+    pub lowered: Option<(u64, u64, u64)>,
+}
+
+impl Account {
+    /// Adds up what a record says.
+    pub fn of(window: &Window<'_>) -> Self {
+        let client_buffers = growth(window, |moment| moment.client_buffers.map(without_replicas));
+        let replicas = growth_since_lowest(window, |moment| Some(moment.client_buffers?.replica));
+        let not_counted = growth_since_lowest(window, |moment| moment.not_counted);
+        let mut account = Self {
+            client_buffers,
+            classes: classes(window),
+            replicas,
+            not_counted,
+            table: step::resized_table(window),
+            expired: None,
+            fallen: fallen(window),
+            written: None,
+            rise_before: rise_before(window),
+            lowered: lowered(window),
+        };
+        account.written = account.estimate_written(window);
+        account.expired = (account.fallen).and_then(|fallen| expiry::found(window, fallen));
+        account
+    }
+
+    /// Returns by how much replication and AOF buffers grew, bytes. The server accounts the buffer that replicas share to each of
+    /// them: half of that is what two of them hold.
+    pub fn replication(&self) -> Option<u64> {
+        let not_counted = self
+            .not_counted
+            .filter(Growth::is_lasting)
+            .map(|growth| growth.bytes());
+        let replicas = self
+            .replicas
+            .filter(Growth::is_lasting)
+            .map(|growth| growth.bytes() / 2);
+        not_counted.into_iter().chain(replicas).max()
+    }
+
+    /// Returns what the parts that are measured grew by, bytes.
+    fn measured(&self) -> u64 {
+        let client_buffers = self.client_buffers.map_or(0, |growth| growth.bytes());
+        let table = self.table.map_or(0, |table| table.bytes);
+        let measured = client_buffers.saturating_add(table);
+        measured.saturating_add(self.replication().unwrap_or(0))
+    }
+
+    /// Returns what commands wrote while evictions went on, less what expired and was deleted, bytes. Two estimates do not need
+    /// the size of a key, and both are rather too low than too high: each command wrote as much as before; and what was
+    /// evicted, but made no room for anything that is measured, made room for something new.
+    fn estimate_written(&self, window: &Window<'_>) -> Option<u64> {
+        let evicted = window.evicted_keys()? as f64;
+        // Where nothing was evicted, nothing had to make room.
+        if evicted == 0.0 {
+            return Some(0);
+        }
+        let throughput = window.burst().and_then(|burst| burst.throughput_ratio());
+        // A rise lasts as long as it was seen to, at least.
+        let length = window.seconds().min(window.calm_length().as_secs_f64());
+        let length = length * throughput.unwrap_or(1.0).min(1.0);
+        let by_rise = self.rise_before.map_or(0.0, |rise| rise * length);
+        let used = |moment: Option<&Moment>| Some(moment?.used_memory? as f64);
+        let change = used(window.inside.first())
+            .zip(used(window.inside.last()))
+            .map(|(first, last)| last - first);
+        let by_keys = change.map_or(0.0, |change| {
+            evicted * LEAST_KEY - self.measured() as f64 + change.min(0.0)
+        });
+        Some(by_rise.max(by_keys).max(0.0) as u64)
+    }
+
+    /// Returns everything that took memory, and what fell without an explanation, bytes; `None` where memory is not known.
+    pub fn total(&self) -> Option<f64> {
+        let measured = self.measured();
+        let unexplained = self.fallen?.saturating_sub(measured);
+        let all = measured.saturating_add(unexplained);
+        Some(all as f64 + self.written.unwrap_or(0) as f64)
+    }
+
+    /// Says that the evidence decides nothing, and why.
+    pub fn why_undecided(&self, window: &Window<'_>) -> String {
+        let mut missing = Vec::new();
+        if !window.has_calm() {
+            missing.push(format!(
+                "only {:.1} s before it are known in which the server did not evict, so what is usual is not known",
+                window.calm_length().as_secs_f64()
+            ));
+        }
+        let mut lacks = |is_missing: bool, what: &str| {
+            if is_missing {
+                missing.push(format!("{what} not known"));
+            }
+        };
+        lacks(self.fallen.is_none(), "used memory is");
+        lacks(self.client_buffers.is_none(), "client buffers are");
+        lacks(window.evicted_keys().is_none(), "evicted keys are");
+        lacks(
+            window.slowest().next().is_none(),
+            "single evicting calls are",
+        );
+        if !missing.is_empty() {
+            return format!("The evidence decides nothing: {}.", missing.join("; "));
+        }
+        let mut parts = Vec::new();
+        if let Some(fallen) = self.fallen {
+            parts.push(format!(
+                "memory fell by {} from its peak",
+                bytes(fallen as f64)
+            ));
+        }
+        if let Some(buffers) = self.client_buffers {
+            parts.push(format!(
+                "client buffers grew by {}",
+                bytes(buffers.bytes() as f64)
+            ));
+        }
+        if let Some(written) = self.written {
+            parts.push(format!("writes took {} or more", bytes(written as f64)));
+        }
+        if let Some(keys) = window.evicted_keys() {
+            parts.push(format!("{} keys were evicted", count(keys as f64)));
+        }
+        let parts = parts.join(", ");
+        format!("The evidence decides nothing: {parts}, and no single cause explains that.")
+    }
+}
+
+fn without_replicas(buffers: ClientBuffers) -> u64 {
+    buffers
+        .normal
+        .saturating_add(buffers.pubsub)
+        .saturating_add(buffers.primary)
+}
+
+/// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some time
+/// after the reclaim.
+fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
+    // What only evicting calls tell is not known before the first of them.
+    let before = window.calm.last().into_iter().chain(window.inside);
+    let at_start = before.filter_map(part).next()?;
+    let to = window.whole.iter().filter_map(part).max()?;
+    let values: Vec<_> = (window.calm.iter())
+        .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))
+        .collect();
+    let mut sizes: Vec<_> = window.calm.iter().filter_map(part).collect();
+    sizes.sort_unstable();
+    let exceeded_in = |share: usize| sizes.get(sizes.len() - sizes.len().div_ceil(share));
+    Some(Growth {
+        from: *exceeded_in(2).unwrap_or(&at_start),
+        usual: *exceeded_in(10).unwrap_or(&at_start),
+        at_start,
+        to,
+        rose_before: trend::rise(&values).is_some_and(|rise| rise > 0.0),
+    })
+}
+
+/// Returns how a part grew since it was lowest in the calm before.
+fn growth_since_lowest(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
+    let growth = growth(window, part)?;
+    let lowest = window.calm.iter().filter_map(part).min();
+    Some(Growth {
+        from: lowest.unwrap_or(growth.from),
+        ..growth
+    })
+}
+
+/// Returns the classes in the calm, where they had the median of their sum, and at their peak.
+fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
+    let all = |moments: &[Moment]| {
+        let buffers = moments.iter().filter_map(|moment| moment.client_buffers);
+        let mut buffers: Vec<_> = buffers.collect();
+        buffers.sort_by_key(|buffers| without_replicas(*buffers));
+        buffers
+    };
+    let (calm, whole) = (all(window.calm), all(window.whole));
+    let median = calm.get(calm.len() - calm.len().div_ceil(2))?;
+    Some((*median, *whole.last()?))
+}
+
+/// Returns by how much memory fell from its highest to the lowest after that.
+fn fallen(window: &Window<'_>) -> Option<u64> {
+    let of_the_burst = window
+        .burst()
+        .and_then(|burst| Some(burst.memory_peak?.saturating_sub(burst.memory_after?)));
+    of_the_burst.or_else(|| {
+        let used = |moment: &Moment| moment.used_memory;
+        let peak = window.inside.iter().filter_map(used).max()?;
+        let at = window
+            .whole
+            .iter()
+            .position(|moment| used(moment) == Some(peak))?;
+        let after = window.whole.get(at..)?;
+        Some(peak.saturating_sub(after.iter().filter_map(used).min()?))
+    })
+}
+
+/// Returns by how much all but client buffers rose a second in the calm before.
+fn rise_before(window: &Window<'_>) -> Option<f64> {
+    if !window.has_calm() {
+        return None;
+    }
+    let rest = |moment: &Moment| {
+        let rest = moment.used_memory? as f64 - moment.client_buffers?.total() as f64;
+        Some((window.seconds_since_calm(moment), rest))
+    };
+    let values: Vec<_> = window.settled().iter().filter_map(rest).collect();
+    trend::rise(&values)
+}
+
+/// Returns what `maxmemory` was lowered from and to, where used memory was above the lower limit and within the higher.
+fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
+    let moments = window.calm.iter().chain(window.inside);
+    let pairs = moments.clone().zip(moments.skip(1));
+    let lowered = pairs.filter_map(|(before, after)| {
+        let (from, to) = (before.maxmemory?, after.maxmemory?);
+        let used = before.used_memory?;
+        let was_within = from == 0 || used <= from;
+        (to > 0 && (to < from || from == 0) && was_within && used > to).then_some((from, to, used))
+    });
+    lowered.max_by_key(|(_, to, used)| used - to)
+}

@@ -1,0 +1,98 @@
+//! One eviction call that took most of the time: a big key was freed in the main thread.
+//!
+//! A call looks at its time limit after 16 keys. One that goes on for far longer has freed a few keys of many elements, and
+//! memory falls by what they held.
+
+use std::time::Duration;
+
+use evictscope_telemetry::{Moment, SlowCall};
+
+use super::window::Window;
+
+/// A shorter call is no stall by itself: stalls are judged by the tenth of a second.
+const LEAST_DURATION: Duration = Duration::from_millis(100);
+/// Of the time in evicting calls, one call took at least this share: as much as a cause has to explain.
+const MUCH: f64 = 1.0 / 3.0;
+/// Evicting an ordinary key takes some microseconds, 20 with as many samples as Redis takes. One that takes this long has tens of
+/// thousands of elements.
+const LEAST_TIME_A_KEY: Duration = Duration::from_millis(1);
+/// Freeing memory takes CPU time. A call that had less of it waited: for a CPU, or for memory that was swapped out.
+const LEAST_CPU_SHARE: f64 = 0.5;
+/// A big key holds more than this, bytes.
+const LEAST_FREED: u64 = 1 << 20;
+
+/// A call that freed a big key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BigKey {
+    /// How long the call took.
+    pub duration: Duration,
+    /// What memory fell by meanwhile, bytes.
+    pub freed: u64,
+    /// Keys that were evicted meanwhile.
+    pub keys: u64,
+    /// Of the time in evicting calls, the share that it took.
+    pub share: f64,
+}
+
+/// Finds the call, if there was one.
+pub fn found(window: &Window<'_>) -> Option<BigKey> {
+    let slowest = window.slowest().max_by_key(|call| call.duration_ns)?;
+    let duration = Duration::from_nanos(slowest.duration_ns);
+    if duration < LEAST_DURATION {
+        return None;
+    }
+    let share = duration.as_secs_f64() / evicting(window, duration)?.as_secs_f64();
+    let moments = &window.record.moments;
+    let (before, after) = around(moments, slowest)?;
+    let freed = before.used_memory?.checked_sub(after.used_memory?)?;
+    let keys = evicted_within(moments, slowest)
+        .or_else(|| rise(before, after, |moment| moment.evicted_keys))?;
+    let cpu = Duration::from_micros(rise(before, after, |moment| moment.cpu_us)?);
+    let is_big = share >= MUCH
+        && freed >= LEAST_FREED
+        && keys > 0
+        && duration.as_secs_f64() / keys as f64 >= LEAST_TIME_A_KEY.as_secs_f64()
+        && cpu.as_secs_f64() >= LEAST_CPU_SHARE * duration.as_secs_f64();
+    is_big.then_some(BigKey {
+        duration,
+        freed,
+        keys,
+        share: share.min(1.0),
+    })
+}
+
+/// Returns the time in evicting calls, with an estimate of those that were not observed; at least that of one call.
+fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
+    let evicting = window.grown(|moment| Some(moment.evicting_us))?;
+    let all = evicting as f64 / 1e6 / window.observed_share()?;
+    let all = Duration::try_from_secs_f64(all).ok()?;
+    Some(all.max(one))
+}
+
+/// Returns the last moment before a call and the first one after it.
+fn around<'a>(moments: &'a [Moment], call: &SlowCall) -> Option<(&'a Moment, &'a Moment)> {
+    let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
+    let before = moments
+        .partition_point(|moment| moment.unix_us <= began_us)
+        .checked_sub(1)?;
+    let after = moments.partition_point(|moment| moment.unix_us < call.unix_us);
+    Some((moments.get(before)?, moments.get(after)?))
+}
+
+/// Returns the keys that were evicted between the first moment in a call and the last, where these are most of the call.
+fn evicted_within(moments: &[Moment], call: &SlowCall) -> Option<u64> {
+    let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
+    let first = moments.partition_point(|moment| moment.unix_us < began_us);
+    let last = moments
+        .partition_point(|moment| moment.unix_us <= call.unix_us)
+        .checked_sub(1)?;
+    let (first, last) = (moments.get(first)?, moments.get(last)?);
+    let within_us = last.unix_us.checked_sub(first.unix_us)?;
+    let evicted = rise(first, last, |moment| moment.evicted_keys)?;
+    // The key itself is counted when it has been freed, which may be after the last moment.
+    (within_us * 2 >= call.duration_ns / 1000).then_some(evicted.max(1))
+}
+
+fn rise(from: &Moment, to: &Moment, counter: fn(&Moment) -> Option<u64>) -> Option<u64> {
+    counter(to)?.checked_sub(counter(from)?)
+}

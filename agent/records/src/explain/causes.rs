@@ -1,0 +1,358 @@
+//! Which causes the evidence shows.
+
+use evictscope_telemetry::{BurstKind, CallResult};
+
+use super::account::Account;
+use super::window::Window;
+use super::{Cause, CauseKind, big_key};
+use crate::text::{bytes, count, seconds};
+
+/// A cause took at least this share of what had to be found room for. What took less explains nothing by itself.
+const LEAST_SHARE: f64 = 1.0 / 3.0;
+/// Less memory is a few clients' buffers, bytes: they come and go at any time.
+const LEAST_BYTES: u64 = 1 << 20;
+/// Client buffers have grown when they did so by this part of what they were, as in a burst's kind.
+const LEAST_GROWTH: f64 = 0.1;
+/// What happened within this time of another thing happened with it, seconds: some readings.
+const AT_ONCE: f64 = 0.3;
+
+/// A cause, and how much it explains.
+struct Finding {
+    cause: Cause,
+    weight: f64,
+}
+
+/// Returns the causes, the one that explains most first.
+pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
+    let mut found: Vec<_> = expiry_behind(window, account).into_iter().collect();
+    // Where nothing had to be evicted, what took memory did not cause the stall: it came of it.
+    let has_evicted = window.has_evicted();
+    if has_evicted {
+        let all = [
+            nothing_to_evict(window),
+            big_key(window),
+            client_buffers(window, account),
+            replication(window, account),
+            resized_table(window, account),
+            lowered_limit(account),
+        ];
+        found.extend(all.into_iter().flatten());
+    }
+    if found.is_empty() && has_evicted {
+        found.extend(data(window, account));
+    }
+    found.sort_by(|left, right| right.weight.total_cmp(&left.weight));
+    found.into_iter().map(|finding| finding.cause).collect()
+}
+
+/// Tells whether a part of memory is worth naming beside everything else that took memory.
+fn explains(account: &Account, part: u64) -> bool {
+    let share = account.total().map(|total| part as f64 / total);
+    part >= LEAST_BYTES && share.is_some_and(|share| share >= LEAST_SHARE)
+}
+
+fn share_of(account: &Account, part: u64) -> String {
+    let share = account.total().map_or(0.0, |total| part as f64 / total);
+    let total = bytes(account.total().unwrap_or(0.0));
+    format!(
+        "This is {:.0} % of the {total} that room had to be found for or that memory fell by.",
+        100.0 * share
+    )
+}
+
+fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
+    let growth = account.client_buffers.filter(|_| window.has_calm())?;
+    let grew = growth.bytes();
+    let has_grown = grew as f64 >= LEAST_GROWTH * growth.from as f64 && growth.is_unusual();
+    if !has_grown || !explains(account, grew) {
+        return None;
+    }
+    let (from, to) = (bytes(growth.from as f64), bytes(growth.to as f64));
+    let at_limit = window.limit().map_or_else(String::new, |limit| {
+        format!(" at the limit of {}", bytes(limit as f64))
+    });
+    let by = bytes(grew as f64);
+    let summary = format!(
+        "Client buffers grew by {by}, from {from} to {to}, and evictions had to make room for them{at_limit}"
+    );
+    let mut evidence = Vec::new();
+    if let Some((before, peak)) = account.classes {
+        let classes = [
+            ("normal clients", before.normal, peak.normal),
+            ("subscribers", before.pubsub, peak.pubsub),
+            ("the link to the primary", before.primary, peak.primary),
+        ];
+        let grown = classes
+            .into_iter()
+            .filter(|(_, before, peak)| peak > before);
+        let grown: Vec<_> = grown
+            .map(|(class, before, peak)| {
+                format!("{class} {} to {}", bytes(before as f64), bytes(peak as f64))
+            })
+            .collect();
+        evidence.push(format!("By class: {}.", grown.join(", ")));
+    }
+    evidence.push(format!(
+        "In the {:.0} s before they were rarely above {}; they were {} when evictions began.",
+        window.calm_length().as_secs_f64(),
+        bytes(growth.usual as f64),
+        bytes(growth.at_start as f64)
+    ));
+    evidence.push(share_of(account, grew));
+    evidence.extend(amplification(window));
+    evidence.extend(time_limit(window));
+    Some(finding(
+        CauseKind::ClientBuffers,
+        summary,
+        evidence,
+        grew as f64,
+    ))
+}
+
+fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
+    let grew = account.replication().filter(|_| window.has_calm())?;
+    if !explains(account, grew) {
+        return None;
+    }
+    let mut evidence = Vec::new();
+    let of = |growth: super::account::Growth| {
+        format!(
+            "{} to {}",
+            bytes(growth.from as f64),
+            bytes(growth.to as f64)
+        )
+    };
+    if let Some(not_counted) = account.not_counted {
+        evidence.push(format!(
+            "Replication and AOF buffers that do not count against maxmemory: {}.",
+            of(not_counted)
+        ));
+    }
+    if let Some(replicas) = account.replicas {
+        evidence.push(format!(
+            "Client buffers of replicas: {} (each replica is accounted all of a buffer that they share).",
+            of(replicas)
+        ));
+    }
+    let not_counted = account.not_counted.map_or(0, |growth| growth.bytes());
+    if not_counted >= grew {
+        evidence.push(share_of(account, grew));
+    }
+    let summary = match (not_counted >= grew)
+        .then_some(account.not_counted)
+        .flatten()
+    {
+        Some(growth) => format!(
+            "Replication and AOF buffers grew by {}, to {}: they do not count against maxmemory, but take memory of the host",
+            bytes(grew as f64),
+            bytes(growth.to as f64)
+        ),
+        None => format!(
+            "Buffers of replicas grew to {}: as much of that as the replication backlog holds counts against maxmemory",
+            bytes(account.replicas.map_or(grew, |growth| growth.to) as f64)
+        ),
+    };
+    Some(finding(
+        CauseKind::ReplicationBuffers,
+        summary,
+        evidence,
+        grew as f64,
+    ))
+}
+
+fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
+    let step = account
+        .table
+        .filter(|step| window.has_calm() && explains(account, step.bytes))?;
+    let size = bytes(step.bytes as f64);
+    let before = window.began_us as f64 / 1e6 - step.unix_us as f64 / 1e6;
+    let when = match before >= 0.0 {
+        _ if before.abs() <= AT_ONCE => "as evictions began".to_owned(),
+        true => format!("{} before evictions began", seconds(before)),
+        false => format!("{} after evictions began", seconds(-before)),
+    };
+    let summary = format!("A hash table was resized: used memory rose by {size} at once, {when}");
+    let mut evidence = vec![
+        format!(
+            "{size} are {} buckets of 8 bytes, a power of two.",
+            count(step.bytes as f64 / 8.0)
+        ),
+        "Client buffers did not grow by as much in the seconds after.".to_owned(),
+        share_of(account, step.bytes),
+    ];
+    if let Some(after) = step.freed_after {
+        let half = bytes(step.bytes as f64 / 2.0);
+        evidence.push(format!(
+            "{} later the old table of {half} was freed at once.",
+            seconds(after)
+        ));
+    }
+    Some(finding(
+        CauseKind::ResizedTable,
+        summary,
+        evidence,
+        step.bytes as f64,
+    ))
+}
+
+fn lowered_limit(account: &Account) -> Option<Finding> {
+    let (from, to, used) = account.lowered?;
+    let over = used.saturating_sub(to);
+    if over < LEAST_BYTES {
+        return None;
+    }
+    let from = match from {
+        0 => "no limit".to_owned(),
+        from => bytes(from as f64),
+    };
+    let (to, used) = (bytes(to as f64), bytes(used as f64));
+    let summary = format!("maxmemory was lowered from {from} to {to} while {used} were used");
+    let evidence = vec![format!("{} had to be freed at once.", bytes(over as f64))];
+    Some(finding(
+        CauseKind::LoweredLimit,
+        summary,
+        evidence,
+        over as f64,
+    ))
+}
+
+fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
+    let behind = account.expired?;
+    let stale = 100.0 * behind.stale;
+    let summary = format!(
+        "Expiry was behind: {stale:.0} % of the keys with a TTL had expired and still held some {}",
+        bytes(behind.held as f64)
+    );
+    let mut evidence = vec![
+        format!("Expire cycles took {:.0} % of the last 10 s before the server evicted.", 100.0 * behind.expiring),
+        "What they held is the stale ratio times all memory but client buffers, divided by 2.5 for keys without a TTL: an estimate, which is too high where few keys have one.".to_owned(),
+    ];
+    let risen = 100.0 * behind.risen;
+    if risen.abs() >= 1.0 {
+        evidence.push(format!(
+            "The stale ratio had changed by {risen:+.0} points since the calm before began."
+        ));
+    }
+    evidence.extend(
+        window
+            .burst()
+            .and_then(|burst| burst.expiry_behind())
+            .map(|said| format!("In the last minute before, {said}.")),
+    );
+    Some(finding(
+        CauseKind::ExpiryBehind,
+        summary,
+        evidence,
+        behind.held as f64,
+    ))
+}
+
+fn big_key(window: &Window<'_>) -> Option<Finding> {
+    let key = big_key::found(window)?;
+    let (took, freed) = (seconds(key.duration.as_secs_f64()), bytes(key.freed as f64));
+    let keys = match key.keys {
+        1 => "1 key was".to_owned(),
+        keys => format!("{} keys were", count(keys as f64)),
+    };
+    let summary = match key.keys {
+        1 => format!(
+            "One eviction call took {took}: it freed a big key of some {freed} in the main thread"
+        ),
+        keys => format!(
+            "One eviction call took {took}: it freed {} keys in the main thread, big ones among them, some {freed} in all",
+            count(keys as f64)
+        ),
+    };
+    let evidence = vec![
+        format!(
+            "The call took {:.0} % of the time spent in evicting calls.",
+            100.0 * key.share
+        ),
+        format!("Meanwhile memory fell by {freed}, and {keys} evicted."),
+    ];
+    // It took most of the time, whatever memory went to.
+    Some(finding(CauseKind::BigKey, summary, evidence, f64::MAX))
+}
+
+fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
+    if !window.failed_to_evict() {
+        return None;
+    }
+    let calls = window.grown(|moment| Some(moment.evicting_calls))?;
+    let policy = window.record.configuration.maxmemory_policy.as_deref();
+    let why = match policy {
+        Some("noeviction") => "the policy noeviction forbids it".to_owned(),
+        Some(policy) if policy.starts_with("volatile-") => {
+            format!("the policy {policy} allows keys with a TTL only, and there were none")
+        }
+        Some(policy) => format!("there was no key left (policy {policy})"),
+        None => "the policy is not known".to_owned(),
+    };
+    let summary = format!("Memory was over its limit and no key could be evicted: {why}");
+    let evidence = vec![format!(
+        "{} calls tried, the slowest of them all failed, and no key was evicted.",
+        count(calls as f64)
+    )];
+    Some(finding(
+        CauseKind::NothingToEvict,
+        summary,
+        evidence,
+        f64::INFINITY,
+    ))
+}
+
+fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
+    // What else could have taken the memory has to be known.
+    account.client_buffers?;
+    account.not_counted?;
+    let written = account
+        .written
+        .filter(|written| explains(account, *written))?;
+    let keys = window.evicted_keys()?;
+    let size = bytes(written as f64);
+    let in_time = seconds(window.seconds());
+    let summary = format!(
+        "Writes took {size} or more in {in_time} at the limit, and {} keys were evicted to make room for them",
+        count(keys as f64)
+    );
+    let mut evidence = Vec::new();
+    if let Some(rise) = account.rise_before.filter(|rise| *rise > 0.0) {
+        evidence.push(format!(
+            "In the {:.0} s before, all but client buffers grew by {} a second.",
+            window.calm_length().as_secs_f64() / 2.0,
+            bytes(rise)
+        ));
+    }
+    evidence.push(share_of(account, written));
+    evidence.extend(time_limit(window));
+    Some(finding(CauseKind::Data, summary, evidence, written as f64))
+}
+
+/// Says why the burst is said to have fed on itself, where it is.
+fn amplification(window: &Window<'_>) -> Option<String> {
+    let (kind, reason) = window.burst()?.kind();
+    (kind == BurstKind::SelfAmplifying).then(|| format!("The burst fed on itself: {reason}."))
+}
+
+/// Says how many of the slowest calls stopped at their time limit.
+fn time_limit(window: &Window<'_>) -> Option<String> {
+    let all = window.slowest().count();
+    let running = window
+        .slowest()
+        .filter(|call| call.result == CallResult::Running)
+        .count();
+    (running > 0).then(|| {
+        format!("Of the {all} slowest evicting calls, {running} stopped at their time limit with memory still over its limit.")
+    })
+}
+
+fn finding(kind: CauseKind, summary: String, evidence: Vec<String>, weight: f64) -> Finding {
+    Finding {
+        cause: Cause {
+            kind,
+            summary,
+            evidence,
+        },
+        weight,
+    }
+}

@@ -1,0 +1,163 @@
+//! What happened in a record, why, and what would help: computed from its numbers, or not said.
+//!
+//! Pure: a [`Record`] in, an [`Explanation`] out. [`window::Window`] divides a record into the calm before, what it is
+//! about, and what came after. [`account::Account`] says what memory went to. There is one file for each of the causes that
+//! need more than that: [`big_key`], [`expiry`], [`step`]. [`causes`] weighs them, and [`remedies`] has what the lab showed
+//! to work. `docs/EXPLANATIONS.md` is for operators.
+//!
+//! Deliberately absent: anything that guesses. Where numbers are missing, or decide nothing, no cause is named.
+
+mod account;
+mod big_key;
+mod causes;
+mod expiry;
+#[cfg(test)]
+mod fixture;
+mod happened;
+mod remedies;
+mod step;
+#[cfg(test)]
+mod tests;
+mod trend;
+mod window;
+
+use std::fmt;
+
+use self::account::Account;
+use self::window::Window;
+use crate::Record;
+
+/// Waiting for a CPU is worth a word from this share of the time on.
+const WAITED: f64 = 0.2;
+
+/// What a record says, in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// What happened, in one sentence.
+    pub what: String,
+    /// Why, in one sentence; says so where the evidence decides nothing.
+    pub why: String,
+    /// What would help, in one sentence; says so where nothing is known to.
+    pub help: String,
+    /// The causes that the evidence shows, the one that explains most first.
+    pub causes: Vec<Cause>,
+    /// The remedies for them.
+    pub remedies: Vec<Remedy>,
+}
+
+/// Why it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CauseKind {
+    /// Client buffers took the memory.
+    ClientBuffers,
+    /// Replication and AOF buffers did.
+    ReplicationBuffers,
+    /// A hash table was resized: a single step by a power of two.
+    ResizedTable,
+    /// Expired keys were held, as the expire cycle was behind.
+    ExpiryBehind,
+    /// One eviction call took most of the time: a big key was freed in the main thread.
+    BigKey,
+    /// The data grew to the limit: writes, and no other cause.
+    Data,
+    /// `maxmemory` was lowered.
+    LoweredLimit,
+    /// No key could be evicted.
+    NothingToEvict,
+}
+
+/// The name for people.
+impl fmt::Display for CauseKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ClientBuffers => "client buffers",
+            Self::ReplicationBuffers => "replication and AOF buffers",
+            Self::ResizedTable => "a hash table that was resized",
+            Self::ExpiryBehind => "expiry that was behind",
+            Self::BigKey => "a big key",
+            Self::Data => "writes",
+            Self::LoweredLimit => "a lower maxmemory",
+            Self::NothingToEvict => "no key that could be evicted",
+        })
+    }
+}
+
+/// A cause, with what it rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cause {
+    /// Which it is.
+    pub kind: CauseKind,
+    /// What it did, for people: a sentence without its full stop.
+    pub summary: String,
+    /// Its bytes or its share of the time, and whatever else shows it: one sentence each, with numbers.
+    pub evidence: Vec<String>,
+}
+
+/// What would help.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Remedy {
+    /// The cause that it is for.
+    pub against: CauseKind,
+    /// What to do, with sizes: `Raise maxmemory by 64 MiB, to 389 MiB`.
+    pub what: String,
+    /// The numbers that the size rests on.
+    pub evidence: Vec<String>,
+    /// The run of the lab that showed that it works: its command, and what was seen.
+    pub shown_by: &'static str,
+}
+
+/// Explains a record.
+pub fn explain(record: &Record) -> Explanation {
+    let window = Window::of(record);
+    let what = happened::sentence(&window);
+    if !window.is_incident() {
+        let (why, help) = match window.stalled_us() {
+            Some(_) => (
+                "There was no burst that fed on itself and no stall of a second, so there is nothing to explain.",
+                "Nothing needs to be done.",
+            ),
+            None => (
+                "There was no burst that fed on itself. Whether the server was stalled is not known.",
+                "Nothing can be recommended.",
+            ),
+        };
+        return Explanation {
+            what,
+            why: why.to_owned(),
+            help: help.to_owned(),
+            causes: Vec::new(),
+            remedies: Vec::new(),
+        };
+    }
+    let account = Account::of(&window);
+    let causes = causes::found(&window, &account);
+    let mut why = match causes.is_empty() {
+        true => account.why_undecided(&window),
+        false => joined(causes.iter().map(|cause| cause.summary.as_str())),
+    };
+    why.extend(waited(&window));
+    let remedies = remedies::known(&window, &account, &causes);
+    let help = remedies::sentence(&causes, &remedies);
+    Explanation {
+        what,
+        why,
+        help,
+        causes,
+        remedies,
+    }
+}
+
+/// Says for how long the main thread waited for a CPU, where that is worth a word: it makes all of it worse.
+fn waited(window: &Window<'_>) -> Option<String> {
+    let share = window.waiting_share().filter(|share| *share >= WAITED)?;
+    let percent = 100.0 * share.min(1.0);
+    Some(format!(
+        " For {percent:.0} % of the time the main thread waited for a CPU: something else ran there, or its CPU quota was used up."
+    ))
+}
+
+/// Joins sentences without full stops into one.
+fn joined<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+    let parts: Vec<_> = parts.collect();
+    format!("{}.", parts.join("; also: "))
+}

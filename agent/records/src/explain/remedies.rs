@@ -1,0 +1,184 @@
+//! What would help, with sizes. A remedy is here only where a run of the lab showed that it works for the cause;
+//! `docs/EXPLANATIONS.md` has the runs, and those that did not help.
+
+use super::account::Account;
+use super::window::Window;
+use super::{Cause, CauseKind, Remedy};
+use crate::text::bytes;
+
+/// `cargo xtask lab remedy --remedy ttl`.
+const TTL: &str = "cargo xtask lab remedy --remedy ttl: 2 bursts without it, none with it";
+/// `cargo xtask lab remedy --remedy maxmemory --cause table`.
+const ROOM_FOR_TABLE: &str = "cargo xtask lab remedy --remedy maxmemory --cause table: 2 bursts and 35,749 keys evicted without it, none with 128 MiB more for a step of 32 MiB; latencies were not compared, as other work ran";
+/// `cargo xtask lab remedy --remedy backlog`.
+const SMALL_BACKLOG: &str = "cargo xtask lab remedy --remedy backlog: 127,338 keys evicted and a p99 of the latency of 3,408 ms with a backlog of 64 MiB, none and 11 ms with 1 MiB, while other work ran";
+/// `cargo xtask lab remedy --remedy effort`.
+const EFFORT: &str = "cargo xtask lab remedy --remedy effort --rate 3300: expired keys held 278 MiB with effort 1, 51 MiB with 5, 22 MiB with 10";
+/// `cargo xtask lab remedy --remedy lazyfree`.
+const LAZYFREE: &str = "cargo xtask lab remedy --remedy lazyfree: a hash of 230 MiB was evicted by a call of 1,467 ms without it, and no call took 20 ms with it; highest latency 1,707 ms and 140 ms";
+/// `cargo xtask lab expire`, with two rates.
+const FEWER_REQUESTS: &str = "cargo xtask lab expire: with requests for 70 % of what the server can answer, 78,000 keys a second expired of 370,000 that were written; with 60 %, 210,000 of 310,000, and commands waited a twentieth as long";
+/// A main thread that has work for this share of the time has none to spare, as in `telemetry/stalls.rs`.
+const FULL: f64 = 0.9;
+/// The effort that the lab tried first.
+const MORE_EFFORT: u32 = 5;
+
+/// Returns the remedies for these causes that are known to work.
+pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Remedy> {
+    let of = |cause: &Cause| match cause.kind {
+        CauseKind::ClientBuffers => against_client_buffers(window, account),
+        CauseKind::ExpiryBehind => against_expiry(window, account),
+        CauseKind::ReplicationBuffers => Vec::from_iter(against_replication(account)),
+        CauseKind::ResizedTable => Vec::from_iter(against_table(window, account)),
+        CauseKind::BigKey => vec![against_big_key(cause)],
+        _ => Vec::new(),
+    };
+    causes.iter().flat_map(of).collect()
+}
+
+/// Returns what would help, in words.
+pub fn sentence(causes: &[Cause], remedies: &[Remedy]) -> String {
+    match (causes.first(), remedies) {
+        (None, _) => "Nothing can be recommended, as the cause is not known.".to_owned(),
+        (Some(cause), []) if cause.kind == CauseKind::NothingToEvict => {
+            "No remedy has been shown to work where no key can be evicted.".to_owned()
+        }
+        (Some(cause), []) => format!("No remedy has been shown to work against {}.", cause.kind),
+        (Some(_), remedies) => super::joined(remedies.iter().map(|remedy| remedy.what.as_str())),
+    }
+}
+
+/// Returns the room that was missing, bytes: what client buffers grew by, and what was written meanwhile.
+fn missing(account: &Account) -> Option<u64> {
+    let grew = account.client_buffers?.bytes();
+    Some(whole_mebibytes(grew.saturating_add(account.written?)))
+}
+
+fn against_client_buffers(window: &Window<'_>, account: &Account) -> Vec<Remedy> {
+    let Some((missing, limit)) = missing(account).zip(window.limit()) else {
+        return Vec::new();
+    };
+    let Some(below) = limit.checked_sub(missing).filter(|below| *below > 0) else {
+        return Vec::new();
+    };
+    let grew = account.rise_before.filter(|rise| *rise > 0.0);
+    let more = grew.map_or_else(String::new, |rise| {
+        format!(
+            ", and by more, as memory still grew by {} a second",
+            bytes(rise)
+        )
+    });
+    let ttl = Remedy {
+        against: CauseKind::ClientBuffers,
+        what: format!(
+            "Shorten TTLs until used memory peaks below {} ({:.0} % of the limit): by {:.0} % at least{more}",
+            bytes(below as f64),
+            (100.0 * below as f64 / limit as f64).floor(),
+            (100.0 * missing as f64 / limit as f64).ceil()
+        ),
+        evidence: room(account, missing),
+        shown_by: TTL,
+    };
+    vec![ttl]
+}
+
+/// Says what the size of the room that was missing rests on.
+fn room(account: &Account, missing: u64) -> Vec<String> {
+    let grew = account.client_buffers.map_or(0, |growth| growth.bytes());
+    let written = account.written.unwrap_or(0);
+    vec![format!(
+        "{} were missing: client buffers grew by {}, and writes took {} or more meanwhile.",
+        bytes(missing as f64),
+        bytes(grew as f64),
+        bytes(written as f64)
+    )]
+}
+
+/// What is beyond the backlog does not count, so a small one keeps replicas that are behind from taking the limit.
+fn against_replication(account: &Account) -> Option<Remedy> {
+    let replicas = account.replicas?;
+    let not_counted = account.not_counted.map_or(0, |growth| growth.bytes());
+    let counted = replicas.bytes().saturating_sub(not_counted);
+    // Else they took nothing of the limit.
+    (counted > not_counted).then(|| Remedy {
+        against: CauseKind::ReplicationBuffers,
+        what: "Set repl-backlog-size to 1mb: what replicas are behind by more does not count against maxmemory \
+               (but a replica that was away for longer needs all data again)"
+            .to_owned(),
+        evidence: vec![format!(
+            "Replicas were behind by {}, of which {} did not count.",
+            bytes(replicas.to as f64),
+            bytes(not_counted as f64)
+        )],
+        shown_by: SMALL_BACKLOG,
+    })
+}
+
+fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+    let (step, limit) = (account.table?.bytes, window.limit()?);
+    let written = account.written?;
+    let room = whole_mebibytes(step.saturating_add(written));
+    let (more, to) = (bytes(room as f64), bytes(limit.saturating_add(room) as f64));
+    Some(Remedy {
+        against: CauseKind::ResizedTable,
+        what: format!(
+            "Raise maxmemory by {more} at least, to {to} or more; the next table will take twice the room"
+        ),
+        evidence: vec![format!(
+            "The table took {}, and writes {} or more while the server evicted.",
+            bytes(step as f64),
+            bytes(written as f64)
+        )],
+        shown_by: ROOM_FOR_TABLE,
+    })
+}
+
+fn against_big_key(cause: &Cause) -> Remedy {
+    Remedy {
+        against: CauseKind::BigKey,
+        what: "Set lazyfree-lazy-eviction to yes, so that another thread frees large keys"
+            .to_owned(),
+        evidence: vec![format!("{}.", cause.summary)],
+        shown_by: LAZYFREE,
+    }
+}
+
+/// Where commands alone nearly fill the main thread, more effort made no difference in the lab; fewer of them did.
+fn against_expiry(window: &Window<'_>, account: &Account) -> Vec<Remedy> {
+    let known = account
+        .expired
+        .and_then(|behind| Some((behind, behind.running?, behind.waiting?)));
+    // Where it had to wait for a CPU, neither its commands nor the effort are the reason.
+    let Some((behind, running, _)) = known.filter(|(_, _, waiting)| *waiting < super::WAITED)
+    else {
+        return Vec::new();
+    };
+    let (percent, expiring) = (100.0 * running.min(1.0), 100.0 * behind.expiring);
+    let evidence = vec![format!(
+        "The main thread ran for {percent:.0} % of the time before, {expiring:.0} % of the time in expire cycles."
+    )];
+    let remedy = |what, shown_by| Remedy {
+        against: CauseKind::ExpiryBehind,
+        what,
+        evidence,
+        shown_by,
+    };
+    let effort = window.record.configuration.active_expire_effort;
+    if running >= FULL {
+        let what = "Take load off the main thread, with a seventh fewer requests or smaller ones: commands leave expiry no time";
+        vec![remedy(what.to_owned(), FEWER_REQUESTS)]
+    } else if effort.is_none_or(|effort| effort < MORE_EFFORT) {
+        let is = effort.map_or_else(String::new, |effort| format!(" (it is {effort})"));
+        let what = format!(
+            "Set active-expire-effort to {MORE_EFFORT}{is}, and watch the latency of commands"
+        );
+        vec![remedy(what, EFFORT)]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Rounds up to whole MiB.
+fn whole_mebibytes(size: u64) -> u64 {
+    size.div_ceil(1 << 20) << 20
+}

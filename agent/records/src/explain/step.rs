@@ -1,0 +1,136 @@
+//! A hash table that was resized.
+//!
+//! A table of Redis has 2^n buckets of 8 bytes. When it is full, one of twice the size is allocated at once, so used memory makes
+//! a single step by a power of two. Keys move to it bit by bit. Then the old table, of half that size, is freed at once.
+
+use std::time::Duration;
+
+use evictscope_telemetry::Moment;
+
+use super::window::Window;
+
+/// A smaller step may be anything: a client's reply, a block of the replication backlog.
+const LEAST_STEP: u64 = 1 << 20;
+/// What else happened between two readings may differ from the step's power of two by this part of it. Sizes that an
+/// allocator rounds to are a fifth apart or more.
+const OFF: f64 = 1.0 / 32.0;
+/// The step is this many times as large as any other change of the seconds before, and any other rise of those after: else it
+/// is one of many. (What falls after it is evicted.)
+const ABOVE_OTHERS: f64 = 4.0;
+/// The time before a step with which it is compared, that after it in which client buffers may still be counted, and that after
+/// it in which evictions begin because of it.
+const NEAR_US: u64 = 5_000_000;
+/// More readings are of no server that an agent has read: it reads every 2 ms at most.
+const MOST_READINGS: usize = 2_500;
+/// Readings that are needed before it.
+const LEAST_READINGS: usize = 10;
+/// Two readings that are further apart do not show a single step.
+const LONGEST: Duration = Duration::from_millis(500);
+/// A table is doubled when it has as many keys as buckets, so the new one of 16 bytes a key belongs to keys that take
+/// 40 bytes each at the very least, beside the old table of 8. Both may be doubled at once: that of keys, and that of their times to
+/// live, 32 bytes a key, for keys of 64 bytes or more beside tables of 16. So used memory was this many times the step.
+const LEAST_USED: u64 = 2;
+
+/// A single step of used memory by a power of two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The power of two, bytes.
+    pub bytes: u64,
+    /// When it was seen, since 1970, microseconds.
+    pub unix_us: u64,
+    /// How long after it used memory made a step down by half of it, seconds; `None` where that is not in the record.
+    pub freed_after: Option<f64>,
+}
+
+/// Finds the largest such step right before evictions began or while they went on. One that came earlier, and left memory within
+/// its limit, is no reason for them.
+pub fn resized_table(window: &Window<'_>) -> Option<Step> {
+    let moments = &window.record.moments;
+    let index_at = |us: u64| moments.partition_point(|moment| moment.unix_us < us);
+    let first = index_at(window.began_us.saturating_sub(NEAR_US));
+    let until = index_at(window.evicted_until_us.saturating_add(1));
+    let calm_from = index_at(window.began_us).saturating_sub(window.calm.len());
+    let candidates = (first.max(calm_from).max(1)..until).filter_map(|at| step_at(moments, at));
+    candidates.max_by_key(|step| step.bytes)
+}
+
+/// Returns the step from the moment before `at` to it, if it is one.
+fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
+    let (before, after) = (moments.get(at.checked_sub(1)?)?, moments.get(at)?);
+    let risen = change(before, after)?;
+    if risen < LEAST_STEP as f64 * (1.0 - OFF) {
+        return None;
+    }
+    let near = |us: u64| moments.partition_point(|moment| moment.unix_us < us);
+    let earlier = moments.get(near(before.unix_us.saturating_sub(NEAR_US))..at)?;
+    if earlier.len() > MOST_READINGS {
+        return None;
+    }
+    let changes: Vec<_> = earlier
+        .windows(2)
+        .filter_map(|pair| change(pair.first()?, pair.last()?))
+        .collect();
+    if changes.len() < LEAST_READINGS {
+        return None;
+    }
+    let usual = changes.iter().sum::<f64>() / changes.len() as f64;
+    let risen = risen - usual;
+    let size = power_of_two(risen)?;
+    let others = changes
+        .iter()
+        .fold(0.0_f64, |most, change| most.max((change - usual).abs()));
+    let is_plausible = before.used_memory? / LEAST_USED >= size;
+    // Client buffers are counted late, so what they took shows in the seconds after.
+    let later = moments.get(at..near(after.unix_us.saturating_add(NEAR_US)))?;
+    let rises = later
+        .windows(2)
+        .filter_map(|pair| change(pair.first()?, pair.last()?));
+    let others = rises.fold(others, |most, rise| most.max(rise - usual));
+    let is_single = risen >= ABOVE_OTHERS * others;
+    let buffers = |moment: &Moment| Some(moment.client_buffers?.total());
+    let buffers_before = buffers(before)?;
+    let highest = later.iter().filter_map(buffers).max()?;
+    let is_buffers = highest.saturating_sub(buffers_before) >= size / 4;
+    // A replica that connects for the first time has a backlog allocated, which is often a power of two, too.
+    let has_replica = |moment: &Moment| {
+        moment
+            .client_buffers
+            .is_some_and(|buffers| buffers.replica > 0)
+    };
+    let got_replica = !has_replica(before) && later.iter().any(has_replica);
+    (is_single && is_plausible && !is_buffers && !got_replica).then(|| Step {
+        bytes: size,
+        unix_us: after.unix_us,
+        freed_after: freed_after(moments.get(at..).unwrap_or_default(), size / 2),
+    })
+}
+
+/// Returns by how much used memory changed between two moments, bytes; `None` where they are too far apart.
+fn change(before: &Moment, after: &Moment) -> Option<f64> {
+    let elapsed = Duration::from_micros(after.unix_us.checked_sub(before.unix_us)?);
+    let change = after.used_memory? as f64 - before.used_memory? as f64;
+    (elapsed <= LONGEST).then_some(change)
+}
+
+/// Returns the power of two that a size is near to.
+fn power_of_two(size: f64) -> Option<u64> {
+    let exponent = size.log2().round();
+    if !(20.0..=50.0).contains(&exponent) {
+        return None;
+    }
+    let power = exponent.exp2();
+    ((size - power).abs() <= OFF * power).then_some(power as u64)
+}
+
+/// Returns how long after the first of these moments used memory fell by this size at once, seconds.
+fn freed_after(later: &[Moment], size: u64) -> Option<f64> {
+    let first = later.first()?;
+    let freed = later.windows(2).find(|pair| {
+        let change = pair
+            .first()
+            .zip(pair.last())
+            .and_then(|(before, after)| change(before, after));
+        change.is_some_and(|change| power_of_two(-change) == Some(size))
+    })?;
+    Some(freed.last()?.unix_us.saturating_sub(first.unix_us) as f64 / 1e6)
+}

@@ -1,0 +1,206 @@
+//! The parts of a record: the calm before, what it is about, and what came after.
+
+use std::time::Duration;
+
+use evictscope_telemetry::{Burst, BurstKind, CallResult, Moment, Phase, SlowCall, microseconds};
+
+use crate::{Occasion, Record};
+
+/// A calm that is shorter says too little of what is usual.
+const LEAST_CALM: Duration = Duration::from_secs(5);
+/// The server's count of client buffers lags behind: its cron visits each client about once a second.
+const LATE_US: u64 = 1_500_000;
+/// Evictions that stalled a server for less than this in all are no incident: it is what a record is made for.
+const LEAST_STALL_US: u64 = 1_000_000;
+
+/// A record, divided.
+pub struct Window<'a> {
+    /// The whole.
+    pub record: &'a Record,
+    /// When it began, since 1970, microseconds: the first evicting call of a burst.
+    pub began_us: u64,
+    /// When the last evicting call ended, as far as the record says.
+    pub evicted_until_us: u64,
+    /// The moments before it, back to when the server last evicted or memory last fell.
+    pub calm: &'a [Moment],
+    /// The moments from the first evicting call to the last.
+    pub inside: &'a [Moment],
+    /// Those, the reclaim, and the time until client buffers are counted.
+    pub whole: &'a [Moment],
+}
+
+impl<'a> Window<'a> {
+    /// Divides a record.
+    pub fn of(record: &'a Record) -> Self {
+        let moments = &record.moments;
+        let of_burst = |burst: &Burst| {
+            (
+                microseconds(burst.started),
+                microseconds(burst.started.saturating_add(burst.duration)),
+            )
+        };
+        let (began_us, evicted_until_us) = match &record.burst {
+            // A stall can begin before the burst that it had in it, and go on behind it.
+            Some(burst) if record.occasion == Occasion::Stall => {
+                let (began_us, ended_us) = of_burst(burst);
+                (began_us.min(record.began_us), ended_us.max(record.ended_us))
+            }
+            Some(burst) => of_burst(burst),
+            // What was asked for is about all that it has.
+            None if record.occasion == Occasion::Asked => {
+                let ends = moments.first().zip(moments.last());
+                ends.map_or((record.began_us, record.ended_us), |(first, last)| {
+                    (first.unix_us, last.unix_us)
+                })
+            }
+            None => (record.began_us, record.ended_us),
+        };
+        let first = moments.partition_point(|moment| moment.unix_us < began_us);
+        let up_to = |us: u64| {
+            let end = moments.partition_point(|moment| moment.unix_us <= us);
+            moments.get(first..end).unwrap_or_default()
+        };
+        let before = moments.get(..first).unwrap_or_default();
+        let is_busy =
+            |moment: &Moment| matches!(moment.phase, Some(Phase::Saturated | Phase::Reclaim));
+        let calm_from = before.iter().rposition(is_busy).map_or(0, |last| last + 1);
+        Self {
+            record,
+            began_us,
+            evicted_until_us,
+            calm: before.get(calm_from..).unwrap_or_default(),
+            inside: up_to(evicted_until_us),
+            whole: up_to(
+                record
+                    .ended_us
+                    .max(evicted_until_us)
+                    .saturating_add(LATE_US),
+            ),
+        }
+    }
+
+    /// Returns the burst.
+    pub fn burst(&self) -> Option<&'a Burst> {
+        self.record.burst.as_ref()
+    }
+
+    /// Tells whether there is anything to explain: a burst that is not plain, a stall, or calls that could evict nothing.
+    pub fn is_incident(&self) -> bool {
+        let is_burst = self
+            .burst()
+            .is_some_and(|burst| burst.kind().0 != BurstKind::Plain);
+        let has_stalled = self.stalled_us().is_some_and(|us| us >= LEAST_STALL_US);
+        is_burst || has_stalled || self.record.occasion == Occasion::Stall || self.failed_to_evict()
+    }
+
+    /// Returns for how long evictions or expire cycles stalled the server, microseconds.
+    pub fn stalled_us(&self) -> Option<u64> {
+        self.grown(|moment| moment.stalled_us)
+    }
+
+    /// Returns the moments between which counters are compared: just before it began, and a little after the last evicting call.
+    fn ends(&self) -> Option<(&'a Moment, &'a Moment)> {
+        let from = self.calm.last().or(self.inside.first())?;
+        let beyond = self.whole.get(self.inside.len());
+        Some((from, beyond.or(self.inside.last())?))
+    }
+
+    /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` where it is not
+    /// known at both moments.
+    pub fn grown(&self, counter: fn(&Moment) -> Option<u64>) -> Option<u64> {
+        let (from, to) = self.ends()?;
+        counter(to)?.checked_sub(counter(from)?)
+    }
+
+    /// Returns of that time the share in which evicting calls were observed.
+    pub fn observed_share(&self) -> Option<f64> {
+        let observed = self.grown(|moment| Some(moment.observed_us))?;
+        let elapsed = self.grown(|moment| Some(moment.unix_us))?;
+        (elapsed > 0).then(|| (observed as f64 / elapsed as f64).min(1.0))
+    }
+
+    /// Returns for how long evictions went on, seconds.
+    pub fn seconds(&self) -> f64 {
+        Duration::from_micros(self.evicted_until_us.saturating_sub(self.began_us)).as_secs_f64()
+    }
+
+    /// Tells whether the calm before is long enough to say what is usual.
+    pub fn has_calm(&self) -> bool {
+        self.calm_length() >= LEAST_CALM
+    }
+
+    /// Returns how long the calm before is known for.
+    pub fn calm_length(&self) -> Duration {
+        Duration::from_micros(self.calm_us())
+    }
+
+    fn calm_us(&self) -> u64 {
+        let first = self.calm.first();
+        let first = first.map_or(self.began_us, |moment| moment.unix_us);
+        self.began_us.saturating_sub(first)
+    }
+
+    /// Returns how long after the beginning of the calm a moment was, seconds.
+    pub fn seconds_since_calm(&self, moment: &Moment) -> f64 {
+        let first = self.calm.first();
+        let first = first.map_or(self.began_us, |first| first.unix_us);
+        moment.unix_us.saturating_sub(first) as f64 / 1e6
+    }
+
+    /// Returns of the time the share for which the main thread was ready to run and had no CPU.
+    pub fn waiting_share(&self) -> Option<f64> {
+        let of_the_burst = self.burst().and_then(|burst| burst.waiting_share);
+        of_the_burst.or_else(|| {
+            let waited = self.grown(|moment| moment.waiting_us)? as f64 / 1e6;
+            (self.seconds() > 0.0).then(|| (waited / self.seconds()).min(1.0))
+        })
+    }
+
+    /// Returns the later half of the calm: at its beginning the server may still account for buffers that it has released, and what
+    /// is left of an earlier reclaim falls.
+    pub fn settled(&self) -> &'a [Moment] {
+        let half = self.began_us.saturating_sub(self.calm_us() / 2);
+        let from = self.calm.partition_point(|moment| moment.unix_us < half);
+        self.calm.get(from..).unwrap_or_default()
+    }
+
+    /// Returns keys evicted.
+    pub fn evicted_keys(&self) -> Option<u64> {
+        let of_the_burst = self.burst().and_then(|burst| burst.evicted_keys);
+        of_the_burst.or_else(|| self.grown(|moment| moment.evicted_keys))
+    }
+
+    /// Returns the evicting calls among the slowest that ended in it, the slowest first.
+    pub fn slowest(&self) -> impl Iterator<Item = &'a SlowCall> {
+        // Two clocks are compared.
+        let slack = 20_000;
+        let span =
+            self.began_us.saturating_sub(slack)..=self.evicted_until_us.saturating_add(slack);
+        let slowest = &self.record.slowest;
+        slowest
+            .iter()
+            .filter(move |call| span.contains(&call.unix_us))
+    }
+
+    /// Tells whether the server made evicting calls, as far as is known.
+    pub fn has_evicted(&self) -> bool {
+        let calls = self.grown(|moment| Some(moment.evicting_calls));
+        calls.is_some_and(|calls| calls > 0) || self.evicted_keys().is_some_and(|keys| keys > 0)
+    }
+
+    /// Tells whether calls were made to evict, and none could evict anything.
+    pub fn failed_to_evict(&self) -> bool {
+        let has_slowest = self.slowest().next().is_some();
+        let all_failed = self.slowest().all(|call| call.result == CallResult::Fail);
+        has_slowest && all_failed && self.evicted_keys() == Some(0)
+    }
+
+    /// Returns `maxmemory`, bytes, when it began; `None` where it is not known or there is no limit.
+    pub fn limit(&self) -> Option<u64> {
+        let at_the_beginning = self.inside.first().or(self.calm.last());
+        let limit = at_the_beginning.and_then(|moment| moment.maxmemory);
+        limit
+            .or(self.record.configuration.maxmemory)
+            .filter(|limit| *limit > 0)
+    }
+}

@@ -1,0 +1,285 @@
+//! The thread that writes records and the labels of live servers, so that no server's thread waits for a disk.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use evictscope_telemetry::microseconds;
+use tokio::sync::oneshot;
+
+use super::store::{Kept, StoreError};
+use super::{Labelled, Record, RecordId, Store};
+
+/// Most records that wait to be written. Each has some MB.
+const MOST_WAITING: usize = 8;
+/// How often the thread counts what is kept, and tries again what it could not write.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// How long the end of the agent waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where it is said that a record was written, or why it was not.
+pub type Tell = oneshot::Sender<Result<RecordId, String>>;
+
+/// Hands over to the thread that writes. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Keeper(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    queue: Mutex<Queue>,
+    has_changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the thread is to write, and what it has done.
+#[derive(Debug, Default)]
+struct Queue {
+    records: VecDeque<(Record, Vec<Tell>)>,
+    /// The servers that live, where that has changed.
+    labels: Option<Vec<Labelled>>,
+    is_ending: bool,
+    has_ended: bool,
+    counts: KeeperCounts,
+    /// Why nothing can be written, where that was logged.
+    trouble: Option<String>,
+}
+
+/// What the thread has done, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeeperCounts {
+    /// Records written.
+    pub written: u64,
+    /// Records that could not be written.
+    pub failed: u64,
+    /// Records that there are.
+    pub records: u64,
+    /// Bytes of all that is kept.
+    pub bytes: u64,
+}
+
+impl Keeper {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails where there can be no more threads.
+    pub fn start(store: Store) -> io::Result<Self> {
+        let mut queue = Queue::default();
+        queue.count_kept(store.kept());
+        let inner = Arc::new(Inner {
+            store,
+            queue: Mutex::new(queue),
+            has_changed: Condvar::new(),
+            thread: Mutex::default(),
+        });
+        let writing = inner.clone();
+        let thread = std::thread::Builder::new()
+            .name("records".to_owned())
+            .spawn(move || {
+                let _ended = Ended(&writing);
+                writing.write_all();
+            })?;
+        *inner.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(Self(inner))
+    }
+
+    /// Has a record written, and then tells those who asked for it. Never waits for the disk: where too many records wait for it,
+    /// this one is counted as failed, and a warning is logged.
+    pub fn keep(&self, record: Record, tell: Vec<Tell>) {
+        let mut queue = self.0.lock();
+        if queue.records.len() < MOST_WAITING && !queue.has_ended {
+            queue.records.push_back((record, tell));
+            self.0.has_changed.notify_all();
+            return;
+        }
+        queue.counts.failed += 1;
+        drop(queue);
+        tracing::warn!(
+            record = record.id.as_str(),
+            "lost, as {MOST_WAITING} records already wait for the disk"
+        );
+        let why = format!("{MOST_WAITING} records already wait for the disk: try again later");
+        tell_all(tell, &Err(why));
+    }
+
+    /// Reads the servers that lived when the agent before this one ended, with their labels. Where that cannot be read, a warning
+    /// is logged.
+    pub fn remembered(&self) -> Vec<Labelled> {
+        let labels = self.0.store.labels();
+        labels.read().unwrap_or_else(|error| {
+            let file = labels.path();
+            tracing::warn!(
+                "cannot read {}: {error}; servers that share a port may have other names than before",
+                file.display()
+            );
+            Vec::new()
+        })
+    }
+
+    /// Has these remembered as the servers that live. Never waits for the disk.
+    pub fn remember(&self, labels: Vec<Labelled>) {
+        self.0.lock().labels = Some(labels);
+        self.0.has_changed.notify_all();
+    }
+
+    /// Returns the directory of records.
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Returns what was done so far.
+    pub fn counts(&self) -> KeeperCounts {
+        self.0.lock().counts
+    }
+
+    /// Writes what waits, and ends the thread; waits some seconds for the disk at most.
+    pub fn finish(&self) {
+        let mut queue = self.0.lock();
+        queue.is_ending = true;
+        self.0.has_changed.notify_all();
+        let has_ended = self
+            .0
+            .has_changed
+            .wait_timeout_while(queue, PATIENCE, |queue| !queue.has_ended);
+        let (queue, _) = has_ended.unwrap_or_else(PoisonError::into_inner);
+        if !queue.has_ended {
+            tracing::warn!("the disk takes too long: the last records are lost");
+            return;
+        }
+        drop(queue);
+        let thread = self
+            .0
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that writes records panicked; please report this");
+        }
+    }
+}
+
+/// Says that the thread has ended, however it did.
+struct Ended<'a>(&'a Inner);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.lock().has_ended = true;
+        self.0.has_changed.notify_all();
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Each entry of the queue is put there whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes until the end.
+    fn write_all(&self) {
+        // What could not be written is tried again.
+        let mut labels = None;
+        let mut has_warned = false;
+        loop {
+            let mut queue = self.lock();
+            let is_idle = |queue: &mut Queue| {
+                queue.records.is_empty() && queue.labels.is_none() && !queue.is_ending
+            };
+            let waited = self
+                .has_changed
+                .wait_timeout_while(queue, INTERVAL, is_idle);
+            (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let is_ending = queue.is_ending;
+            labels = queue.labels.take().or(labels);
+            drop(queue);
+            if let Some(all) = &labels {
+                match self.store.labels().write(all) {
+                    Ok(()) => (labels, has_warned) = (None, false),
+                    Err(_) if has_warned => {}
+                    Err(error) => {
+                        tracing::warn!(
+                            "cannot write {}: {error}; once the agent is started anew, servers that share a port may have other names",
+                            self.store.labels().path().display()
+                        );
+                        has_warned = true;
+                    }
+                }
+            }
+            while let Some((record, tell)) = self.next_record() {
+                let written = self.store.write(&record).map(|_| ());
+                let said = written.as_ref().map_err(ToString::to_string);
+                tell_all(tell, &said.map(|()| record.id.clone()));
+                self.lock().count(&record, written);
+            }
+            let kept = self.store.kept();
+            self.lock().count_kept(kept);
+            if is_ending {
+                return;
+            }
+        }
+    }
+
+    fn next_record(&self) -> Option<(Record, Vec<Tell>)> {
+        self.lock().records.pop_front()
+    }
+}
+
+impl Queue {
+    /// Counts a record that was written, or not.
+    fn count(&mut self, record: &Record, written: Result<(), StoreError>) {
+        let name = record.id.as_str();
+        match &written {
+            Ok(()) => {
+                self.counts.written += 1;
+                tracing::info!(record = name, server = record.server.label, "kept");
+            }
+            Err(error) => {
+                self.counts.failed += 1;
+                tracing::debug!(record = name, "lost: {error}");
+            }
+        }
+        self.follow_trouble(written.err());
+    }
+
+    /// Logs that nothing can be written, and that it can again: once each.
+    fn follow_trouble(&mut self, error: Option<StoreError>) {
+        match error {
+            None if self.trouble.take().is_some() => {
+                tracing::info!("records can be written again");
+            }
+            Some(error) if self.trouble.is_none() => {
+                tracing::warn!(
+                    "{error}; all else works, and evictscope_records_failed_total counts what is lost"
+                );
+                self.trouble = Some(error.to_string());
+            }
+            _ => {}
+        }
+    }
+
+    fn count_kept(&mut self, kept: Result<Kept, StoreError>) {
+        if let Ok(kept) = kept {
+            self.counts.records = kept.records;
+            self.counts.bytes = kept.bytes;
+        }
+    }
+}
+
+fn tell_all(tell: Vec<Tell>, said: &Result<RecordId, String>) {
+    for tell in tell {
+        // Whoever asked may be gone.
+        let _ = tell.send(said.clone());
+    }
+}
+
+/// Returns the time since 1970, microseconds.
+pub fn unix_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, microseconds)
+}
+
+#[cfg(test)]
+mod tests;

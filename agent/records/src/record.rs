@@ -1,0 +1,218 @@
+//! What one record holds.
+
+use std::fmt;
+
+use evictscope_telemetry::{Burst, LatencySecond, Moment, SlowCall};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::profile::Profile;
+
+/// One burst, one stall, or what was asked for: from a minute before it to half a minute after.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of the format: [`Record::FORMAT`].
+    pub format: u32,
+    /// Its name, which is that of its file without the ending.
+    pub id: RecordId,
+    /// The version of the agent that wrote it.
+    pub agent: String,
+    /// Why it was made.
+    pub occasion: Occasion,
+    /// The server.
+    pub server: RecordedServer,
+    /// When what it is about began, since 1970, microseconds.
+    pub began_us: u64,
+    /// When that ended, the reclaim too, since 1970, microseconds.
+    pub ended_us: u64,
+    /// The burst; `None` of a stall in a burst that goes on, and of a record that was asked for.
+    pub burst: Option<Burst>,
+    /// The configuration as read at the end.
+    pub configuration: Configuration,
+    /// The server from 60 s before the beginning to 30 s after the end: at each reading, 10 times a second, and 50 times
+    /// while it evicted.
+    pub moments: Vec<Moment>,
+    /// The 50 slowest evicting calls, the slowest first.
+    pub slowest: Vec<SlowCall>,
+    /// The durations of evicting calls, second by second; seconds without any are left out.
+    pub latencies: Vec<LatencySecond>,
+    /// Where the main thread spent its time, or why that is not known.
+    pub profile: Result<Profile, NoProfile>,
+    /// What of this server was not found, and why.
+    pub not_found: Vec<String>,
+    /// The highest cost of the probes in it, as a share of the main thread.
+    pub overhead_ratio: Option<f64>,
+    /// The most that they might cost.
+    pub overhead_budget_ratio: f64,
+}
+
+impl Record {
+    /// The version of the format that this agent writes.
+    pub const FORMAT: u32 = 1;
+}
+
+/// The name of a record: letters, digits, `-`, `_` and `.` only, so that it is safe in a path and in a URL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RecordId(String);
+
+/// The longest name, so that a file can have it.
+const LONGEST_ID: usize = 120;
+/// How much of a server's label a name has. With the time and the process id it is shorter than [`LONGEST_ID`].
+const LONGEST_LABEL: usize = 80;
+
+fn is_safe(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// Returns a server's label as names have it.
+fn safe(label: &str) -> String {
+    let label = label.chars().take(LONGEST_LABEL);
+    label.map(|c| if is_safe(c) { c } else { '_' }).collect()
+}
+
+/// Returns a time since 1970, microseconds, as names begin: in UTC, to the millisecond. It sorts as the time does.
+pub(super) fn compact_time(unix_us: u64) -> String {
+    let time = i64::try_from(unix_us).ok();
+    let time = time.and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
+    // A clock that is thousands of years fast.
+    let time = time.unwrap_or(Timestamp::MAX);
+    time.strftime("%Y%m%dT%H%M%S.%3fZ").to_string()
+}
+
+/// Says that a text is no name of a record.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is not the name of a record; `evictscope report --list` lists them")]
+pub struct NotAnId(String);
+
+impl TryFrom<String> for RecordId {
+    type Error = NotAnId;
+
+    fn try_from(text: String) -> Result<Self, NotAnId> {
+        let is_id = !text.is_empty()
+            && text.len() <= LONGEST_ID
+            && !text.starts_with('.')
+            && text.chars().all(is_safe);
+        if is_id {
+            Ok(Self(text))
+        } else {
+            Err(NotAnId(text))
+        }
+    }
+}
+
+impl From<RecordId> for String {
+    fn from(id: RecordId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl RecordId {
+    /// Returns the name of what began at this time since 1970, microseconds, in the server with this label and process id.
+    pub fn new(began_us: u64, label: &str, pid: u32) -> Self {
+        let (time, label) = (compact_time(began_us), safe(label));
+        Self(format!("{time}-{label}-{pid}"))
+    }
+
+    /// Tells whether the name begins with a time, as those that this agent gives do.
+    pub(super) fn has_time(&self) -> bool {
+        let time = self.0.split('-').next().unwrap_or_default();
+        let form = "00000000T000000.000Z";
+        let fits = |(form, c): (char, char)| match form {
+            '0' => c.is_ascii_digit(),
+            _ => c == form,
+        };
+        time.len() == form.len() && form.chars().zip(time.chars()).all(fits)
+    }
+
+    /// Returns the name as a text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a record was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Occasion {
+    /// A burst that is not plain has ended.
+    Burst,
+    /// Evictions or expire cycles stalled the server for longer than a second.
+    Stall,
+    /// Somebody asked for it.
+    Asked,
+}
+
+impl fmt::Display for Occasion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Burst => "burst",
+            Self::Stall => "stall",
+            Self::Asked => "asked for",
+        })
+    }
+}
+
+/// Which server a record is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedServer {
+    /// Its name in metrics.
+    pub label: String,
+    /// Its process id.
+    pub pid: u32,
+    /// The name that it was started by.
+    pub command: String,
+    /// Its executable, as the process sees it.
+    pub exe: String,
+    /// `redis`, `valkey` and so on, where known.
+    pub product: Option<String>,
+    /// Its version, where known.
+    pub version: Option<String>,
+    /// Its build id, where it has one.
+    pub build_id: Option<String>,
+}
+
+/// The configuration of a server, as far as it could be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// `maxmemory`, bytes.
+    pub maxmemory: Option<u64>,
+    /// `maxmemory-policy`.
+    pub maxmemory_policy: Option<String>,
+    /// `hz`.
+    pub hz: Option<u32>,
+    /// `active-expire-effort`.
+    pub active_expire_effort: Option<u32>,
+}
+
+/// Why a record has no profile, in a sentence that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoProfile(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::Record;
+    use crate::fixture::burst_record;
+
+    /// A record as 0.1.0 wrote it, shortened. docs/VERSIONS.md promises that it is read.
+    const FORMAT_1: &str = include_str!("format-1.json");
+
+    #[test]
+    fn a_record_of_format_1_is_read() -> anyhow::Result<()> {
+        let record: Record = serde_json::from_str(FORMAT_1)?;
+        let now = burst_record();
+        assert_eq!((record.id, record.format), (now.id, 1));
+        assert_eq!(record.burst, now.burst);
+        assert_eq!(record.moments, now.moments[..2]);
+        assert_eq!(record.slowest, now.slowest[..1]);
+        assert_eq!(record.latencies, now.latencies[..1]);
+        assert_eq!(record.profile, now.profile);
+        Ok(())
+    }
+}

@@ -1,0 +1,392 @@
+//! The directory that records and the labels of live servers are in.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::folder::{Entry, Folder, open_file};
+use super::labels::Labels;
+use super::packed::{self, Unreadable};
+use super::{Occasion, Record, RecordId};
+
+/// How the names of files end.
+pub(super) const ENDING: &str = ".json.gz";
+/// Most files that a list says something of: as many again as are kept, for what somebody has put there.
+const MOST_LISTED: usize = 2 * Limits::RECORDS;
+
+/// How much may be kept. The oldest go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most records.
+    pub records: usize,
+    /// Most bytes of records, on the disk.
+    pub bytes: u64,
+}
+
+impl Limits {
+    /// Most records that an agent keeps.
+    pub const RECORDS: usize = 1_000;
+}
+
+/// Records, one file for each, and the labels of live servers.
+#[derive(Debug)]
+pub struct Store {
+    records: Folder,
+    labels: Labels,
+    limits: Limits,
+    /// Held for as long as the agent may write: two that write into one directory would each remove what the other one needs.
+    _lock: Option<File>,
+}
+
+/// A file of the store.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// What it holds, or why that cannot be said: it is damaged, or no record.
+    pub summary: Result<Summary, String>,
+}
+
+/// What a list says of a record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Its name.
+    pub id: RecordId,
+    /// Why it was made.
+    pub occasion: Occasion,
+    /// The server's name in metrics.
+    pub server: String,
+    /// When what it is about began, since 1970, microseconds.
+    pub began_us: u64,
+    /// When that ended.
+    pub ended_us: u64,
+    /// The burst's kind, where it is about one.
+    pub kind: Option<String>,
+}
+
+impl Summary {
+    /// Returns what a list says of this record.
+    pub fn of(record: &Record) -> Self {
+        Self {
+            id: record.id.clone(),
+            occasion: record.occasion,
+            server: record.server.label.clone(),
+            began_us: record.began_us,
+            ended_us: record.ended_us,
+            kind: record
+                .burst
+                .as_ref()
+                .map(|burst| burst.kind().0.to_string()),
+        }
+    }
+}
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Records.
+    pub records: u64,
+    /// Bytes of records.
+    pub bytes: u64,
+}
+
+/// Why a record could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The directory cannot be made or written.
+    #[error(
+        "cannot write into {}: {error}; --state-dir names another directory, and --keep-records 0 keeps nothing; in a container, add --volume evictscope:{} (podman, Docker) or a volume mounted there (Kubernetes)",
+        directory.display(), directory.display()
+    )]
+    Directory {
+        /// Which it is.
+        directory: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Another agent writes there.
+    #[error("another agent keeps its records in {}: --state-dir names another directory", .0.display())]
+    InUse(PathBuf),
+    /// A file cannot be written.
+    #[error("cannot write {}: {error}", file.display())]
+    Write {
+        /// Which it is.
+        file: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A file that is too old cannot be removed.
+    #[error("cannot remove {}, to make room: {error}", file.display())]
+    Remove {
+        /// Which it is.
+        file: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It is larger than all that may be kept.
+    #[error(
+        "{name} has {bytes} bytes, and all that is kept may have {limit}: raise --keep-records"
+    )]
+    DoesNotFit {
+        /// The name of the file.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A directory cannot be read.
+    #[error("cannot read {}: {error}", directory.display())]
+    List {
+        /// Which it is.
+        directory: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// There is no such record.
+    #[error("there is no record {0}; `evictscope report --list` lists them")]
+    NoSuchRecord(PathBuf),
+    /// A file cannot be read.
+    #[error("cannot read the record {}: {error}", file.display())]
+    Read {
+        /// Which it is.
+        file: PathBuf,
+        /// Why not.
+        error: Unreadable,
+    },
+}
+
+impl Store {
+    /// Opens the directory to write into it. It is made where it does not exist, and what an agent left that was killed while it
+    /// wrote is removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the directory cannot be written, or another agent writes there.
+    pub fn open(directory: &Path, limits: Limits) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::Directory {
+            directory: directory.to_owned(),
+            error,
+        };
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o750);
+        builder.create(directory).map_err(failed)?;
+        let lock = File::create(directory.join("lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(StoreError::InUse(directory.to_owned()));
+            }
+            Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let store = Self {
+            limits,
+            _lock: Some(lock),
+            ..Self::at(directory)
+        };
+        store.records.prepare().map_err(failed)?;
+        store.labels.prepare().map_err(failed)?;
+        Ok(store)
+    }
+
+    /// Returns the directory to read in it, and changes nothing. It need not exist.
+    pub fn at(directory: &Path) -> Self {
+        Self {
+            records: Folder::at(directory.join("records")),
+            labels: Labels::at(directory),
+            limits: Limits {
+                records: 0,
+                bytes: 0,
+            },
+            _lock: None,
+        }
+    }
+
+    /// Returns the labels of the servers that live.
+    pub(super) fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// Writes a record, whole or not at all, and removes the oldest that are too many.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the disk is full, or the record is larger than all that may be kept.
+    pub fn write(&self, record: &Record) -> Result<PathBuf, StoreError> {
+        let name = file_name(&record.id);
+        let packed = packed::pack(&Summary::of(record), record);
+        let packed = packed.map_err(|error| cannot_write(&self.records, &name, error))?;
+        self.make_room(&name, packed.len() as u64)?;
+        let written = self.records.write(&name, &packed);
+        written.map_err(|error| cannot_write(&self.records, &name, error))
+    }
+
+    /// Removes the oldest records, so that one more, of this many bytes, is within the limits.
+    fn make_room(&self, name: &str, bytes: u64) -> Result<(), StoreError> {
+        let Limits {
+            records,
+            bytes: limit,
+        } = self.limits;
+        if bytes > limit || records == 0 {
+            let name = name.to_owned();
+            return Err(StoreError::DoesNotFit { name, bytes, limit });
+        }
+        let mut files = self.files()?;
+        // A name begins with a time.
+        files.sort_by(|one, other| other.name.cmp(&one.name));
+        let mut kept = total(&files);
+        while (files.len() >= records || kept + bytes > limit)
+            && let Some(oldest) = files.pop()
+        {
+            let removed = self.records.remove(&oldest.name);
+            let file = self.records.path(&oldest.name);
+            removed.map_err(|error| StoreError::Remove { file, error })?;
+            kept -= oldest.bytes;
+        }
+        Ok(())
+    }
+
+    /// Returns our own files: what is foreign is not counted, and not removed.
+    fn files(&self) -> Result<Vec<Entry>, StoreError> {
+        let mut entries = entries(&self.records)?;
+        entries.retain(|entry| entry.is_file && id_of(&entry.name).is_some());
+        Ok(entries)
+    }
+
+    /// Returns how much is kept.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the directory cannot be read.
+    pub fn kept(&self) -> Result<Kept, StoreError> {
+        let records = self.files()?;
+        Ok(Kept {
+            records: records.len() as u64,
+            bytes: total(&records),
+        })
+    }
+
+    /// Lists all files, the newest record first and at the end what is no record. It reads the beginning of each, so what is damaged
+    /// further on is only known when it is read.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the directory cannot be read.
+    pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
+        let mut entries = entries(&self.records)?;
+        // What is being written is no file yet.
+        entries.retain(|entry| !entry.name.as_encoded_bytes().starts_with(b"."));
+        entries.sort_by_cached_key(|entry| {
+            let is_record = entry.is_file && id_of(&entry.name).is_some();
+            std::cmp::Reverse((is_record, entry.name.clone()))
+        });
+        entries.truncate(MOST_LISTED);
+        let listed = entries.into_iter().map(|entry| Listed {
+            path: self.records.path(&entry.name),
+            bytes: entry.bytes,
+            summary: self.summary(&entry),
+        });
+        Ok(listed.collect())
+    }
+
+    fn summary(&self, entry: &Entry) -> Result<Summary, String> {
+        let Some(id) = id_of(&entry.name).filter(|_| entry.is_file) else {
+            return Err(Unreadable::Foreign.to_string());
+        };
+        let (file, metadata) = self.records.open(&entry.name).map_err(|e| e.to_string())?;
+        let summary: Summary =
+            packed::read_head(file, metadata.len()).map_err(|error| error.to_string())?;
+        match summary.id == id {
+            true => Ok(summary),
+            false => Err(Unreadable::Other(summary.id).to_string()),
+        }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    ///
+    /// Fails where there is none of this name, or it is damaged.
+    pub fn read(&self, id: &RecordId) -> Result<Record, StoreError> {
+        let file = self.records.path(file_name(id));
+        let record = read(&file, libc::O_NOFOLLOW)?;
+        match record.id == *id {
+            true => Ok(record),
+            false => Err(StoreError::Read {
+                file,
+                error: Unreadable::Other(record.id),
+            }),
+        }
+    }
+}
+
+fn cannot_write(folder: &Folder, name: &str, error: io::Error) -> StoreError {
+    let file = folder.path(name);
+    StoreError::Write { file, error }
+}
+
+fn entries(folder: &Folder) -> Result<Vec<Entry>, StoreError> {
+    folder.entries().map_err(|error| StoreError::List {
+        directory: folder.path(""),
+        error,
+    })
+}
+
+fn total(files: &[Entry]) -> u64 {
+    files.iter().map(|file| file.bytes).sum()
+}
+
+/// Returns the name of the file of a record.
+fn file_name(id: &RecordId) -> String {
+    format!("{id}{ENDING}")
+}
+
+/// Returns the name of the record that a file of this name holds; `None` where it is no name of ours.
+fn id_of(name: &OsStr) -> Option<RecordId> {
+    let id = name.to_str()?.strip_suffix(ENDING)?;
+    RecordId::try_from(id.to_owned())
+        .ok()
+        .filter(RecordId::has_time)
+}
+
+/// Reads a record from a file, wherever it is.
+///
+/// # Errors
+///
+/// Fails where there is no such file, or it is no record, or damaged.
+pub fn read_record(file: &Path) -> Result<Record, StoreError> {
+    read(file, 0)
+}
+
+fn read(path: &Path, flags: i32) -> Result<Record, StoreError> {
+    let file = path.to_owned();
+    let (opened, metadata) = match open_file(path, flags) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(StoreError::NoSuchRecord(file));
+        }
+        Err(error) => {
+            let error = error.into();
+            return Err(StoreError::Read { file, error });
+        }
+        Ok(opened) => opened,
+    };
+    match packed::read_all::<Summary, Record>(opened, metadata.len()) {
+        Ok((summary, record)) if summary.id == record.id => Ok(record),
+        Ok((summary, record)) => Err(StoreError::Read {
+            file,
+            error: Unreadable::Damaged(format!("it holds {} and {}", summary.id, record.id)),
+        }),
+        Err(error) => Err(StoreError::Read { file, error }),
+    }
+}
+
+#[cfg(test)]
+mod killed;
+#[cfg(test)]
+mod tests;

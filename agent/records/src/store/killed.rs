@@ -1,0 +1,112 @@
+//! Kills a process while it writes records, and looks at what it leaves.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use super::*;
+use crate::fixture::burst_record;
+
+/// Says to the child where to write.
+const DIRECTORY: &str = "EVICTSCOPE_TEST_RECORDS";
+/// How often to kill, where not 20 times.
+const KILLS: &str = "EVICTSCOPE_TEST_KILLS";
+const LIMITS: Limits = Limits {
+    records: 20,
+    bytes: 1 << 20,
+};
+
+/// The child: writes until it is killed. Does nothing where nobody says where.
+#[test]
+#[ignore = "the other test runs it"]
+fn writes_until_it_is_killed() -> anyhow::Result<()> {
+    let Some(directory) = std::env::var_os(DIRECTORY) else {
+        return Ok(());
+    };
+    let store = Store::open(Path::new(&directory), LIMITS)?;
+    let mut record = burst_record();
+    record.moments.truncate(200);
+    loop {
+        record.began_us += 1_000_000;
+        record.id = RecordId::new(record.began_us, "6379", 101);
+        store.write(&record)?;
+    }
+}
+
+/// A process that writes, which is killed when this is dropped.
+struct Writer(Child);
+
+impl Writer {
+    fn start(directory: &Path) -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?);
+        let child = child
+            .args(["--exact", "--ignored"])
+            .arg("records::store::killed::writes_until_it_is_killed")
+            .env(DIRECTORY, directory)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Ok(Self(child.spawn()?))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // SIGKILL. It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn everything(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory.join("records"))? {
+        files.push(entry?.path());
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[test]
+#[ignore = "starts and kills processes; EVICTSCOPE_TEST_KILLS=200 for more of them"]
+fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
+    let kills = std::env::var(KILLS).ok();
+    let kills: u64 = kills.map_or(Ok(20), |kills| kills.parse())?;
+    let directory = tempfile::tempdir()?;
+    drop(Store::open(directory.path(), LIMITS)?);
+    let mut unfinished = 0;
+    for kill in 0..kills {
+        let before = everything(directory.path())?;
+        let writer = Writer::start(directory.path())?;
+        evictscope_testkit::wait::until("the process writes", || {
+            Ok((everything(directory.path())? != before).then_some(()))
+        })?;
+        // Each time at another moment of a write.
+        std::thread::sleep(Duration::from_micros(kill * 7_919 % 20_000));
+        drop(writer);
+        unfinished += everything(directory.path())?
+            .iter()
+            .filter(|path| path.display().to_string().contains(".unfinished-"))
+            .count();
+
+        let store = Store::open(directory.path(), LIMITS)?;
+        let listed = store.list()?;
+        ensure!(listed.len() <= LIMITS.records);
+        for file in &listed {
+            let summary = file.summary.as_ref().map_err(|why| {
+                anyhow::anyhow!("{} after {kill} kills: {why}", file.path.display())
+            })?;
+            store.read(&summary.id)?;
+        }
+        let left = everything(directory.path())?.len();
+        ensure!(
+            left == listed.len(),
+            "{left} files, {} records",
+            listed.len()
+        );
+    }
+    ensure!(!Store::at(directory.path()).list()?.is_empty());
+    println!("{kills} kills, {unfinished} of them in the middle of a file");
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Numbers as people read them.
+
+/// Shown for a value that is not known.
+const UNKNOWN: &str = "-";
+
+/// Returns the value as text, or a dash if it is not known.
+pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), text)
+}
+
+/// Returns a number with its unit prefix: at least two digits, rounded.
+pub fn count(value: f64) -> String {
+    scaled(value, 1_000.0, ["", "k", "M", "G", "T"])
+}
+
+/// Returns a number of bytes with its unit.
+pub fn bytes(value: f64) -> String {
+    scaled(value, 1_024.0, [" B", " KiB", " MiB", " GiB", " TiB"])
+}
+
+/// Returns a number of seconds with its unit.
+pub fn seconds(value: f64) -> String {
+    match value {
+        _ if value < 1e-3 => format!("{:.0} µs", value * 1e6),
+        _ if value < 9.95e-3 => format!("{:.1} ms", value * 1e3),
+        _ if value < 1.0 => format!("{:.0} ms", value * 1e3),
+        _ => format!("{value:.1} s"),
+    }
+}
+
+/// Returns a total of seconds, always in seconds so that totals can be compared.
+pub fn duration(value: f64) -> String {
+    match value {
+        _ if value < 100.0 => format!("{value:.1} s"),
+        _ => format!("{value:.0} s"),
+    }
+}
+
+/// Returns a share in percent.
+pub fn share(value: f64) -> String {
+    format!("{:.1} %", value * 100.0)
+}
+
+fn scaled(value: f64, step: f64, units: [&str; 5]) -> String {
+    let mut value = value;
+    let [mut unit, rest @ ..] = units;
+    for next in rest {
+        if value.abs() < step {
+            break;
+        }
+        value /= step;
+        unit = next;
+    }
+    match unit == units[0] || value.abs() >= 100.0 {
+        true => format!("{value:.0}{unit}"),
+        false => format!("{value:.1}{unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bytes, count, duration, seconds};
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(
+            [0.0, 999.0, 1_234.0, 250_000.0].map(count),
+            ["0", "999", "1.2k", "250k"]
+        );
+        assert_eq!(
+            [512.0, 1536.0, 3e9].map(bytes),
+            ["512 B", "1.5 KiB", "2.8 GiB"]
+        );
+        assert_eq!(
+            [5e-6, 0.0015, 0.02, 30.0].map(seconds),
+            ["5 µs", "1.5 ms", "20 ms", "30.0 s"]
+        );
+        assert_eq!([0.25, 12_345.6].map(duration), ["0.2 s", "12346 s"]);
+    }
+}

@@ -1,0 +1,131 @@
+//! Text in lines of a terminal.
+
+use evictscope_records::text::count;
+
+/// Returns the text in lines of `width` at most, broken between words. Only a word that is longer than a line is cut.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let letters: Vec<char> = word.chars().collect();
+        for part in letters.chunks(width) {
+            let part: String = part.iter().collect();
+            let line = lines.last_mut().filter(|line| {
+                line.is_empty() || line.chars().count() + 1 + part.chars().count() <= width
+            });
+            match line {
+                Some(line) if line.is_empty() => *line = part,
+                Some(line) => line.extend([" ", &part]),
+                None => lines.push(part),
+            }
+        }
+    }
+    lines
+}
+
+/// Returns the text, or its end where it is longer than `width`.
+pub fn shortened(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    match length > width {
+        true => std::iter::once('…')
+            .chain(text.chars().skip(length + 1 - width))
+            .collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// Characters of a line of a histogram beside its bar.
+pub const HISTOGRAM_TEXT: usize = 39;
+
+/// Returns the rates of a histogram as bcc's funclatency prints counts: a line with a bar for each
+/// bucket, from the first to the last one that has values.
+pub fn histogram(rates: &[(f64, f64)], bound: fn(f64) -> String, width: usize) -> Vec<String> {
+    let rates = &coarse(rates);
+    let filled = |(_, rate): &(f64, f64)| *rate > 0.0;
+    let (Some(first), Some(last)) = (
+        rates.iter().position(filled),
+        rates.iter().rposition(filled),
+    ) else {
+        return vec!["none was observed in the last interval".to_owned()];
+    };
+    let most = rates.iter().fold(0.0, |most, (_, rate)| rate.max(most));
+    let lower = |index: usize| match index.checked_sub(1).and_then(|below| rates.get(below)) {
+        Some((below, _)) => bound(*below),
+        None => "0".to_owned(),
+    };
+    let line = |index: usize, (upper, rate): &(f64, f64)| {
+        let stars = "*".repeat((rate / most * width as f64).round() as usize);
+        let upper = match upper.is_finite() {
+            true => bound(*upper),
+            false => "…".to_owned(),
+        };
+        let (lower, count) = (lower(index), count(*rate));
+        format!("{lower:>10} -> {upper:<10} : {count:>9} |{stars:<width$}|")
+    };
+    let shown = rates.iter().enumerate().take(last + 1).skip(first);
+    shown.map(|(index, bucket)| line(index, bucket)).collect()
+}
+
+/// Returns the same rates in buckets of which each reaches at least twice as far as the one before. The agent's are finer
+/// than a screen has lines.
+fn coarse(rates: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut coarse = Vec::new();
+    let (mut reached, mut waiting) = (0.0, 0.0);
+    for (upper, rate) in rates {
+        waiting += rate;
+        // Bounds are decimal numbers, and so not exactly twice as much.
+        if *upper >= 1.999 * reached {
+            coarse.push((*upper, waiting));
+            (reached, waiting) = (*upper, 0.0);
+        }
+    }
+    coarse
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_records::text::seconds;
+
+    use super::{HISTOGRAM_TEXT, coarse, histogram, shortened, wrapped};
+
+    #[test]
+    fn a_text_is_broken_between_words() {
+        let lines = wrapped("one two three, abcdefghijkl m", 9);
+        assert_eq!(lines, ["one two", "three,", "abcdefghi", "jkl m"]);
+        assert_eq!(wrapped("", 9), [""]);
+        assert_eq!(shortened("/run/redis.sock", 10), "…edis.sock");
+        assert_eq!(shortened("6379", 4), "6379");
+    }
+
+    #[test]
+    fn a_histogram_shows_the_buckets_between_its_ends() {
+        let rates = vec![
+            (1e-6, 0.0),
+            (2e-6, 40.0),
+            (5e-6, 0.0),
+            (1e-5, 20.0),
+            (f64::INFINITY, 0.0),
+        ];
+        assert_eq!(
+            histogram(&rates, seconds, 10),
+            [
+                "      1 µs -> 2 µs       :        40 |**********|",
+                "      2 µs -> 5 µs       :         0 |          |",
+                "      5 µs -> 10 µs      :        20 |*****     |",
+            ]
+        );
+        let fine = [
+            (100.0, 1.0),
+            (110.0, 2.0),
+            (190.0, 3.0),
+            (200.0, 4.0),
+            (f64::INFINITY, 5.0),
+        ];
+        let expected = [(100.0, 1.0), (200.0, 9.0), (f64::INFINITY, 5.0)];
+        assert_eq!(coarse(&fine), expected);
+        let lines = histogram(&rates, seconds, 10);
+        assert_eq!(lines[0].chars().count(), HISTOGRAM_TEXT + 10);
+        let empty = histogram(&[], seconds, 10);
+        assert_eq!(empty, ["none was observed in the last interval"]);
+    }
+}

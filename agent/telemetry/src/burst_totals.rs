@@ -1,0 +1,104 @@
+//! What the bursts of a server add up to.
+
+use std::time::Duration;
+
+use evictscope_abi::Bounds;
+
+use super::{Burst, HistogramTotals};
+
+/// A second, nanoseconds.
+const S: u64 = 1_000_000_000;
+/// Duration of bursts, nanoseconds: around the lab's 2 to 5 s and the article's 6 to 8 s; the last is an outage.
+const DURATION_NS: Bounds = Bounds::List(&[S, 2 * S, 5 * S, 10 * S, 30 * S, 120 * S]);
+/// Duration of reclaims, nanoseconds: around the lab's 1 to 5 s and the article's 30 to 60 s.
+const RECLAIM_NS: Bounds = Bounds::List(&[2 * S, 5 * S, 10 * S, 30 * S, 60 * S, 300 * S]);
+
+/// What the finished bursts of a server add up to. Short ones ([`Burst::is_short`]) are only in `finished`: a calm
+/// cache may have one every second, and the means would be theirs.
+#[derive(Clone, Debug)]
+pub struct BurstTotals {
+    /// Finished bursts, by [`super::BurstKind`].
+    pub finished: [u64; 3],
+    /// Duration, nanoseconds.
+    pub duration: HistogramTotals,
+    /// Duration of the reclaim, nanoseconds; of bursts that had one.
+    pub reclaim: HistogramTotals,
+    /// By how much client buffers grew, bytes; where that is known.
+    pub client_buffer_growth: u64,
+    /// By how much memory fell after the last evicting call, bytes; where that is known.
+    pub reclaimed: u64,
+    /// When the last burst began, as time since 1970, be it finished or not.
+    pub last_start: Option<Duration>,
+}
+
+impl BurstTotals {
+    /// Returns the totals before the first burst.
+    pub(super) fn new() -> Self {
+        Self {
+            finished: [0; 3],
+            duration: HistogramTotals::new(DURATION_NS),
+            reclaim: HistogramTotals::new(RECLAIM_NS),
+            client_buffer_growth: 0,
+            reclaimed: 0,
+            last_start: None,
+        }
+    }
+
+    /// Counts a finished burst.
+    pub(super) fn count(&mut self, burst: &Burst) {
+        self.finished[burst.kind().0 as usize] += 1;
+        if burst.is_short() {
+            return;
+        }
+        self.duration.record(nanoseconds(burst.duration));
+        if burst.reclaim > Duration::ZERO {
+            self.reclaim.record(nanoseconds(burst.reclaim));
+        }
+        let add = |total: &mut u64, amount: Option<u64>| {
+            *total = total.saturating_add(amount.unwrap_or(0));
+        };
+        add(&mut self.client_buffer_growth, burst.client_buffer_growth());
+        add(&mut self.reclaimed, burst.reclaimed());
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::BurstTotals;
+    use crate::bursts::tests::of_the_article;
+
+    #[test]
+    fn each_burst_is_in_all_that_it_has_a_value_for() {
+        let mut totals = BurstTotals::new();
+        let mut burst = of_the_article();
+        totals.count(&burst);
+        burst.reclaim = Duration::ZERO;
+        burst.client_buffers_before = None;
+        totals.count(&burst);
+        assert_eq!(totals.finished, [1, 0, 1]);
+        assert_eq!(totals.duration.count(), 2);
+        assert_eq!(totals.duration.sum(), 14_000_000_000);
+        assert_eq!(totals.reclaim.count(), 1);
+        assert_eq!(totals.client_buffer_growth, 600 << 20);
+        assert_eq!(totals.reclaimed, 800 << 20);
+    }
+
+    #[test]
+    fn a_short_burst_is_in_no_mean() {
+        let mut totals = BurstTotals::new();
+        let mut burst = of_the_article();
+        burst.duration = Duration::from_micros(90);
+        totals.count(&burst);
+        assert_eq!(totals.finished, [0, 1, 0]);
+        let measured = [totals.duration.count(), totals.reclaim.count()];
+        assert_eq!(measured, [0; 2]);
+        let sums = [totals.client_buffer_growth, totals.reclaimed];
+        assert_eq!(sums, [0; 2]);
+    }
+}

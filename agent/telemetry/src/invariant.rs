@@ -1,0 +1,82 @@
+//! What a server may do that shows its probe plan to be wrong.
+
+use std::fmt;
+
+/// What a server does that its plan says it cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrokenInvariant {
+    /// `mem_reported` is not the allocator's counter.
+    Allocator,
+    /// The goal variables do not add up.
+    Arithmetic,
+    /// `maxmemory` is not the `server` member.
+    Maxmemory,
+    /// Evicting calls end elsewhere than at the done sites.
+    LostExit,
+    /// The type of an expire cycle is neither slow nor fast.
+    CycleType,
+    /// More keys had expired than an expire cycle sampled.
+    CycleKeys,
+    /// Expire cycles end elsewhere than at the end sites.
+    LostCycleEnd,
+    /// More keys have expired in expire cycles than the server counts in all.
+    ExpiredKeys,
+    /// Expire cycles do not take as long as the server itself says.
+    CycleTime,
+}
+
+impl BrokenInvariant {
+    /// Returns what that means, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Allocator => "mem_reported is not what the allocator counts",
+            Self::Arithmetic => "the goal variables do not add up",
+            Self::Maxmemory => "maxmemory in the calculation is not the configured one",
+            Self::LostExit => "evicting calls were not seen to end",
+            Self::CycleType => "the type of an expire cycle is neither slow nor fast",
+            Self::CycleKeys => "more keys had expired than an expire cycle sampled",
+            Self::LostCycleEnd => "expire cycles were not seen to end",
+            Self::ExpiredKeys => "more keys expired in expire cycles than the server counts",
+            Self::CycleTime => "expire cycles do not take as long as the server says",
+        }
+    }
+
+    /// Tells whether the members of `server` are not where the plan says. All of them rest on the address of
+    /// `maxmemory`, by which the layout was recognised.
+    pub fn disproves_members(self) -> bool {
+        self == Self::Maxmemory
+    }
+
+    /// Tells whether it was found broken by what members of `server` say, over spans of cycles.
+    pub fn rests_on_members(self) -> bool {
+        matches!(self, Self::ExpiredKeys | Self::CycleTime)
+    }
+}
+
+/// The spelling of the label `reason`.
+impl fmt::Display for BrokenInvariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allocator => "allocator",
+            Self::Arithmetic => "arithmetic",
+            Self::Maxmemory => "maxmemory",
+            Self::LostExit => "lost_exit",
+            Self::CycleType => "expire_type",
+            Self::CycleKeys => "expire_keys",
+            Self::LostCycleEnd => "expire_lost_end",
+            Self::ExpiredKeys => "expire_counter",
+            Self::CycleTime => "expire_time",
+        })
+    }
+}
+
+/// Why a plan is withdrawn, of eviction calls or of the expire cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withdrawal {
+    /// What was broken.
+    pub broken: BrokenInvariant,
+    /// How often it was broken: at evicting calls, at expire cycles, or in spans of at least a hundred cycles.
+    pub failed: u64,
+    /// How often it was tested.
+    pub tested: u64,
+}

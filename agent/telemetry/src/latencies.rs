@@ -1,0 +1,128 @@
+//! The durations of evicting calls, second by second.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::HistogramTotals;
+
+/// How many seconds are kept: ten minutes.
+const KEPT: u64 = 600;
+
+/// The evicting calls that ended in one second, give or take the time between two readings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencySecond {
+    /// The second, since 1970.
+    pub unix_s: u64,
+    /// Calls by bucket: the index of the bucket (`evictscope_abi::bounds`, the exported ones) and how many calls fell into
+    /// it; buckets without calls are left out.
+    pub counts: Vec<(u16, u64)>,
+}
+
+/// The durations of the evicting calls of the last ten minutes.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    /// The calls up to the last reading, by bucket.
+    last: Vec<u64>,
+    /// Seconds with calls, the oldest first.
+    seconds: VecDeque<LatencySecond>,
+}
+
+impl Latencies {
+    /// Takes in all calls until `unix_time`: those that are new ended in its second.
+    pub fn take_in(&mut self, unix_time: Duration, calls: &HistogramTotals) {
+        let now: Vec<u64> = calls.counts().collect();
+        self.last.resize(now.len(), 0);
+        let new = (0..).zip(now.iter().zip(&self.last));
+        let new: Vec<(u16, u64)> = new
+            .map(|(bucket, (now, last))| (bucket, now.saturating_sub(*last)))
+            .filter(|(_, calls)| *calls > 0)
+            .collect();
+        self.last = now;
+        // The clock may be set back.
+        let newest = self.seconds.back().map_or(0, |second| second.unix_s);
+        let unix_s = unix_time.as_secs().max(newest);
+        if !new.is_empty() {
+            self.add(unix_s, &new);
+        }
+        let is_over = |second: &mut LatencySecond| second.unix_s + KEPT < unix_s;
+        while self.seconds.pop_front_if(is_over).is_some() {}
+    }
+
+    fn add(&mut self, unix_s: u64, new: &[(u16, u64)]) {
+        if self.seconds.back().is_none_or(|last| last.unix_s < unix_s) {
+            self.seconds.push_back(LatencySecond {
+                unix_s,
+                counts: Vec::new(),
+            });
+        }
+        let Some(LatencySecond { counts, .. }) = self.seconds.back_mut() else {
+            return;
+        };
+        for (bucket, calls) in new {
+            match counts.binary_search_by_key(bucket, |(bucket, _)| *bucket) {
+                Ok(place) => counts[place].1 += calls,
+                Err(place) => counts.insert(place, (*bucket, *calls)),
+            }
+        }
+    }
+
+    /// Returns the seconds between two times since 1970 in which calls ended, the oldest first.
+    pub fn between(&self, from: Duration, to: Duration) -> Vec<LatencySecond> {
+        let seconds = from.as_secs()..=to.as_secs();
+        let within = self
+            .seconds
+            .iter()
+            .filter(|second| seconds.contains(&second.unix_s));
+        within.cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use evictscope_abi::{Histogram, bounds};
+    use proptest::prelude::*;
+
+    use super::{KEPT, Latencies};
+    use crate::HistogramTotals;
+
+    type Counted = Histogram<{ bounds::INNER_NS.buckets() }>;
+
+    proptest! {
+        #[test]
+        fn the_seconds_add_up_to_the_totals(
+            readings in prop::collection::vec((0..2_500_u64, prop::collection::vec(0..40_u64, 0..5)), 1..300),
+            is_set_back in 0..300_usize,
+        ) {
+            let mut latencies = Latencies::default();
+            let mut totals = HistogramTotals::new(bounds::INNER_NS);
+            let (mut counted, mut now) = (Counted::ZERO, Duration::from_secs(1_700_000_000));
+            // What a second that was dropped had.
+            let mut expected = Vec::new();
+            for (index, (later, calls)) in readings.iter().enumerate() {
+                now += Duration::from_millis(*later);
+                if index == is_set_back {
+                    now -= Duration::from_secs(5);
+                }
+                for bucket in calls {
+                    counted.record(*bucket as usize, 1);
+                }
+                totals.advance(&counted);
+                latencies.take_in(now, &totals);
+                expected.push((now, totals.count()));
+            }
+            let seconds = latencies.between(Duration::ZERO, Duration::MAX);
+            prop_assert!(seconds.is_sorted_by(|one, next| one.unix_s < next.unix_s));
+            let sum: u64 = seconds.iter().flat_map(|second| &second.counts).map(|(_, calls)| calls).sum();
+            // All of the last ten minutes, and none twice.
+            let newest = expected.iter().map(|(at, _)| at.as_secs()).max().unwrap_or(0);
+            let dropped = expected.iter().take_while(|(at, _)| at.as_secs() + KEPT < newest);
+            let dropped = dropped.last().map_or(0, |(_, calls)| *calls);
+            prop_assert_eq!(sum, totals.count() - dropped);
+            prop_assert!(seconds.len() as u64 <= KEPT + 1);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! From what is read of a server to what is known of it: phases, bursts, stalls, CPU time, and what the probes cost.
+//!
+//! Begin with [`Snapshot`]: the values that were read of one server at one moment. [`ServerState`] adds snapshots up to
+//! totals that only grow, the time in which the server was stalled among them, and keeps the last of the other values. From
+//! these follow the cost of the probes ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
+//! fits the server at all ([`Withdrawal`]). [`Cycle`] makes phases and bursts of the same snapshots.
+//!
+//! It does no I/O and reads no clock: `clippy.toml` forbids both, except in tests. Deliberately absent: reading the maps
+//! (`evictscope-probes`), and names of metrics (`evictscope-web`).
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests read recorded readings, and say what they saw"
+    )
+)]
+
+mod activity;
+mod budget;
+mod burst_totals;
+mod bursts;
+mod counters;
+mod cycle;
+mod eviction_pace;
+mod expire;
+mod expire_audit;
+mod expired_share;
+mod invariant;
+mod latencies;
+mod longest;
+mod main_thread;
+mod members;
+mod mode;
+mod moment;
+mod moments;
+mod observation;
+mod open_burst;
+mod overhead;
+mod phases;
+mod rate_before;
+mod reading;
+mod reclaim;
+mod recorded;
+mod sampling;
+mod slow_calls;
+mod snapshot;
+mod stalls;
+mod state;
+mod timeline;
+mod totals;
+mod withdrawal;
+
+pub use budget::{AutoMode, OverheadBudget};
+pub use burst_totals::BurstTotals;
+pub use bursts::{Burst, BurstKind};
+pub use cycle::Cycle;
+pub use expire::{CycleTotals, ExpireCycles};
+pub use invariant::{BrokenInvariant, Withdrawal};
+pub use latencies::{Latencies, LatencySecond};
+pub use longest::LongestCalls;
+pub use main_thread::MainThread;
+pub use members::{ClientBuffers, ExpiryMembers, Members, policy_name};
+pub use mode::ProbeMode;
+pub use moment::{Moment, microseconds};
+pub use observation::{EvictionTimes, Observation};
+pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
+pub use phases::{Phase, Phases};
+pub use recorded::RecordedReading;
+pub use sampling::Sampling;
+pub use slow_calls::{CallResult, SlowCall, SlowCalls};
+pub use snapshot::{Counted, Observed, Snapshot, ThreadTimes};
+pub use stalls::StallCause;
+pub use state::ServerState;
+pub use timeline::{BIN_NS, TimeBin, Timeline};
+pub use totals::{Accumulator, CallTotals, HistogramTotals};

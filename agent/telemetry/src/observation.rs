@@ -1,0 +1,91 @@
+//! A snapshot reduced to the values that phases and bursts need, with its time.
+
+use std::time::Duration;
+
+use super::{MainThread, ServerState, Snapshot, StallCause};
+
+/// When evicting calls were made. Monotonic; zero is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvictionTimes {
+    /// The evicting call under way passed the goal site.
+    pub since: Duration,
+    /// The last evicting call ended.
+    pub last: Duration,
+    /// The first evicting call after a quiet time passed the goal site.
+    pub burst_began: Duration,
+    /// The last evicting call before that quiet time ended.
+    pub burst_before_ended: Duration,
+}
+
+/// A server at one moment, as far as phases and bursts need it. What is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Observation {
+    /// Monotonic time of the snapshot.
+    pub at: Duration,
+    /// The same moment as time since 1970.
+    pub unix_time: Duration,
+    /// When evicting calls were made.
+    pub evictions: EvictionTimes,
+    /// Evicting calls since the server was found.
+    pub evicting_calls: u64,
+    /// `mem_reported` of the last evicting call that ended, bytes.
+    pub last_reported: Option<u64>,
+    /// For how long evicting calls were observed until then.
+    pub observed: Duration,
+    /// CPU time of the main thread inside evicting calls, nanoseconds.
+    pub cpu_eviction_ns: Option<u64>,
+    /// CPU time of the main thread elsewhere, while evicting calls were observed, nanoseconds.
+    pub cpu_other_ns: Option<u64>,
+    /// CPU time of the main thread while they were not, nanoseconds.
+    pub cpu_unobserved_ns: u64,
+    /// How long the main thread was ready to run and had no CPU, nanoseconds.
+    pub waiting_ns: Option<u64>,
+    /// The server's own counter of commands.
+    pub commands: Option<u64>,
+    /// The server's own counter of evicted keys.
+    pub evicted_keys: Option<u64>,
+    /// Memory tracked by the allocator, bytes.
+    pub used_memory: Option<u64>,
+    /// All client buffers, bytes.
+    pub client_buffers: Option<u64>,
+    /// For how long evictions have stalled the server.
+    pub stalled: Option<Duration>,
+    /// Keys that expire cycles have sampled, and those of them that had expired.
+    pub cycle_keys: Option<(u64, u64)>,
+    /// The server's own estimate of the share of keys with a time to live that have expired and are still held.
+    pub stale_ratio: Option<f64>,
+}
+
+impl Observation {
+    /// Observes a server whose last snapshot has been applied to `state`.
+    pub fn new(snapshot: &Snapshot, state: &ServerState) -> Self {
+        let evictions = &snapshot.counted.evictions;
+        let times = snapshot.counted.calls.first().map(|calls| EvictionTimes {
+            since: Duration::from_nanos(calls.inner_since_ns),
+            last: Duration::from_nanos(calls.last_inner_ns),
+            burst_began: Duration::from_nanos(evictions.burst_began_ns),
+            burst_before_ended: Duration::from_nanos(evictions.burst_before_ended_ns),
+        });
+        let thread = Some(state.main_thread).filter(MainThread::is_known);
+        let members = state.members.unwrap_or_default();
+        Self {
+            at: snapshot.at,
+            unix_time: snapshot.unix_time,
+            evictions: times.unwrap_or_default(),
+            evicting_calls: state.eviction().inner.count(),
+            last_reported: evictions.last.reported.get(),
+            observed: snapshot.observed.evicting,
+            cpu_eviction_ns: thread.map(|thread| thread.eviction_ns),
+            cpu_other_ns: thread.map(|thread| thread.other_ns),
+            cpu_unobserved_ns: state.main_thread.unobserved_ns,
+            waiting_ns: snapshot.times.map(|times| times.waiting_ns),
+            commands: members.commands,
+            evicted_keys: members.evicted_keys,
+            used_memory: members.used_memory,
+            client_buffers: members.client_buffers.map(|buffers| buffers.total()),
+            stalled: state.stalled(StallCause::Eviction),
+            cycle_keys: Some(state.cycles.keys()),
+            stale_ratio: members.expiry.stale_ratio,
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! What the probes cost a server.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use evictscope_abi::{EVICTION, Probe};
+use evictscope_plan::{Site, TracedFunction};
+
+use super::{ProbeMode, ServerState};
+
+/// The time over which the mean is taken that the budget limits.
+pub(super) const WINDOW: Duration = Duration::from_secs(10);
+/// The time over which a load is judged.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What hits cost on a machine, nanoseconds of the traced thread's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HitCosts {
+    /// A hit of the entry probe, on an instruction that the kernel emulates.
+    pub enter_ns: f64,
+    /// A hit of the return probe, on top of the entry probe.
+    pub return_ns: f64,
+    /// A hit at the goal site and one at a done site together, both emulated.
+    pub goal_and_done_ns: f64,
+    /// What any hit costs more where the kernel single-steps the instruction.
+    pub single_step_ns: f64,
+    /// To place a probe and take it off again, hits apart.
+    pub placing_ns: f64,
+}
+
+/// What the kernel does with the instruction under a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepping {
+    /// It emulates it.
+    Emulated,
+    /// It executes a copy of it elsewhere, with two more traps.
+    SingleStepped,
+}
+
+/// Which sites of a traced function are probed, and what the kernel does there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbedSites {
+    /// The entry, with the return probe.
+    pub entry: Option<Stepping>,
+    /// The inner site.
+    pub inner: Option<Stepping>,
+    /// The exits: single-stepped where one of them is.
+    pub exits: Option<Stepping>,
+    /// How many of the exits a call can pass that does not end there.
+    pub passed_exits: u32,
+}
+
+impl ProbedSites {
+    /// Returns the sites of `function` that would be probed.
+    pub fn of(function: &TracedFunction) -> Self {
+        let stepping = |emulated: bool| match emulated {
+            true => Stepping::Emulated,
+            false => Stepping::SingleStepped,
+        };
+        let of = |site: &Site| stepping(site.emulated);
+        let entry = function.every_call();
+        let exits = function.timed_span().map(|(_, exits)| exits);
+        let is_timed = entry.or(exits.and(function.begin())).is_some();
+        let passed = exits.unwrap_or_default().iter();
+        let passed = passed.filter(|exit| exit.way.is_some()).count();
+        Self {
+            entry: entry.map(of),
+            inner: function.begin().filter(|_| is_timed).map(of),
+            exits: exits.map(|exits| stepping(exits.iter().all(|exit| exit.site.emulated))),
+            passed_exits: u32::try_from(passed).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl HitCosts {
+    /// The highest costs measured on a 2-core virtual machine with Linux 6.18 (docs/INSPECT.md), for
+    /// predictions where nothing can be measured.
+    pub const DOCUMENTED: Self = Self {
+        enter_ns: 870.0,
+        return_ns: 460.0,
+        goal_and_done_ns: 2_000.0,
+        single_step_ns: 7_200.0,
+        placing_ns: 10_000.0,
+    };
+
+    /// Returns the cost of one hit of a probe; 0 where the function has no such site.
+    fn hit_ns(&self, probe: Probe, sites: ProbedSites) -> f64 {
+        let (site, emulated) = match probe {
+            Probe::Enter => (sites.entry, self.enter_ns),
+            // On the same instruction as the entry probe, which has paid for it.
+            Probe::Return => (sites.entry.map(|_| Stepping::Emulated), self.return_ns),
+            Probe::Inner => (sites.inner, self.goal_and_done_ns / 2.0),
+            Probe::Exit => (sites.exits, self.goal_and_done_ns / 2.0),
+        };
+        match site {
+            None => 0.0,
+            Some(Stepping::Emulated) => emulated,
+            Some(Stepping::SingleStepped) => emulated + self.single_step_ns,
+        }
+    }
+
+    /// Returns the most time that the probes of a mode add to a call; `inner` tells whether it is an inner
+    /// call.
+    pub fn call_ns(&self, sites: ProbedSites, mode: ProbeMode, inner: bool) -> f64 {
+        let is_every = mode == ProbeMode::EveryCall;
+        let hits = |probe: Probe| match probe {
+            Probe::Enter | Probe::Return => u32::from(is_every),
+            Probe::Inner => u32::from(inner && (is_every || sites.exits.is_some())),
+            // In every-call mode the return probe ends the call.
+            Probe::Exit if is_every || !inner => 0,
+            Probe::Exit => 1 + sites.passed_exits,
+        };
+        // The sum of nothing would be -0.
+        Probe::ALL.into_iter().fold(0.0, |sum, probe| {
+            sum + f64::from(hits(probe)) * self.hit_ns(probe, sites)
+        })
+    }
+}
+
+/// What the probes cost a server until a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Since the reading before, nanoseconds of the main thread.
+    pub spent_ns: f64,
+    /// In the last second, as a share of the main thread's wall time.
+    pub second_ratio: f64,
+    /// In the last ten seconds, likewise.
+    pub ratio: f64,
+    /// What every-call mode would have cost in the last second; `None` where it is not known how many eviction
+    /// calls the server made.
+    pub every_call_ratio: Option<f64>,
+}
+
+/// The counters at a reading.
+#[derive(Clone, Debug)]
+struct Reading {
+    at: Duration,
+    /// What the probes have cost since the server was found, nanoseconds.
+    total_ns: f64,
+    /// What its evicting calls have cost of that.
+    inside_ns: f64,
+    goals: u64,
+    commands: Option<u64>,
+}
+
+/// What the probes of one server cost.
+#[derive(Clone, Debug)]
+pub struct Overhead {
+    costs: HitCosts,
+    /// By function.
+    sites: Vec<ProbedSites>,
+    placed: u64,
+    /// What profiles have cost so far, nanoseconds.
+    profiled_ns: u64,
+    /// Those of the last ten seconds, the first one a little older.
+    readings: VecDeque<Reading>,
+    last: Option<Cost>,
+}
+
+impl Overhead {
+    /// Begins with a server whose probes have not been hit yet; `sites` are those of each traced function.
+    pub fn new(costs: HitCosts, sites: Vec<ProbedSites>) -> Self {
+        Self {
+            costs,
+            sites,
+            placed: 0,
+            profiled_ns: 0,
+            readings: VecDeque::new(),
+            last: None,
+        }
+    }
+
+    /// Notes that probes were placed at so many sites.
+    pub fn place(&mut self, sites: usize) {
+        self.placed += sites as u64;
+    }
+
+    /// Notes what profiles have cost so far, nanoseconds.
+    pub fn profile(&mut self, spent_ns: u64) {
+        self.profiled_ns = self.profiled_ns.max(spent_ns);
+    }
+
+    /// Takes in the counts until `at` (monotonic time). Returns the cost, but for the first time.
+    pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<Cost> {
+        let mut total_ns = 0.0;
+        for (calls, sites) in state.calls.iter().zip(&self.sites) {
+            for probe in Probe::ALL {
+                total_ns +=
+                    calls.hits[probe as usize].count() as f64 * self.costs.hit_ns(probe, *sites);
+            }
+        }
+        let eviction = &state.calls[usize::from(EVICTION)];
+        let sites = self.sites.get(usize::from(EVICTION)).copied();
+        let inside_ns = [Probe::Inner, Probe::Exit].map(|probe| {
+            let hits = eviction.hits[probe as usize].count() as f64;
+            hits * self.costs.hit_ns(probe, sites.unwrap_or_default())
+        });
+        let now = Reading {
+            at,
+            total_ns: total_ns
+                + self.placed as f64 * self.costs.placing_ns
+                + self.profiled_ns as f64,
+            inside_ns: inside_ns.iter().sum(),
+            goals: eviction.hits[Probe::Inner as usize].count(),
+            commands: state.members.and_then(|members| members.commands),
+        };
+        let begin = at.saturating_sub(WINDOW);
+        while self.readings.get(1).is_some_and(|next| next.at <= begin) {
+            self.readings.pop_front();
+        }
+        self.last = self.cost(&now);
+        self.readings.push_back(now);
+        self.last
+    }
+
+    fn cost(&self, now: &Reading) -> Option<Cost> {
+        let (oldest, last) = (self.readings.front()?, self.readings.back()?);
+        // Before the server was found nothing was spent.
+        let window = WINDOW.max(now.at.saturating_sub(oldest.at));
+        let second = self
+            .readings
+            .partition_point(|one| one.at + SECOND <= now.at);
+        let second = self.readings.get(second.saturating_sub(1))?;
+        let elapsed_ns = SECOND.max(now.at.saturating_sub(second.at)).as_nanos() as f64;
+        Some(Cost {
+            spent_ns: now.total_ns - last.total_ns,
+            second_ratio: (now.total_ns - second.total_ns) / elapsed_ns,
+            ratio: (now.total_ns - oldest.total_ns) / window.as_nanos() as f64,
+            every_call_ratio: self.every_call_ratio(second, now),
+        })
+    }
+
+    fn every_call_ratio(&self, second: &Reading, now: &Reading) -> Option<f64> {
+        let elapsed_ns = now
+            .at
+            .checked_sub(second.at)
+            .filter(|elapsed| *elapsed >= SECOND)?;
+        let elapsed_ns = elapsed_ns.as_nanos() as f64;
+        // Each command makes one eviction call at most, so this is never too low but for commands
+        // that were rejected: they make a call, and are not counted. A counter that was reset tells nothing.
+        let commands = now.commands?.checked_sub(second.commands?)?;
+        let calls = commands.max(now.goals - second.goals) as f64;
+        let sites = self
+            .sites
+            .get(usize::from(EVICTION))
+            .copied()
+            .unwrap_or_default();
+        let call_ns = self.costs.call_ns(sites, ProbeMode::EveryCall, false);
+        Some((now.inside_ns - second.inside_ns + calls * call_ns) / elapsed_ns)
+    }
+
+    /// Returns what the probes cost in the last ten seconds, as a share of the main thread's wall time; `None`
+    /// until the second reading.
+    pub fn ratio(&self) -> Option<f64> {
+        self.last.map(|last| last.ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Cost, HitCosts, Overhead, ProbedSites, Stepping};
+    use crate::{Members, ProbeMode, ServerState, Snapshot};
+
+    const COSTS: HitCosts = HitCosts {
+        enter_ns: 700.0,
+        return_ns: 500.0,
+        goal_and_done_ns: 2_000.0,
+        single_step_ns: 6_000.0,
+        placing_ns: 5_000.0,
+    };
+    const EMULATED: ProbedSites = ProbedSites {
+        entry: Some(Stepping::Emulated),
+        inner: Some(Stepping::Emulated),
+        exits: Some(Stepping::Emulated),
+        passed_exits: 0,
+    };
+    const STEPPED_ENTRY: ProbedSites = ProbedSites {
+        entry: Some(Stepping::SingleStepped),
+        ..EMULATED
+    };
+
+    /// Hits, and the server's counter of commands.
+    type Counts = ([u64; 4], u64);
+
+    /// Returns the cost after readings, each of which is (second, counts).
+    fn cost(readings: &[(u64, Counts)], sites: ProbedSites) -> Option<Cost> {
+        let mut overhead = Overhead::new(COSTS, vec![sites]);
+        let mut state = ServerState::new();
+        let mut cost = None;
+        for (second, (hits, commands)) in readings {
+            let mut snapshot = Snapshot::default();
+            snapshot.counted.calls[0].hits = *hits;
+            snapshot.members = Some(Members {
+                commands: Some(*commands),
+                ..Members::default()
+            });
+            state.apply(&snapshot);
+            cost = overhead.update(Duration::from_secs(*second), &state);
+        }
+        assert_eq!(overhead.ratio(), cost.map(|cost| cost.ratio));
+        cost
+    }
+
+    fn nanoseconds(ratio: f64, seconds: f64) -> f64 {
+        (ratio * seconds * 1e9).round()
+    }
+
+    #[test]
+    fn the_cost_is_hits_by_time() {
+        assert_eq!(cost(&[(10, ([0; 4], 0))], EMULATED), None);
+        // 1,000 calls at 700 + 500 ns, 100 of them evicting at 2,000 ns more, in 1 s.
+        let hits = [1_000, 1_000, 100, 100];
+        let readings = [(10, ([0; 4], 0)), (11, (hits, 1_000)), (12, (hits, 1_000))];
+        let first = cost(&readings[..2], EMULATED).map(|cost| {
+            let Cost {
+                spent_ns,
+                second_ratio,
+                ratio,
+                ..
+            } = cost;
+            (
+                spent_ns,
+                nanoseconds(second_ratio, 1.0),
+                nanoseconds(ratio, 10.0),
+            )
+        });
+        assert_eq!(first, Some((1_400_000.0, 1_400_000.0, 1_400_000.0)));
+        // A second later it is only in the mean.
+        let later =
+            cost(&readings, EMULATED).map(|cost| (cost.spent_ns, cost.second_ratio, cost.ratio));
+        assert_eq!(later, Some((0.0, 0.0, 1.4e6 / 10e9)));
+        // And after ten seconds nowhere.
+        let readings = [readings[0], readings[1], (22, (hits, 1_000))];
+        let later = cost(&readings, EMULATED).map(|cost| cost.ratio);
+        assert_eq!(later, Some(0.0));
+    }
+
+    #[test]
+    fn placing_probes_is_no_gift() {
+        let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
+        let state = ServerState::new();
+        overhead.update(Duration::from_secs(1), &state);
+        overhead.place(3);
+        let cost = overhead.update(Duration::from_secs(2), &state);
+        assert_eq!(cost.map(|cost| cost.spent_ns), Some(15_000.0));
+    }
+
+    #[test]
+    fn profiles_cost_too() {
+        let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
+        let state = ServerState::new();
+        overhead.update(Duration::from_secs(1), &state);
+        overhead.profile(400_000);
+        let cost = overhead.update(Duration::from_secs(2), &state);
+        assert_eq!(cost.map(|cost| cost.spent_ns), Some(400_000.0));
+        assert_eq!(overhead.ratio(), Some(0.4e6 / 10e9));
+        let cost = overhead.update(Duration::from_secs(3), &state);
+        assert_eq!(cost.map(|cost| cost.spent_ns), Some(0.0));
+    }
+
+    #[test]
+    fn a_single_stepped_site_costs_more() {
+        let readings = [(10, ([0; 4], 0)), (12, ([1_000, 0, 0, 0], 1_000))];
+        let spent = cost(&readings, STEPPED_ENTRY).map(|cost| cost.spent_ns);
+        assert_eq!(spent, Some(6_700_000.0));
+    }
+
+    #[test]
+    fn every_call_mode_is_predicted_from_the_commands() {
+        let predicted = |hits, [from, to]: [u64; 2], sites| {
+            let readings = [(10, ([0; 4], from)), (12, (hits, to))];
+            Some(nanoseconds(cost(&readings, sites)?.every_call_ratio?, 2.0))
+        };
+        // 500 commands, 100 of which evict.
+        let hits = [0, 0, 100, 100];
+        assert_eq!(predicted(hits, [7, 507], EMULATED), Some(800_000.0));
+        assert_eq!(predicted(hits, [7, 507], STEPPED_ENTRY), Some(3_800_000.0));
+        // More calls than commands: those that were rejected are not counted.
+        assert_eq!(predicted(hits, [7, 7], EMULATED), Some(320_000.0));
+        // CONFIG RESETSTAT.
+        assert_eq!(predicted(hits, [507, 7], EMULATED), None);
+    }
+
+    #[test]
+    fn a_call_costs_what_its_probes_cost() {
+        let call = |mode, evicting| COSTS.call_ns(STEPPED_ENTRY, mode, evicting);
+        assert_eq!(call(ProbeMode::EvictingOnly, false), 0.0);
+        assert_eq!(call(ProbeMode::EvictingOnly, true), 2_000.0);
+        assert_eq!(call(ProbeMode::EveryCall, false), 7_200.0);
+        assert_eq!(call(ProbeMode::EveryCall, true), 8_200.0);
+        let passing = ProbedSites {
+            passed_exits: 2,
+            ..STEPPED_ENTRY
+        };
+        let passing = COSTS.call_ns(passing, ProbeMode::EvictingOnly, true);
+        assert_eq!(passing, 4_000.0);
+        let no_exits = ProbedSites {
+            exits: None,
+            ..STEPPED_ENTRY
+        };
+        let without = |mode| COSTS.call_ns(no_exits, mode, true);
+        assert_eq!(without(ProbeMode::EvictingOnly), 0.0);
+        assert_eq!(without(ProbeMode::EveryCall), 8_200.0);
+        let nothing = ProbedSites::default();
+        assert_eq!(COSTS.call_ns(nothing, ProbeMode::EveryCall, true), 0.0);
+    }
+}

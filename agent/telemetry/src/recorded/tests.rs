@@ -1,0 +1,164 @@
+//! What the agent makes of real readings, against what another observer saw of the same run.
+//!
+//! `testdata/NAME.jsonl.gz` has the readings, and `testdata/NAME.json` what the server's own `INFO` showed meanwhile, and
+//! the command that made both.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use evictscope_abi::Noted;
+use flate2::read::GzDecoder;
+use serde::Deserialize;
+
+use super::RecordedReading;
+use crate::{
+    Burst, ClientBuffers, Cycle, Members, Observation, Observed, Phase, ServerState, Snapshot,
+    StallCause, ThreadTimes,
+};
+
+/// How far apart the agent's two clocks may have been read, in seconds.
+const CLOCK: f64 = 0.003;
+
+/// What another observer saw. Times are seconds since 1970.
+#[derive(Deserialize)]
+struct Seen {
+    /// Each burst: between which moments it began, and between which it ended, and the keys that it evicted.
+    bursts: Vec<SeenBurst>,
+    /// What every burst has to be called; `None` where the run tells of both.
+    kind: Option<String>,
+    /// For how long evictions stalled the server, at least and at most, in seconds.
+    stalled: (f64, f64),
+}
+
+#[derive(Deserialize)]
+struct SeenBurst {
+    began: (f64, f64),
+    ended: (f64, f64),
+    evicted_keys: u64,
+}
+
+impl RecordedReading {
+    /// Returns a snapshot with the same values, and nothing else.
+    fn snapshot(&self) -> Snapshot {
+        let time = Duration::from_nanos;
+        let mut snapshot = Snapshot {
+            at: time(self.at),
+            unix_time: time(self.unix),
+            observed: Observed {
+                evicting: time(self.observed),
+                noop: Duration::ZERO,
+            },
+            times: self
+                .cpu
+                .zip(self.waiting)
+                .map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns }),
+            members: Some(Members {
+                commands: self.commands,
+                evicted_keys: self.evicted_keys,
+                used_memory: self.used_memory,
+                client_buffers: self.client_buffers.map(|normal| ClientBuffers {
+                    normal,
+                    replica: 0,
+                    pubsub: 0,
+                    primary: 0,
+                }),
+                ..Members::default()
+            }),
+            ..Snapshot::default()
+        };
+        if let Some(calls) = snapshot.counted.calls.first_mut() {
+            calls.inner.counts[0] = self.calls;
+            calls.inner.sum = self.evicting;
+            calls.inner_since_ns = self.since;
+            calls.last_inner_ns = self.last;
+        }
+        let evictions = &mut snapshot.counted.evictions;
+        evictions.burst_began_ns = self.burst_began;
+        evictions.burst_before_ended_ns = self.burst_before_ended;
+        evictions.last.reported = match self.reported {
+            Some(value) => Noted { value, is_known: 1 },
+            None => Noted::default(),
+        };
+        snapshot
+    }
+}
+
+fn is_between(what: &str, value: f64, (least, most): (f64, f64)) -> anyhow::Result<()> {
+    let is_right = (least - CLOCK..=most + CLOCK).contains(&value);
+    ensure!(is_right, "{what}: {value} is not in {least} to {most}");
+    Ok(())
+}
+
+fn judge(name: &str) -> anyhow::Result<()> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testdata");
+    let file = std::fs::File::open(data.join(format!("{name}.jsonl.gz")))?;
+    let mut text = String::new();
+    GzDecoder::new(file).read_to_string(&mut text)?;
+    let seen: Seen =
+        serde_json::from_str(&std::fs::read_to_string(data.join(format!("{name}.json")))?)?;
+
+    let mut readings = text.lines().map(serde_json::from_str::<RecordedReading>);
+    let first = readings.next().context("no readings")??.snapshot();
+    let (mut state, mut cycle) = (
+        ServerState::new(),
+        Cycle::new(
+            first.at.saturating_sub(Duration::from_millis(1)),
+            Duration::ZERO,
+        ),
+    );
+    let (mut bursts, mut last, mut gap) = (Vec::new(), first.at, Duration::ZERO);
+    for reading in readings {
+        let snapshot = reading?.snapshot();
+        if cycle.phases.phase == Phase::Saturated {
+            gap = gap.max(snapshot.at.saturating_sub(last));
+        }
+        last = snapshot.at;
+        state.apply(&snapshot);
+        bursts.extend(cycle.observe(&Observation::new(&snapshot, &state)));
+    }
+    let as_seen = |burst: &Burst| format!("{:?}", (burst.kind().0, burst.started, burst.duration));
+    let all: Vec<String> = bursts.iter().map(|burst| as_seen(burst)).collect();
+    ensure!(bursts.len() == seen.bursts.len(), "{name}: {all:?}");
+    for (burst, seen_burst) in bursts.iter().zip(&seen.bursts) {
+        let began = burst.started.as_secs_f64();
+        is_between("it began", began, seen_burst.began)?;
+        let ended = began + burst.duration.as_secs_f64();
+        // Where calls were not observed, the end is as exact as readings are close.
+        let is_observed = burst.observed >= burst.duration.mul_f64(0.95);
+        let late = if is_observed { Duration::ZERO } else { gap };
+        let (from, to) = seen_burst.ended;
+        is_between("it ended", ended, (from, to + late.as_secs_f64()))?;
+        let keys = burst.evicted_keys;
+        ensure!(
+            keys == Some(seen_burst.evicted_keys),
+            "{keys:?} keys evicted"
+        );
+        let kind = burst.kind().0.to_string();
+        let is_right = seen.kind.as_ref().is_none_or(|wanted| *wanted == kind);
+        ensure!(is_right, "{name}: {all:?}");
+    }
+    let stalled = state.stalled(StallCause::Eviction);
+    let stalled = stalled.context("stalls are not known")?.as_secs_f64();
+    println!("{name}: {all:?}, stalled for {stalled} s, readings {gap:?} apart at most");
+    is_between("seconds stalled", stalled, seen.stalled)
+}
+
+macro_rules! judged {
+    ($($name:ident),*) => { $(
+        #[test]
+        fn $name() -> anyhow::Result<()> {
+            judge(stringify!($name))
+        }
+    )* };
+}
+
+judged!(
+    burst_on_a_calm_machine,
+    burst_beside_two_endless_loops,
+    steady_evictions,
+    steady_evictions_beside_two_endless_loops,
+    endless_eviction,
+    endless_eviction_beside_two_endless_loops
+);

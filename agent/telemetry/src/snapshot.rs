@@ -1,0 +1,90 @@
+//! What was read of one server at one moment.
+
+use std::time::Duration;
+
+use evictscope_abi::{CallStats, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
+
+use super::Members;
+
+/// What the programs have counted of one server. Its counters run since the server was attached to, modulo
+/// 2^64.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// What was counted of each traced function's calls, the eviction call first.
+    pub calls: Vec<CallStats>,
+    /// What else was counted of eviction calls.
+    pub evictions: EvictionStats,
+    /// What else was counted of expire cycles.
+    pub expires: ExpireStats,
+    /// What the programs could not read or count.
+    pub faults: FaultCounts,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self {
+            calls: vec![CallStats::default()],
+            evictions: EvictionStats::default(),
+            expires: ExpireStats::default(),
+            faults: FaultCounts::default(),
+        }
+    }
+}
+
+/// For how long eviction calls were observed since the server was attached to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The evicting ones.
+    pub evicting: Duration,
+    /// The others.
+    pub noop: Duration,
+}
+
+/// How long a main thread has run, and waited, since its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// CPU time, nanoseconds.
+    pub cpu_ns: u64,
+    /// Time in which it was ready to run but had no CPU, nanoseconds.
+    pub waiting_ns: u64,
+}
+
+/// What was read of one server at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Monotonic time before it was read: no call that it misses is earlier.
+    pub at: Duration,
+    /// The same moment as time since 1970.
+    pub unix_time: Duration,
+    /// What the programs have counted.
+    pub counted: Counted,
+    /// The server's own counters; `None` where its memory could not be read.
+    pub members: Option<Members>,
+    /// The main thread's times; `None` where the kernel does not tell.
+    pub times: Option<ThreadTimes>,
+    /// For how long calls were observed until then.
+    pub observed: Observed,
+}
+
+impl Snapshot {
+    /// Returns when the evicting call under way began.
+    pub(super) fn evicting_since(&self) -> Option<Duration> {
+        under_way_since(self.counted.calls.first()?)
+    }
+
+    /// Returns when the expire cycle under way began.
+    pub(super) fn expiring_since(&self) -> Option<Duration> {
+        under_way_since(self.counted.calls.get(usize::from(EXPIRE))?)
+    }
+}
+
+/// Returns when the inner call under way began.
+pub(super) fn under_way_since(calls: &CallStats) -> Option<Duration> {
+    (calls.inner_since_ns > 0).then(|| Duration::from_nanos(calls.inner_since_ns))
+}
+
+/// Tells whether calls were observed in a time, of which they were for `observed`; placing probes takes a little
+/// of it.
+pub(super) fn is_observed(elapsed: Duration, observed: Duration) -> bool {
+    observed + elapsed / 20 >= elapsed
+}

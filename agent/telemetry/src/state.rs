@@ -1,0 +1,243 @@
+//! Accumulates the snapshots of one server.
+
+use std::time::Duration;
+
+use evictscope_abi::{EVICTION, Fault, bounds};
+
+use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
+use super::main_thread::Spent;
+use super::reading::Reading;
+use super::stalls::{StallCause, Stalls};
+use super::totals::advance_all;
+use super::{
+    Accumulator, CallTotals, ExpireCycles, HistogramTotals, LongestCalls, MainThread, Members,
+    Observed, Snapshot, Withdrawal,
+};
+
+/// Least time between two entries in the histogram of client buffers: 10 a second at most, give or take what a
+/// reading comes early.
+const CLIENT_BUFFERS_INTERVAL: Duration = Duration::from_millis(90);
+
+/// What is known of one server since it was found: totals that only grow, and last values.
+#[derive(Clone, Debug)]
+pub struct ServerState {
+    /// Calls of each traced function, by its number; those of the eviction call are always there.
+    pub calls: Vec<CallTotals>,
+    /// Evicting calls, by [`evictscope_abi::ResultKind`].
+    pub evicting_results: [Accumulator; 4],
+    /// No-op calls, by [`evictscope_abi::ResultKind`]; counted only while the entry and return probes
+    /// are attached.
+    pub noop_results: [Accumulator; 4],
+    /// The eviction goal at each evicting call, bytes.
+    pub mem_tofree: HistogramTotals,
+    /// Memory that does not count against `maxmemory` at the last evicting call that ended, bytes.
+    pub overhead: Option<u64>,
+    client_buffers: HistogramTotals,
+    client_buffers_peak: u64,
+    client_buffers_recorded: Option<Duration>,
+    /// How often something could not be read or counted, by [`Fault`].
+    pub faults: [Accumulator; Fault::ALL.len()],
+    /// How often an invariant was tested, by [`evictscope_abi::Check`].
+    pub checks: [Accumulator; 3],
+    /// How often an invariant failed, by [`evictscope_abi::Check`].
+    pub check_failures: [Accumulator; 3],
+    evicting_ns: u64,
+    /// The expire cycles.
+    pub cycles: ExpireCycles,
+    expiring_ns: u64,
+    expire_audit: ExpireAudit,
+    /// The longest evicting calls of late.
+    pub longest: LongestCalls,
+    /// The CPU time of the main thread.
+    pub main_thread: MainThread,
+    /// For how long calls were observed; while the server is sampled, less what the probes took of the time in
+    /// which the main thread has work: without them, it would have made as many calls in the rest.
+    pub observed: Observed,
+    last_observed: Observed,
+    stalls: Stalls,
+    /// The values last read from the server's memory; `None` where the last reading failed.
+    pub members: Option<Members>,
+}
+
+impl Default for ServerState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ServerState {
+    /// Returns the state of a server that was not read yet.
+    pub fn new() -> Self {
+        Self {
+            calls: vec![CallTotals::new()],
+            evicting_results: Default::default(),
+            noop_results: Default::default(),
+            mem_tofree: HistogramTotals::new(bounds::MEM_TOFREE),
+            overhead: None,
+            client_buffers: HistogramTotals::new(bounds::CLIENT_BUFFERS),
+            client_buffers_peak: 0,
+            client_buffers_recorded: None,
+            faults: Default::default(),
+            checks: Default::default(),
+            check_failures: Default::default(),
+            evicting_ns: 0,
+            cycles: ExpireCycles::new(),
+            expiring_ns: 0,
+            expire_audit: ExpireAudit::default(),
+            longest: LongestCalls::default(),
+            main_thread: MainThread::default(),
+            observed: Observed::default(),
+            last_observed: Observed::default(),
+            stalls: Stalls::new(),
+            members: None,
+        }
+    }
+
+    /// Takes in a snapshot. Ignores each counter that is behind its last value.
+    pub fn apply(&mut self, snapshot: &Snapshot) {
+        let counted = &snapshot.counted;
+        let functions = self.calls.len().max(counted.calls.len());
+        self.calls.resize_with(functions, CallTotals::new);
+        for (totals, calls) in self.calls.iter_mut().zip(&counted.calls) {
+            totals.advance(calls);
+        }
+        let evictions = &counted.evictions;
+        advance_all(&mut self.evicting_results, &evictions.evicting_results);
+        advance_all(&mut self.noop_results, &evictions.noop_results);
+        self.mem_tofree.advance(&evictions.mem_tofree);
+        self.overhead = evictions.last.overhead.get();
+        advance_all(&mut self.faults, &counted.faults);
+        advance_all(&mut self.checks, &evictions.checks);
+        advance_all(&mut self.check_failures, &evictions.check_failures);
+
+        let at = snapshot.at;
+        let evicting = until(at, self.eviction().inner.sum(), snapshot.evicting_since());
+        self.evicting_ns = self.evicting_ns.max(evicting);
+        self.cycles.advance(&counted.expires);
+        let expiring = until(at, self.cycles.ns(), snapshot.expiring_since());
+        self.expiring_ns = self.expiring_ns.max(expiring);
+        if let Some(calls) = counted.calls.first() {
+            self.longest.take_in(at, calls);
+        }
+        if let Some(times) = snapshot.times {
+            let spent = Spent {
+                evicting_ns: self.evicting_ns,
+                evicted_keys: snapshot.members.and_then(|members| members.evicted_keys),
+                observed: snapshot.observed.evicting,
+                expiring_ns: self.expiring_ns,
+            };
+            self.main_thread.advance(at, times, spent);
+        }
+        self.members = snapshot.members;
+        self.audit_cycles(snapshot);
+        self.stalls.advance(self.reading(snapshot));
+        self.record_client_buffers(at);
+    }
+
+    /// Holds what was counted of expire cycles against the server's own counters.
+    fn audit_cycles(&mut self, snapshot: &Snapshot) {
+        let members = self.members.unwrap_or_default();
+        let own = ServerCounts {
+            expired_keys: members.expired_keys,
+            cycle_us: members.expiry.cycle_us,
+        };
+        let seen = CycleCounts {
+            cycles: self.cycles.count(),
+            ns: u64::try_from(self.cycles.ns()).unwrap_or(u64::MAX),
+            expired: self.cycles.keys().1,
+        };
+        let is_between_cycles = snapshot.expiring_since().is_none();
+        self.expire_audit
+            .advance(own, is_between_cycles.then_some(seen));
+    }
+
+    /// Returns what the server's own counters contradict of its expire cycles, once that is certain.
+    pub(super) fn cycles_contradicted(&self) -> Option<Withdrawal> {
+        self.expire_audit.contradiction()
+    }
+
+    /// Returns what tells of stalls; `None` where the main thread's times could not be read.
+    fn reading(&self, snapshot: &Snapshot) -> Option<Reading> {
+        let members = self.members.unwrap_or_default();
+        Some(Reading {
+            at: snapshot.at,
+            times: snapshot.times?,
+            evicting_ns: self.evicting_ns,
+            evicting_since: snapshot.evicting_since(),
+            expiring_ns: self.expiring_ns,
+            expiring_since: snapshot.expiring_since(),
+            observed: snapshot.observed.evicting,
+            evicted_keys: members.evicted_keys,
+        })
+    }
+
+    /// Adds the time in which calls were observed until `now`, in which the probes cost `spent_ns`.
+    pub fn observe(&mut self, now: Observed, spent_ns: f64) {
+        // An idle thread has time for the probes, a busy one makes fewer calls.
+        let taken = Duration::from_nanos((spent_ns * self.main_thread.busy()) as u64);
+        let last = std::mem::replace(&mut self.last_observed, now);
+        self.observed.evicting += now.evicting.saturating_sub(last.evicting + taken);
+        self.observed.noop += now.noop.saturating_sub(last.noop + taken);
+    }
+
+    /// Returns the wall time in evicting calls, with that of the one under way, nanoseconds.
+    pub fn evicting_ns(&self) -> u64 {
+        self.evicting_ns
+    }
+
+    /// Returns the wall time in expire cycles, with that of the one under way, nanoseconds.
+    pub fn expiring_ns(&self) -> u64 {
+        self.expiring_ns
+    }
+
+    /// Returns the time in which the server was stalled by this; `None` where the main thread's times are not known.
+    pub fn stalled(&self, by: StallCause) -> Option<Duration> {
+        self.main_thread.is_known().then(|| self.stalls.total(by))
+    }
+
+    fn record_client_buffers(&mut self, at: Duration) {
+        let buffers = self.members.and_then(|members| members.client_buffers);
+        let Some(total) = buffers.map(|buffers| buffers.total()) else {
+            return;
+        };
+        self.client_buffers_peak = self.client_buffers_peak.max(total);
+        let is_due = |last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL;
+        if self.client_buffers_recorded.is_none_or(is_due) {
+            self.client_buffers.record(total);
+            self.client_buffers_recorded = Some(at);
+        }
+    }
+
+    /// Returns the calls of the eviction call.
+    pub fn eviction(&self) -> &CallTotals {
+        &self.calls[usize::from(EVICTION)]
+    }
+
+    /// Returns all client buffers at each sample, bytes; `None` until they were first read.
+    pub fn client_buffers(&self) -> Option<&HistogramTotals> {
+        (self.client_buffers.count() > 0).then_some(&self.client_buffers)
+    }
+
+    /// Returns the highest total of client buffers since the server was found, bytes; `None` until they were
+    /// first read.
+    pub fn client_buffers_peak(&self) -> Option<u64> {
+        self.client_buffers().map(|_| self.client_buffers_peak)
+    }
+
+    /// Returns how many inner calls of any traced function were not seen to end.
+    pub fn lost_exits(&self) -> u64 {
+        self.calls
+            .iter()
+            .map(|calls| calls.lost_exits.count())
+            .sum()
+    }
+}
+
+/// Returns a sum of the durations of calls with that of the one under way until `at`, nanoseconds.
+fn until(at: Duration, sum_ns: u128, since: Option<Duration>) -> u64 {
+    let under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
+    u64::try_from(sum_ns + under_way.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

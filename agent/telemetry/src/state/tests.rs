@@ -1,0 +1,192 @@
+use std::time::Duration;
+
+use evictscope_abi::{Check, Fault, Noted, Probe, ResultKind, bounds};
+use proptest::prelude::*;
+
+use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
+use crate::{ClientBuffers, Members, Observed, Snapshot, ThreadTimes};
+
+/// Returns a reading of client buffers.
+fn clients(at: Duration, total: u64) -> Snapshot {
+    let client_buffers = ClientBuffers {
+        normal: total - 3,
+        replica: 1,
+        pubsub: 1,
+        primary: 1,
+    };
+    Snapshot {
+        at,
+        members: Some(Members {
+            client_buffers: Some(client_buffers),
+            ..Members::default()
+        }),
+        ..Snapshot::default()
+    }
+}
+
+#[test]
+fn what_was_not_read_is_not_known() {
+    let mut state = ServerState::new();
+    state.apply(&Snapshot::default());
+    assert!(state.members.is_none());
+    assert!(state.client_buffers().is_none());
+    assert_eq!(state.client_buffers_peak(), None);
+    assert!(!state.main_thread.is_known());
+
+    let members = Members {
+        evicted_keys: Some(7),
+        ..Members::default()
+    };
+    let read = Snapshot {
+        members: Some(members),
+        ..Snapshot::default()
+    };
+    state.apply(&read);
+    assert_eq!(state.members, Some(members));
+    assert_eq!(state.client_buffers_peak(), None);
+
+    // A value that cannot be read any more is not the last one.
+    state.apply(&Snapshot::default());
+    assert_eq!(state.members, None);
+}
+
+#[test]
+fn counters_of_every_kind_are_taken_in() {
+    let mut snapshot = Snapshot::default();
+    snapshot.counted.calls[0].inner.record(3, 9_000);
+    snapshot.counted.calls[0].hits[Probe::Inner as usize] = 3;
+    let evictions = &mut snapshot.counted.evictions;
+    evictions.evicting_results[ResultKind::Running as usize] = 1;
+    evictions.noop_results[ResultKind::Ok as usize] = 2;
+    evictions.last.overhead = Noted {
+        value: 77,
+        is_known: 1,
+    };
+    evictions.checks[Check::Allocator as usize] = 5;
+    evictions.check_failures[Check::Allocator as usize] = 1;
+    snapshot.counted.faults[Fault::Recipe as usize] = 10;
+    snapshot.times = Some(ThreadTimes {
+        cpu_ns: 1_000,
+        waiting_ns: 0,
+    });
+
+    let mut state = ServerState::new();
+    // Once more with the same counters: nothing happened in between.
+    for _ in 0..2 {
+        state.apply(&snapshot);
+        assert_eq!(state.eviction().inner.count(), 1);
+        assert_eq!(state.eviction().inner.sum(), 9_000);
+        assert_eq!(
+            state.evicting_results[ResultKind::Running as usize].count(),
+            1
+        );
+        assert_eq!(state.noop_results[ResultKind::Ok as usize].count(), 2);
+        assert_eq!(state.overhead, Some(77));
+        assert_eq!(state.eviction().hits[Probe::Inner as usize].count(), 3);
+        assert_eq!(state.faults[Fault::Recipe as usize].count(), 10);
+        assert_eq!(state.checks[Check::Allocator as usize].count(), 5);
+        assert_eq!(state.check_failures[Check::Allocator as usize].count(), 1);
+        assert!(state.main_thread.is_known());
+    }
+}
+
+#[test]
+fn the_sum_of_mem_tofree_outgrows_64_bits() {
+    let mut state = ServerState::new();
+    let mut snapshot = Snapshot::default();
+    for _ in 0..6 {
+        snapshot.counted.evictions.mem_tofree.record(0, 1 << 62);
+        state.apply(&snapshot);
+    }
+    assert_eq!(state.mem_tofree.sum(), 6 << 62);
+}
+
+#[test]
+fn what_the_probes_take_of_a_servers_work_is_not_observed_time() {
+    let observed = |seconds| Observed {
+        evicting: Duration::from_secs(seconds),
+        noop: Duration::ZERO,
+    };
+    let after_two_seconds = |cpu_ns| {
+        let mut state = ServerState::new();
+        for second in 0..3 {
+            let times = ThreadTimes {
+                cpu_ns: second * cpu_ns,
+                waiting_ns: 0,
+            };
+            state.apply(&Snapshot {
+                at: Duration::from_secs(second),
+                times: Some(times),
+                ..Snapshot::default()
+            });
+            state.observe(observed(second), 100e6);
+        }
+        state.observed.evicting.as_secs_f64()
+    };
+    assert_eq!(after_two_seconds(1_000_000_000), 1.8);
+    assert_eq!(after_two_seconds(0), 2.0, "it had time to spare");
+}
+
+#[test]
+fn client_buffers_are_sampled_ten_times_a_second() {
+    let mut state = ServerState::new();
+    let begin = Duration::from_secs(1);
+    let mut samples_after = |at, total| {
+        state.apply(&clients(at, total));
+        state.client_buffers().map(|totals| totals.count())
+    };
+    assert_eq!(samples_after(begin, 1_000), Some(1));
+    let too_soon = begin + CLIENT_BUFFERS_INTERVAL - Duration::from_nanos(1);
+    assert_eq!(samples_after(too_soon, 8_000), Some(1));
+    let soon_enough = begin + CLIENT_BUFFERS_INTERVAL;
+    assert_eq!(samples_after(soon_enough, 4_000), Some(2));
+    let sum = state.client_buffers().map(|totals| totals.sum());
+    assert_eq!(sum, Some(5_000));
+    // Not an entry of the histogram, but the highest value all the same.
+    assert_eq!(state.client_buffers_peak(), Some(8_000));
+}
+
+#[test]
+fn a_call_under_way_counts_as_time_in_evicting_calls() {
+    let mut state = ServerState::new();
+    let mut snapshot = Snapshot {
+        at: Duration::from_nanos(10_000),
+        ..Snapshot::default()
+    };
+    snapshot.counted.calls[0].inner.record(3, 2_000);
+    snapshot.counted.calls[0].inner_since_ns = 7_000;
+    state.apply(&snapshot);
+    assert_eq!(state.evicting_ns(), 5_000);
+    // It ended.
+    snapshot.at = Duration::from_nanos(20_000);
+    snapshot.counted.calls[0].inner.record(3, 4_000);
+    snapshot.counted.calls[0].inner_since_ns = 0;
+    state.apply(&snapshot);
+    assert_eq!(state.evicting_ns(), 6_000);
+}
+
+proptest! {
+    #[test]
+    fn histogram_and_results_of_the_same_calls_agree(
+        durations in prop::collection::vec((0..10_000_000_u64, 0..4_usize), 0..200),
+        read_every in 1..20_usize,
+    ) {
+        let mut state = ServerState::new();
+        let mut snapshot = Snapshot::default();
+        for (index, (duration, result)) in durations.iter().enumerate() {
+            let calls = &mut snapshot.counted.calls[0].inner;
+            let results = &mut snapshot.counted.evictions.evicting_results;
+            calls.record(bounds::INNER_NS.bucket(*duration), *duration);
+            results[*result] += 1;
+            if index % read_every == 0 {
+                state.apply(&snapshot);
+            }
+        }
+        state.apply(&snapshot);
+        let results: u64 = state.evicting_results.iter().map(|result| result.count()).sum();
+        prop_assert_eq!(results, durations.len() as u64);
+        prop_assert_eq!(state.eviction().inner.count(), results);
+        let sum: u128 = durations.iter().map(|(duration, _)| u128::from(*duration)).sum();
+        prop_assert_eq!(state.eviction().inner.sum(), sum);
+    }
+}

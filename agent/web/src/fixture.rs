@@ -1,0 +1,398 @@
+//! Made-up servers for tests.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use evictscope_abi::{
+    CallStats, Check, CycleStats, CycleType, EXPIRE, Histogram, Longest, Noted, ResultKind,
+    VARIABLES, Variable, bounds,
+};
+use evictscope_host::Container;
+use evictscope_plan::{
+    EVICTION_CALL, EXPIRE_CYCLE, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite,
+    Item, Member, Method, NotFound, Operand, ProbePlan, QuantityPlan, Reason, Recipe, Site, Term,
+    TracedFunction,
+};
+use evictscope_telemetry::{
+    BIN_NS, ClientBuffers, Cycle, EvictionTimes, ExpiryMembers, Members, Moment, Observation,
+    Observed, ProbeMode, ServerState, Snapshot, ThreadTimes, Timeline,
+};
+
+use super::server::ExportedServer;
+use super::unwatched::{Reason as WhyUnwatched, Unwatched};
+
+/// A server that is too old.
+pub fn unwatched() -> Unwatched {
+    Unwatched {
+        server: "6380".to_owned(),
+        pid: 43,
+        reason: WhyUnwatched::Executable,
+        why: "Redis <5> is too old".to_owned(),
+    }
+}
+
+fn site(address: u64) -> Site {
+    Site {
+        address: FileAddress::new(address),
+        file_offset: FileOffset::new(address),
+        instruction: "jmp 0x10".to_owned(),
+        emulated: true,
+    }
+}
+
+const EVICTION: FunctionKind = FunctionKind {
+    index: 0,
+    description: EVICTION_CALL.description,
+};
+
+const EXPIRY: FunctionKind = FunctionKind {
+    index: EXPIRE as usize,
+    description: EXPIRE_CYCLE.description,
+};
+
+/// Returns an expire cycle of which everything was found.
+fn expire_cycle() -> TracedFunction {
+    let register = |number| Operand::Register {
+        plus: 0,
+        number,
+        width: 8,
+    };
+    TracedFunction {
+        kind: EXPIRY,
+        name: "activeExpireCycle",
+        address: FileAddress::new(0x3000),
+        entry: Some(site(0x3000)),
+        inner: Some(InnerSite {
+            site: site(0x3040),
+            quantities: Vec::new(),
+            cycle_type: Some(register(5)),
+        }),
+        exits: vec![Exit {
+            site: site(0x3080),
+            way: None,
+            result: None,
+            sampled: Some(register(12)),
+            expired: Some(register(13)),
+        }],
+    }
+}
+
+fn quantity(quantity: Variable) -> QuantityPlan {
+    let operand = Operand::Register {
+        plus: 0,
+        number: 3,
+        width: 8,
+    };
+    let negative = false;
+    let terms = vec![Term { negative, operand }];
+    QuantityPlan {
+        quantity,
+        recipe: Recipe { terms },
+        method: Method::Dataflow,
+    }
+}
+
+fn plan() -> ProbePlan {
+    let inner = InnerSite {
+        site: site(0x2040),
+        quantities: VARIABLES.map(quantity).into(),
+        cycle_type: None,
+    };
+    let exit = Exit {
+        site: site(0x2080),
+        way: None,
+        result: None,
+        sampled: None,
+        expired: None,
+    };
+    let function = TracedFunction {
+        kind: EVICTION,
+        name: "performEvictions",
+        address: FileAddress::new(0x2000),
+        entry: Some(site(0x2000)),
+        inner: Some(inner),
+        exits: vec![exit],
+    };
+    ProbePlan {
+        identity: Identity {
+            build_id: Some("ae4d7c97".to_owned()),
+            product: Some("redis"),
+            version: Some("7.0.15".to_owned()),
+            entry_point: FileAddress::new(0x1000),
+        },
+        functions: vec![function, expire_cycle()],
+        members: Vec::new(),
+        not_found: Vec::new(),
+    }
+}
+
+/// Returns a server that was attached just now, in evicting-only mode.
+pub fn new_server() -> ExportedServer {
+    ExportedServer {
+        label: "6379".to_owned(),
+        pid: 100,
+        command: "redis-server".to_owned(),
+        exe: PathBuf::from("/usr/bin/redis-check-rdb"),
+        container: Container {
+            id: Some("3601745b3bd54d9780436faa5f0e4f72bb46231663bb99a6bb892764917832c2".to_owned()),
+            pod_uid: Some("2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4".to_owned()),
+            cgroup: "/kubepods.slice/redis".to_owned(),
+        },
+        container_name: Some("redis".to_owned()),
+        plan: Arc::new(plan()),
+        mode: ProbeMode::EvictingOnly,
+        withdrawn: None,
+        cycles_withdrawn: None,
+        overhead_ratio: None,
+        overhead_budget_ratio: 0.01,
+        state: ServerState::new(),
+        cycle: Some(Cycle::new(Duration::from_secs(1), Duration::ZERO)),
+        timeline: None,
+        records: Arc::default(),
+        read: Instant::now(),
+    }
+}
+
+/// Returns a server in every-call mode with all values known.
+pub fn busy_server() -> ExportedServer {
+    let mut snapshot = Snapshot::default();
+    let counted = &mut snapshot.counted;
+    let (calls, evictions) = (&mut counted.calls[0], &mut counted.evictions);
+    for (duration, result) in [(900, ResultKind::Ok), (501_000, ResultKind::Running)] {
+        let bucket = bounds::INNER_NS.bucket(duration);
+        calls.inner.record(bucket, duration);
+        calls.longest[0] = Longest {
+            window: 0,
+            duration_ns: duration,
+        };
+        evictions.evicting_results[result as usize] += 1;
+    }
+    calls.noop.record(0, 250);
+    evictions.noop_results[ResultKind::Ok as usize] = 1;
+    let mebi = 1 << 20;
+    record(&mut evictions.mem_tofree, bounds::MEM_TOFREE, &[64, 4_000]);
+    evictions.last.overhead = Noted {
+        value: 1,
+        is_known: 1,
+    };
+    calls.hits = [3, 3, 2, 2];
+    calls.lost_exits = 1;
+    evictions.checks = [2; 3];
+    evictions.check_failures[Check::Allocator as usize] = 1;
+    counted.calls.push(CallStats {
+        hits: [0, 0, 12, 12],
+        ..CallStats::default()
+    });
+    let expires = &mut counted.expires;
+    expires.cycles[CycleType::Slow as usize] =
+        cycles(&[30_000, 25_100_000, 25_200_000], 4_000, 3_000);
+    expires.cycles[CycleType::Fast as usize] = cycles(&[1_010_000], 200, 90);
+    let times = |cpu_ns| {
+        Some(ThreadTimes {
+            cpu_ns,
+            waiting_ns: cpu_ns / 10,
+        })
+    };
+    snapshot.members = Some(Members {
+        maxmemory: Some(64 * mebi),
+        maxmemory_policy: Some(4 << 8 | 5),
+        commands: Some(1_000),
+        evicted_keys: Some(20),
+        expired_keys: Some(3),
+        client_buffers: Some(ClientBuffers {
+            normal: 400_000,
+            replica: 0,
+            pubsub: 0,
+            primary: 0,
+        }),
+        used_memory: Some(64 * mebi),
+        hz: Some(10),
+        active_expire_effort: Some(1),
+        expiry: ExpiryMembers {
+            stale_ratio: Some(0.25),
+            time_limit_hits: Some(2),
+            cycle_us: Some(51_400),
+        },
+    });
+    let before = Snapshot {
+        times: times(0),
+        ..Snapshot::default()
+    };
+    snapshot.times = times(1_750_000_000);
+    snapshot.at = Duration::from_secs(2);
+    snapshot.observed = Observed {
+        evicting: Duration::from_millis(1_500),
+        noop: Duration::from_secs(1),
+    };
+    let observed = snapshot.observed;
+    let mut server = new_server();
+    server.mode = ProbeMode::EveryCall;
+    server.state.apply(&before);
+    server.state.apply(&snapshot);
+    server.state.observe(observed, 0.0);
+    server.cycle = Some(after_a_burst());
+    server.timeline = Some(Arc::new(Mutex::new(timeline())));
+    server
+}
+
+fn cycles(durations: &[u64], sampled: u64, expired: u64) -> CycleStats {
+    let mut cycles = CycleStats {
+        sampled,
+        expired,
+        ..CycleStats::default()
+    };
+    record(&mut cycles.duration, bounds::CYCLE_NS, durations);
+    cycles
+}
+
+/// Returns a server whose plan lacks most items, with a name that needs escaping.
+pub fn partial_server() -> ExportedServer {
+    let mut plan = plan();
+    plan.identity.build_id = None;
+    plan.identity.version = None;
+    plan.functions[0].inner = None;
+    plan.functions[1]
+        .inner
+        .as_mut()
+        .map(|start| start.cycle_type.take());
+    plan.functions[1].exits[0].sampled = None;
+    plan.not_found = [
+        Item::Inner(EVICTION),
+        Item::CycleType,
+        Item::KeysSampled,
+        Item::Member(Member::StatNumcommands),
+        Item::Inner(EVICTION),
+    ]
+    .map(|item| NotFound {
+        item,
+        reason: Reason::Unrecognised("no place where <all> of it is in reach"),
+    })
+    .into();
+    let snapshot = Snapshot {
+        members: Some(Members {
+            maxmemory: Some(0),
+            ..Members::default()
+        }),
+        ..Snapshot::default()
+    };
+    let mut server = ExportedServer {
+        label: "/run/\"<b>\".sock".to_owned(),
+        pid: 101,
+        exe: PathBuf::from("/opt/<redis> & co/redis-server (deleted)"),
+        container: Container {
+            cgroup: "/system.slice/<redis>.service".to_owned(),
+            ..Container::default()
+        },
+        container_name: None,
+        plan: Arc::new(plan),
+        cycle: None,
+        ..new_server()
+    };
+    server.state.apply(&snapshot);
+    server
+}
+
+/// Six bins from the beginning of a second on: two of them spent in evicting calls, and some of the
+/// ones after it.
+pub fn timeline() -> Timeline {
+    let at = |bin: u64| Duration::from_nanos((50 + bin) * BIN_NS);
+    let mut timeline = Timeline::new(at(0));
+    let mut seen = |bin, evicting_ns, cpu_eviction_ns, cpu_other_ns, memory| {
+        let seen = Observation {
+            at: at(bin),
+            unix_time: Duration::from_secs(1_700_000_000) + at(bin),
+            observed: at(bin),
+            cpu_eviction_ns: Some(cpu_eviction_ns),
+            cpu_other_ns: Some(cpu_other_ns),
+            used_memory: memory,
+            client_buffers: memory.map(|_| 1 << 20),
+            commands: memory.map(|_| 5_000),
+            stalled: memory.map(|_| Duration::from_millis(100)),
+            ..Observation::default()
+        };
+        let moment = moment(&seen);
+        timeline.take_in(&seen, evicting_ns, moment);
+    };
+    seen(0, 0, 0, 0, None);
+    seen(1, 0, 0, 0, None);
+    seen(2, BIN_NS, 19_000_000, 0, None);
+    seen(3, 2 * BIN_NS, 19_000_000, 0, None);
+    seen(4, 2 * BIN_NS + 1_000_000, 19_000_000, 0, None);
+    seen(
+        5,
+        2 * BIN_NS + 1_000_000,
+        19_000_000,
+        10_000_000,
+        Some(64 << 20),
+    );
+    seen(6, 2 * BIN_NS + 1_000_000, 19_000_000, 10_000_000, None);
+    timeline
+}
+
+/// Returns the moment of an observation, as far as that tells.
+fn moment(seen: &Observation) -> Moment {
+    let buffers = |normal| ClientBuffers {
+        normal,
+        replica: 0,
+        pubsub: 0,
+        primary: 0,
+    };
+    let snapshot = Snapshot {
+        at: seen.at,
+        unix_time: seen.unix_time,
+        ..Snapshot::default()
+    };
+    let mut state = ServerState::new();
+    state.members = Some(Members {
+        used_memory: seen.used_memory,
+        client_buffers: seen.client_buffers.map(buffers),
+        commands: seen.commands,
+        ..Members::default()
+    });
+    Moment::new(&snapshot, &state, None, true)
+}
+
+/// Returns the cycle of a server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.
+fn after_a_burst() -> Cycle {
+    let mut cycle = Cycle::new(Duration::from_secs(1), Duration::ZERO);
+    for second in 2..=45_u64 {
+        let evicting = second.clamp(31, 35);
+        let burst = if second < 31 { 0 } else { evicting };
+        let falling = second.clamp(35, 41) - 35;
+        cycle.observe(&Observation {
+            at: Duration::from_secs(second),
+            unix_time: Duration::from_secs(1_700_000_000 + second),
+            evictions: EvictionTimes {
+                last: Duration::from_secs(burst),
+                burst_began: Duration::from_secs(burst.min(31)),
+                ..EvictionTimes::default()
+            },
+            evicting_calls: 100 * (evicting - 31),
+            cpu_eviction_ns: Some(500_000_000 * evicting),
+            cpu_other_ns: Some(500_000_000 * second),
+            waiting_ns: Some(0),
+            commands: Some(1_000 * second - 750 * (evicting - 31)),
+            evicted_keys: Some(400 * (evicting - 31)),
+            used_memory: Some((64 << 20) - (falling << 20)),
+            observed: Duration::from_secs(second),
+            cpu_unobserved_ns: 0,
+            last_reported: Some(64 << 20),
+            client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
+            stalled: None,
+            cycle_keys: Some((200 * second, 90 * second)),
+            stale_ratio: Some(0.4),
+        });
+    }
+    cycle
+}
+
+fn record<const BUCKETS: usize>(
+    histogram: &mut Histogram<BUCKETS>,
+    bounds: evictscope_abi::Bounds,
+    values: &[u64],
+) {
+    for value in values {
+        histogram.record(bounds.bucket(*value), *value);
+    }
+}

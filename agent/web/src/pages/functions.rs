@@ -1,0 +1,190 @@
+//! Where the main thread spent its time, by functions: flame graphs, and a table of the hottest.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use evictscope_records::profile::format::{Drawing, flame_graph};
+use evictscope_records::profile::{Activity, Profile};
+use maud::{Markup, html};
+
+use super::times::{duration, grouped, percent};
+
+/// Most functions in the table.
+const MOST: usize = 20;
+
+/// Shows a profile.
+pub fn of(profile: &Profile) -> Markup {
+    let samples = profile.samples();
+    let [in_evictions, outside] = [true, false].map(|wanted| in_or_out(profile, wanted));
+    html! {
+        p {
+            (grouped(samples)) " samples in "
+            (duration(std::time::Duration::from_micros(profile.length_us)))
+            ", " (profile.hz) " a second of CPU time"
+            @if let Some(share) = profile.whole_share() {
+                "; " (percent(share)) " of them are known up to the thread's start"
+            }
+            @if profile.lost > 0 { "; " (grouped(profile.lost)) " were lost" }
+            "."
+        }
+        @if samples == 0 {
+            p.note { "The main thread had no CPU time in it." }
+        } @else {
+            p {
+                (grouped(in_evictions)) " samples (" (percent(in_evictions as f64 / samples as f64))
+                ") are in evicting calls, and " (grouped(outside)) " are not."
+            }
+            (flames(profile, "Flame graph: in evicting calls", |ran| ran == Activity::EvictionCall))
+            (flames(profile, "Flame graph: outside of evicting calls", |ran| ran != Activity::EvictionCall))
+            h3 { "The functions that ran most" }
+            div.scroll { (table(profile)) }
+        }
+    }
+}
+
+/// Draws the stacks of what ran. The drawing is an image, so that its styles and names are its own.
+fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Markup {
+    let mut part = profile.clone();
+    part.stacks.retain(|stack| is_drawn(stack.activity));
+    let drawing = Drawing {
+        which: None,
+        title,
+        is_file: false,
+    };
+    let drawn = flame_graph(&part, &drawing);
+    html! {
+        figure {
+            figcaption {
+                strong { (title) }
+                " " span.note { "The wider a function, the more time; below it is what called it." }
+            }
+            @match drawn {
+                Ok(Some(svg)) => div.scroll {
+                    img.flame alt={ (title) "; the table below says the same of the functions that ran most" }
+                        src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(svg)) };
+                },
+                Ok(None) => p.note { "No sample is there." },
+                Err(error) => p.note { "It cannot be drawn: " (error) },
+            }
+        }
+    }
+}
+
+/// Returns how many samples are in evicting calls, or are not.
+fn in_or_out(profile: &Profile, in_evictions: bool) -> u64 {
+    let stacks = profile.stacks.iter();
+    let wanted = stacks.filter(|stack| (stack.activity == Activity::EvictionCall) == in_evictions);
+    wanted.fold(0, |sum, stack| stack.samples.saturating_add(sum))
+}
+
+/// How often a function was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// In samples of evicting calls.
+    in_evictions: u64,
+    /// In others.
+    outside: u64,
+    /// As the function that ran, not as one that had called it.
+    running: u64,
+}
+
+/// Returns the functions that were found most often, with how often that was.
+fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
+    let mut all = vec![Found::default(); profile.functions.len()];
+    for stack in &profile.stacks {
+        // One that calls itself counts once.
+        let frames: BTreeSet<_> = stack.frames.iter().copied().collect();
+        for frame in frames {
+            let Some(found) = all.get_mut(frame as usize) else {
+                continue;
+            };
+            let count = match stack.activity {
+                Activity::EvictionCall => &mut found.in_evictions,
+                Activity::ExpireCycle | Activity::Other => &mut found.outside,
+            };
+            *count = count.saturating_add(stack.samples);
+        }
+        let running = stack
+            .frames
+            .last()
+            .and_then(|frame| all.get_mut(*frame as usize));
+        if let Some(found) = running {
+            found.running = found.running.saturating_add(stack.samples);
+        }
+    }
+    let mut named: Vec<_> = profile
+        .functions
+        .iter()
+        .map(String::as_str)
+        .zip(all)
+        .collect();
+    // Where the time went, rather than on whose behalf: `main` is in all of them.
+    named.sort_by_key(|(name, found)| (std::cmp::Reverse(found.running), *name));
+    named.truncate(MOST);
+    named.retain(|(_, found)| found.running > 0);
+    named
+}
+
+fn table(profile: &Profile) -> Markup {
+    let all = profile.samples() as f64;
+    let share = |samples: u64| percent(samples as f64 / all);
+    html! {
+        table {
+            caption { "Shares of all samples." }
+            thead {
+                tr {
+                    th scope="col" { "Function" } th.number scope="col" { "It ran itself" }
+                    th.number scope="col" { "On the stack, in evictions" }
+                    th.number scope="col" { "On the stack, outside" }
+                }
+            }
+            tbody {
+                @for (name, found) in hottest(profile) {
+                    tr {
+                        td.text { code { (name) } }
+                        td.number { (share(found.running)) }
+                        td.number { (share(found.in_evictions)) }
+                        td.number { (share(found.outside)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_records::fixture::burst_record;
+
+    use super::{Found, hottest, of};
+
+    #[test]
+    fn functions_are_listed_by_the_time_that_they_ran() {
+        let Ok(mut profile) = burst_record().profile else {
+            unreachable!("the record has a profile");
+        };
+        let found = |in_evictions, outside, running| Found {
+            in_evictions,
+            outside,
+            running,
+        };
+        let expected = [
+            ("dbGenericDelete", found(270, 0, 270)),
+            ("mgetCommand", found(0, 180, 180)),
+        ];
+        assert_eq!(hottest(&profile), expected);
+        let shown = of(&profile).into_string();
+        assert!(shown.contains("450 samples in 12.0 s"), "{shown}");
+        assert!(
+            shown.contains("270 samples (60 %) are in evicting calls"),
+            "{shown}"
+        );
+
+        // A damaged file names functions that there are not, and hostile ones.
+        profile.functions[5] = "<script>".to_owned();
+        profile.stacks[0].frames.push(1_000);
+        let shown = of(&profile).into_string();
+        assert!(!shown.contains("<script>"), "{shown}");
+    }
+}

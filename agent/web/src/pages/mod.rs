@@ -1,0 +1,37 @@
+//! The pages, in plain HTML with drawings in SVG: they need no script, and nothing from another host.
+//!
+//! [`overview()`] shows all servers, [`server()`] one of them, and [`record`] what happened in a record. All text of others
+//! (names, paths, reasons) is escaped by the library that writes the HTML.
+//!
+//! Deliberately absent: reading files and locking anything. A page is made of copies, in a thread that may take its time.
+
+mod chart;
+mod columns;
+mod facts;
+mod frame;
+mod functions;
+mod heat;
+mod latency;
+mod links;
+mod overview;
+mod panels;
+mod record;
+mod server;
+mod times;
+
+use evictscope_records::Record;
+use evictscope_records::explain::explain;
+
+pub use frame::CONTENT_SECURITY_POLICY;
+use frame::Place;
+pub use overview::{Overview, overview};
+pub use server::{ServerView, server};
+
+/// Returns the page of a record. As a file of its own (`evictscope report`) it has no links to the agent.
+pub fn record_page(record: &Record, is_file: bool) -> String {
+    let place = match is_file {
+        true => Place::File,
+        false => Place::Kept,
+    };
+    record::record(record, &explain(record), place)
+}

@@ -1,0 +1,116 @@
+//! Times and numbers, as pages show them.
+
+use std::time::Duration;
+
+use evictscope_records::text::{bytes, seconds};
+use jiff::{SignedDuration, Timestamp};
+
+/// Shown for what is not known.
+pub const UNKNOWN: &str = "not known";
+
+/// Returns a time since 1970, in UTC, as this format says.
+fn formatted(unix_us: u64, format: &str) -> String {
+    let since = SignedDuration::try_from(Duration::from_micros(unix_us)).ok();
+    let time = since.and_then(|since| Timestamp::from_duration(since).ok());
+    time.map_or_else(
+        || UNKNOWN.to_owned(),
+        |time| time.strftime(format).to_string(),
+    )
+}
+
+/// Returns the date and the time, to the second.
+pub fn date_and_time(unix_us: u64) -> String {
+    formatted(unix_us, "%Y-%m-%d %H:%M:%S")
+}
+
+/// Returns the time of day, to the second.
+pub fn time_of_day(unix_us: u64) -> String {
+    formatted(unix_us, "%H:%M:%S")
+}
+
+/// Returns the time of day, to the minute.
+pub fn minute_of_day(unix_us: u64) -> String {
+    formatted(unix_us, "%H:%M")
+}
+
+/// Returns the time of day, to the millisecond.
+pub fn precise_time_of_day(unix_us: u64) -> String {
+    formatted(unix_us, "%H:%M:%S%.3f")
+}
+
+/// Returns a duration with its unit.
+pub fn duration(duration: Duration) -> String {
+    seconds(duration.as_secs_f64())
+}
+
+/// Returns a number of bytes with its unit.
+pub fn size(size: u64) -> String {
+    bytes(size as f64)
+}
+
+/// Returns a number in groups of three digits.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Returns a rate, rounded, in groups of three digits.
+pub fn rate(rate: f64) -> String {
+    // Saturates.
+    format!("{}/s", grouped(rate.round() as u64))
+}
+
+/// Returns a share in percent: whole percents, but for less than ten.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        _ if percent == 0.0 || percent >= 9.95 => format!("{percent:.0} %"),
+        _ if percent >= 0.095 => format!("{percent:.1} %"),
+        _ => format!("{percent:.3} %"),
+    }
+}
+
+/// Returns the value as text, or that it is not known.
+pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        UNKNOWN, date_and_time, grouped, minute_of_day, or_unknown, percent, precise_time_of_day,
+        rate, time_of_day,
+    };
+
+    #[test]
+    fn times_are_utc() {
+        let us = 1_700_000_000_250_000;
+        assert_eq!(date_and_time(us), "2023-11-14 22:13:20");
+        assert_eq!(time_of_day(us), "22:13:20");
+        assert_eq!(minute_of_day(us), "22:13");
+        assert_eq!(precise_time_of_day(us), "22:13:20.250");
+        assert_eq!(date_and_time(u64::MAX), UNKNOWN);
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_rounded() {
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(rate(8_000.6), "8,001/s");
+        assert_eq!(
+            [0.0, 0.000_04, 0.004, 0.123, 1.0].map(percent),
+            ["0 %", "0.004 %", "0.4 %", "12 %", "100 %"]
+        );
+        assert_eq!(or_unknown(Some(0.5), percent), "50 %");
+        assert_eq!(or_unknown(None, percent), "not known");
+    }
+}

@@ -1,0 +1,65 @@
+//! `GET /api/v1/timeline`: the last ten minutes of one server, as JSON.
+
+use evictscope_telemetry::{BIN_NS, ClientBuffers, TimeBin, Timeline};
+use serde::Serialize;
+
+use super::burst_list::rfc3339;
+
+/// The answer. What is not known is `null`.
+#[derive(Debug, Serialize)]
+pub(super) struct TimelineAnswer<'a> {
+    server: &'a str,
+    start: Option<String>,
+    bin_seconds: f64,
+    eviction_call_seconds: Vec<Option<f64>>,
+    cpu_eviction_seconds: Vec<Option<f64>>,
+    cpu_other_seconds: Vec<Option<f64>>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug, Serialize)]
+struct Sample {
+    time: Option<String>,
+    used_memory_bytes: Option<u64>,
+    client_buffers_bytes: Option<u64>,
+    commands_processed: Option<u64>,
+    stall_seconds: Option<f64>,
+}
+
+impl<'a> TimelineAnswer<'a> {
+    pub(super) fn of(server: &'a str, timeline: &Timeline) -> Self {
+        let seconds = |part: fn(TimeBin) -> u32| {
+            let bins = timeline.bins();
+            bins.map(|bin| Some(f64::from(part(bin?)) / 1e9)).collect()
+        };
+        let samples = timeline.samples().map(|(moment, stalled)| Sample {
+            time: rfc3339(moment.unix_time()),
+            used_memory_bytes: moment.used_memory,
+            client_buffers_bytes: moment.client_buffers.map(ClientBuffers::total),
+            commands_processed: moment.commands,
+            stall_seconds: stalled.map(|stalled| stalled.as_secs_f64()),
+        });
+        Self {
+            server,
+            start: rfc3339(timeline.start()),
+            bin_seconds: BIN_NS as f64 / 1e9,
+            eviction_call_seconds: seconds(|bin| bin.evicting),
+            cpu_eviction_seconds: seconds(|bin| bin.cpu_eviction),
+            cpu_other_seconds: seconds(|bin| bin.cpu_other),
+            samples: samples.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TimelineAnswer;
+    use crate::fixture::timeline;
+
+    #[test]
+    fn the_answer_about_a_made_up_server() -> serde_json::Result<()> {
+        let json = serde_json::to_string(&TimelineAnswer::of("6379", &timeline()))?;
+        insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! The servers that run here and are not watched. `GET /api/v1/unwatched` lists them, as JSON.
+
+use serde::Serialize;
+
+/// A server that runs on this host and is not watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unwatched {
+    /// What it would be called in the label `server`.
+    pub server: String,
+    /// Process id.
+    pub pid: u32,
+    /// The kind of reason.
+    pub reason: Reason,
+    /// What went wrong and, where something can be done, what to do.
+    pub why: String,
+}
+
+/// Why a server is not watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The agent may not look into it.
+    Permission,
+    /// Its executable cannot be analysed.
+    Executable,
+    /// Its memory cannot be read, or the kernel refuses the probes. It is tried again.
+    Attach,
+}
+
+impl Reason {
+    /// All reasons, in the order in which they are shown.
+    pub(super) const ALL: [Self; 3] = [Self::Permission, Self::Executable, Self::Attach];
+
+    /// Returns the spelling of the label `reason`, and of that field.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Permission => "permission",
+            Self::Executable => "executable",
+            Self::Attach => "attach",
+        }
+    }
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(super) struct UnwatchedList {
+    pub unwatched: Vec<Unwatched>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reason, UnwatchedList};
+    use crate::fixture::unwatched;
+
+    #[test]
+    fn the_list_has_the_reason_and_the_text() -> serde_json::Result<()> {
+        let unwatched = vec![unwatched()];
+        let json = serde_json::to_string(&UnwatchedList { unwatched })?;
+        let expected = r#"{"unwatched":[{"server":"6380","pid":43,"reason":"executable","why":"Redis <5> is too old"}]}"#;
+        assert_eq!(json, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn a_reason_has_one_spelling() -> serde_json::Result<()> {
+        for reason in Reason::ALL {
+            assert_eq!(serde_json::to_value(reason)?, reason.name());
+        }
+        Ok(())
+    }
+}

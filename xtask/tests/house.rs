@@ -1,0 +1,222 @@
+//! The structure of the agent's crates: on which others each stands, and that no files import each other in a circle.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use cargo_metadata::{DependencyKind, MetadataCommand};
+use petgraph::{algo::tarjan_scc, graphmap::DiGraphMap};
+use syn::{Attribute, Item, UseTree, Visibility, visit::Visit};
+
+/// The crates from the bottom: each may stand only on those before it.
+const ORDER: [&str; 8] = [
+    "evictscope-abi",
+    "evictscope-plan",
+    "evictscope-telemetry",
+    "evictscope-host",
+    "evictscope-probes",
+    "evictscope-records",
+    "evictscope-web",
+    "evictscope",
+];
+
+/// A path in the code, segment by segment.
+type Segments = Vec<String>;
+
+/// A file of a crate.
+struct Source {
+    file: PathBuf,
+    /// Names that it gives away for other files.
+    exported: Vec<Segments>,
+    /// Names that it takes.
+    imported: Vec<Segments>,
+}
+
+/// The files of a crate, by the paths of their modules.
+type Modules = BTreeMap<Segments, Source>;
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+#[test]
+fn a_crate_stands_on_those_below_it_only() -> Result<()> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()?;
+    for (height, name) in ORDER.iter().enumerate() {
+        let package = metadata.packages.iter().find(|one| one.name == *name);
+        let package = package.with_context(|| format!("there is no crate {name}"))?;
+        for dependency in &package.dependencies {
+            let place = ORDER.iter().position(|one| *one == dependency.name);
+            let is_above = place.is_some_and(|place| place >= height);
+            ensure!(
+                dependency.kind == DependencyKind::Development || !is_above,
+                "{name} stands on {}",
+                dependency.name
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() -> Result<()> {
+    for entry in ["agent/src/main.rs"].into_iter().map(PathBuf::from).chain(
+        ["telemetry", "host", "probes", "records", "web"]
+            .map(|name| Path::new("agent").join(name).join("src/lib.rs")),
+    ) {
+        let mut modules = Modules::new();
+        read(&root().join(&entry), Vec::new(), &mut modules)?;
+        ensure!(modules.len() > 5, "{} has few files", entry.display());
+        let mut imports = DiGraphMap::<&Path, ()>::new();
+        for (module, source) in &modules {
+            for path in &source.imported {
+                if let Some(to) = owner(&modules, module, path, 0)
+                    && to != source.file
+                {
+                    imports.add_edge(source.file.as_path(), to, ());
+                }
+            }
+        }
+        let circles = tarjan_scc(&imports).into_iter();
+        let circles: Vec<_> = circles.filter(|files| files.len() > 1).collect();
+        ensure!(circles.is_empty(), "{circles:#?}");
+    }
+    Ok(())
+}
+
+/// Reads a file and those of its modules, but for tests.
+fn read(file: &Path, module: Segments, modules: &mut Modules) -> Result<()> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let parsed = syn::parse_file(&text).with_context(|| file.display().to_string())?;
+    let is_first = ["lib", "main", "mod"].map(Some);
+    let stem = file.file_stem().and_then(|stem| stem.to_str());
+    let folder = match is_first.contains(&stem) {
+        true => file.parent().context("no folder")?.to_owned(),
+        false => file.with_extension(""),
+    };
+    let mut source = Source {
+        file: file.to_owned(),
+        exported: Vec::new(),
+        imported: Vec::new(),
+    };
+    for item in &parsed.items {
+        match item {
+            Item::Use(used) if !is_test(&used.attrs) => {
+                let is_exported = !matches!(used.vis, Visibility::Inherited);
+                let paths = match is_exported {
+                    true => &mut source.exported,
+                    false => &mut source.imported,
+                };
+                flatten(&used.tree, &Vec::new(), paths);
+            }
+            Item::Mod(child) if child.content.is_none() && !is_test(&child.attrs) => {
+                let name = child.ident.to_string();
+                let files = [
+                    folder.join(&name).with_extension("rs"),
+                    folder.join(&name).join("mod.rs"),
+                ];
+                let found = files.iter().find(|file| file.exists());
+                let found = found.with_context(|| format!("no file of {name}"))?;
+                let path = [module.clone(), vec![name]].concat();
+                read(found, path, modules)?;
+            }
+            Item::Mod(_) => {}
+            other => Paths(&mut source.imported).visit_item(other),
+        }
+    }
+    modules.insert(module, source);
+    Ok(())
+}
+
+fn is_test(attributes: &[Attribute]) -> bool {
+    let is_test = |attribute: &Attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute
+                .parse_args::<syn::Path>()
+                .is_ok_and(|condition| condition.is_ident("test"))
+    };
+    attributes.iter().any(is_test)
+}
+
+/// Adds the paths that a `use` names.
+fn flatten(tree: &UseTree, before: &Segments, paths: &mut Vec<Segments>) {
+    let with = |name: String| [before.clone(), vec![name]].concat();
+    match tree {
+        UseTree::Path(path) => flatten(&path.tree, &with(path.ident.to_string()), paths),
+        UseTree::Group(group) => {
+            for tree in &group.items {
+                flatten(tree, before, paths);
+            }
+        }
+        UseTree::Name(name) if name.ident == "self" => paths.push(before.clone()),
+        UseTree::Name(name) => paths.push(with(name.ident.to_string())),
+        UseTree::Rename(renamed) => paths.push(with(renamed.ident.to_string())),
+        UseTree::Glob(_) => paths.push(before.clone()),
+    }
+}
+
+/// Collects the paths in code that begin at the crate or at the module above.
+struct Paths<'a>(&'a mut Vec<Segments>);
+
+impl<'ast> Visit<'ast> for Paths<'_> {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Segments = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string())
+            .collect();
+        // `pub(super)` has a path, too.
+        if segments.len() > 1 && ["crate", "super"].contains(&segments[0].as_str()) {
+            self.0.push(segments);
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+/// Returns the file that defines what a path in `module` names; `None` where that is in another crate. Re-exports are followed.
+fn owner<'a>(
+    modules: &'a Modules,
+    module: &Segments,
+    path: &[String],
+    depth: usize,
+) -> Option<&'a Path> {
+    let mut at = module.clone();
+    let mut rest = path;
+    while let Some((first, after)) = rest.split_first() {
+        match first.as_str() {
+            "crate" => at.clear(),
+            "super" => drop(at.pop()?),
+            "self" => {}
+            _ => break,
+        }
+        rest = after;
+    }
+    let is_relative = rest.len() == path.len();
+    let begun = at.len();
+    while let Some((first, after)) = rest.split_first() {
+        at.push(first.clone());
+        if !modules.contains_key(&at) {
+            at.pop();
+            break;
+        }
+        rest = after;
+    }
+    if is_relative && at.len() == begun {
+        return None;
+    }
+    let source = modules.get(&at)?;
+    let exported = rest.first().and_then(|name| {
+        let mut exported = source.exported.iter();
+        exported.find(|path| path.last() == Some(name))
+    });
+    match exported.filter(|_| depth < 8) {
+        Some(path) => owner(modules, &at, path, depth + 1),
+        None => Some(&source.file),
+    }
+}
