@@ -12,11 +12,12 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 )
 
 const (
 	chartFolder = "packaging/helm/evictscope"
-	// The release and its namespace are named as the manifests name them.
+	// The release and its namespace, as docs/KUBERNETES.md names them.
 	release   = "evictscope"
 	namespace = "evictscope"
 )
@@ -24,10 +25,14 @@ const (
 // lintChart does what `helm lint` does, and refuses a chart of another version than this, or with files that are not for it.
 func lintChart(root, version string) error {
 	folder := filepath.Join(root, chartFolder)
-	for _, variant := range variants {
-		for _, message := range lint.RunAll(folder, variant.values, namespace).Messages {
+	tried, err := objects(variants)
+	if err != nil {
+		return err
+	}
+	for _, values := range tried {
+		for _, message := range lint.RunAll(folder, values.tree, namespace).Messages {
 			if message.Severity >= support.WarningSev {
-				return fmt.Errorf("helm lint, %s: %w", variant.name, message)
+				return fmt.Errorf("helm lint, %s: %w", values.json, message)
 			}
 		}
 	}
@@ -49,8 +54,8 @@ func lintChart(root, version string) error {
 	return nil
 }
 
-// rendered returns what `helm template` prints for a release of this name with these values.
-func rendered(root, name string, values map[string]any) ([]object, error) {
+// manifests returns what Helm makes of a release of this name with these values, in the order in which it installs.
+func manifests(root, name string, values map[string]any) ([]releaseutil.Manifest, error) {
 	chart, err := loader.Load(filepath.Join(root, chartFolder))
 	if err != nil {
 		return nil, err
@@ -64,20 +69,41 @@ func rendered(root, name string, values map[string]any) ([]object, error) {
 	if err != nil {
 		return nil, err
 	}
+	notes := chart.Name() + "/templates/NOTES.txt"
+	if strings.TrimSpace(files[notes]) == "" {
+		return nil, errors.New("the notes are empty")
+	}
+	delete(files, notes)
+	_, sorted, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
+	return sorted, err
+}
+
+// rendered returns the same as objects.
+func rendered(root, name string, values map[string]any) ([]object, error) {
+	texts, err := manifests(root, name, values)
+	if err != nil {
+		return nil, err
+	}
 	var made []object
-	for name, text := range files {
-		switch {
-		case strings.HasSuffix(name, "NOTES.txt"):
-			if strings.TrimSpace(text) == "" {
-				return nil, errors.New("the notes are empty")
-			}
-		case strings.HasSuffix(name, ".yaml"):
-			found, err := objects(text)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			made = append(made, found...)
+	for _, text := range texts {
+		found, err := objects(text.Content)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", text.Name, err)
 		}
+		made = append(made, found...)
 	}
 	return made, nil
+}
+
+// plain returns what `helm template` prints for the defaults and the namespace.
+func plain(root string) (string, error) {
+	texts, err := manifests(root, release, map[string]any{"createNamespace": true})
+	if err != nil {
+		return "", err
+	}
+	printed := "# What `helm template` makes of the chart of evictscope. Name your registry in the image of the DaemonSet.\n"
+	for _, text := range texts {
+		printed += fmt.Sprintf("---\n# Source: %s\n%s\n", text.Name, strings.TrimSpace(text.Content))
+	}
+	return strings.TrimSpace(printed), nil
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -12,18 +14,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// connected refuses objects that miss each other: a port of a probe, PodMonitor or NetworkPolicy which is not the one that
-// the agent listens on, and a selector that does not select its pods. Each of them alone is valid.
+// connected refuses objects that miss each other: one in another namespace; a port of a probe, PodMonitor or NetworkPolicy
+// which is not the one that the agent listens on; probes and a PodMonitor of different schemes; a selector that does not
+// select the agent's pods; and what these name and is not there. Each of them alone is valid.
 func connected(all []object) error {
 	var pods *corev1.PodTemplateSpec
-	var listen string
+	var listen, digest string
+	there := map[string]bool{}
+	schemes := map[string]bool{}
 	var selectors []selector
 	var ports []port
 	for _, object := range all {
+		there[object.name()] = true
+		in, _, _ := unstructured.NestedString(object.tree, "metadata", "namespace")
+		if in != namespace && object.kind() != "v1/Namespace" {
+			return fmt.Errorf("%s is in the namespace %q", object.name(), in)
+		}
 		typed, err := object.typed()
 		if err != nil {
 			return err
@@ -38,6 +49,7 @@ func connected(all []object) error {
 					return err
 				}
 				listen = configuration.Listen
+				digest = fmt.Sprintf("-%.5x", sha256.Sum256([]byte(text)))
 			}
 		case *monitoringv1.PodMonitor:
 			selectors = append(selectors, selector{object.name(), typed.Spec.Selector})
@@ -46,6 +58,9 @@ func connected(all []object) error {
 					return fmt.Errorf("%s names no port", object.name())
 				}
 				ports = append(ports, port{object.name(), intstr.FromString(*endpoint.Port)})
+				if endpoint.Scheme != nil {
+					schemes[strings.ToUpper(string(*endpoint.Scheme))] = true
+				}
 			}
 		case *networkingv1.NetworkPolicy:
 			selectors = append(selectors, selector{object.name(), typed.Spec.PodSelector})
@@ -80,7 +95,11 @@ func connected(all []object) error {
 		if probe == nil || probe.HTTPGet == nil {
 			return errors.New("one of the three probes asks for no page")
 		}
+		schemes[string(probe.HTTPGet.Scheme)] = true
 		ports = append(ports, port{"the probe of " + probe.HTTPGet.Path, probe.HTTPGet.Port})
+	}
+	if len(schemes) > 1 {
+		return errors.New("the probes and the PodMonitor differ in the scheme")
 	}
 	for _, one := range ports {
 		leads := slices.ContainsFunc(agent.Ports, func(of corev1.ContainerPort) bool {
@@ -89,6 +108,21 @@ func connected(all []object) error {
 		})
 		if !leads {
 			return fmt.Errorf("the port %s of %s does not lead to where the agent listens, %s", &one.port, one.of, listen)
+		}
+	}
+	named := []string{"v1/ServiceAccount " + pods.Spec.ServiceAccountName}
+	for _, volume := range pods.Spec.Volumes {
+		if volume.ConfigMap != nil {
+			named = append(named, "v1/ConfigMap "+volume.ConfigMap.Name)
+			// Agents read their configuration once: a change of it must restart them.
+			if !strings.HasSuffix(volume.ConfigMap.Name, digest) {
+				return fmt.Errorf("the name %s must end in the digest of the configuration, %s", volume.ConfigMap.Name, digest)
+			}
+		}
+	}
+	for _, one := range named {
+		if !there[one] {
+			return fmt.Errorf("the pods need %s, which is not there", one)
 		}
 	}
 	return nil

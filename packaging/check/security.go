@@ -24,16 +24,16 @@ func securityIsDocumented(root string) error {
 	if err != nil {
 		return err
 	}
-	manifests, err := built(root, nil)
+	made, err := rendered(root, release, map[string]any{})
 	if err != nil {
 		return err
 	}
-	broken, err := brokenRules(manifests)
+	broken, err := brokenRules(made)
 	if err != nil {
 		return err
 	}
 	if len(broken) == 0 {
-		return fmt.Errorf("the pods keep to \"baseline\", but %s and the namespace say otherwise", page)
+		return fmt.Errorf("the pods keep to \"baseline\", but %s and the chart say otherwise", page)
 	}
 	if difference := cmp.Diff(broken, documentedRules(string(text))); difference != "" {
 		return fmt.Errorf("%s does not have the table of these rules (-Pod Security, +page):\n%s", page, difference)
@@ -49,13 +49,13 @@ func documentedRules(text string) []string {
 }
 
 // brokenRules returns a line of a table for each rule of "baseline" that the DaemonSet's pods break.
-func brokenRules(manifests []object) ([]string, error) {
+func brokenRules(made []object) ([]string, error) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		return nil, err
 	}
 	var lines []string
-	for _, object := range manifests {
+	for _, object := range made {
 		typed, err := object.typed()
 		if err != nil {
 			return nil, err

@@ -13,7 +13,6 @@ import (
 	"k8s.io/kubernetes/pkg/apis/apps"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	appsvalidation "k8s.io/kubernetes/pkg/apis/apps/validation"
-	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/apis/networking"
@@ -24,40 +23,30 @@ import (
 // validate applies Kubernetes' defaults and validation to an object, as its API server does.
 func validate(typed runtime.Object) error {
 	legacyscheme.Scheme.Default(typed)
-	var wrong field.ErrorList
-	switch typed := typed.(type) {
+	switch typed.(type) {
 	case *appsv1.DaemonSet:
-		var internal apps.DaemonSet
-		if err := legacyscheme.Scheme.Convert(typed, &internal, nil); err != nil {
-			return err
-		}
-		wrong = appsvalidation.ValidateDaemonSet(&internal, pod.GetValidationOptionsFromPodTemplate(&internal.Spec.Template, nil))
+		return validated(typed, func(set *apps.DaemonSet) field.ErrorList {
+			return appsvalidation.ValidateDaemonSet(set, pod.GetValidationOptionsFromPodTemplate(&set.Spec.Template, nil))
+		})
 	case *corev1.ConfigMap:
-		var internal core.ConfigMap
-		if err := legacyscheme.Scheme.Convert(typed, &internal, nil); err != nil {
-			return err
-		}
-		wrong = corevalidation.ValidateConfigMap(&internal)
+		return validated(typed, corevalidation.ValidateConfigMap)
 	case *corev1.ServiceAccount:
-		var internal core.ServiceAccount
-		if err := legacyscheme.Scheme.Convert(typed, &internal, nil); err != nil {
-			return err
-		}
-		wrong = corevalidation.ValidateServiceAccount(&internal)
+		return validated(typed, corevalidation.ValidateServiceAccount)
 	case *corev1.Namespace:
-		var internal core.Namespace
-		if err := legacyscheme.Scheme.Convert(typed, &internal, nil); err != nil {
-			return err
-		}
-		wrong = corevalidation.ValidateNamespace(&internal)
+		return validated(typed, corevalidation.ValidateNamespace)
 	case *networkingv1.NetworkPolicy:
-		var internal networking.NetworkPolicy
-		if err := legacyscheme.Scheme.Convert(typed, &internal, nil); err != nil {
-			return err
-		}
-		wrong = networkingvalidation.ValidateNetworkPolicy(&internal, networkingvalidation.NetworkPolicyValidationOptions{})
-	default:
-		return fmt.Errorf("there is no validation of %T", typed)
+		return validated(typed, func(policy *networking.NetworkPolicy) field.ErrorList {
+			return networkingvalidation.ValidateNetworkPolicy(policy, networkingvalidation.NetworkPolicyValidationOptions{})
+		})
 	}
-	return wrong.ToAggregate()
+	return fmt.Errorf("there is no validation of %T", typed)
+}
+
+// validated applies a validation, which takes Kubernetes' internal type.
+func validated[Internal any](typed runtime.Object, validation func(*Internal) field.ErrorList) error {
+	internal := new(Internal)
+	if err := legacyscheme.Scheme.Convert(typed, internal, nil); err != nil {
+		return err
+	}
+	return validation(internal).ToAggregate()
 }

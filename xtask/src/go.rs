@@ -1,4 +1,4 @@
-//! Go, which builds the generator of the dashboards, Grafana's linter, and what checks the manifests for Kubernetes.
+//! Go, which builds the generator of the dashboards, Grafana's linter, and what checks the chart for Kubernetes.
 //!
 //! The last two need a newer Go than Debian's package. Go 1.21 and later get it by themselves, as a
 //! module from the module proxy. This does the same for an older one.

@@ -1,10 +1,13 @@
-//! `cargo xtask kubernetes`: generates what of `packaging/kubernetes` is made from the Prometheus rules, and checks the
-//! manifests there and the chart in `packaging/helm`.
+//! `cargo xtask kubernetes`: checks the Helm chart in `packaging/helm`.
 //!
-//! A Go program (`packaging/check`) does it, with the code of Kubernetes, kustomize, Helm and prometheus-operator. No
-//! cluster is needed.
+//! A Go program (`packaging/check`) does it, with the code of Kubernetes, Helm and prometheus-operator. No cluster is
+//! needed.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process, workspace};
@@ -21,19 +24,17 @@ const OPERATOR_TYPES: &str =
 /// The variable in which the program gets the directory of that module.
 const OPERATOR_VARIABLE: &str = "PROMETHEUS_OPERATOR";
 
-/// Generates the rules anew, and checks everything.
+/// Checks everything.
 pub fn run() -> Result<()> {
     debian::provide(&[&debian::KUBERNETES])?;
     if let Some(reason) = missing() {
         bail!(reason);
     }
-    let program = program(&Go::find()?)?;
-    process::succeed(Command::new(program).arg("generate").arg(workspace::root()))?;
     println!("{}", check()?);
     Ok(())
 }
 
-/// Checks the manifests and the chart, and that the check itself refuses what it must. Returns what it says.
+/// Checks the chart, and that the check itself refuses what it must. Returns what it says.
 pub fn check() -> Result<String> {
     let go = Go::find()?;
     let program = program(&go)?;
@@ -50,15 +51,26 @@ pub fn check() -> Result<String> {
     Ok(process::answer_of(&mut check)?.trim_end().to_owned())
 }
 
-/// Returns why they cannot be checked on this machine.
+/// Returns what `helm template` makes of the chart.
+pub fn manifests() -> Result<String> {
+    let mut render = Command::new(program(&Go::find()?)?);
+    process::answer_of(render.arg("render").arg(workspace::root()))
+}
+
+/// Returns why the chart cannot be checked on this machine.
 pub fn missing() -> Option<String> {
     debian::missing(&debian::KUBERNETES)
 }
 
 fn program(go: &Go) -> Result<PathBuf> {
-    let program = workspace::target_directory()?.join("kubernetes/check");
+    let directory = workspace::target_directory()?.join("kubernetes");
+    fs::create_dir_all(&directory).context("cannot make a directory for the program")?;
+    // Two tasks of `cargo xtask test --all` want it: the second must neither build it too nor write over it.
+    let lock = File::create(directory.join("lock")).context("cannot make a lock")?;
+    lock.lock().context("cannot wait for the lock")?;
+    let program = directory.join("check");
     go.build(&sources(), ".", &program)
-        .context("cannot build the program that checks the manifests")?;
+        .context("cannot build the program that checks the chart")?;
     Ok(program)
 }
 

@@ -50,7 +50,7 @@ enum Task {
     Lab(evictscope_lab::Arguments),
     /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
     Dashboards(dashboards::Arguments),
-    /// Generate what of the Kubernetes manifests is made from the Prometheus rules, and check them and the Helm chart
+    /// Check the Helm chart with the code of Kubernetes, Helm and prometheus-operator
     Kubernetes,
     /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums and bills of materials
     Package(package::Arguments),

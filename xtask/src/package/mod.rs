@@ -1,8 +1,8 @@
 //! `cargo xtask package`: makes the files that operators install, in `target/package`.
 //!
 //! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. rpmbuild makes the .rpm of its files, and the tarball and
-//! the image are made of them too. cargo-cyclonedx makes the bills of materials. [`sequence`] tries the packages out. The
-//! manifests for Kubernetes and the chart are packed as they are.
+//! the image are made of them too. cargo-cyclonedx makes the bills of materials. The chart for Kubernetes is packed as it
+//! is, with a file of what Helm makes of it beside it. [`sequence`] tries the packages out.
 
 mod commit;
 mod contained;

@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut long = Vec::new();
     if all {
         // Go builds Kubernetes' code for minutes, and does not wait for cargo.
-        long.push(report.begin("dashboards as generated, manifests and chart", generated));
+        long.push(report.begin("dashboards as generated, and the chart", generated));
     }
     report.step("build of the tests", || outcome(tests().arg("--no-run")));
     let built = EndToEnd::built();
@@ -135,7 +135,7 @@ fn more(report: &Report) -> Vec<Beside> {
     ]
 }
 
-/// Checks what Go programs generate, and the manifests for Kubernetes.
+/// Checks what Go programs generate, and the chart for Kubernetes.
 fn generated() -> Result<Outcome> {
     if let Some(reason) = dashboards::missing().or_else(kubernetes::missing) {
         return Ok(Outcome::Skipped(reason));

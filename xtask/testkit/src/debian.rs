@@ -39,9 +39,9 @@ pub const DASHBOARDS: Needed = Needed {
     programs: &[("go", "golang-go")],
 };
 
-/// What checking the Kubernetes manifests needs.
+/// What checking the chart needs.
 pub const KUBERNETES: Needed = Needed {
-    by: "checking the Kubernetes manifests and the chart",
+    by: "checking the Helm chart",
     programs: &[("go", "golang-go")],
 };
 
@@ -55,6 +55,8 @@ pub const PACKING: Needed = Needed {
         ("systemd-analyze", "systemd"),
         // It makes the image: https://umo.ci
         ("umoci", "umoci"),
+        // It builds the program that makes the manifests of the chart.
+        ("go", "golang-go"),
     ],
 };
 

@@ -190,9 +190,12 @@ mod tests {
     }
 
     #[test]
-    fn the_file_for_kubernetes_listens_where_its_manifests_look() -> anyhow::Result<()> {
-        let file = include_str!("../../../../packaging/kubernetes/config.toml");
-        let options: Options = toml::from_str(file)?;
+    fn the_file_for_kubernetes_listens_where_the_chart_looks() -> anyhow::Result<()> {
+        let values = include_str!("../../../../packaging/helm/evictscope/values.yaml");
+        let (_, rest) = values.split_once("\nconfig: |\n").unwrap_or_default();
+        let indented = |line: &&str| line.is_empty() || line.starts_with("  ");
+        let lines: Vec<_> = rest.lines().take_while(indented).map(str::trim).collect();
+        let options: Options = toml::from_str(&lines.join("\n"))?;
         assert_eq!(options.settings()?.listen.to_string(), "0.0.0.0:9739");
         Ok(())
     }

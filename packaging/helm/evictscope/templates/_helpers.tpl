@@ -12,6 +12,10 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{- define "evictscope.scheme" -}}
+{{ .Values.webConfig.tls | ternary "https" "http" }}
+{{- end -}}
+
 {{/* The name of the configuration changes with its content, so that a change restarts the agents. */}}
 {{- define "evictscope.config" -}}
 {{ include "evictscope.name" . }}-{{ .Values.config | sha256sum | trunc 10 }}
