@@ -1,5 +1,6 @@
 //! `evictscope inspect`: the probe plan of one server or file.
 
+mod json;
 mod missing;
 mod text;
 
@@ -10,9 +11,8 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use rustix::process::geteuid;
-use serde::Serialize;
 
-use self::missing::Missing;
+use self::json::Report;
 use super::cost::{self, Prediction, Source};
 use crate::host::{Executable, find_debug_file, root_of};
 use crate::probes::Probes;
@@ -23,7 +23,7 @@ use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 /// found, and what was not found and why
 ///
 /// Exit code 0 when the eviction call and all that is read of it were found, 1 when not.
-/// docs/INSPECT.md describes the JSON.
+/// docs/TROUBLESHOOTING.md says how to read it.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server, or path of an executable
@@ -46,18 +46,6 @@ fn parse_rate(text: &str) -> Result<f64, &'static str> {
     let rate = text.parse().ok();
     rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0)
         .ok_or("not a number of calls a second: write 50000, for example")
-}
-
-/// What `--json` prints: the plan, and which file it is for.
-#[derive(Serialize)]
-struct Report<'a> {
-    path: &'a Path,
-    debug_file: Option<&'a Path>,
-    planning_seconds: f64,
-    #[serde(flatten)]
-    plan: &'a ProbePlan,
-    lost: &'a [Missing<'a>],
-    cost: Option<Prediction>,
 }
 
 /// Plans for the target and prints the plan.
