@@ -200,7 +200,7 @@ mod tests {
     use super::Record;
     use crate::fixture::burst_record;
 
-    /// A record as 0.1.0 wrote it, shortened. docs/VERSIONS.md promises that it is read.
+    /// A record as 0.1.0 wrote it, shortened. docs/COMPATIBILITY.md promises that it is read.
     const FORMAT_1: &str = include_str!("format-1.json");
 
     #[test]

@@ -73,7 +73,7 @@ impl ProbedSites {
 }
 
 impl HitCosts {
-    /// The highest costs measured on a 2-core virtual machine with Linux 6.18 (docs/INSPECT.md), for
+    /// The highest costs measured on a 2-core virtual machine with Linux 6.18, for
     /// predictions where nothing can be measured.
     pub const DOCUMENTED: Self = Self {
         enter_ns: 870.0,

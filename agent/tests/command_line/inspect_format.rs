@@ -1,5 +1,5 @@
-//! Compares docs/INSPECT.md with the output of `inspect --json`: its tables, its example and a real
-//! report must have the same fields, of the same types.
+//! Compares the description of `inspect --json` in its source with a real report: both must have the same
+//! fields, of the same types.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,14 @@ use serde_json::Value;
 type Fields = BTreeMap<String, Vec<String>>;
 
 fn documentation() -> anyhow::Result<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/INSPECT.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/inspect/json.rs");
     Ok(std::fs::read_to_string(path)?)
 }
 
-/// Returns the fields of the documentation's tables: name and type are the first two cells.
+/// Returns the fields of the documentation's table: name and type are the first two cells.
 fn documented(text: &str) -> Fields {
     text.lines()
-        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|line| line.strip_prefix("//! | `"))
         .filter_map(|row| {
             let (name, rest) = row.split_once("` | ")?;
             let types = rest.split(" | ").next()?.split(" or ");
@@ -103,15 +103,7 @@ fn report(target: &Path) -> anyhow::Result<(Value, Option<i32>)> {
 
 #[test]
 fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
-    let text = documentation()?;
-    let documented = documented(&text);
-    let example = text
-        .split("```json\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next());
-    let example: Value = serde_json::from_str(example.context("no example")?)?;
-    agree(&documented, &example, "the example")?;
-
+    let documented = documented(&documentation()?);
     let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
         return Ok(());
     };

@@ -26,7 +26,7 @@ const STALLED: f64 = 0.15;
 const ENDS: f64 = 0.2;
 /// A burst of the agent's that begins this close to one of the record is the same, in seconds.
 const SAME: f64 = 1.0;
-/// After so many seconds in `not_saturated` the agent knows what a server does usually (docs/API.md).
+/// After so many seconds in `not_saturated` the agent knows what a server does usually.
 const USUAL: f64 = 5.0;
 
 /// Above the lines of [`compare`].

@@ -91,7 +91,7 @@ pub fn run_builds(arguments: &Arguments, wheels: &[&str]) -> Result<()> {
         arguments,
         "## Builds",
         BUILDS_EXPLAINED,
-        &found.markdown(),
+        [&found.markdown(), &found.brief()],
         &found.rows,
     )
 }
@@ -122,8 +122,13 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
     let text = [&rows, &services]
         .map(|rows| table::markdown(rows))
         .join("\n");
+    let columns = ["kernel", "capabilities", "systemd", "drop-in"];
+    let brief = [&rows, &services]
+        .map(|rows| table::brief(rows, &columns))
+        .join("\n");
     rows.append(&mut services);
-    finish(arguments, "## Kernels", KERNELS_EXPLAINED, &text, &rows)
+    let texts = [text.as_str(), &brief];
+    finish(arguments, "## Kernels", KERNELS_EXPLAINED, texts, &rows)
 }
 
 fn provide_programs() -> Result<()> {
@@ -134,12 +139,13 @@ fn provide_programs() -> Result<()> {
     }
 }
 
-/// Prints what was found, writes it into the documentation where everything was tried, and fails where there are faults.
+/// Prints what was found, writes it in brief into the documentation where everything was tried, and fails where there are
+/// faults.
 fn finish(
     arguments: &Arguments,
     heading: &str,
     explained: &str,
-    text: &str,
+    [text, brief]: [&str; 2],
     rows: &[Row],
 ) -> Result<()> {
     println!("\n{text}");
@@ -148,7 +154,7 @@ fn finish(
         "there is nothing of that name: see --help"
     );
     if arguments.all() {
-        let section = format!("{explained}\n\n{text}");
+        let section = format!("{explained}\n\n{brief}");
         table::write_section(&workspace::root().join(PAGE), heading, &section)?;
     }
     let faults: Vec<_> = rows.iter().flat_map(Row::named_faults).collect();
@@ -162,28 +168,20 @@ fn finish(
 
 /// What the documentation says above the tables.
 const KERNELS_EXPLAINED: &str = "\
-`cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines with two
-processors, the agent and four of Debian's redis-servers, makes the servers evict, and compares what the agent exports
-with `INFO`. It ends the agent under load, by SIGTERM and by SIGKILL, and compares the servers' code with their file.
-*Drop-in* says whether the service needs [its drop-in](SERVICE.md#kernels-before-66). The machines of the second table run the
+`cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines with the agent and four of
+Debian's redis-servers, makes the servers evict, compares what the agent exports with `INFO`, and ends the agent under load. *Drop-in* says
+whether the service needs the drop-in for older kernels ([CONFIGURATION.md](CONFIGURATION.md)). The machines of the second table run the
 package under systemd, from installing it to purging it.";
 
 /// The same above that of the builds.
 const BUILDS_EXPLAINED: &str = "\
-`cargo xtask matrix` writes this section. It takes the servers that Debian packages, in the versions that it found (a suite
-without any has no row), and those in wheels of PyPI; where one has symbols, a copy without them as well. *Plan* says what
-`evictscope inspect` did not find, and [INSPECT.md](INSPECT.md) what the methods are that found the rest. The time is the
-median of five, and the memory the most that the planning process had.
+`cargo xtask matrix` writes this section. It takes the servers that Debian packages, in the versions that it found (a suite without any has no
+row), and those in wheels of PyPI; where one has symbols, a copy without them as well. *Plan* says what `evictscope inspect` did not find.
 
-Then it runs each server, Debian's with the libraries of their suite, and compares what the agent exports with `INFO` when all
-is at rest: counters must be equal, and memory near (the client that asks for `INFO` is in it). Below its limit, no probe may
-be hit in evicting-only mode. At its limit, each evicting call must begin once and end once, and have a result: some stop at their
-time limit, and some can evict nothing. Where done probes have more hits than there are calls, some sit on a jump at which only the
-calls end that leave it one way. In every-call mode, each command must make one call.
-
-Last, gdb stops the server where it has computed its goal, evaluates what the plan says, and compares that with the server's own
-variables, and with what its own function says is overhead where that has a name. A hyphen: not to be had without what was not
-found.";
+Then it runs each server, Debian's with the libraries of their suite, and compares what the agent exports with `INFO` when all is at rest: counters must
+be equal, and memory near. Below its limit, no probe may be hit in evicting-only mode. At its limit, each evicting call must begin once and end
+once. In every-call mode, each command must make one call. Last, gdb stops the server where it has computed its goal, and compares what the
+plan says with the server's own variables.";
 
 /// Runs one machine, and says how long that took.
 fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {

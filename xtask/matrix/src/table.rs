@@ -1,4 +1,4 @@
-//! The table: on the terminal, and in `docs/COMPATIBILITY.md`.
+//! The table: whole on the terminal, and what operators ask in `docs/COMPATIBILITY.md`.
 
 use std::{fs, path::Path};
 
@@ -85,6 +85,22 @@ pub fn markdown(rows: &[Row]) -> String {
     text
 }
 
+/// Formats rows with those columns alone, and says of all others together that they are right, or what is not.
+pub fn brief(rows: &[Row], columns: &[&str]) -> String {
+    let brief = |row: &Row| {
+        let told = row.columns.iter();
+        let told = told.filter(|(column, _)| columns.contains(column));
+        let mut brief = Row {
+            columns: told.cloned().collect(),
+            faults: Vec::new(),
+            took: row.took,
+        };
+        brief.no_faults("all else", &row.faults, "right");
+        brief
+    };
+    markdown(&rows.iter().map(brief).collect::<Vec<_>>())
+}
+
 /// Puts the text below a heading of a page in the place of what is there. A page or heading that is
 /// missing is made.
 pub fn write_section(page: &Path, heading: &str, text: &str) -> Result<()> {
@@ -139,6 +155,22 @@ mod tests {
         assert_eq!(
             markdown(&[short, long]),
             "| build | plan | calls |\n| --- | --- | --- |\n| b | - | 8 |\n| a | complete | 7 |\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_told_is_right_or_stands_out() {
+        let (mut right, mut wrong) = (Row::new("build", "a"), Row::new("build", "b"));
+        for row in [&mut right, &mut wrong] {
+            row.fact("plan", "complete");
+            row.fact("memory", "13 MiB");
+        }
+        right.check("keys", true, "7 = 7");
+        wrong.check("keys", false, "7 = 8");
+        assert_eq!(
+            brief(&[right, wrong], &["build", "plan"]),
+            "| build | plan | all else |\n| --- | --- | --- |\n| a | complete | right |\n\
+             | b | complete | **keys: 7 = 8**: wrong |\n"
         );
     }
 

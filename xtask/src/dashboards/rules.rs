@@ -170,7 +170,7 @@ fn check_alert(alert: &str, rule: &Rule, tests: &[Test], dashboards: &[Dashboard
     ensure!(
         !texts.into_iter().any(|text| reads_histogram(text)),
         "{alert} reads a histogram: a level that evaluates the alerts alone has none \
-         (docs/FLEET.md). Let recording.yaml read it"
+         (docs/METRICS.md). Let recording.yaml read it"
     );
     ensure!(
         !annotations.summary.is_empty() && !annotations.description.is_empty(),

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
-/// The fields of a burst in docs/API.md that tests and tasks use.
+/// The fields of a burst in docs/METRICS.md that tests and tasks use.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Burst {
     /// The server's name.
@@ -43,7 +43,7 @@ impl Burst {
             bursts: Vec<Burst>,
         }
         let answer: Answer = serde_json::from_str(json)
-            .context("the agent's bursts are not as docs/API.md describes them")?;
+            .context("the agent's bursts are not as docs/METRICS.md describes them")?;
         Ok(answer.bursts)
     }
 }

@@ -1,5 +1,6 @@
 //! `evictscope inspect`: the probe plan of one server or file.
 
+mod json;
 mod missing;
 mod text;
 
@@ -14,16 +15,15 @@ use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 use evictscope_probes::Probes;
 use evictscope_telemetry::HitCosts;
 use rustix::process::geteuid;
-use serde::Serialize;
 
-use self::missing::Missing;
+use self::json::Report;
 use super::cost::{self, Prediction, Source};
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
 /// found, and what was not found and why
 ///
 /// Exit code 0 when the eviction call and all that is read of it were found, 1 when not.
-/// docs/INSPECT.md describes the JSON.
+/// docs/TROUBLESHOOTING.md says how to read it.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server, or path of an executable
@@ -46,18 +46,6 @@ fn parse_rate(text: &str) -> Result<f64, &'static str> {
     let rate = text.parse().ok();
     rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0)
         .ok_or("not a number of calls a second: write 50000, for example")
-}
-
-/// What `--json` prints: the plan, and which file it is for.
-#[derive(Serialize)]
-struct Report<'a> {
-    path: &'a Path,
-    debug_file: Option<&'a Path>,
-    planning_seconds: f64,
-    #[serde(flatten)]
-    plan: &'a ProbePlan,
-    lost: &'a [Missing<'a>],
-    cost: Option<Prediction>,
 }
 
 /// Plans for the target and prints the plan.

@@ -38,8 +38,8 @@ struct Build {
 pub struct Found {
     /// A row for each build.
     pub rows: Vec<Row>,
-    /// Why something was not found, a line of Markdown for each.
-    reasons: Vec<String>,
+    /// What was not found and why, and the builds of which that is so.
+    reasons: Vec<(String, Vec<String>)>,
     agent: PathBuf,
 }
 
@@ -146,16 +146,25 @@ impl Found {
         }
     }
 
-    /// Formats it as Markdown.
+    /// Formats all of it as Markdown.
     pub fn markdown(&self) -> String {
-        let table = table::markdown(&self.rows);
-        match self.reasons.is_empty() {
-            true => table,
-            false => format!(
-                "{table}\nNot found, and why:\n\n{}\n",
-                self.reasons.join("\n")
-            ),
+        self.with_reasons(table::markdown(&self.rows))
+    }
+
+    /// Formats what operators ask as Markdown.
+    pub fn brief(&self) -> String {
+        let columns = ["build", "server", "plan"];
+        self.with_reasons(table::brief(&self.rows, &columns))
+    }
+
+    fn with_reasons(&self, mut text: String) -> String {
+        if !self.reasons.is_empty() {
+            text += "\nNot found, and why:\n\n";
         }
+        for (reason, builds) in &self.reasons {
+            text += &format!("- {reason} ({})\n", builds.join("; "));
+        }
+        text
     }
 
     /// Tries the builds that are from one place.
@@ -187,8 +196,11 @@ impl Found {
         row.fact("planned in", &format!("{:.0} ms", plan.milliseconds));
         row.fact("memory", &format!("{:.0} MiB", plan.peak));
         for (item, why) in plan.not_found() {
-            let reason = format!("- {}: `{item}`: {why}", build.name);
-            self.reasons.push(reason);
+            let reason = format!("`{item}`: {why}");
+            match self.reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, builds)) => builds.push(build.name.clone()),
+                None => self.reasons.push((reason, vec![build.name.clone()])),
+            }
         }
         if plan.is_empty() {
             return Ok(());
