@@ -9,8 +9,6 @@
     reason = "tests read files"
 )]
 
-#[path = "support/compiler.rs"]
-mod compiler;
 #[allow(dead_code, reason = "the fuzz targets use the rest")]
 #[path = "../fuzz/src/mutation.rs"]
 mod mutation;
@@ -20,7 +18,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use evictscope_testkit::servers;
+use evictscope_testkit::{compiler, servers};
 use mutation::Base;
 use serde_json::Value;
 

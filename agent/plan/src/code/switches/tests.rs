@@ -1,12 +1,12 @@
 //! Where `switch` tables begin and end.
 
+use evictscope_testkit::compiler::compile;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::check;
 use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::tests::compiler::compile;
 
 /// Two `switch` statements with 6 and 9 cases, each of which does something of its own.
 const PROGRAM: &str = "

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Where the sources of programs are.
-pub const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+use crate::workspace;
+
+/// Where the sources of programs are, below the root of the checkout.
+const FIXTURES: &str = "agent/plan/tests/fixtures";
 
 /// Runs a tool in a folder; `false` where the tool is not installed.
 pub fn run(folder: &Path, tool: &str, arguments: &[&str]) -> bool {
@@ -23,13 +25,14 @@ pub fn run(folder: &Path, tool: &str, arguments: &[&str]) -> bool {
     }
 }
 
-/// Compiles `source`, which can include what is in [`FIXTURES`]; `None` where the compiler is not
+/// Compiles `source`, which can include what is in `agent/plan/tests/fixtures`; `None` where the compiler is not
 /// installed.
 pub fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let file = |name| folder.path().join(name);
     std::fs::write(file("program.c"), source).unwrap_or_else(|error| panic!("{error}"));
-    let fixed = ["-w", "-I", FIXTURES, "-o", "program", "program.c"];
+    let include = format!("-I{}", workspace::root().join(FIXTURES).display());
+    let fixed = ["-w", &include, "-o", "program", "program.c"];
     run(folder.path(), compiler, &[&fixed, options].concat())
         .then(|| std::fs::read(file("program")).unwrap_or_else(|error| panic!("{error}")))
 }
