@@ -75,7 +75,7 @@ impl Survey<'_, '_> {
     fn written_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
         let mut info = InstructionInfoFactory::new();
         let mut written = 0;
-        for function in code.blocks.iter().filter_map(tail_callee) {
+        for function in code.blocks.iter().filter_map(Block::tail_callee) {
             written |= self.look_at(function, depth).writes;
         }
         let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
@@ -141,7 +141,7 @@ impl Survey<'_, '_> {
                     }
                 }
             }
-            if let Some(function) = tail_callee(block) {
+            if let Some(function) = block.tail_callee() {
                 read |= self.look_at(function, depth).reads & !gone;
             }
             pending.extend(
@@ -153,11 +153,4 @@ impl Survey<'_, '_> {
         }
         read
     }
-}
-
-/// Returns the function that a block leaves to by a jump.
-fn tail_callee(block: &Block) -> Option<FileAddress> {
-    let last = block.instructions.last()?;
-    let is_jump = last.flow_control() == FlowControl::UnconditionalBranch;
-    (block.leaves && is_jump).then(|| target(last))
 }

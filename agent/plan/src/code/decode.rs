@@ -213,8 +213,9 @@ impl Walk<'_, '_> {
     fn returns(&self, call: &Instruction) -> bool {
         let name = imports::callee_name(self.image, call);
         let frame = self.image.frames.at(address(call));
-        !name.is_some_and(not_return::is_named)
-            && frame.is_none_or(|frame| frame.end != next_address(call))
+        let is_named =
+            |name| not_return::is_named(name) || self.image.not_returning.contains(&name);
+        !name.is_some_and(is_named) && frame.is_none_or(|frame| frame.end != next_address(call))
     }
 
     /// Returns whether a direct jump goes to the beginning of another function.

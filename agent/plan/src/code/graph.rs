@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use iced_x86::Instruction;
+use iced_x86::FlowControl;
+use petgraph::algo::dominators::{self, simple_fast};
 use petgraph::algo::kosaraju_scc;
-use petgraph::graph::DiGraph;
+use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::block::{BlockId, PerBlock};
-use super::instruction::{address, is_call};
+use super::instruction::{Instruction, address, is_call, target};
 use super::registers::Callee;
 use crate::budget::Budget;
 use crate::elf::address::FileAddress;
@@ -38,6 +39,13 @@ impl Block {
     /// Returns whether it calls anything.
     pub fn calls(&self) -> bool {
         self.instructions.iter().any(is_call)
+    }
+
+    /// Returns the function that it leaves to by a jump.
+    pub fn tail_callee(&self) -> Option<FileAddress> {
+        let last = self.instructions.last()?;
+        let is_jump = last.flow_control() == FlowControl::UnconditionalBranch;
+        (self.leaves && is_jump).then(|| target(last))
     }
 
     /// Returns the address of the first instruction.
@@ -78,6 +86,28 @@ impl FunctionCode {
         graph
     }
 
+    /// Returns which blocks every path to each block passes.
+    pub fn dominators(&self) -> Dominators {
+        Dominators(simple_fast(&self.graph(), BlockId::ENTRY.node()))
+    }
+
+    /// Returns the blocks reachable from `from`, without passing an edge in `except`.
+    pub fn reachable(&self, from: BlockId, except: &[(BlockId, EdgeKind)]) -> BTreeSet<BlockId> {
+        let mut seen = BTreeSet::from([from]);
+        let mut pending = vec![from];
+        while let Some(block) = pending.pop() {
+            if !self.budget.spend(2) {
+                break;
+            }
+            for (successor, kind) in &self.blocks[block].successors {
+                if !except.contains(&(block, *kind)) && seen.insert(*successor) {
+                    pending.push(*successor);
+                }
+            }
+        }
+        seen
+    }
+
     /// Returns the loops: the sets of blocks in which each block can be reached from each other.
     pub fn loops(&self) -> Vec<Vec<BlockId>> {
         let graph = self.graph();
@@ -89,5 +119,16 @@ impl FunctionCode {
             })
             .map(|component| component.into_iter().map(BlockId::of).collect())
             .collect()
+    }
+}
+
+/// Which blocks every path from the entry to a block passes.
+pub struct Dominators(dominators::Dominators<NodeIndex>);
+
+impl Dominators {
+    /// Returns the blocks that every path to `block` passes, from itself back to the entry; `None` where no path
+    /// leads there.
+    pub fn of(&self, block: BlockId) -> Option<impl Iterator<Item = BlockId>> {
+        Some(self.0.dominators(block.node())?.map(BlockId::of))
     }
 }

@@ -1,8 +1,10 @@
 //! What single instructions do, whatever values they find.
 
-use iced_x86::{FlowControl, Instruction, OpAccess, OpKind};
+use iced_x86::{FlowControl, OpAccess, OpKind};
 
 use crate::elf::address::FileAddress;
+
+pub use iced_x86::Instruction;
 
 /// Returns whether it is a call of any kind.
 pub fn is_call(instruction: &Instruction) -> bool {
@@ -10,6 +12,11 @@ pub fn is_call(instruction: &Instruction) -> bool {
         instruction.flow_control(),
         FlowControl::Call | FlowControl::IndirectCall
     )
+}
+
+/// Returns whether it is a jump that the flags decide on.
+pub fn is_conditional_jump(instruction: &Instruction) -> bool {
+    instruction.is_jcc_short_or_near()
 }
 
 /// Returns the address of an instruction.
@@ -30,6 +37,12 @@ pub fn target(instruction: &Instruction) -> FileAddress {
 /// Returns the address of the function that a direct call calls.
 pub fn callee(instruction: &Instruction) -> Option<FileAddress> {
     (instruction.flow_control() == FlowControl::Call).then(|| target(instruction))
+}
+
+/// Returns the displacement of a memory operand of 8 bytes: the address, where it is a global.
+pub fn word_displacement(instruction: &Instruction) -> Option<FileAddress> {
+    let is_word = instruction.memory_size().size() == 8;
+    is_word.then(|| FileAddress::new(instruction.memory_displacement64()))
 }
 
 /// Returns whether an access changes what it accesses.

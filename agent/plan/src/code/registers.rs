@@ -14,6 +14,8 @@ pub const RBP: usize = 5;
 pub const RDI: usize = 7;
 /// Numbers of the registers that a call may change (System V ABI).
 pub const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+/// Numbers of the registers of a function's arguments, in their order.
+pub const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 /// Numbers of the registers that a callee can find something in that is meant for it: the arguments
 /// and the static chain. `rax` only has the number of vector registers.
 pub const PASSED: [usize; 7] = [1, 2, 6, 7, 8, 9, 10];

@@ -6,17 +6,17 @@ use super::sections::{DwarfError, Reader};
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
 
-/// The variables that are looked for.
-const SERVER: &str = "server";
-const COUNTER: &str = "used_memory";
-
-/// Most of each that are looked at further; there is one of each in a server, and perhaps a clone.
+/// Most of each name that are looked at further; mostly there is one, and perhaps a clone.
 const MAX_FOUND: usize = 64;
 
 /// A variable with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Global {
+    /// Its name, of those that were asked for.
+    pub name: &'static str,
+    /// Its virtual address.
     pub address: FileAddress,
+    /// Its type.
     pub of: EntryId,
 }
 
@@ -27,15 +27,16 @@ pub struct Function {
     pub name: &'static str,
     /// Virtual address of its first instruction.
     pub address: FileAddress,
+    /// Its entry.
     pub id: EntryId,
 }
 
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Globals {
-    pub servers: Vec<Global>,
-    pub counters: Vec<Global>,
-    /// Functions of the names that were asked for, and their clones.
+    /// The variables of the names that were asked for.
+    pub variables: Vec<Global>,
+    /// The functions of the names that were asked for, and their clones.
     pub functions: Vec<Function>,
 }
 
@@ -49,14 +50,33 @@ pub struct Asked<'a> {
 }
 
 impl Globals {
-    /// Looks through all units. A unit that cannot be read to its end is left where it cannot. Fails
+    /// Looks through all units for variables of these names, and for a function. A unit that cannot be read to its end is left where it cannot. Fails
     /// where there are too many entries.
-    pub fn find(units: &Units<'_>, asked: Asked<'_>) -> Result<Self, DwarfError> {
+    pub fn find(
+        units: &Units<'_>,
+        variables: &[&'static str],
+        asked: Asked<'_>,
+    ) -> Result<Self, DwarfError> {
         let mut found = Self::default();
         for (index, unit) in units.units.iter().enumerate() {
-            found.look_through(units, index, unit, asked)?;
+            found.look_through(units, index, unit, variables, asked)?;
         }
         Ok(found)
+    }
+
+    /// Returns the function that is meant; `None` where there are several that it could be.
+    pub fn function(&self, asked: Asked<'_>) -> Option<Function> {
+        let named = |name: &&str| -> Vec<Function> {
+            let functions = self.functions.iter();
+            functions.filter(|own| own.name == *name).copied().collect()
+        };
+        let candidates = (asked.names.iter().map(named)).find(|found| !found.is_empty())?;
+        let mut functions = candidates.iter();
+        let at_entry = functions.find(|own| Some(own.address) == asked.entry);
+        match (at_entry, candidates.as_slice()) {
+            (Some(function), _) | (None, [function]) => Some(*function),
+            _ => None,
+        }
     }
 
     fn look_through<'a>(
@@ -64,6 +84,7 @@ impl Globals {
         units: &Units<'a>,
         index: usize,
         unit: &Unit<Reader<'a>>,
+        variables: &[&'static str],
         asked: Asked<'_>,
     ) -> Result<(), DwarfError> {
         let Ok(mut entries) = unit.entries_raw(None) else {
@@ -101,32 +122,38 @@ impl Globals {
                 offset,
             };
             match tag {
-                constants::DW_TAG_variable => self.variable(units, id, &entry),
-                _ => self.function(units, id, &entry, asked),
+                constants::DW_TAG_variable => self.add_variable(units, id, &entry, variables),
+                _ => self.add_function(units, id, &entry, asked),
             }
         }
         Ok(())
     }
 
-    fn variable<'a>(&mut self, units: &Units<'a>, id: EntryId, entry: &Entry<'a>) {
+    fn add_variable<'a>(
+        &mut self,
+        units: &Units<'a>,
+        id: EntryId,
+        entry: &Entry<'a>,
+        wanted: &[&'static str],
+    ) {
         let Some(address) = static_address(units, id.unit, entry) else {
             return;
         };
-        let list = match units.name(id.unit, entry) {
-            Some(SERVER) => &mut self.servers,
-            Some(COUNTER) => &mut self.counters,
-            _ => return,
+        let name = units.name(id.unit, entry);
+        let Some(name) = wanted.iter().find(|own| name == Some(**own)) else {
+            return;
         };
         let Some(of) = units.type_of(id.unit, entry) else {
             return;
         };
-        let is_new = !list.iter().any(|known| known.address == address);
-        if is_new && list.len() < MAX_FOUND {
-            list.push(Global { address, of });
+        let known = self.variables.iter().filter(|own| own.name == *name);
+        let is_new = known.clone().all(|known| known.address != address);
+        if is_new && known.count() < MAX_FOUND {
+            self.variables.push(Global { name, address, of });
         }
     }
 
-    fn function<'a>(
+    fn add_function<'a>(
         &mut self,
         units: &Units<'a>,
         id: EntryId,

@@ -33,8 +33,8 @@ pub enum DwarfError {
     /// Neither zlib nor zstd, or damaged.
     #[error("a section of the debug information cannot be decompressed")]
     Compression,
-    /// More than any server has.
-    #[error("there is more debug information than any server has")]
+    /// More than is looked at.
+    #[error("there is more debug information than any program should have")]
     TooLarge,
 }
 

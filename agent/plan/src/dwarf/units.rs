@@ -17,11 +17,11 @@ use super::sections::{DwarfError, Reader};
 
 /// Most units of one file.
 const MAX_UNITS: usize = 100_000;
-/// Most entries and attributes that are looked at, in all. A redis-server has about 2 million.
+/// Most entries and attributes that are looked at, in all. An executable of 10 MB has about 2 million.
 const MAX_STEPS: u64 = 60_000_000;
 /// Most address ranges of one entry.
 const MAX_RANGES: usize = 4_096;
-/// Most bytes of all abbreviation tables; they are kept parsed. A redis-server has 200 kB.
+/// Most bytes of all abbreviation tables; they are kept parsed. An executable of 10 MB has 200 kB.
 const MAX_ABBREVIATIONS: usize = 4 << 20;
 /// How many bytes of text in an entry weigh as much as an attribute.
 const BYTES_PER_STEP: usize = 16;
@@ -34,11 +34,13 @@ pub type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
 pub struct EntryId {
     /// Index in [`Units::units`].
     pub unit: usize,
+    /// Its offset.
     pub offset: UnitOffset,
 }
 
 /// All units of a file, in their order.
 pub struct Units<'a> {
+    /// The sections.
     pub dwarf: Dwarf<Reader<'a>>,
     /// The units that can be read.
     pub units: Vec<Unit<Reader<'a>>>,

@@ -1,10 +1,8 @@
-//! The goal variables in the eviction function: its own, and those of the inlined copy of
-//! `getMaxmemoryState()` that sets the goal.
+//! The variables in a function: its own, and those of the first copy of another function that is inlined in it.
 //!
 //! That copy is the first in the source, by the line of the call; compilers write them down in any
-//! order, and put them anywhere. What is inlined further down only looks whether enough was freed.
+//! order, and put them anywhere.
 
-use evictscope_abi::{VARIABLES, Variable};
 use gimli::{Range, constants};
 
 use super::globals::number;
@@ -12,21 +10,19 @@ use super::location::{self, LocatedAt, Location, Sum};
 use super::sections::DwarfError;
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
-use crate::item::variable_name;
 
-/// What computes the goal.
-const CALCULATION: &str = "getMaxmemoryState";
 /// How deep blocks and inlined functions are nested.
 const MAX_NESTING: usize = 128;
-/// Most copies of the calculation, and most goal variables in a scope.
+/// Most copies of the inlined function, and most variables in a scope.
 const MAX_COPIES: usize = 64;
 /// Most entries of one location list.
 const MAX_LOCATIONS: usize = 4_096;
 
-/// Where a goal variable is.
+/// Where a variable is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableLocations {
-    pub variable: Variable,
+    /// Its name, of those that were asked for.
+    pub name: &'static str,
     /// Where, and at which instructions.
     pub locations: Vec<LocatedAt>,
     /// Whether it is in one place wherever it is in scope, so also before it is assigned.
@@ -43,16 +39,16 @@ impl VariableLocations {
     }
 }
 
-/// The goal variables of the eviction function.
+/// The variables of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GoalVariables {
-    /// `mem_reported` and `mem_tofree` of the function itself, which its call fills in.
+pub struct Variables {
+    /// Those of the function itself.
     pub own: Vec<VariableLocations>,
-    /// Those of the first inlined copy of `getMaxmemoryState()`.
+    /// Those of the first copy that is inlined in it.
     pub inlined: Vec<VariableLocations>,
 }
 
-/// A copy of the calculation.
+/// A copy of the inlined function.
 struct Copy {
     /// Line and column of the call.
     called_at: (u64, u64),
@@ -68,9 +64,15 @@ enum Scope {
     Other,
 }
 
-/// Finds the goal variables of the function at `id`. Fails where there are too many entries.
-pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError> {
-    let mut found = GoalVariables::default();
+/// Finds the variables that are called `names` of the function at `id`, and of the copies of the function `inlined` in it.
+/// Fails where there are too many entries.
+pub fn variables(
+    units: &Units<'_>,
+    id: EntryId,
+    inlined: &str,
+    names: &[&'static str],
+) -> Result<Variables, DwarfError> {
+    let mut found = Variables::default();
     let (Some(unit), Some(function)) = (units.units.get(id.unit), units.entry(id)) else {
         return Ok(found);
     };
@@ -87,7 +89,7 @@ pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError>
             (None, _) => Scope::Function,
             (Some(scope), constants::DW_TAG_lexical_block) => scope,
             (Some(Scope::Function), constants::DW_TAG_inlined_subroutine)
-                if copies.len() < MAX_COPIES && units.name(id.unit, entry) == Some(CALCULATION) =>
+                if copies.len() < MAX_COPIES && units.name(id.unit, entry) == Some(inlined) =>
             {
                 copies.push(Copy {
                     called_at: (
@@ -101,13 +103,21 @@ pub fn find(units: &Units<'_>, id: EntryId) -> Result<GoalVariables, DwarfError>
             }
             (Some(Scope::Function), constants::DW_TAG_variable) if found.own.len() < MAX_COPIES => {
                 let found = &mut found.own;
-                found.extend(variable(units, id.unit, entry, &own_ranges, frame.as_ref()));
+                found.extend(variable(
+                    units,
+                    id.unit,
+                    entry,
+                    names,
+                    &own_ranges,
+                    frame.as_ref(),
+                ));
                 Scope::Other
             }
             (Some(Scope::Copy(index)), constants::DW_TAG_variable) => {
                 let copy = copies.get_mut(index);
                 if let Some(copy) = copy.filter(|copy| copy.variables.len() < MAX_COPIES) {
-                    let found = variable(units, id.unit, entry, &copy.ranges, frame.as_ref());
+                    let found =
+                        variable(units, id.unit, entry, names, &copy.ranges, frame.as_ref());
                     copy.variables.extend(found);
                 }
                 Scope::Other
@@ -126,13 +136,12 @@ fn variable<'a>(
     units: &Units<'a>,
     unit: usize,
     entry: &Entry<'a>,
+    names: &[&'static str],
     scope: &[Range],
     frame: Option<&Sum>,
 ) -> Option<VariableLocations> {
     let name = units.name(unit, entry)?;
-    let variable = (VARIABLES.into_iter())
-        .filter(|variable| *variable != Variable::Maxmemory)
-        .find(|variable| variable_name(*variable) == name)?;
+    let name = names.iter().find(|own| **own == name)?;
     let value = entry.attr_value(constants::DW_AT_location)?;
     let unit = units.units.get(unit)?;
     let parse = |expression| location::parse(expression, unit.encoding(), frame);
@@ -159,7 +168,7 @@ fn variable<'a>(
         }
     };
     Some(VariableLocations {
-        variable,
+        name,
         locations,
         always: value.exprloc_value().is_some(),
     })

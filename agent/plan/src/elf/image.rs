@@ -37,6 +37,8 @@ pub struct Image<'data> {
     /// Whether it is linked to a fixed address, so that code can hold addresses.
     pub is_fixed: bool,
     relocations: Relocations<'data>,
+    /// Names of functions that do not return, beside those of libc.
+    pub not_returning: Vec<&'static str>,
     /// The GNU build id in lower-case hexadecimal digits.
     pub build_id: Option<String>,
     entry: FileAddress,
@@ -74,6 +76,7 @@ impl<'data> Image<'data> {
         Ok(Self {
             frames: Frames::read(&file),
             is_fixed: header.e_type(endian) == ET_EXEC,
+            not_returning: Vec::new(),
             relocations: Relocations::read(&file, |address| segments.bytes_at(address)),
             build_id: build_id(&file)?,
             entry: FileAddress::new(header.e_entry(endian)),

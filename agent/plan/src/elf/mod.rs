@@ -5,6 +5,7 @@ pub mod bounds;
 pub mod debug_link;
 pub mod error;
 pub mod frames;
+pub mod function_names;
 pub mod image;
 pub mod relocations;
 pub mod segments;

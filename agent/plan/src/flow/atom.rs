@@ -1,7 +1,6 @@
 //! Atoms: what values consist of.
 
 use super::condition::Condition;
-use super::truth::Truth;
 use super::value::Value;
 use crate::elf::address::FileAddress;
 
@@ -61,6 +60,15 @@ pub enum Atom {
         /// What it is on each of the ways there, always in the same order.
         options: Vec<Value>,
     },
+}
+
+/// Whether one of several conditions holds, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Truth {
+    /// Whether all must hold.
+    pub all: bool,
+    /// At least one. Of one alone `all` says nothing, and is `false`.
+    pub conditions: Vec<Condition>,
 }
 
 impl Atom {

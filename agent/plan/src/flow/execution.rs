@@ -284,9 +284,7 @@ impl<'a> Execution<'a> {
         self.code.budget.scan(end.bytes());
         let mut state = end.clone();
         let last = block.instructions.last()?;
-        if last.is_jcc_short_or_near()
-            && let Some(condition) = end.flags.condition(last.condition_code())
-        {
+        if let Some(condition) = end.flags.condition_of_jump(last) {
             let condition = match kind {
                 EdgeKind::FallThrough => condition.negated(),
                 _ => condition,

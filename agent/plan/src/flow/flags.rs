@@ -1,6 +1,6 @@
 //! What the flags say about values.
 
-use iced_x86::ConditionCode;
+use iced_x86::{ConditionCode, Instruction};
 
 use super::condition::{Condition, Relation};
 use super::value::Value;
@@ -25,6 +25,13 @@ pub enum Flags {
 }
 
 impl Flags {
+    /// Returns the condition under which an instruction jumps, if it is a conditional jump and the flags are known.
+    pub fn condition_of_jump(&self, instruction: &Instruction) -> Option<Condition> {
+        let is_jump = instruction.is_jcc_short_or_near();
+        self.condition(instruction.condition_code())
+            .filter(|_| is_jump)
+    }
+
     /// Returns the condition that `code` stands for.
     pub fn condition(&self, code: ConditionCode) -> Option<Condition> {
         let (left, right, bits, exact) = match self {

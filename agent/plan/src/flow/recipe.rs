@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use super::execution::Execution;
 use super::resolve::resolve;
 use super::state::State;
@@ -9,7 +11,6 @@ use super::value::Value;
 use crate::budget::Budget;
 use crate::code::registers::{RSP, register_name};
 use crate::elf::address::FileAddress;
-use crate::item::serialize_as_text;
 
 /// Most places that are combined with each other.
 const MAX_PLACES: usize = 32;
@@ -108,7 +109,17 @@ impl fmt::Display for Recipe {
     }
 }
 
-serialize_as_text!(Recipe, Operand);
+impl Serialize for Recipe {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Operand {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 /// A value in reach, and where.
 struct Place {

@@ -1,9 +1,8 @@
 //! Replaces an atom by a value, and decides choices between values by what is known where they are used.
 
-use super::atom::Atom;
+use super::atom::{Atom, Truth};
 use super::atoms::Atoms;
 use super::condition::{Condition, Relation, implies, is_impossible};
-use super::truth::Truth;
 use super::value::{AtomId, Value};
 
 /// How often one value is resolved further.

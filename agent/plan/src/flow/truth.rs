@@ -3,7 +3,7 @@
 //! Compilers turn `a || b` into two bytes that are set and combined, and return such a number from
 //! what they inline, merged with the constants of other ways. A branch on it is one on the conditions.
 
-use super::atom::Atom;
+use super::atom::{Atom, Truth};
 use super::atoms::Atoms;
 use super::condition::{Condition, Relation, decide};
 use super::value::{AtomId, Value};
@@ -11,15 +11,6 @@ use crate::elf::address::FileAddress;
 
 /// Most conditions that one number is made of.
 const MAX_CONDITIONS: usize = 8;
-
-/// Whether one of several conditions holds, or all of them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Truth {
-    /// Whether all must hold.
-    pub all: bool,
-    /// At least one. Of one alone `all` says nothing, and is `false`.
-    pub conditions: Vec<Condition>,
-}
 
 impl Truth {
     fn negated(&self) -> Self {

@@ -20,5 +20,4 @@ mod server;
 pub use certain::MemberError;
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{Counters, counters_behind};
-pub use data_flow::counted_in_loops;
 pub use find::{Evidence, MemberPlan, Members};

@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use object::Endianness;
 use object::read::elf::ElfFile64;
 
-use super::functions::{Function, functions, returns};
+use super::functions::{Function, Names, functions, returns};
 use super::registers::Registers;
 use super::unwind::{Caller, Tables, Work};
 use crate::elf::address::{FileAddress, FileOffset};
 use crate::elf::error::ElfError;
 use crate::elf::frames::{Frames, UnwindTable};
 use crate::elf::image::Image;
-use crate::plan::ProbePlan;
 
 /// How far behind the entry point the code is that calls the rest, where no table covers it, in bytes. It is some 40 bytes
 /// long.
@@ -31,9 +30,8 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
-    /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`. With
-    /// a plan it is a server's executable: the functions of the plan and those of commands get names even if the file has
-    /// none.
+    /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`.
+    /// Functions get those of `names`, too, even if the file has none.
     ///
     /// # Errors
     ///
@@ -41,7 +39,7 @@ impl CodeFile {
     pub fn read(
         data: &[u8],
         debug: Option<&[u8]>,
-        plan: Option<&ProbePlan>,
+        names: Option<&dyn Names>,
     ) -> Result<Self, ElfError> {
         let mut image = Image::parse(data)?;
         if let Some(debug) = debug {
@@ -49,9 +47,11 @@ impl CodeFile {
         }
         let file = ElfFile64::<Endianness>::parse(data)?;
         let tables = UnwindTable::find(&file).and_then(|table| Tables::copy(&table));
+        let traced = names.map(|names| names.traced(&mut image));
+        let traced = traced.unwrap_or_default();
         Ok(Self {
-            functions: functions(&image, plan),
-            returns: returns(&image, plan),
+            functions: functions(&image, &traced, names),
+            returns: returns(&image, &traced),
             tables,
             segments: image.mapped_code(),
             entry: image.entry(),

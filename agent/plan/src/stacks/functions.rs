@@ -1,13 +1,13 @@
 //! What the functions of a file are called.
 
 use std::collections::HashMap;
+use std::iter;
+use std::sync::Arc;
 
 use crate::budget::Budget;
 use crate::code::graph::FunctionCode;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
-use crate::plan::ProbePlan;
-use crate::traced::named::commands::CommandTable;
 
 /// Memory for one function with its name, bytes.
 const BYTES: usize = 128;
@@ -18,7 +18,7 @@ const MAX_NAME: usize = 200;
 const CALL: u8 = 0xe8;
 /// Bytes of such a call.
 const CALL_BYTES: u64 = 5;
-/// Most calls of one function that are kept. A server calls `performEvictions()` at five places.
+/// Most calls of one function that are kept.
 const MAX_CALLS: usize = 32;
 
 /// A function, or a part of one that the compiler moved elsewhere.
@@ -26,29 +26,48 @@ const MAX_CALLS: usize = 32;
 pub struct Function {
     /// Its name, where it is known; that of the function, where this is a part of one.
     pub name: String,
-    /// Its number among the traced functions, where it is one of them.
+    /// Its number, where it is one of [`Names::traced`].
     pub traced: Option<usize>,
 }
 
-/// The functions with names, by where they begin.
-pub fn functions(image: &Image<'_>, plan: Option<&ProbePlan>) -> HashMap<FileAddress, Function> {
+/// A function that is traced: where it begins, its name, and its number.
+pub type Traced = (FileAddress, &'static str, usize);
+
+/// What is known of the functions of an executable beside the names that its file has.
+pub trait Names {
+    /// Returns the functions that are traced. `image` may be told what else is known of it.
+    fn traced(&self, image: &mut Image<'_>) -> Vec<Traced>;
+
+    /// Returns where functions begin that the file may have no name of, and what to call them then.
+    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)>;
+}
+
+impl<T: Names> Names for Arc<T> {
+    fn traced(&self, image: &mut Image<'_>) -> Vec<Traced> {
+        T::traced(self, image)
+    }
+
+    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
+        T::nameless(self, image)
+    }
+}
+
+/// Returns the functions with names, by where they begin.
+pub fn functions(
+    image: &Image<'_>,
+    traced: &[Traced],
+    names: Option<&dyn Names>,
+) -> HashMap<FileAddress, Function> {
     let mut found = HashMap::new();
     let mut add = |address: FileAddress, name: String, traced, budget: &Budget| {
         if budget.keep(BYTES + name.len()) {
             found.entry(address).or_insert(Function { name, traced });
         }
     };
-    // Those of the plan first: what they are called and what they are is certain.
-    for function in plan.into_iter().flat_map(|plan| &plan.functions) {
-        let traced = Some(function.kind.index);
-        add(
-            function.address,
-            function.name.to_owned(),
-            traced,
-            &image.budget,
-        );
-        for part in parts(image, function.address) {
-            add(part, function.name.to_owned(), traced, &image.budget);
+    // These first: what they are called and what they are is certain.
+    for (address, name, index) in traced {
+        for part in iter::once(*address).chain(parts(image, *address)) {
+            add(part, (*name).to_owned(), Some(*index), &image.budget);
         }
     }
     for (address, name) in image.function_names() {
@@ -56,30 +75,17 @@ pub fn functions(image: &Image<'_>, plan: Option<&ProbePlan>) -> HashMap<FileAdd
             add(address, own_name(name).to_owned(), None, &image.budget);
         }
     }
-    if plan.is_some() {
-        let mut commands: HashMap<FileAddress, Vec<String>> = HashMap::new();
-        let table = CommandTable::find(image);
-        for (address, name) in table.iter().flat_map(CommandTable::all) {
-            commands
-                .entry(address)
-                .or_default()
-                .push(name.to_uppercase());
-        }
-        // The function's name is mostly that of the command, but not always. This is what is certain.
-        for (address, names) in commands {
-            let name = format!("command {}", names.join(", "));
-            add(address, name, None, &image.budget);
-        }
+    for (address, name) in names.into_iter().flat_map(|names| names.nameless(image)) {
+        add(address, name, None, &image.budget);
     }
     found
 }
 
 /// Returns what is behind each instruction that looks like a call of a traced function, by its number.
-pub fn returns(image: &Image<'_>, plan: Option<&ProbePlan>) -> HashMap<usize, Vec<FileAddress>> {
+pub fn returns(image: &Image<'_>, traced: &[Traced]) -> HashMap<usize, Vec<FileAddress>> {
     let mut found: HashMap<usize, Vec<FileAddress>> = HashMap::new();
-    let traced: HashMap<FileAddress, usize> = (plan.into_iter())
-        .flat_map(|plan| &plan.functions)
-        .map(|function| (function.address, function.kind.index))
+    let traced: HashMap<FileAddress, usize> = (traced.iter())
+        .map(|(address, _, index)| (*address, *index))
         .collect();
     if traced.is_empty() {
         return found;
@@ -135,11 +141,11 @@ mod tests {
     #[test]
     fn a_part_has_the_name_of_its_function() {
         for (name, own) in [
-            ("performEvictions", "performEvictions"),
-            ("performEvictions.cold", "performEvictions"),
-            ("dictGenericDelete.constprop.0.cold", "dictGenericDelete"),
+            ("qsort_r", "qsort_r"),
+            ("qsort_r.cold", "qsort_r"),
+            ("msort_with_tmp.constprop.0.cold", "msort_with_tmp"),
             ("rehash.isra.0", "rehash"),
-            ("serverLogRaw.part.0", "serverLogRaw.part.0"),
+            ("msort_with_tmp.part.0", "msort_with_tmp.part.0"),
             (".cold", ".cold"),
         ] {
             assert_eq!(own_name(name), own);

@@ -12,6 +12,6 @@ mod registers;
 mod unwind;
 
 pub use file::CodeFile;
-pub use functions::Function;
+pub use functions::{Function, Names, Traced};
 pub use registers::Registers;
 pub use unwind::{Caller, Work};

@@ -11,9 +11,9 @@ use super::registers::{PRESERVED, Registers};
 use crate::elf::address::FileAddress;
 use crate::elf::frames::{Frame, MAX_COMMON_ENTRY, UnwindTable};
 
-/// Largest table that is kept, in bytes: that of a server has 0.3 MB, that of a large module some 5.
+/// Largest table that is kept, in bytes: that of an executable of 4 MB has 0.3 MB, that of a large library some 5.
 const MAX_TABLE: usize = 16 << 20;
-/// Largest entry that is evaluated, in bytes. The largest of a server has less than 1 kB.
+/// Largest entry that is evaluated, in bytes. The largest of most files has less than 1 kB.
 const MAX_ENTRY: usize = 16 << 10;
 /// Most steps of an expression. Those that linkers make for jumps to shared libraries have ten.
 const MAX_STEPS: u32 = 64;

@@ -13,9 +13,10 @@ use crate::members::{ConfigTable, Evidence};
 use crate::names::Texts;
 use crate::plan::{Exit, NotFound, TracedFunction};
 use crate::reason::Reason;
-use crate::traced::exits::{self, Calls, FoundExit};
-use crate::traced::sites;
-use crate::traced::weights::passed_blocks;
+use crate::sites::calls::Calls;
+use crate::sites::entry;
+use crate::sites::exits::{self, FoundExit};
+use crate::sites::site::Site;
 
 /// A function that a plan probes, and how it is planned for.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +79,7 @@ impl Analysis<'_, '_> {
         let code = FunctionCode::decode(self.image, address)
             .map_err(|why| self.miss(Item::Function(kind), why))
             .ok()?;
-        let entry =
-            sites::entry(&code).and_then(|instruction| sites::site(self.image, instruction));
+        let entry = entry::of_every_call(&code).and_then(|own| Site::at(self.image, own));
         if entry.is_none() {
             self.miss(Item::Entry(kind), Reason::NoEntry);
         }
@@ -103,7 +103,7 @@ impl Analysis<'_, '_> {
         calls: Calls<'_>,
         results: &[u64],
     ) -> Vec<Exit> {
-        let held = Results::new(execution, &passed_blocks(execution.code, calls), results);
+        let held = Results::new(execution, &calls.passed_blocks(execution.code), results);
         let look = |execution: &mut Execution<'_>, point| {
             let result = held.at(execution, point);
             let missing = u64::from(result.is_none() && !results.is_empty());
@@ -134,7 +134,7 @@ impl Analysis<'_, '_> {
         });
         let exit = |found: FoundExit<K>| {
             let exit = Exit {
-                site: sites::site(self.image, &found.instruction)?,
+                site: Site::at(self.image, &found.instruction)?,
                 way: found.way,
                 result: None,
                 sampled: None,

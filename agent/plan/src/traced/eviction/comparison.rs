@@ -1,9 +1,8 @@
 //! Comparisons with `maxmemory` that the function makes before it evicts.
 
-use iced_x86::Instruction;
-
 use crate::code::block::BlockId;
 use crate::code::graph::EdgeKind;
+use crate::code::instruction::is_conditional_jump;
 use crate::elf::address::FileAddress;
 use crate::flow::atoms::Atoms;
 use crate::flow::condition::{Condition, Relation};
@@ -49,7 +48,7 @@ pub fn comparisons_with(
     let Some(known) = execution.state_at(block).map(|state| state.facts.clone()) else {
         return Vec::new();
     };
-    if !last.is_some_and(Instruction::is_jcc_short_or_near) {
+    if !last.is_some_and(is_conditional_jump) {
         return Vec::new();
     }
     let mut found = Vec::new();

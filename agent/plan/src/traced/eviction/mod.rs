@@ -18,6 +18,7 @@ use crate::code::graph::EdgeKind;
 use crate::code::instruction;
 use crate::dwarf;
 use crate::elf::address::FileAddress;
+use crate::flow::counted::counted_in_loops;
 use crate::flow::execution::Execution;
 use crate::flow::recipe::Operand;
 use crate::flow::returned;
@@ -25,9 +26,10 @@ use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
+use crate::sites::calls::Calls;
+use crate::sites::cheapest::cheapest;
+use crate::sites::site::Site;
 use crate::traced::analysis::{Analysis, Traced};
-use crate::traced::exits::Calls;
-use crate::traced::sites;
 use comparison::first_comparison;
 use goal::{Form, GoalCopy};
 
@@ -70,7 +72,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let goal = find_goal(analysis, &mut execution)
         .map_err(|why| analysis.miss(Item::Inner(kind), why))
         .ok();
-    analysis.evidence.counted = members::counted_in_loops(&mut execution);
+    analysis.evidence.counted = counted_in_loops(&mut execution);
     if let Some(goal) = goal {
         (function.inner, function.exits) = both_ends(analysis, kind, &mut execution, &goal);
     }
@@ -86,9 +88,9 @@ fn both_ends(
     goal: &GoalCopy,
 ) -> Ends {
     let before = analysis.not_found.len();
-    let cheapest = ends(analysis, kind, execution, goal, None);
-    let (Some(found), []) = (&cheapest.0, cheapest.1.as_slice()) else {
-        return cheapest;
+    let first = ends(analysis, kind, execution, goal, None);
+    let (Some(found), []) = (&first.0, first.1.as_slice()) else {
+        return first;
     };
     let missing = analysis.not_found.split_off(before);
     let other = ends(analysis, kind, execution, goal, Some(found.site.address));
@@ -99,7 +101,7 @@ fn both_ends(
     }
     analysis.not_found.truncate(before);
     analysis.not_found.extend(missing);
-    cheapest
+    first
 }
 
 /// Plans the goal site, elsewhere than at `except`, and the done sites.
@@ -217,7 +219,7 @@ fn inner_site(
         // One that others pass, too, would only move the cost from the done sites to the goal site.
         candidates.retain(|own| own.exclusive && instruction::address(&own.instruction) != except);
     }
-    let best = sites::cheapest(
+    let best = cheapest(
         execution,
         candidates,
         &wanted,
@@ -249,7 +251,7 @@ fn inner_site(
     for (quantity, why) in different {
         analysis.miss(Item::Quantity(quantity), why);
     }
-    let site = sites::site(analysis.image, &instruction)?;
+    let site = Site::at(analysis.image, &instruction)?;
     Some(InnerSite {
         site,
         quantities,

@@ -2,15 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::Instruction;
-use petgraph::algo::dominators::{Dominators, simple_fast};
-use petgraph::graph::NodeIndex;
-
 use super::kind::ByType;
 use crate::code::block::BlockId;
 use crate::code::emulation;
-use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::code::instruction::address;
+use crate::code::graph::{Dominators, EdgeKind, FunctionCode};
+use crate::code::instruction::{Instruction, address};
 use crate::elf::address::FileAddress;
 use crate::flow::recipe::Operand;
 
@@ -65,7 +61,7 @@ impl Work {
         jobs: &[FileAddress],
         mut by_type: Option<&mut ByType<'_>>,
     ) -> Option<Start> {
-        let dominators = simple_fast(&code.graph(), BlockId::ENTRY.node());
+        let dominators = code.dominators();
         let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
         let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
         if loops.is_empty() && jobs.is_empty() {
@@ -111,15 +107,15 @@ impl Work {
 /// Returns the blocks that every path to any of `places` passes, in order.
 fn common_dominators(
     code: &FunctionCode,
-    dominators: &Dominators<NodeIndex>,
+    dominators: &Dominators,
     places: &[BlockId],
 ) -> Vec<BlockId> {
     let mut common: Option<Vec<BlockId>> = None;
     for place in places {
-        let Some(chain) = dominators.dominators(place.node()) else {
+        let Some(chain) = dominators.of(*place) else {
             continue;
         };
-        let mut chain: Vec<BlockId> = chain.map(BlockId::of).collect();
+        let mut chain: Vec<BlockId> = chain.collect();
         if !code.budget.spend(1 + chain.len() as u64 / 4) {
             break;
         }

@@ -4,8 +4,6 @@
 //! [`TRACED`](super::TRACED): only `evictscope trace` asks for it.
 
 pub mod commands;
-mod entry;
-mod symbols;
 #[cfg(test)]
 mod tests;
 
@@ -13,11 +11,12 @@ use std::fmt;
 
 use crate::elf::address::FileAddress;
 use crate::elf::error::ElfError;
+use crate::elf::function_names::FunctionNames;
 use crate::elf::image::Image;
 use crate::names::{self, Identity};
-use crate::plan::Site;
+use crate::sites::entry;
+use crate::sites::site::Site;
 use commands::CommandTable;
-use symbols::FunctionNames;
 
 /// Most names that are suggested.
 const SUGGESTED: usize = 5;
@@ -166,7 +165,7 @@ fn find(
     if commands.is_empty() && functions.functions(name).is_empty() {
         commands.push(name.to_uppercase());
     }
-    let entry = entry::entry(image, address, found);
+    let entry = entry::of_named(image, address, found);
     let refused = |why| NameError::Refused(name.to_owned(), why);
     Ok(NamedFunction {
         name: Some(found)

@@ -1,4 +1,4 @@
-//! Where calls of a traced function end: exit sites by minimum cut.
+//! Where calls of a function end: exit sites by minimum cut.
 //!
 //! Every path of a call, from where it is seen first to the function's returns, passes exactly one exit.
 //! What a point weighs in the cut is what a probe costs there and how much work would still follow it
@@ -10,15 +10,17 @@
 use std::collections::BTreeMap;
 
 use evictscope_abi::MAX_DONE_SITES;
-use iced_x86::{ConditionCode, Instruction};
+use iced_x86::ConditionCode;
+use serde::Serialize;
 
-use crate::code::block::{BlockId, InstructionId};
+use crate::code::block::InstructionId;
 use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::elf::address::FileAddress;
+use crate::code::instruction::Instruction;
 use crate::flow::cut::{CutError, Point, minimum_cut};
 use crate::flow::execution::Execution;
-use crate::plan::Way;
-use crate::traced::weights::{passed_blocks, weights};
+
+use super::calls::Calls;
+use super::weights::weights;
 
 /// Weight of each thing that is not known at a point; that of some more sites, of which each call passes
 /// one only.
@@ -26,27 +28,14 @@ const UNKNOWN_WEIGHT: u64 = 1_000;
 /// Most points that are asked for what is known there.
 const MAX_ASKED: usize = 64;
 
-/// The calls whose exits are looked for: those that come to a block.
-#[derive(Clone, Copy, Debug)]
-pub struct Calls<'a> {
-    /// The block that they come to.
-    pub block: BlockId,
-    /// Edges of which other calls take none: those are to pass no exit. Empty where there are no others.
-    pub by: &'a [(BlockId, EdgeKind)],
-    /// The inner site, which is no exit: two probes at one instruction have no order.
-    pub inner: Option<FileAddress>,
-    /// Instructions behind which they end, where their work is no loop.
-    pub work: &'a [FileAddress],
-}
-
-impl Calls<'_> {
-    /// All calls of the function.
-    pub const ALL: Self = Self {
-        block: BlockId::ENTRY,
-        by: &[],
-        inner: None,
-        work: &[],
-    };
+/// One of the two ways out of a conditional jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Way {
+    /// Whether the jump is taken.
+    pub taken: bool,
+    /// The condition of the flags under which control goes that way, by its number in x86-64 instructions.
+    #[serde(skip)]
+    pub condition: u8,
 }
 
 /// An exit.
@@ -70,7 +59,7 @@ pub fn find<K>(
     if let Some(address) = code.unresolved_jumps.first() {
         return Err(CutError::Indirect(*address));
     }
-    let mut weights = weights(code, &passed_blocks(code, calls), calls);
+    let mut weights = weights(code, &calls.passed_blocks(code), calls);
     // What is known is expensive to tell, so at first everything counts as known everywhere. Once it is
     // known or weighed at each point of the least cut, no other cut can cost less.
     let mut known: BTreeMap<Point, K> = BTreeMap::new();
@@ -129,7 +118,7 @@ fn number(condition: ConditionCode) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calls, find};
+    use super::find;
     use crate::code::block::BlockId;
     use crate::code::graph::{EdgeKind, FunctionCode};
     use crate::elf::address::FileAddress;
@@ -137,7 +126,7 @@ mod tests {
     use crate::flow::execution::Execution;
     use crate::flow::recipe::Operand;
     use crate::flow::result::Results;
-    use crate::traced::weights::passed_blocks;
+    use crate::sites::calls::Calls;
 
     /// The address of the code, of which the second jump is an exit for those that take it.
     const CODE: FileAddress = FileAddress::new(0x1000);
@@ -165,7 +154,7 @@ mod tests {
             work: &[],
         };
         let mut execution = Execution::run(&code);
-        let results = Results::new(&mut execution, &passed_blocks(&code, calls), &[0, 1, 2]);
+        let results = Results::new(&mut execution, &calls.passed_blocks(&code), &[0, 1, 2]);
         let look = |execution: &mut Execution<'_>, point| {
             let result = results.at(execution, point);
             let missing = u64::from(result.is_none());

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
+use super::address::FileAddress;
+use super::error::ElfError;
 use crate::budget::Budget;
-use crate::elf::address::FileAddress;
-use crate::elf::error::ElfError;
 
 /// Most symbols that are read of one file; a server has ten thousand.
 const MAX_SYMBOLS: usize = 300_000;

@@ -1,17 +1,16 @@
-//! What a point weighs in the cut that calls of a traced function end at: what a probe costs there, and how
+//! What a point weighs in the cut that calls of a function end at: what a probe costs there, and how
 //! much work would still follow it unmeasured. Where it cannot be, it weighs [`INFINITE`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::Instruction;
-
 use crate::code::block::{BlockId, InstructionId};
 use crate::code::emulation;
-use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::code::instruction::{address, is_call};
+use crate::code::graph::FunctionCode;
+use crate::code::instruction::{Instruction, address, is_call, is_conditional_jump};
 use crate::elf::address::FileAddress;
 use crate::flow::cut::{INFINITE, Point};
-use crate::traced::exits::Calls;
+
+use super::calls::Calls;
 
 /// Weight of one unit of relative cost.
 const COST_WEIGHT: u64 = 16;
@@ -28,7 +27,7 @@ pub fn weights(
 ) -> BTreeMap<Point, u64> {
     let shared = match calls.by {
         [] => BTreeSet::new(),
-        edges => reachable(code, BlockId::ENTRY, edges),
+        edges => code.reachable(BlockId::ENTRY, edges),
     };
     let loops = code.loops().into_iter().flatten();
     let looping: BTreeSet<BlockId> = loops.filter(|block| passed.contains(block)).collect();
@@ -37,7 +36,7 @@ pub fn weights(
         passed_before.filter_map(|own| place(code, *own)).collect();
     // The call is under way there: in a loop, or before it was seen or did its work.
     let is_under_way = |block: BlockId| {
-        let reached = reachable(code, block, &[]);
+        let reached = code.reachable(block, &[]);
         let mut elsewhere = passed_before.iter().filter(|own| own.block != block);
         !reached.is_disjoint(&looping) || elsewhere.any(|own| reached.contains(&own.block))
     };
@@ -60,7 +59,7 @@ pub fn weights(
             continue;
         };
         let is_told = !calls.by.is_empty()
-            && jump.is_jcc_short_or_near()
+            && is_conditional_jump(jump)
             && is_seen(own.instructions.len() - 1)
             && !shared.contains(block)
             && !looping.contains(block);
@@ -89,50 +88,6 @@ fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
     cost + following_calls.min(MAX_FOLLOWING_CALLS) * FOLLOWING_CALL_WEIGHT
 }
 
-/// Returns the blocks that the calls pass and from which the function can return.
-pub fn passed_blocks(code: &FunctionCode, calls: Calls<'_>) -> BTreeSet<BlockId> {
-    let returning = returning(code);
-    let mut passed = reachable(code, calls.block, &[]);
-    passed.retain(|block| returning.contains(block));
-    passed
-}
-
-/// Returns the blocks from which the function can return.
-fn returning(code: &FunctionCode) -> BTreeSet<BlockId> {
-    let mut pending: Vec<BlockId> = code.blocks.ids().collect();
-    pending.retain(|block| code.blocks[*block].leaves);
-    let mut seen: BTreeSet<BlockId> = pending.iter().copied().collect();
-    while let Some(block) = pending.pop() {
-        if !code.budget.spend(2) {
-            break;
-        }
-        let before = code.blocks[block].predecessors.iter();
-        pending.extend(before.filter(|block| seen.insert(**block)));
-    }
-    seen
-}
-
-/// Returns the blocks reachable from `from`, without passing an edge in `except`.
-pub fn reachable(
-    code: &FunctionCode,
-    from: BlockId,
-    except: &[(BlockId, EdgeKind)],
-) -> BTreeSet<BlockId> {
-    let mut seen = BTreeSet::from([from]);
-    let mut pending = vec![from];
-    while let Some(block) = pending.pop() {
-        if !code.budget.spend(2) {
-            break;
-        }
-        for (successor, kind) in &code.blocks[block].successors {
-            if !except.contains(&(block, *kind)) && seen.insert(*successor) {
-                pending.push(*successor);
-            }
-        }
-    }
-    seen
-}
-
 /// Counts the calls that can follow from a point on, itself included.
 fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
     let calls = |instructions: &[Instruction]| {
@@ -140,7 +95,7 @@ fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
         calls.count() as u64
     };
     let here = code.blocks[point.block].instructions.get(point.index..);
-    let later = reachable(code, point.block, &[]).into_iter();
+    let later = code.reachable(point.block, &[]).into_iter();
     let later = later.filter(|other| *other != point.block);
     let later = later.map(|other| calls(&code.blocks[other].instructions));
     here.map_or(0, calls) + later.sum::<u64>()
