@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::stacks::{Names, Traced};
+
 use crate::names::tell_not_returning;
 use crate::plan::ProbePlan;
-use crate::stacks::{Names, Traced};
 use crate::traced::named::commands::CommandTable;
 
 impl Names for ProbePlan {

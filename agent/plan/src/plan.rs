@@ -1,16 +1,16 @@
 //! The probe plan: everything to attach to one executable, and how each part was found.
 
 use evictscope_abi::Variable;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::flow::recipe::{Operand, Recipe};
+use evictscope_machine::sites::exits::Way;
+use evictscope_machine::sites::site::Site;
 use serde::{Serialize, Serializer};
 
-use crate::elf::address::FileAddress;
-use crate::flow::recipe::{Operand, Recipe};
 use crate::item::{Description, FunctionKind, Item, Member, Method, variable_name};
 use crate::members::MemberPlan;
 use crate::names::Identity;
 use crate::reason::Reason;
-use crate::sites::exits::Way;
-use crate::sites::site::Site;
 
 /// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

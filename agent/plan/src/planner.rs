@@ -1,8 +1,9 @@
 //! From an executable to its plan: the steps in their order, joined.
 
+use evictscope_machine::elf::error::ElfError;
+use evictscope_machine::elf::image::Image;
+
 use crate::dwarf::DebugInfo;
-use crate::elf::error::ElfError;
-use crate::elf::image::Image;
 use crate::item::{FunctionKind, Item, Member};
 use crate::members::{self, ConfigTable, Evidence, Members};
 use crate::names::{self, Identity, Texts};

@@ -22,7 +22,7 @@ use evictscope_testkit::{compiler, servers};
 use mutation::Base;
 use serde_json::Value;
 
-/// An answer that takes longer never comes. What a plan may take is counted in steps (`agent/plan/src/budget.rs`).
+/// An answer that takes longer never comes. What a plan may take is counted in steps (`agent/machine/src/budget.rs`).
 const HANGS: Duration = Duration::from_secs(300);
 /// How much memory it may take, in KiB: address space, which is never less than what is used.
 const KIBIBYTES: u32 = 256 << 10;

@@ -1,35 +1,20 @@
 //! What DWARF says of the eviction function, its variables, and `server`: the second method of probe
 //! planning, independent of the data flow.
 //!
-//! [`sections`] → [`units`] → [`globals`] (one pass over the top level of the units) →
-//! [`server`] (members, by offset) and [`variables`] (the goal variables, by [`location`]). Entries
-//! say much only through others: [`references`].
-//!
-//! Deliberately absent: line numbers, type units (`-fdebug-types-section`), split DWARF (`.dwo`) and
-//! supplementary files (`.gnu_debugaltlink`): what only those would tell is not known.
+//! [`server`] has the members, by offset; the goal variables are locals of the eviction function.
 
-mod globals;
-mod location;
-mod references;
-mod sections;
 mod server;
-mod types;
-mod units;
-mod variables;
 
 use evictscope_abi::Variable;
+use evictscope_machine::dwarf::globals::{Asked, Function, Globals};
+use evictscope_machine::dwarf::sections::{DwarfError, Sections};
+use evictscope_machine::dwarf::units::Units;
+use evictscope_machine::dwarf::variables::{Variables, variables};
+use evictscope_machine::elf::address::FileAddress;
 
-use crate::elf::address::FileAddress;
 use crate::item::variable_name;
-use globals::Globals;
-use sections::Sections;
-use units::Units;
 
-pub use globals::{Asked, Function};
-pub use location::{Base, Location, Sum};
-pub use sections::DwarfError;
 pub use server::Server;
-pub use variables::{VariableLocations, Variables};
 
 /// What computes the goal. Of its copies the first sets the goal; what is inlined further down only looks whether enough
 /// was freed.
@@ -65,7 +50,7 @@ pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, Dwarf
     let globals = Globals::find(&units, &server::VARIABLES, eviction)?;
     let function = globals.function(eviction);
     let variables = match function {
-        Some(function) => variables::variables(&units, function.id, CALCULATION, &GOAL_VARIABLES)?,
+        Some(function) => variables(&units, function.id, CALCULATION, &GOAL_VARIABLES)?,
         None => Variables::default(),
     };
     Ok(Some(DebugInfo {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::globals::{Global, Globals};
-use super::units::Units;
-use crate::elf::address::FileAddress;
+use evictscope_machine::dwarf::globals::{Global, Globals};
+use evictscope_machine::dwarf::units::Units;
+use evictscope_machine::elf::address::FileAddress;
+
 use crate::item::Member;
 
 /// The variables that are looked for.

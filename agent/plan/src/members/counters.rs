@@ -10,14 +10,13 @@
 //! have, so a loop that a compiler unrolled or vectorised is tried in all its parts.
 
 use evictscope_abi::COUNTER_BYTES;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::flow::atom::Atom;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::machine::{Globals, Halt, Load, Machine, Outcome};
+use evictscope_machine::flow::value::Value;
 use serde::Serialize;
-
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::atom::Atom;
-use crate::flow::execution::Execution;
-use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
-use crate::flow::value::Value;
 
 use super::certain::MemberError;
 

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use crate::code::graph::FunctionCode;
-use crate::code::instruction::word_displacement;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::execution::Execution;
-use crate::item::Member;
+use evictscope_machine::code::graph::FunctionCode;
+use evictscope_machine::code::instruction::word_displacement;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::flow::execution::Execution;
 
 use super::certain::{MemberError, only};
 use super::info::Info;
+use crate::item::Member;
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";

@@ -9,17 +9,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::code::block::InstructionId;
-use crate::code::graph::FunctionCode;
-use crate::code::instruction::{callee, is_call};
-use crate::code::references;
-use crate::code::registers::ARGUMENTS;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
+use evictscope_machine::code::block::InstructionId;
+use evictscope_machine::code::graph::FunctionCode;
+use evictscope_machine::code::instruction::{callee, is_call};
+use evictscope_machine::code::references;
+use evictscope_machine::code::registers::ARGUMENTS;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::origin::{Origin, Origins, Quotient};
+
 use crate::item::Member;
 use crate::names::functions_of;
-
-use super::origin::{Origin, Origins, Quotient};
 
 /// What INFO calls a member, the member, and what INFO makes of it.
 const SHOWN: [(&str, Member, Shown); 8] = [

@@ -14,7 +14,6 @@ mod data_flow;
 mod find;
 mod info;
 mod layouts;
-mod origin;
 mod server;
 
 pub use certain::MemberError;

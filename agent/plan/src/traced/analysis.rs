@@ -1,22 +1,24 @@
 //! What makes a function a traced one, and what is known of an executable while its traced functions
 //! are planned for.
 
-use crate::code::graph::FunctionCode;
+use evictscope_machine::code::graph::FunctionCode;
+use evictscope_machine::dwarf::globals::Asked;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::flow::cut::Point;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::result::Results;
+use evictscope_machine::sites::calls::Calls;
+use evictscope_machine::sites::entry;
+use evictscope_machine::sites::exits::{self, FoundExit};
+use evictscope_machine::sites::site::Site;
+
 use crate::dwarf::{self, DebugInfo};
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::cut::Point;
-use crate::flow::execution::Execution;
-use crate::flow::result::Results;
 use crate::item::{Description, FunctionKind, Item};
 use crate::members::{ConfigTable, Evidence};
 use crate::names::Texts;
 use crate::plan::{Exit, NotFound, TracedFunction};
 use crate::reason::Reason;
-use crate::sites::calls::Calls;
-use crate::sites::entry;
-use crate::sites::exits::{self, FoundExit};
-use crate::sites::site::Site;
 
 /// A function that a plan probes, and how it is planned for.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +58,7 @@ impl Analysis<'_, '_> {
     }
 
     /// Reads the debug information of the executable, or else of its debug file.
-    pub fn read_debug_info(&mut self, asked: dwarf::Asked<'_>) {
+    pub fn read_debug_info(&mut self, asked: Asked<'_>) {
         for data in self.files {
             match dwarf::read(data, asked) {
                 Ok(Some(info)) => {

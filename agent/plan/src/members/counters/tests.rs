@@ -1,11 +1,11 @@
 //! The forms of `zmalloc_used_memory()`, by every compiler that is here, at every level.
 
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
 use evictscope_testkit::compiler::compile;
 use object::{Object as _, ObjectSymbol as _};
 
 use super::{Counters, counters_returned_by};
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
 
 const LEVELS: [&[&str]; 9] = [
     &["-O0"],

@@ -2,10 +2,10 @@
 
 use std::ops::RangeInclusive;
 
+use evictscope_machine::elf::image::Image;
 use evictscope_testkit::compiler::compile;
 
 use super::{Argument, argument_at, info, place_in};
-use crate::elf::image::Image;
 use crate::item::Member;
 
 #[test]

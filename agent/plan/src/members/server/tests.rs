@@ -1,10 +1,10 @@
 //! Small programs with a configuration table and no `server`.
 
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
 use evictscope_testkit::compiler::compile;
 
 use super::server;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
 use crate::item::Member;
 use crate::members::layouts::layouts;
 use crate::members::{ConfigTable, MemberError, config_table};

@@ -8,16 +8,18 @@
 use std::rc::Rc;
 
 use evictscope_abi::{VARIABLES, Variable};
+use evictscope_machine::code::instruction;
+use evictscope_machine::dwarf::location::{Base, Location, Sum};
+use evictscope_machine::dwarf::variables::VariableLocations;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::flow::atom::Atom;
+use evictscope_machine::flow::condition::Condition;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::resolve::resolve;
+use evictscope_machine::flow::state::State;
+use evictscope_machine::flow::value::Value;
 
-use crate::code::instruction;
-use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
-use crate::elf::address::FileAddress;
-use crate::flow::atom::Atom;
-use crate::flow::condition::Condition;
-use crate::flow::execution::Execution;
-use crate::flow::resolve::resolve;
-use crate::flow::state::State;
-use crate::flow::value::Value;
+use crate::dwarf::DebugInfo;
 use crate::item::{Method, variable_name};
 use crate::plan::QuantityPlan;
 use crate::reason::Reason;

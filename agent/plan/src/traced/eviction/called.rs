@@ -10,22 +10,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::code::block::BlockId;
-use crate::code::callees;
-use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::code::instruction::{address, callee, is_conditional_jump};
-use crate::code::registers::RSP;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::atom::Atom;
-use crate::flow::atoms::Atoms;
-use crate::flow::condition::Relation;
-use crate::flow::execution::Execution;
-use crate::flow::flags::Flags;
-use crate::flow::paths;
-use crate::flow::resolve::resolve;
-use crate::flow::state::State;
-use crate::flow::value::Value;
+use evictscope_machine::code::block::BlockId;
+use evictscope_machine::code::callees;
+use evictscope_machine::code::graph::{EdgeKind, FunctionCode};
+use evictscope_machine::code::instruction::{address, callee, is_conditional_jump};
+use evictscope_machine::code::registers::RSP;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::flow::atom::Atom;
+use evictscope_machine::flow::atoms::Atoms;
+use evictscope_machine::flow::condition::Relation;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::flags::Flags;
+use evictscope_machine::flow::paths;
+use evictscope_machine::flow::resolve::resolve;
+use evictscope_machine::flow::state::State;
+use evictscope_machine::flow::value::Value;
+
 use crate::members::{self, Counters, MemberError};
 use crate::reason::Reason;
 use crate::traced::eviction::comparison::{blocks_before_eviction, first_comparison};

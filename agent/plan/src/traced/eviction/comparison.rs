@@ -1,13 +1,13 @@
 //! Comparisons with `maxmemory` that the function makes before it evicts.
 
-use crate::code::block::BlockId;
-use crate::code::graph::EdgeKind;
-use crate::code::instruction::is_conditional_jump;
-use crate::elf::address::FileAddress;
-use crate::flow::atoms::Atoms;
-use crate::flow::condition::{Condition, Relation};
-use crate::flow::execution::Execution;
-use crate::flow::value::Value;
+use evictscope_machine::code::block::BlockId;
+use evictscope_machine::code::graph::EdgeKind;
+use evictscope_machine::code::instruction::is_conditional_jump;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::flow::atoms::Atoms;
+use evictscope_machine::flow::condition::{Condition, Relation};
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::value::Value;
 
 /// The edge that is taken where a value is above the limit, and the block it leads to.
 pub type Over = (EdgeKind, BlockId);

@@ -4,15 +4,15 @@
 //! that compilers give it.
 
 use evictscope_abi::Variable;
+use evictscope_machine::code::block::BlockId;
+use evictscope_machine::code::graph::EdgeKind;
+use evictscope_machine::code::instruction::Instruction;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::state::State;
+use evictscope_machine::flow::value::Value;
+use evictscope_machine::sites::cheapest::Candidate;
 
 use super::comparison::blocks_before_eviction;
-use crate::code::block::BlockId;
-use crate::code::graph::EdgeKind;
-use crate::code::instruction::Instruction;
-use crate::flow::execution::Execution;
-use crate::flow::state::State;
-use crate::flow::value::Value;
-use crate::sites::cheapest::Candidate;
 
 /// Most blocks between the deciding branch and a goal site.
 const MAX_CHAIN: usize = 16;

@@ -16,12 +16,13 @@
 //! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
 //! precedes.
 
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::resolve::resolve;
+use evictscope_machine::flow::value::Value;
+
 use super::comparison::{blocks_before_eviction, comparisons_with};
 use super::goal::{Form, GoalCopy};
-use crate::elf::address::FileAddress;
-use crate::flow::execution::Execution;
-use crate::flow::resolve::resolve;
-use crate::flow::value::Value;
 use crate::reason::Reason;
 
 /// Nothing is compared with `maxmemory`.

@@ -12,23 +12,23 @@ mod goal;
 mod inlined;
 
 use evictscope_abi::VARIABLES;
+use evictscope_machine::code::block::BlockId;
+use evictscope_machine::code::graph::EdgeKind;
+use evictscope_machine::code::instruction;
+use evictscope_machine::dwarf::globals::Asked;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::flow::counted::counted_in_loops;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::recipe::Operand;
+use evictscope_machine::flow::returned;
+use evictscope_machine::sites::calls::Calls;
+use evictscope_machine::sites::cheapest::cheapest;
+use evictscope_machine::sites::site::Site;
 
-use crate::code::block::BlockId;
-use crate::code::graph::EdgeKind;
-use crate::code::instruction;
-use crate::dwarf;
-use crate::elf::address::FileAddress;
-use crate::flow::counted::counted_in_loops;
-use crate::flow::execution::Execution;
-use crate::flow::recipe::Operand;
-use crate::flow::returned;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
-use crate::sites::calls::Calls;
-use crate::sites::cheapest::cheapest;
-use crate::sites::site::Site;
 use crate::traced::analysis::{Analysis, Traced};
 use comparison::first_comparison;
 use goal::{Form, GoalCopy};
@@ -155,7 +155,7 @@ fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress)
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
     let (name, address) =
         entry::eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
-    analysis.read_debug_info(dwarf::Asked {
+    analysis.read_debug_info(Asked {
         names: &entry::NAMES,
         entry: Some(address),
     });

@@ -3,10 +3,10 @@
 //! Every cycle that gets past the early returns computes it, and nothing else in a server looks like it.
 //! `current` is the share of the sampled keys that had expired, or 0 where none was sampled.
 
-use crate::code::block::BlockId;
-use crate::code::graph::FunctionCode;
-use crate::elf::image::Image;
-use crate::flow::factor;
+use evictscope_machine::code::block::BlockId;
+use evictscope_machine::code::graph::FunctionCode;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::flow::factor;
 
 /// What the share of this cycle is weighted with.
 pub const OF_THIS_CYCLE: f64 = 0.05;

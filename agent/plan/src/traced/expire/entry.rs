@@ -5,14 +5,15 @@
 //! average. Compilers make two functions of them, or one that both share. The cycle is what calls them: so
 //! its time is the whole that the server counts, and its type is known.
 
+use evictscope_machine::code::block::BlockId;
+use evictscope_machine::code::graph::FunctionCode;
+use evictscope_machine::code::instruction::{address, callee};
+use evictscope_machine::code::registers::ARGUMENTS;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::image::Image;
+
 use super::average;
 use super::kind::ByType;
-use crate::code::block::BlockId;
-use crate::code::graph::FunctionCode;
-use crate::code::instruction::{address, callee};
-use crate::code::registers::ARGUMENTS;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
 use crate::names::Texts;
 
 /// Its name.

@@ -1,11 +1,11 @@
 //! The keys that a cycle sampled, and those of them that had expired: divided by each other for the moving
 //! average. Counts of other things, such as fields of hashes, never come to that division.
 
-use crate::elf::image::Image;
-use crate::flow::cut::Point;
-use crate::flow::execution::Execution;
-use crate::flow::quotient::Quotient;
-use crate::flow::recipe::Operand;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::flow::cut::Point;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::quotient::Quotient;
+use evictscope_machine::flow::recipe::Operand;
 
 /// What holds the two counts at an exit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

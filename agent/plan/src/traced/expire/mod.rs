@@ -10,17 +10,18 @@ mod keys;
 mod kind;
 mod start;
 
-use crate::code::graph::FunctionCode;
-use crate::code::instruction;
-use crate::elf::address::FileAddress;
-use crate::flow::cut::Point;
-use crate::flow::execution::Execution;
-use crate::flow::quotient::Quotient;
+use evictscope_machine::code::graph::FunctionCode;
+use evictscope_machine::code::instruction;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::flow::cut::Point;
+use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::flow::quotient::Quotient;
+use evictscope_machine::sites::calls::Calls;
+use evictscope_machine::sites::site::Site;
+
 use crate::item::{Description, FunctionKind, Item};
 use crate::plan::{Exit, InnerSite, TracedFunction};
 use crate::reason::Reason;
-use crate::sites::calls::Calls;
-use crate::sites::site::Site;
 use crate::traced::analysis::{Analysis, Traced};
 use keys::Keys;
 use kind::ByType;

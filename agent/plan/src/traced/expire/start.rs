@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use evictscope_machine::code::block::BlockId;
+use evictscope_machine::code::emulation;
+use evictscope_machine::code::graph::{Dominators, EdgeKind, FunctionCode};
+use evictscope_machine::code::instruction::{Instruction, address};
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::flow::recipe::Operand;
+
 use super::kind::ByType;
-use crate::code::block::BlockId;
-use crate::code::emulation;
-use crate::code::graph::{Dominators, EdgeKind, FunctionCode};
-use crate::code::instruction::{Instruction, address};
-use crate::elf::address::FileAddress;
-use crate::flow::recipe::Operand;
 
 /// A place for the start site.
 pub struct Start {

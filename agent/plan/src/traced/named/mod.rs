@@ -9,13 +9,14 @@ mod tests;
 
 use std::fmt;
 
-use crate::elf::address::FileAddress;
-use crate::elf::error::ElfError;
-use crate::elf::function_names::FunctionNames;
-use crate::elf::image::Image;
+use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::error::ElfError;
+use evictscope_machine::elf::function_names::FunctionNames;
+use evictscope_machine::elf::image::Image;
+use evictscope_machine::sites::entry;
+use evictscope_machine::sites::site::Site;
+
 use crate::names::{self, Identity};
-use crate::sites::entry;
-use crate::sites::site::Site;
 use commands::CommandTable;
 
 /// Most names that are suggested.

@@ -1,12 +1,12 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use evictscope_machine::elf::function_names::FunctionNames;
+use evictscope_machine::elf::image::Image;
 use evictscope_testkit::servers;
 
 use super::commands::CommandTable;
 use super::{NameError, NamedFunction, named_function};
-use crate::elf::function_names::FunctionNames;
-use crate::elf::image::Image;
 
 /// Commands that share the function of another one, or whose function is called otherwise, as Redis's source has it.
 const OTHERS: [(&str, &str); 9] = [
