@@ -8,9 +8,9 @@
 //! each file, as files are not trusted: every loop over what a file contains takes its steps from there, or has a
 //! bound of its own.
 //!
-//! To begin reading: [`Image::parse`](elf::image::Image::parse), then
-//! [`FunctionCode::decode`](code::graph::FunctionCode::decode), then
-//! [`Execution::run`](flow::execution::Execution::run).
+//! To begin reading: [`elf::Image::parse`], then
+//! [`code::FunctionCode::decode`], then
+//! [`flow::Execution::run`].
 //!
 //! It knows no program: what a function or a global is for, and what they are called, is the user's part. Only
 //! here is the instruction set known: what others have to know of an instruction, [`code::instruction`] says.

@@ -1,6 +1,6 @@
 //! What the fuzz target of debug information calls. It is no part of the interface.
 
-use evictscope_machine::dwarf::globals::Asked;
+use evictscope_machine::dwarf::Asked;
 
 /// Reads debug information.
 pub fn dwarf(file: &[u8]) {

@@ -5,10 +5,10 @@
 //! symbols, and which server it is), `dwarf` (what debug information says of `server` and of the eviction
 //! function), `members` (the members of `server`, and the allocator's counters), and `traced` (the traced
 //! functions). `planner` joins them, and is where to begin reading. `item`, `reason` and `plan` are the types
-//! that a plan is made of. `function_names` is for something else: what functions on stacks are called.
+//! that a plan is made of. `stacks` is for something else: what functions on stacks are called.
 //!
 //! It does no I/O: `clippy.toml` disallows files, sockets, processes, clocks and the environment, except in
-//! tests. It names no instruction and no register by what x86-64 calls it: what it has to know of them,
+//! tests. It names no instruction by what x86-64 calls it: what it has to know of one,
 //! `evictscope-machine` says.
 //!
 //! Deliberately absent: inlined copies of the eviction goal that decide in more than one place. The
@@ -26,7 +26,6 @@
 )]
 
 mod dwarf;
-mod function_names;
 #[doc(hidden)]
 pub mod fuzzing;
 mod item;
@@ -35,19 +34,15 @@ mod names;
 mod plan;
 mod planner;
 mod reason;
+mod stacks;
 mod traced;
 
 #[cfg(test)]
 mod tests;
 
-pub use evictscope_machine::elf::address::{FileAddress, FileOffset, ProcessAddress};
-pub use evictscope_machine::elf::debug_link::DebugFileNames;
-pub use evictscope_machine::elf::image::Image;
-pub use evictscope_machine::flow::execution::Execution;
-pub use evictscope_machine::flow::recipe::{Operand, Recipe, Term};
-pub use evictscope_machine::sites::calls::Calls;
-pub use evictscope_machine::sites::exits::Way;
-pub use evictscope_machine::sites::site::Site;
+pub use evictscope_machine::elf::{DebugFileNames, FileAddress, FileOffset, Image, ProcessAddress};
+pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
+pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};
 pub use item::{Description, FunctionKind, Item, Member, Method, variable_name};
 pub use members::{Counters, MemberPlan};

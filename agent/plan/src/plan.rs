@@ -1,10 +1,9 @@
 //! The probe plan: everything to attach to one executable, and how each part was found.
 
 use evictscope_abi::Variable;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::flow::recipe::{Operand, Recipe};
-use evictscope_machine::sites::exits::Way;
-use evictscope_machine::sites::site::Site;
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Operand, Recipe};
+use evictscope_machine::sites::{Site, Way};
 use serde::{Serialize, Serializer};
 
 use crate::item::{Description, FunctionKind, Item, Member, Method, variable_name};

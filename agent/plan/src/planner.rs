@@ -1,7 +1,6 @@
 //! From an executable to its plan: the steps in their order, joined.
 
-use evictscope_machine::elf::error::ElfError;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{ElfError, Image};
 
 use crate::dwarf::DebugInfo;
 use crate::item::{FunctionKind, Item, Member};

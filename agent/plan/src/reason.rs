@@ -1,8 +1,8 @@
 //! Why something was not found.
 
-use evictscope_machine::code::decode::CodeError;
-use evictscope_machine::dwarf::sections::DwarfError;
-use evictscope_machine::flow::cut::CutError;
+use evictscope_machine::code::CodeError;
+use evictscope_machine::dwarf::DwarfError;
+use evictscope_machine::flow::CutError;
 
 use crate::item::serialize_as_text;
 use crate::members::MemberError;

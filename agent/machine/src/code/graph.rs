@@ -110,6 +110,21 @@ impl FunctionCode {
         seen
     }
 
+    /// Returns the blocks from which the function can return without passing one of `except`.
+    pub fn returning(&self, except: &[BlockId]) -> BTreeSet<BlockId> {
+        let mut pending: Vec<BlockId> = self.blocks.ids().collect();
+        pending.retain(|block| self.blocks[*block].leaves && !except.contains(block));
+        let mut seen: BTreeSet<BlockId> = pending.iter().copied().collect();
+        while let Some(block) = pending.pop() {
+            if !self.budget.spend(2) {
+                break;
+            }
+            let before = self.blocks[block].predecessors.iter();
+            pending.extend(before.filter(|own| !except.contains(own) && seen.insert(**own)));
+        }
+        seen
+    }
+
     /// Returns the loops: the sets of blocks in which each block can be reached from each other.
     pub fn loops(&self) -> Vec<Vec<BlockId>> {
         let graph = self.graph();

@@ -1,16 +1,20 @@
 //! Machine code: one function as a control-flow graph, what it calls and refers to, and what the
 //! kernel emulates.
 
-mod canary;
-pub(crate) mod imports;
-mod not_return;
-mod switches;
-
-pub mod block;
+pub(crate) mod block;
 pub mod callees;
-pub mod decode;
+mod canary;
+mod decode;
 pub mod emulation;
-pub mod graph;
+pub(crate) mod graph;
+pub(crate) mod imports;
 pub mod instruction;
+mod not_return;
 pub mod references;
 pub mod registers;
+mod switches;
+
+pub use block::{BlockId, InstructionId, PerBlock};
+pub use decode::CodeError;
+pub use graph::{Block, Dominators, EdgeKind, FunctionCode};
+pub use instruction::Instruction;

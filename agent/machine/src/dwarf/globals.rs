@@ -50,8 +50,8 @@ pub struct Asked<'a> {
 }
 
 impl Globals {
-    /// Looks through all units for variables of these names, and for a function. A unit that cannot be read to its end is left where it cannot. Fails
-    /// where there are too many entries.
+    /// Looks through all units for variables of these names, and for a function. A unit that cannot be read to
+    /// its end is left where it cannot. Fails where there are too many entries.
     pub fn find(
         units: &Units<'_>,
         variables: &[&'static str],

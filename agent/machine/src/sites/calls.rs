@@ -30,24 +30,9 @@ impl Calls<'_> {
 
     /// Returns the blocks that they pass and from which the function can return.
     pub fn passed_blocks(self, code: &FunctionCode) -> BTreeSet<BlockId> {
-        let returning = returning(code);
+        let returning = code.returning(&[]);
         let mut passed = code.reachable(self.block, &[]);
         passed.retain(|block| returning.contains(block));
         passed
     }
-}
-
-/// Returns the blocks from which the function can return.
-fn returning(code: &FunctionCode) -> BTreeSet<BlockId> {
-    let mut pending: Vec<BlockId> = code.blocks.ids().collect();
-    pending.retain(|block| code.blocks[*block].leaves);
-    let mut seen: BTreeSet<BlockId> = pending.iter().copied().collect();
-    while let Some(block) = pending.pop() {
-        if !code.budget.spend(2) {
-            break;
-        }
-        let before = code.blocks[block].predecessors.iter();
-        pending.extend(before.filter(|block| seen.insert(**block)));
-    }
-    seen
 }

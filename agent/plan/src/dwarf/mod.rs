@@ -6,11 +6,10 @@
 mod server;
 
 use evictscope_abi::Variable;
-use evictscope_machine::dwarf::globals::{Asked, Function, Globals};
-use evictscope_machine::dwarf::sections::{DwarfError, Sections};
-use evictscope_machine::dwarf::units::Units;
-use evictscope_machine::dwarf::variables::{Variables, variables};
-use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::dwarf::{
+    Asked, DwarfError, Function, Globals, Sections, Units, Variables, variables,
+};
+use evictscope_machine::elf::FileAddress;
 
 use crate::item::variable_name;
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evictscope_machine::dwarf::globals::{Global, Globals};
-use evictscope_machine::dwarf::units::Units;
-use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::dwarf::{Global, Globals, Units};
+use evictscope_machine::elf::FileAddress;
 
 use crate::item::Member;
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use evictscope_abi::Variable;
-use evictscope_machine::dwarf::globals::Asked;
-use evictscope_machine::dwarf::sections::DwarfError;
+use evictscope_machine::dwarf::{Asked, DwarfError};
 use evictscope_testkit::compiler;
 use tempfile::TempDir;
 

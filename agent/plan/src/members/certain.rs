@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::machine::Halt;
 
 /// Why a member of `server` or the allocator's counter is not known. Its text is a sentence for people.

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 
 use super::certain::{MemberError, only};
 use crate::item::Member;

@@ -10,12 +10,9 @@
 //! have, so a loop that a compiler unrolled or vectorised is tried in all its parts.
 
 use evictscope_abi::COUNTER_BYTES;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
-use evictscope_machine::flow::atom::Atom;
-use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_machine::flow::machine::{Globals, Halt, Load, Machine, Outcome};
-use evictscope_machine::flow::value::Value;
+use evictscope_machine::flow::{Atom, Execution, Value};
 use serde::Serialize;
 
 use super::certain::MemberError;

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use evictscope_machine::code::graph::FunctionCode;
+use evictscope_machine::code::FunctionCode;
 use evictscope_machine::code::instruction::word_displacement;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
-use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::Execution;
 
 use super::certain::{MemberError, only};
 use super::info::Info;

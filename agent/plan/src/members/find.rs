@@ -1,7 +1,6 @@
 //! All members, each by the best source that knows it.
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 use serde::Serialize;
 
 use super::certain::{MemberError, only_in};

@@ -9,13 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use evictscope_machine::code::block::InstructionId;
-use evictscope_machine::code::graph::FunctionCode;
 use evictscope_machine::code::instruction::{callee, is_call};
-use evictscope_machine::code::references;
 use evictscope_machine::code::registers::ARGUMENTS;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::code::{FunctionCode, InstructionId, references};
+use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_machine::origin::{Origin, Origins, Quotient};
 
 use crate::item::Member;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evictscope_machine::elf::address::FileAddress;
+use evictscope_machine::elf::FileAddress;
 use serde::Deserialize;
 
 use super::certain::MemberError;

@@ -7,8 +7,7 @@
 
 use std::ops::Range;
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 
 use super::certain::MemberError;
 use super::certain::only_in;

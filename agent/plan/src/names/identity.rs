@@ -5,8 +5,7 @@
 //! version of Redis that it is compatible with.
 
 use evictscope_machine::code::references;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 use serde::Serialize;
 
 use super::texts::Texts;

@@ -4,7 +4,7 @@
 mod identity;
 mod texts;
 
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::Image;
 
 pub use identity::{Identity, identity};
 pub use texts::{Texts, functions_of};

@@ -3,9 +3,7 @@
 use std::ops::Range;
 
 use evictscope_machine::code::references::{self, Reference};
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::frames::Frame;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Frame, Image};
 
 /// Most places of one text that are looked for; no linker leaves that many copies.
 const MAX_PLACES: usize = 16;

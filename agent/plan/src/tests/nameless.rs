@@ -2,7 +2,7 @@
 //!
 //! The reference is the plan of the same code with symbols. Compilers that are not there are skipped.
 
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::Image;
 use evictscope_testkit::compiler::compile;
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};

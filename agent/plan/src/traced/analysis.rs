@@ -1,17 +1,11 @@
 //! What makes a function a traced one, and what is known of an executable while its traced functions
 //! are planned for.
 
-use evictscope_machine::code::graph::FunctionCode;
-use evictscope_machine::dwarf::globals::Asked;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
-use evictscope_machine::flow::cut::Point;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::result::Results;
-use evictscope_machine::sites::calls::Calls;
-use evictscope_machine::sites::entry;
-use evictscope_machine::sites::exits::{self, FoundExit};
-use evictscope_machine::sites::site::Site;
+use evictscope_machine::code::FunctionCode;
+use evictscope_machine::dwarf::Asked;
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::{Execution, Point, Results};
+use evictscope_machine::sites::{Calls, FoundExit, Site, entry, exits};
 
 use crate::dwarf::{self, DebugInfo};
 use crate::item::{Description, FunctionKind, Item};

@@ -1,7 +1,6 @@
 //! The forms of `zmalloc_used_memory()`, by every compiler that is here, at every level.
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_testkit::compiler::compile;
 use object::{Object as _, ObjectSymbol as _};
 

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::Image;
 use evictscope_testkit::compiler::compile;
 
 use super::{Argument, argument_at, info, place_in};

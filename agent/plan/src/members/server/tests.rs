@@ -1,7 +1,6 @@
 //! Small programs with a configuration table and no `server`.
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_testkit::compiler::compile;
 
 use super::server;

@@ -9,15 +9,9 @@ use std::rc::Rc;
 
 use evictscope_abi::{VARIABLES, Variable};
 use evictscope_machine::code::instruction;
-use evictscope_machine::dwarf::location::{Base, Location, Sum};
-use evictscope_machine::dwarf::variables::VariableLocations;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::flow::atom::Atom;
-use evictscope_machine::flow::condition::Condition;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::resolve::resolve;
-use evictscope_machine::flow::state::State;
-use evictscope_machine::flow::value::Value;
+use evictscope_machine::dwarf::{Base, Location, Sum, VariableLocations};
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Atom, Condition, Execution, State, Value, resolve};
 
 use crate::dwarf::DebugInfo;
 use crate::item::{Method, variable_name};

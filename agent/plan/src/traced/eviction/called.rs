@@ -10,22 +10,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use evictscope_machine::code::block::BlockId;
-use evictscope_machine::code::callees;
-use evictscope_machine::code::graph::{EdgeKind, FunctionCode};
 use evictscope_machine::code::instruction::{address, callee, is_conditional_jump};
 use evictscope_machine::code::registers::RSP;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
-use evictscope_machine::flow::atom::Atom;
-use evictscope_machine::flow::atoms::Atoms;
-use evictscope_machine::flow::condition::Relation;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::flags::Flags;
-use evictscope_machine::flow::paths;
-use evictscope_machine::flow::resolve::resolve;
-use evictscope_machine::flow::state::State;
-use evictscope_machine::flow::value::Value;
+use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, callees};
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::{
+    Atom, Atoms, Execution, Flags, Relation, State, Value, paths, resolve,
+};
 
 use crate::members::{self, Counters, MemberError};
 use crate::reason::Reason;

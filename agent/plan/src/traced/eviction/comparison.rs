@@ -1,13 +1,9 @@
 //! Comparisons with `maxmemory` that the function makes before it evicts.
 
-use evictscope_machine::code::block::BlockId;
-use evictscope_machine::code::graph::EdgeKind;
 use evictscope_machine::code::instruction::is_conditional_jump;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::flow::atoms::Atoms;
-use evictscope_machine::flow::condition::{Condition, Relation};
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::value::Value;
+use evictscope_machine::code::{BlockId, EdgeKind};
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value};
 
 /// The edge that is taken where a value is above the limit, and the block it leads to.
 pub type Over = (EdgeKind, BlockId);

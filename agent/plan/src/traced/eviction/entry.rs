@@ -1,11 +1,9 @@
 //! Which function is the eviction call: by its symbol, and by the text that it reports its duration
 //! under. The latency report mentions that text too, but does not read `maxmemory-policy`.
 
-use evictscope_machine::code::graph::FunctionCode;
-use evictscope_machine::code::references;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
-use evictscope_machine::flow::execution::Execution;
+use evictscope_machine::code::{FunctionCode, references};
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::Execution;
 
 use crate::names::Texts;
 

@@ -4,13 +4,9 @@
 //! that compilers give it.
 
 use evictscope_abi::Variable;
-use evictscope_machine::code::block::BlockId;
-use evictscope_machine::code::graph::EdgeKind;
-use evictscope_machine::code::instruction::Instruction;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::state::State;
-use evictscope_machine::flow::value::Value;
-use evictscope_machine::sites::cheapest::Candidate;
+use evictscope_machine::code::{BlockId, EdgeKind, Instruction};
+use evictscope_machine::flow::{Execution, State, Value};
+use evictscope_machine::sites::Candidate;
 
 use super::comparison::blocks_before_eviction;
 

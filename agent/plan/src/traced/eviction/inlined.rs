@@ -16,10 +16,8 @@
 //! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
 //! precedes.
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::resolve::resolve;
-use evictscope_machine::flow::value::Value;
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Execution, Value, resolve};
 
 use super::comparison::{blocks_before_eviction, comparisons_with};
 use super::goal::{Form, GoalCopy};

@@ -12,18 +12,11 @@ mod goal;
 mod inlined;
 
 use evictscope_abi::VARIABLES;
-use evictscope_machine::code::block::BlockId;
-use evictscope_machine::code::graph::EdgeKind;
-use evictscope_machine::code::instruction;
-use evictscope_machine::dwarf::globals::Asked;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::flow::counted::counted_in_loops;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::recipe::Operand;
-use evictscope_machine::flow::returned;
-use evictscope_machine::sites::calls::Calls;
-use evictscope_machine::sites::cheapest::cheapest;
-use evictscope_machine::sites::site::Site;
+use evictscope_machine::code::{BlockId, EdgeKind, instruction};
+use evictscope_machine::dwarf::Asked;
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Execution, Operand, counted_in_loops, returned};
+use evictscope_machine::sites::{Calls, Site, cheapest};
 
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;

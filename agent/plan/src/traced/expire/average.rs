@@ -3,9 +3,8 @@
 //! Every cycle that gets past the early returns computes it, and nothing else in a server looks like it.
 //! `current` is the share of the sampled keys that had expired, or 0 where none was sampled.
 
-use evictscope_machine::code::block::BlockId;
-use evictscope_machine::code::graph::FunctionCode;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::code::{BlockId, FunctionCode};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::factor;
 
 /// What the share of this cycle is weighted with.

@@ -5,12 +5,10 @@
 //! average. Compilers make two functions of them, or one that both share. The cycle is what calls them: so
 //! its time is the whole that the server counts, and its type is known.
 
-use evictscope_machine::code::block::BlockId;
-use evictscope_machine::code::graph::FunctionCode;
 use evictscope_machine::code::instruction::{address, callee};
 use evictscope_machine::code::registers::ARGUMENTS;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::code::{BlockId, FunctionCode};
+use evictscope_machine::elf::{FileAddress, Image};
 
 use super::average;
 use super::kind::ByType;

@@ -1,11 +1,8 @@
 //! The keys that a cycle sampled, and those of them that had expired: divided by each other for the moving
 //! average. Counts of other things, such as fields of hashes, never come to that division.
 
-use evictscope_machine::elf::image::Image;
-use evictscope_machine::flow::cut::Point;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::quotient::Quotient;
-use evictscope_machine::flow::recipe::Operand;
+use evictscope_machine::elf::Image;
+use evictscope_machine::flow::{Execution, Operand, Point, Quotient};
 
 /// What holds the two counts at an exit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,14 +3,9 @@
 //! The function is executed once for each type. A place that holds 0 in the one and 1 in the other holds the
 //! type, whatever became of the argument on the way there.
 
-use evictscope_machine::code::block::{BlockId, InstructionId};
-use evictscope_machine::code::graph::FunctionCode;
 use evictscope_machine::code::registers::RSP;
-use evictscope_machine::flow::atoms::Atoms;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::recipe::Operand;
-use evictscope_machine::flow::state::State;
-use evictscope_machine::flow::value::Value;
+use evictscope_machine::code::{BlockId, FunctionCode, InstructionId};
+use evictscope_machine::flow::{Atoms, Execution, Operand, State, Value};
 
 /// Bytes of the type, which is an `int`.
 const WIDTH: u8 = 4;

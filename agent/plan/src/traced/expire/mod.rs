@@ -10,14 +10,10 @@ mod keys;
 mod kind;
 mod start;
 
-use evictscope_machine::code::graph::FunctionCode;
-use evictscope_machine::code::instruction;
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::flow::cut::Point;
-use evictscope_machine::flow::execution::Execution;
-use evictscope_machine::flow::quotient::Quotient;
-use evictscope_machine::sites::calls::Calls;
-use evictscope_machine::sites::site::Site;
+use evictscope_machine::code::{FunctionCode, instruction};
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Execution, Point, Quotient};
+use evictscope_machine::sites::{Calls, Site};
 
 use crate::item::{Description, FunctionKind, Item};
 use crate::plan::{Exit, InnerSite, TracedFunction};

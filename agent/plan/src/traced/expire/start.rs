@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use evictscope_machine::code::block::BlockId;
-use evictscope_machine::code::emulation;
-use evictscope_machine::code::graph::{Dominators, EdgeKind, FunctionCode};
-use evictscope_machine::code::instruction::{Instruction, address};
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::flow::recipe::Operand;
+use evictscope_machine::code::instruction::address;
+use evictscope_machine::code::{
+    BlockId, Dominators, EdgeKind, FunctionCode, Instruction, emulation,
+};
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::Operand;
 
 use super::kind::ByType;
 
@@ -30,17 +30,7 @@ pub struct Work {
 impl Work {
     /// Looks for the blocks from which the function returns only by way of one of `ends`.
     pub fn before(code: &FunctionCode, ends: &[BlockId]) -> Self {
-        let is_end = |block: &BlockId| ends.contains(block);
-        let mut pending: Vec<BlockId> = code.blocks.ids().collect();
-        pending.retain(|block| code.blocks[*block].leaves && !is_end(block));
-        let mut returning: BTreeSet<BlockId> = pending.iter().copied().collect();
-        while let Some(block) = pending.pop() {
-            if !code.budget.spend(2) {
-                break;
-            }
-            let before = code.blocks[block].predecessors.iter();
-            pending.extend(before.filter(|own| !is_end(own) && returning.insert(**own)));
-        }
+        let returning = code.returning(ends);
         let mut blocks: BTreeSet<BlockId> = code.blocks.ids().collect();
         blocks.retain(|block| !returning.contains(block));
         let edges = (code.blocks.entries())

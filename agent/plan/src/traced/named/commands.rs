@@ -7,8 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 
 /// Commands that all versions have, and that are subcommands of none.
 const WELL_KNOWN: [&str; 8] = [

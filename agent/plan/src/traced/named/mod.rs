@@ -9,12 +9,8 @@ mod tests;
 
 use std::fmt;
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::error::ElfError;
-use evictscope_machine::elf::function_names::FunctionNames;
-use evictscope_machine::elf::image::Image;
-use evictscope_machine::sites::entry;
-use evictscope_machine::sites::site::Site;
+use evictscope_machine::elf::{ElfError, FileAddress, FunctionNames, Image};
+use evictscope_machine::sites::{Site, entry};
 
 use crate::names::{self, Identity};
 use commands::CommandTable;

@@ -1,8 +1,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use evictscope_machine::elf::function_names::FunctionNames;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FunctionNames, Image};
 use evictscope_testkit::servers;
 
 use super::commands::CommandTable;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use evictscope_machine::elf::address::FileAddress;
-use evictscope_machine::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_machine::stacks::{Names, Traced};
 
 use crate::names::tell_not_returning;
