@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: damaged executables for each step of the planning of probes, and for the whole.
 //!
-//! `agent/plan/fuzz` is laid out for cargo-fuzz, which needs a nightly compiler for its sanitizers. The
-//! crate has no unsafe code, so none are used here: the stable compiler builds the targets with the
+//! `agent/plan/fuzz` is laid out for cargo-fuzz, which needs a nightly compiler for its sanitizers. Neither
+//! `agent/machine` nor `agent/plan` has unsafe code, so none are used here: the stable compiler builds the targets with the
 //! same instrumentation, and libFuzzer runs them. The inputs that lead somewhere new are kept under
 //! `target/fuzz`, where the next run begins.
 

@@ -12,8 +12,9 @@ use petgraph::{algo::tarjan_scc, graphmap::DiGraphMap};
 use syn::{Attribute, Item, UseTree, Visibility, visit::Visit};
 
 /// The crates from the bottom: each may stand only on those before it.
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 9] = [
     "evictscope-abi",
+    "evictscope-machine",
     "evictscope-plan",
     "evictscope-telemetry",
     "evictscope-host",
@@ -67,8 +68,16 @@ fn a_crate_stands_on_those_below_it_only() -> Result<()> {
 #[test]
 fn no_files_import_each_other_in_a_circle() -> Result<()> {
     for entry in ["agent/src/main.rs"].into_iter().map(PathBuf::from).chain(
-        ["telemetry", "host", "probes", "records", "web"]
-            .map(|name| Path::new("agent").join(name).join("src/lib.rs")),
+        [
+            "machine",
+            "plan",
+            "telemetry",
+            "host",
+            "probes",
+            "records",
+            "web",
+        ]
+        .map(|name| Path::new("agent").join(name).join("src/lib.rs")),
     ) {
         let mut modules = Modules::new();
         read(&root().join(&entry), Vec::new(), &mut modules)?;

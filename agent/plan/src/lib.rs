@@ -1,20 +1,20 @@
-//! From the bytes of an executable to a [`ProbePlan`]. Pure: bytes in, plan out, no I/O.
+//! From the bytes of a server's executable to a [`ProbePlan`]: what Redis means by the code that
+//! `evictscope-machine` understands. Pure: bytes in, plan out.
 //!
-//! The steps, each of which uses only those before it: `elf` (what the file says), `code` (one
-//! function, decoded, as a control-flow graph), `names` (which function is which, also without
-//! symbols), `flow` (what every register and stack slot holds at every instruction, and recipes that
-//! recover a value from them), `dwarf` (what debug information says of the same things), `members`
-//! (the members of `server`, and the allocator's counters), and `traced` (the traced functions).
-//! `stacks` uses `elf`, `code` and `traced` for something else: which functions a copied stack is made of.
-//! `planner` joins them. `item`, `reason` and `plan` are the types that a plan is made of; all steps
-//! share `item` and `budget`.
+//! The steps, each of which uses only those before it: `names` (which function is which, also without
+//! symbols, and which server it is), `dwarf` (what debug information says of `server` and of the eviction
+//! function), `members` (the members of `server`, and the allocator's counters), and `traced` (the traced
+//! functions). `planner` joins them, and is where to begin reading. `item`, `reason` and `plan` are the types
+//! that a plan is made of. `stacks` is for something else: what functions on stacks are called.
 //!
-//! `clippy.toml` keeps it free of I/O: it disallows files, sockets, processes, clocks and the environment,
-//! except in tests.
+//! It does no I/O: `clippy.toml` disallows files, sockets, processes, clocks and the environment, except in
+//! tests. It names no instruction by what x86-64 calls it: what it has to know of one,
+//! `evictscope-machine` says.
 //!
 //! Deliberately absent: inlined copies of the eviction goal that decide in more than one place. The
 //! plan names them as not found.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(
     test,
     allow(
@@ -25,11 +25,7 @@
     )
 )]
 
-mod budget;
-mod code;
 mod dwarf;
-mod elf;
-mod flow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod item;
@@ -44,21 +40,18 @@ mod traced;
 #[cfg(test)]
 mod tests;
 
-pub use elf::address::{FileAddress, FileOffset, ProcessAddress};
-pub use elf::debug_link::DebugFileNames;
-pub use elf::image::Image;
-pub use flow::execution::Execution;
-pub use flow::recipe::{Operand, Recipe, Term};
+pub use evictscope_machine::elf::{DebugFileNames, FileAddress, FileOffset, Image, ProcessAddress};
+pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
+pub use evictscope_machine::sites::{Calls, Site, Way};
+pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};
 pub use item::{Description, FunctionKind, Item, Member, Method, variable_name};
 pub use members::{Counters, MemberPlan};
 pub use names::Identity;
-pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, Site, TracedFunction, Way};
+pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, TracedFunction};
 pub use planner::{plan, plan_functions};
 pub use reason::Reason;
-pub use stacks::{Caller, CodeFile, Function, Registers, Work};
 pub use traced::TRACED;
 pub use traced::analysis::{Analysis, Traced};
 pub use traced::eviction::EVICTION_CALL;
-pub use traced::exits::Calls;
 pub use traced::expire::EXPIRE_CYCLE;
 pub use traced::named::{NameError, NamedFunction, named_function};

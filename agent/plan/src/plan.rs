@@ -1,10 +1,11 @@
 //! The probe plan: everything to attach to one executable, and how each part was found.
 
 use evictscope_abi::Variable;
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Operand, Recipe};
+use evictscope_machine::sites::{Site, Way};
 use serde::{Serialize, Serializer};
 
-use crate::elf::address::{FileAddress, FileOffset};
-use crate::flow::recipe::{Operand, Recipe};
 use crate::item::{Description, FunctionKind, Item, Member, Method, variable_name};
 use crate::members::MemberPlan;
 use crate::names::Identity;
@@ -125,19 +126,6 @@ impl TracedFunction {
     }
 }
 
-/// One probe site.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Site {
-    /// Virtual address, as in the ELF file.
-    pub address: FileAddress,
-    /// Offset in the file, which is what the kernel wants.
-    pub file_offset: FileOffset,
-    /// The instruction, in AT&T syntax, as `objdump` prints it.
-    pub instruction: String,
-    /// Whether the kernel emulates the instruction (else it single-steps it, at ten times the cost).
-    pub emulated: bool,
-}
-
 /// The site inside a function where its quantities are read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InnerSite {
@@ -183,16 +171,6 @@ pub struct Exit {
     /// Where the number of those is that had expired: `total_expired` in expire.c.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expired: Option<Operand>,
-}
-
-/// One of the two ways out of a conditional jump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Way {
-    /// Whether the jump is taken.
-    pub taken: bool,
-    /// The condition of the flags under which control goes that way, by its number in x86-64 instructions.
-    #[serde(skip)]
-    pub condition: u8,
 }
 
 /// Something that was not found.

@@ -1,8 +1,8 @@
 //! From an executable to its plan: the steps in their order, joined.
 
+use evictscope_machine::elf::{ElfError, Image};
+
 use crate::dwarf::DebugInfo;
-use crate::elf::error::ElfError;
-use crate::elf::image::Image;
 use crate::item::{FunctionKind, Item, Member};
 use crate::members::{self, ConfigTable, Evidence, Members};
 use crate::names::{self, Identity, Texts};

@@ -1,8 +1,9 @@
 //! Why something was not found.
 
-use crate::code::decode::CodeError;
-use crate::dwarf::DwarfError;
-use crate::flow::cut::CutError;
+use evictscope_machine::code::CodeError;
+use evictscope_machine::dwarf::DwarfError;
+use evictscope_machine::flow::CutError;
+
 use crate::item::serialize_as_text;
 use crate::members::MemberError;
 

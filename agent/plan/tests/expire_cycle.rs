@@ -6,11 +6,9 @@
     reason = "tests compile programs and read files"
 )]
 
-#[path = "support/compiler.rs"]
-mod compiler;
-
 use anyhow::Context as _;
 use evictscope_plan::{EXPIRE_CYCLE, Operand};
+use evictscope_testkit::compiler;
 use gimli::{EndianSlice, LittleEndian, Operation, UnwindSection as _};
 use object::{Object as _, ObjectSection as _};
 

@@ -6,12 +6,11 @@
     reason = "tests run a compiler and read files"
 )]
 
-#[path = "support/compiler.rs"]
-mod compiler;
 mod made_up;
 
 use anyhow::{Context as _, ensure};
 use evictscope_plan::{EVICTION_CALL, Item, plan_functions};
+use evictscope_testkit::compiler;
 use made_up::MADE_UP;
 use object::{Object as _, ObjectSymbol as _};
 

@@ -9,8 +9,6 @@
     reason = "tests read files"
 )]
 
-#[path = "support/compiler.rs"]
-mod compiler;
 #[allow(dead_code, reason = "the fuzz targets use the rest")]
 #[path = "../fuzz/src/mutation.rs"]
 mod mutation;
@@ -20,11 +18,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use evictscope_testkit::servers;
+use evictscope_testkit::{compiler, servers};
 use mutation::Base;
 use serde_json::Value;
 
-/// An answer that takes longer never comes. What a plan may take is counted in steps (`agent/plan/src/budget.rs`).
+/// An answer that takes longer never comes. What a plan may take is counted in steps (`agent/machine/src/budget.rs`).
 const HANGS: Duration = Duration::from_secs(300);
 /// How much memory it may take, in KiB: address space, which is never less than what is used.
 const KIBIBYTES: u32 = 256 << 10;

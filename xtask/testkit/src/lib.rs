@@ -6,6 +6,7 @@ pub mod agent;
 pub mod burst;
 pub mod clock;
 pub mod code;
+pub mod compiler;
 pub mod cores;
 pub mod debian;
 pub mod evictions;

@@ -6,5 +6,5 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let file = damaged(&FUNCTIONS, input);
-    evictscope_plan::fuzzing::code(&file);
+    evictscope_machine::fuzzing::code(&file);
 });

@@ -6,5 +6,6 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let file = damaged(&FILES, input);
-    evictscope_plan::fuzzing::elf(&file);
+    evictscope_machine::fuzzing::elf(&file, "performEvictions", "server", "maxmemory");
+    let _ = evictscope_plan::named_function(&file, None, "GET");
 });

@@ -6,5 +6,5 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let file = damaged(&FRAMES, input);
-    evictscope_plan::fuzzing::frames(&file);
+    evictscope_machine::fuzzing::frames(&file);
 });

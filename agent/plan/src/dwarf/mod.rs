@@ -1,38 +1,38 @@
 //! What DWARF says of the eviction function, its variables, and `server`: the second method of probe
 //! planning, independent of the data flow.
 //!
-//! [`sections`] → [`units`] → [`globals`] (one pass over the top level of the units) →
-//! [`server`] (members, by offset) and [`variables`] (the goal variables, by [`location`]). Entries
-//! say much only through others: [`references`].
-//!
-//! Deliberately absent: line numbers, type units (`-fdebug-types-section`), split DWARF (`.dwo`) and
-//! supplementary files (`.gnu_debugaltlink`): what only those would tell is not known.
+//! [`server`] has the members, by offset; the goal variables are locals of the eviction function.
 
-mod globals;
-mod location;
-mod references;
-mod sections;
 mod server;
-mod units;
-mod variables;
 
-use crate::elf::address::FileAddress;
-use globals::Globals;
-use sections::Sections;
-use units::Units;
+use evictscope_abi::Variable;
+use evictscope_machine::dwarf::{
+    Asked, DwarfError, Function, Globals, Sections, Units, Variables, variables,
+};
+use evictscope_machine::elf::FileAddress;
 
-pub use globals::{Asked, Function};
-pub use location::{Base, Location, Sum};
-pub use sections::DwarfError;
+use crate::item::variable_name;
+
 pub use server::Server;
-pub use variables::{GoalVariables, VariableLocations};
+
+/// What computes the goal. Of its copies the first sets the goal; what is inlined further down only looks whether enough
+/// was freed.
+const CALCULATION: &str = "getMaxmemoryState";
+/// The goal variables that are locals. The function itself has those that a call of the calculation fills in.
+const GOAL_VARIABLES: [&str; 4] = [
+    variable_name(Variable::MemReported),
+    variable_name(Variable::Overhead),
+    variable_name(Variable::MemUsed),
+    variable_name(Variable::MemTofree),
+];
 
 /// What DWARF says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugInfo {
     /// The eviction function; none where there are several that it could be.
     pub eviction_function: Option<Function>,
-    pub variables: GoalVariables,
+    /// The goal variables of that function, and of the copy of the calculation in it.
+    pub variables: Variables,
     pub server: Option<Server>,
     /// Address of the allocator's counter, where it is one number.
     pub counter: Option<FileAddress>,
@@ -46,24 +46,11 @@ pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, Dwarf
         return Ok(None);
     };
     let units = Units::read(sections.dwarf())?;
-    let globals = Globals::find(&units, eviction)?;
-    let named = |name: &&str| -> Vec<Function> {
-        let functions = globals.functions.iter();
-        functions.filter(|own| own.name == *name).copied().collect()
-    };
-    let candidates = (eviction.names.iter().map(named))
-        .find(|found| !found.is_empty())
-        .unwrap_or_default();
-    let at_entry = candidates
-        .iter()
-        .find(|own| Some(own.address) == eviction.entry);
-    let function = match (at_entry, candidates.as_slice()) {
-        (Some(function), _) | (None, [function]) => Some(*function),
-        _ => None,
-    };
+    let globals = Globals::find(&units, &server::VARIABLES, eviction)?;
+    let function = globals.function(eviction);
     let variables = match function {
-        Some(function) => variables::find(&units, function.id)?,
-        None => GoalVariables::default(),
+        Some(function) => variables(&units, function.id, CALCULATION, &GOAL_VARIABLES)?,
+        None => Variables::default(),
     };
     Ok(Some(DebugInfo {
         eviction_function: function,

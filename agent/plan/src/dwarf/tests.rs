@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use evictscope_abi::Variable;
+use evictscope_machine::dwarf::{Asked, DwarfError};
+use evictscope_testkit::compiler;
 use tempfile::TempDir;
 
-use super::{Asked, DebugInfo, DwarfError, read};
-use crate::tests::{compiler, eviction_call, plan_of};
+use super::{DebugInfo, read};
+use crate::tests::{eviction_call, plan_of};
 use crate::{DebugFileNames, Item, Member, Method, ProbePlan, QuantityPlan};
 
 const SOURCE: &str = include_str!("../../tests/fixtures/evict.c");

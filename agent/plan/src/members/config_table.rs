@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::item::Member;
+use evictscope_machine::elf::{FileAddress, Image};
 
 use super::certain::{MemberError, only};
+use crate::item::Member;
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
 const CONFIG_STRIDES: [u64; 2] = [56, 64];

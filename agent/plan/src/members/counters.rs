@@ -10,14 +10,10 @@
 //! have, so a loop that a compiler unrolled or vectorised is tried in all its parts.
 
 use evictscope_abi::COUNTER_BYTES;
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::machine::{Globals, Halt, Load, Machine, Outcome};
+use evictscope_machine::flow::{Atom, Execution, Value};
 use serde::Serialize;
-
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::atom::Atom;
-use crate::flow::execution::Execution;
-use crate::flow::machine::{Globals, Halt, Load, Machine, Outcome};
-use crate::flow::value::Value;
 
 use super::certain::MemberError;
 

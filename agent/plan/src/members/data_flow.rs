@@ -4,21 +4,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use iced_x86::{Instruction, Mnemonic, OpKind};
-
-use crate::code::graph::FunctionCode;
-use crate::code::registers::general_register;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::atom::Atom;
-use crate::flow::execution::Execution;
-use crate::flow::operands::{Place, place};
-use crate::flow::state::State;
-use crate::flow::value::Value;
-use crate::item::Member;
+use evictscope_machine::code::FunctionCode;
+use evictscope_machine::code::instruction::word_displacement;
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::Execution;
 
 use super::certain::{MemberError, only};
 use super::info::Info;
+use crate::item::Member;
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";
@@ -71,49 +64,6 @@ pub fn by_data_flow(
     }
 }
 
-/// Returns the 8-byte globals that the loops of the eviction function add 1 to, by one instruction,
-/// or by a load, an addition and a store. What functions count that were inlined into a loop is
-/// among them.
-pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<FileAddress> {
-    let code = execution.code;
-    let mut found = Vec::new();
-    for block in code.loops().into_iter().flatten() {
-        let states = execution.states_in(block);
-        for (instruction, state) in code.blocks[block].instructions.iter().zip(states) {
-            found.extend(incremented(execution, &state, instruction));
-        }
-    }
-    found
-}
-
-/// Returns the 8-byte global that an instruction leaves 1 higher than it was.
-fn incremented(
-    execution: &mut Execution<'_>,
-    state: &State,
-    instruction: &Instruction,
-) -> Option<FileAddress> {
-    if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
-        return None;
-    }
-    let Place::Global(target) = place(&mut execution.atoms, state, instruction) else {
-        return None;
-    };
-    let by = |constant| instruction.try_immediate(1).is_ok_and(|by| by == constant);
-    let adds_one = match instruction.mnemonic() {
-        Mnemonic::Inc => true,
-        Mnemonic::Add => by(1),
-        Mnemonic::Sub => by(u64::MAX),
-        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
-            let source = general_register(instruction.op1_register())?;
-            let before = state.registers.get(source)?.minus(&Value::constant(1));
-            let atom = before.as_atom().and_then(|atom| execution.atoms.get(atom));
-            matches!(atom, Some(Atom::Global { address, width: 8, .. }) if *address == target)
-        }
-        _ => false,
-    };
-    adds_one.then_some(target)
-}
-
 /// Returns the address of `stat_clients_type_memory`: in the function that reports on memory, a register
 /// holds the sum of three 8-byte globals at the distances of [`ADDED_UP`], in one place only. Where no
 /// function has that name, it is one of `called`, those that INFO calls.
@@ -133,8 +83,7 @@ fn client_memory(image: &Image<'_>, called: &[FileAddress]) -> Option<FileAddres
 /// Returns whether a function can add up what lies at the distances of [`ADDED_UP`].
 fn mentions_what_is_added(code: &FunctionCode) -> bool {
     let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-    let loads = instructions.filter(|instruction| instruction.memory_size().size() == 8);
-    let loaded: HashSet<u64> = loads.map(Instruction::memory_displacement64).collect();
+    let loaded: HashSet<FileAddress> = instructions.filter_map(word_displacement).collect();
     loaded.iter().any(|first| {
         let mut all = ADDED_UP.iter();
         all.all(|distance| loaded.contains(&first.wrapping_add(*distance)))

@@ -1,11 +1,7 @@
 //! All members, each by the best source that knows it.
 
+use evictscope_machine::elf::{FileAddress, Image};
 use serde::Serialize;
-
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::item::{Member, Method};
-use crate::names::Identity;
 
 use super::certain::{MemberError, only_in};
 use super::config_table::{ConfigTable, absent};
@@ -14,6 +10,8 @@ use super::data_flow::{COUNTERS, by_data_flow};
 use super::info::{Info, info};
 use super::layouts::{KnownLayout, known_layout};
 use super::server::{Server, around, server};
+use crate::item::{Member, Method};
+use crate::names::Identity;
 
 /// The members that only some versions have. What INFO has no name for is not missing.
 const LATER: [Member; 2] = [Member::StatExpireCycleTimeUsed, Member::StatExpiredSubkeys];

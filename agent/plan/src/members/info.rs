@@ -9,16 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::code::block::InstructionId;
-use crate::code::graph::FunctionCode;
-use crate::code::instruction::{callee, is_call};
-use crate::code::references;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
+use evictscope_machine::code::instruction::{callee, is_call};
+use evictscope_machine::code::registers::ARGUMENTS;
+use evictscope_machine::code::{FunctionCode, InstructionId, references};
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::origin::{Origin, Origins, Quotient};
+
 use crate::item::Member;
 use crate::names::functions_of;
-
-use super::origin::{Origin, Origins, Quotient};
 
 /// What INFO calls a member, the member, and what INFO makes of it.
 const SHOWN: [(&str, Member, Shown); 8] = [
@@ -58,10 +56,10 @@ const HUNDRED: f64 = 100.0;
 const MAX_FORMAT: usize = 16 << 10;
 /// Most functions that are looked at: one makes INFO, and compilers make few copies of it.
 const MAX_FUNCTIONS: usize = 8;
-/// x86-64 number of the register of the format.
-const RSI: usize = 6;
-/// x86-64 numbers of the registers of the arguments that follow text and format.
-const ARGUMENTS: [usize; 4] = [2, 1, 8, 9];
+/// Which argument the format is; before it is the text to append to.
+const FORMAT: usize = 1;
+/// How many arguments behind it are passed in general registers.
+const GENERAL_REGISTERS: usize = ARGUMENTS.len() - FORMAT - 1;
 /// How many floating-point arguments are passed in registers.
 const FLOAT_REGISTERS: usize = 8;
 
@@ -141,7 +139,7 @@ fn printed_by(
             let call = id.instruction(index);
             // A tail call leaves the return address on top.
             let top = if is_tail_call { 8 } else { 0 };
-            let Some(Origin::Number(format)) = origins.of_register(call, RSI) else {
+            let Some(Origin::Number(format)) = origins.of_register(call, ARGUMENTS[FORMAT]) else {
                 continue;
             };
             let format = FileAddress::new(format);
@@ -176,7 +174,7 @@ fn origin_of(
     argument: Argument,
 ) -> Option<Origin> {
     match argument {
-        Argument::Register(index) => origins.of_register(call, *ARGUMENTS.get(index)?),
+        Argument::Register(index) => origins.of_register(call, *ARGUMENTS.get(FORMAT + 1 + index)?),
         Argument::Float(index) => origins.of_vector(call, index),
         Argument::Stack(index) => origins.of_stack(call, top + 8 * index as u64),
     }
@@ -228,7 +226,7 @@ fn is_whole(format: &str, place: usize, shown: Shown) -> bool {
 /// Where an argument is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Argument {
-    /// In one of [`ARGUMENTS`].
+    /// In the register of this argument behind the format.
     Register(usize),
     /// In the lower 8 bytes of the vector register with this number.
     Float(usize),
@@ -249,7 +247,7 @@ fn argument_at(format: &str, place: usize) -> Option<Argument> {
         rest = at + 1 + modifiers + letter.len_utf8();
         let argument = match letter {
             '%' => continue,
-            'd' | 'i' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' if integers < ARGUMENTS.len() => {
+            'd' | 'i' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' if integers < GENERAL_REGISTERS => {
                 integers += 1;
                 Argument::Register(integers - 1)
             }

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use evictscope_machine::elf::FileAddress;
 use serde::Deserialize;
-
-use crate::elf::address::FileAddress;
-use crate::item::Member;
 
 use super::certain::MemberError;
 use super::config_table::ConfigTable;
 use super::data_flow::{COUNTERS, DataFlow};
+use crate::item::Member;
 
 /// `struct redisServer` (`valkeyServer`) of 75 releases: offsets of members, and `sizeof`, in bytes;
 /// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey

@@ -14,11 +14,9 @@ mod data_flow;
 mod find;
 mod info;
 mod layouts;
-mod origin;
 mod server;
 
 pub use certain::MemberError;
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{Counters, counters_behind};
-pub use data_flow::counted_in_loops;
 pub use find::{Evidence, MemberPlan, Members};

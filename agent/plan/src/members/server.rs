@@ -7,15 +7,14 @@
 
 use std::ops::Range;
 
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::names::Identity;
+use evictscope_machine::elf::{FileAddress, Image};
 
 use super::certain::MemberError;
 use super::certain::only_in;
 use super::config_table::ConfigTable;
 use super::data_flow::COUNTERS;
 use super::layouts::{Layout, layouts};
+use crate::names::Identity;
 
 /// More bytes than `server` has.
 const LARGEST: u64 = 64 << 10;

@@ -4,13 +4,11 @@
 //! like a version: the command table says since when each command exists, and Valkey also has the
 //! version of Redis that it is compatible with.
 
+use evictscope_machine::code::references;
+use evictscope_machine::elf::{FileAddress, Image};
 use serde::Serialize;
 
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-
 use super::texts::Texts;
-use crate::code::references;
 
 /// The formats of the line that `--version` prints, and the products that print it.
 const LINES: [(&str, Option<&str>); 4] = [

@@ -2,11 +2,8 @@
 
 use std::ops::Range;
 
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-
-use crate::code::references::{self, Reference};
-use crate::elf::frames::Frame;
+use evictscope_machine::code::references::{self, Reference};
+use evictscope_machine::elf::{FileAddress, Frame, Image};
 
 /// Most places of one text that are looked for; no linker leaves that many copies.
 const MAX_PLACES: usize = 16;

@@ -1,6 +1,7 @@
 //! The exits of evicting calls in small programs, by several compilers.
 
-use super::compiler::compile;
+use evictscope_testkit::compiler::compile;
+
 use super::plan_of;
 use crate::{EVICTION_CALL, Operand};
 

@@ -1,6 +1,7 @@
 //! The expire cycle in small programs, by several compilers.
 
-use super::compiler::compile;
+use evictscope_testkit::compiler::compile;
+
 use super::plan_of;
 use crate::{EXPIRE_CYCLE, Exit, Item, Operand, ProbePlan, TracedFunction};
 

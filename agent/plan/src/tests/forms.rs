@@ -3,8 +3,8 @@
 //! What DWARF says of the same variables is the reference. Compilers that are not there are skipped.
 
 use evictscope_abi::VARIABLES;
+use evictscope_testkit::compiler::compile;
 
-use super::compiler::compile;
 use super::{eviction_call, plan_of};
 use crate::Method;
 

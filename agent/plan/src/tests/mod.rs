@@ -1,7 +1,5 @@
 //! Plans of real executables, whole and broken.
 
-#[path = "../../tests/support/compiler.rs"]
-pub mod compiler;
 mod exits;
 mod expire;
 mod forms;

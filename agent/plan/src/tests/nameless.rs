@@ -2,12 +2,12 @@
 //!
 //! The reference is the plan of the same code with symbols. Compilers that are not there are skipped.
 
+use evictscope_machine::elf::Image;
+use evictscope_testkit::compiler::compile;
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
 
-use super::compiler::compile;
 use super::{plan_of, redis_server};
-use crate::elf::image::Image;
 use crate::members;
 use crate::traced::eviction::entry;
 use crate::{EVICTION_CALL, Item, Member, ProbePlan, TracedFunction};

@@ -1,21 +1,18 @@
 //! What makes a function a traced one, and what is known of an executable while its traced functions
 //! are planned for.
 
-use crate::code::graph::FunctionCode;
+use evictscope_machine::code::FunctionCode;
+use evictscope_machine::dwarf::Asked;
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::{Execution, Point, Results};
+use evictscope_machine::sites::{Calls, FoundExit, Site, entry, exits};
+
 use crate::dwarf::{self, DebugInfo};
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::cut::Point;
-use crate::flow::execution::Execution;
-use crate::flow::result::Results;
 use crate::item::{Description, FunctionKind, Item};
 use crate::members::{ConfigTable, Evidence};
 use crate::names::Texts;
 use crate::plan::{Exit, NotFound, TracedFunction};
 use crate::reason::Reason;
-use crate::traced::exits::{self, Calls, FoundExit};
-use crate::traced::sites;
-use crate::traced::weights::passed_blocks;
 
 /// A function that a plan probes, and how it is planned for.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +52,7 @@ impl Analysis<'_, '_> {
     }
 
     /// Reads the debug information of the executable, or else of its debug file.
-    pub fn read_debug_info(&mut self, asked: dwarf::Asked<'_>) {
+    pub fn read_debug_info(&mut self, asked: Asked<'_>) {
         for data in self.files {
             match dwarf::read(data, asked) {
                 Ok(Some(info)) => {
@@ -78,8 +75,7 @@ impl Analysis<'_, '_> {
         let code = FunctionCode::decode(self.image, address)
             .map_err(|why| self.miss(Item::Function(kind), why))
             .ok()?;
-        let entry =
-            sites::entry(&code).and_then(|instruction| sites::site(self.image, instruction));
+        let entry = entry::of_every_call(&code).and_then(|own| Site::at(self.image, own));
         if entry.is_none() {
             self.miss(Item::Entry(kind), Reason::NoEntry);
         }
@@ -103,7 +99,7 @@ impl Analysis<'_, '_> {
         calls: Calls<'_>,
         results: &[u64],
     ) -> Vec<Exit> {
-        let held = Results::new(execution, &passed_blocks(execution.code, calls), results);
+        let held = Results::new(execution, &calls.passed_blocks(execution.code), results);
         let look = |execution: &mut Execution<'_>, point| {
             let result = held.at(execution, point);
             let missing = u64::from(result.is_none() && !results.is_empty());
@@ -134,7 +130,7 @@ impl Analysis<'_, '_> {
         });
         let exit = |found: FoundExit<K>| {
             let exit = Exit {
-                site: sites::site(self.image, &found.instruction)?,
+                site: Site::at(self.image, &found.instruction)?,
                 way: found.way,
                 result: None,
                 sampled: None,

@@ -2,16 +2,12 @@
 //!
 //! A traced function is described in its own folder, and is one entry of [`TRACED`]. Beside the
 //! folders is what all of them use: [`analysis`] (what a folder has to say, and what is known of
-//! the executable), [`sites`] (the entry, and the cheapest place to read quantities at) and
-//! [`exits`], by [`weights`]. [`named`] is apart: a function that a user names.
+//! the executable). [`named`] is apart: a function that a user names.
 
 pub mod analysis;
 pub mod eviction;
-pub mod exits;
 pub mod expire;
 pub mod named;
-pub mod sites;
-pub mod weights;
 
 use analysis::Traced;
 use eviction::EVICTION_CALL;

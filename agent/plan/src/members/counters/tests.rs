@@ -1,11 +1,10 @@
 //! The forms of `zmalloc_used_memory()`, by every compiler that is here, at every level.
 
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_testkit::compiler::compile;
 use object::{Object as _, ObjectSymbol as _};
 
 use super::{Counters, counters_returned_by};
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::tests::compiler::compile;
 
 const LEVELS: [&[&str]; 9] = [
     &["-O0"],

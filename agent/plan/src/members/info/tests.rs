@@ -2,10 +2,11 @@
 
 use std::ops::RangeInclusive;
 
+use evictscope_machine::elf::Image;
+use evictscope_testkit::compiler::compile;
+
 use super::{Argument, argument_at, info, place_in};
-use crate::elf::image::Image;
 use crate::item::Member;
-use crate::tests::compiler::compile;
 
 #[test]
 fn arguments_are_counted_by_kind() {

@@ -1,13 +1,13 @@
 //! Small programs with a configuration table and no `server`.
 
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_testkit::compiler::compile;
+
 use super::server;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
 use crate::item::Member;
 use crate::members::layouts::layouts;
 use crate::members::{ConfigTable, MemberError, config_table};
 use crate::names::Identity;
-use crate::tests::compiler::compile;
 
 /// Compiles a configuration table whose members lie where `layout` has them, and `server` has no
 /// name. `None` where there is no compiler.

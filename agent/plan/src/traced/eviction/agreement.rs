@@ -8,18 +8,12 @@
 use std::rc::Rc;
 
 use evictscope_abi::{VARIABLES, Variable};
-use petgraph::algo::dominators::simple_fast;
+use evictscope_machine::code::instruction;
+use evictscope_machine::dwarf::{Base, Location, Sum, VariableLocations};
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Atom, Condition, Execution, State, Value, resolve};
 
-use crate::code::block::BlockId;
-use crate::code::instruction;
-use crate::dwarf::{Base, DebugInfo, Location, Sum, VariableLocations};
-use crate::elf::address::FileAddress;
-use crate::flow::atom::Atom;
-use crate::flow::condition::Condition;
-use crate::flow::execution::Execution;
-use crate::flow::resolve::resolve;
-use crate::flow::state::State;
-use crate::flow::value::Value;
+use crate::dwarf::DebugInfo;
 use crate::item::{Method, variable_name};
 use crate::plan::QuantityPlan;
 use crate::reason::Reason;
@@ -47,7 +41,9 @@ fn of_variable(
         Form::Called => &[],
     };
     let own = debug.variables.own.iter().chain(inlined);
-    let places: Vec<&VariableLocations> = own.filter(|own| own.variable == variable).collect();
+    let places: Vec<&VariableLocations> = own
+        .filter(|own| own.name == variable_name(variable))
+        .collect();
     let mut verdict = Verdict::Silent;
     for (address, state) in points(execution, goal) {
         for location in places.iter().filter_map(|place| place.at(address)) {
@@ -104,13 +100,12 @@ fn before(
     value: &Value,
 ) -> Verdict {
     let code = execution.code;
-    let graph = code.graph();
-    let dominators = simple_fast(&graph, BlockId::ENTRY.node());
-    let Some(passed) = dominators.dominators(goal.deciding_block.node()) else {
+    let dominators = code.dominators();
+    let Some(passed) = dominators.of(goal.deciding_block) else {
         return Verdict::Silent;
     };
     let facts = facts_of_evicting_calls(execution, goal);
-    for block in passed.map(BlockId::of) {
+    for block in passed {
         let states = execution.states_in(block);
         let instructions = &code.blocks[block].instructions;
         for (instruction, state) in instructions.iter().zip(&states).rev() {

@@ -10,24 +10,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use iced_x86::FlowControl;
+use evictscope_machine::code::instruction::{address, callee, is_conditional_jump};
+use evictscope_machine::code::registers::RSP;
+use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, callees};
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::{
+    Atom, Atoms, Execution, Flags, Relation, State, Value, paths, resolve,
+};
 
-use crate::code::block::BlockId;
-use crate::code::callees;
-use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::code::instruction::{address, target};
-use crate::code::registers::RSP;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::atom::Atom;
-use crate::flow::atoms::Atoms;
-use crate::flow::condition::Relation;
-use crate::flow::execution::Execution;
-use crate::flow::flags::Flags;
-use crate::flow::paths;
-use crate::flow::resolve::resolve;
-use crate::flow::state::State;
-use crate::flow::value::Value;
 use crate::members::{self, Counters, MemberError};
 use crate::reason::Reason;
 use crate::traced::eviction::comparison::{blocks_before_eviction, first_comparison};
@@ -61,10 +51,10 @@ pub fn find(
     for block in blocks_before_eviction(execution) {
         let states = execution.states_in(block);
         for (call, state) in code.blocks[block].instructions.iter().zip(states) {
-            if call.flow_control() != FlowControl::Call {
+            let Some(function) = callee(call) else {
                 continue;
-            }
-            match examine(image, execution, target(call), state, maxmemory) {
+            };
+            match examine(image, execution, function, state, maxmemory) {
                 Some(Ok(callee)) => {
                     let goal = in_caller(execution, address(call), callee, maxmemory);
                     return Some(goal.ok_or(Reason::Unrecognised(NOT_CERTAIN)));
@@ -273,11 +263,11 @@ fn test_of_result(
         .find_map(|index| {
             let block = &code.blocks[index];
             let last = block.instructions.last()?;
-            if !last.is_jcc_short_or_near() {
+            if !is_conditional_jump(last) {
                 return None;
             }
             let states = execution.states_in(index);
-            let condition = states.last()?.flags.condition(last.condition_code())?;
+            let condition = states.last()?.flags.condition_of_jump(last)?;
             if condition.right != Value::constant(0)
                 || !is_result_of(execution, &condition.left, site)
             {

@@ -1,14 +1,9 @@
 //! Comparisons with `maxmemory` that the function makes before it evicts.
 
-use iced_x86::Instruction;
-
-use crate::code::block::BlockId;
-use crate::code::graph::EdgeKind;
-use crate::elf::address::FileAddress;
-use crate::flow::atoms::Atoms;
-use crate::flow::condition::{Condition, Relation};
-use crate::flow::execution::Execution;
-use crate::flow::value::Value;
+use evictscope_machine::code::instruction::is_conditional_jump;
+use evictscope_machine::code::{BlockId, EdgeKind};
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value};
 
 /// The edge that is taken where a value is above the limit, and the block it leads to.
 pub type Over = (EdgeKind, BlockId);
@@ -49,7 +44,7 @@ pub fn comparisons_with(
     let Some(known) = execution.state_at(block).map(|state| state.facts.clone()) else {
         return Vec::new();
     };
-    if !last.is_some_and(Instruction::is_jcc_short_or_near) {
+    if !last.is_some_and(is_conditional_jump) {
         return Vec::new();
     }
     let mut found = Vec::new();

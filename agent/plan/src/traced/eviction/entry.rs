@@ -1,11 +1,10 @@
 //! Which function is the eviction call: by its symbol, and by the text that it reports its duration
 //! under. The latency report mentions that text too, but does not read `maxmemory-policy`.
 
-use crate::code::graph::FunctionCode;
-use crate::code::references;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
-use crate::flow::execution::Execution;
+use evictscope_machine::code::{FunctionCode, references};
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::Execution;
+
 use crate::names::Texts;
 
 /// Its names, newest first.

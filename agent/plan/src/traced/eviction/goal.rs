@@ -4,16 +4,11 @@
 //! that compilers give it.
 
 use evictscope_abi::Variable;
-use iced_x86::Instruction;
-use petgraph::algo::dominators::simple_fast;
+use evictscope_machine::code::{BlockId, EdgeKind, Instruction};
+use evictscope_machine::flow::{Execution, State, Value};
+use evictscope_machine::sites::Candidate;
 
 use super::comparison::blocks_before_eviction;
-use crate::code::block::BlockId;
-use crate::code::graph::EdgeKind;
-use crate::flow::execution::Execution;
-use crate::flow::state::State;
-use crate::flow::value::Value;
-use crate::traced::sites::Candidate;
 
 /// Most blocks between the deciding branch and a goal site.
 const MAX_CHAIN: usize = 16;
@@ -103,10 +98,10 @@ fn before_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<BlockI
     // they have met, the other calls pass too, and registers hold something else for them.
     let way = execution.only_way(goal.deciding_block, goal.over_edge);
     let last = way.map_or(goal.deciding_block, |(before, _)| before);
-    let dominators = simple_fast(&execution.code.graph(), BlockId::ENTRY.node());
-    let chain = dominators.dominators(last.node());
+    let dominators = execution.code.dominators();
+    let chain = dominators.of(last).into_iter().flatten();
     let mut blocks: Vec<BlockId> = Vec::new();
-    for block in chain.into_iter().flatten().take(MAX_CHAIN).map(BlockId::of) {
+    for block in chain.take(MAX_CHAIN) {
         blocks.push(block);
         if block == first {
             return blocks;

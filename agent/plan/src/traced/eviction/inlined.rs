@@ -16,12 +16,11 @@
 //! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
 //! precedes.
 
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Execution, Value, resolve};
+
 use super::comparison::{blocks_before_eviction, comparisons_with};
 use super::goal::{Form, GoalCopy};
-use crate::elf::address::FileAddress;
-use crate::flow::execution::Execution;
-use crate::flow::resolve::resolve;
-use crate::flow::value::Value;
 use crate::reason::Reason;
 
 /// Nothing is compared with `maxmemory`.

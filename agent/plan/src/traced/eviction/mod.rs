@@ -12,22 +12,17 @@ mod goal;
 mod inlined;
 
 use evictscope_abi::VARIABLES;
+use evictscope_machine::code::{BlockId, EdgeKind, instruction};
+use evictscope_machine::dwarf::Asked;
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Execution, Operand, counted_in_loops, returned};
+use evictscope_machine::sites::{Calls, Site, cheapest};
 
-use crate::code::block::BlockId;
-use crate::code::graph::EdgeKind;
-use crate::code::instruction;
-use crate::dwarf;
-use crate::elf::address::FileAddress;
-use crate::flow::execution::Execution;
-use crate::flow::recipe::Operand;
-use crate::flow::returned;
 use crate::item::{Description, FunctionKind, Item, Member, Method};
 use crate::members;
 use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::analysis::{Analysis, Traced};
-use crate::traced::exits::Calls;
-use crate::traced::sites;
 use comparison::first_comparison;
 use goal::{Form, GoalCopy};
 
@@ -70,7 +65,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let goal = find_goal(analysis, &mut execution)
         .map_err(|why| analysis.miss(Item::Inner(kind), why))
         .ok();
-    analysis.evidence.counted = members::counted_in_loops(&mut execution);
+    analysis.evidence.counted = counted_in_loops(&mut execution);
     if let Some(goal) = goal {
         (function.inner, function.exits) = both_ends(analysis, kind, &mut execution, &goal);
     }
@@ -86,9 +81,9 @@ fn both_ends(
     goal: &GoalCopy,
 ) -> Ends {
     let before = analysis.not_found.len();
-    let cheapest = ends(analysis, kind, execution, goal, None);
-    let (Some(found), []) = (&cheapest.0, cheapest.1.as_slice()) else {
-        return cheapest;
+    let first = ends(analysis, kind, execution, goal, None);
+    let (Some(found), []) = (&first.0, first.1.as_slice()) else {
+        return first;
     };
     let missing = analysis.not_found.split_off(before);
     let other = ends(analysis, kind, execution, goal, Some(found.site.address));
@@ -99,7 +94,7 @@ fn both_ends(
     }
     analysis.not_found.truncate(before);
     analysis.not_found.extend(missing);
-    cheapest
+    first
 }
 
 /// Plans the goal site, elsewhere than at `except`, and the done sites.
@@ -153,7 +148,7 @@ fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress)
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
     let (name, address) =
         entry::eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
-    analysis.read_debug_info(dwarf::Asked {
+    analysis.read_debug_info(Asked {
         names: &entry::NAMES,
         entry: Some(address),
     });
@@ -217,7 +212,7 @@ fn inner_site(
         // One that others pass, too, would only move the cost from the done sites to the goal site.
         candidates.retain(|own| own.exclusive && instruction::address(&own.instruction) != except);
     }
-    let best = sites::cheapest(
+    let best = cheapest(
         execution,
         candidates,
         &wanted,
@@ -249,7 +244,7 @@ fn inner_site(
     for (quantity, why) in different {
         analysis.miss(Item::Quantity(quantity), why);
     }
-    let site = sites::site(analysis.image, &instruction)?;
+    let site = Site::at(analysis.image, &instruction)?;
     Some(InnerSite {
         site,
         quantities,

@@ -5,16 +5,13 @@
 //! average. Compilers make two functions of them, or one that both share. The cycle is what calls them: so
 //! its time is the whole that the server counts, and its type is known.
 
-use iced_x86::{FlowControl, Instruction};
+use evictscope_machine::code::instruction::{address, callee};
+use evictscope_machine::code::registers::ARGUMENTS;
+use evictscope_machine::code::{BlockId, FunctionCode};
+use evictscope_machine::elf::{FileAddress, Image};
 
 use super::average;
 use super::kind::ByType;
-use crate::code::block::BlockId;
-use crate::code::graph::FunctionCode;
-use crate::code::instruction::{address, callee, target};
-use crate::code::registers::RDI;
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
 use crate::names::Texts;
 
 /// Its name.
@@ -59,7 +56,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
     }
     let candidate = |address| Candidate {
         address,
-        type_register: Some(RDI),
+        type_register: Some(ARGUMENTS[0]),
     };
     let candidates = match named {
         None if !texts.has(TEXT) => {
@@ -159,22 +156,19 @@ fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
     let Ok(code) = FunctionCode::decode(image, function) else {
         return Vec::new();
     };
-    let mut by_type = ByType::run(&code, RDI);
-    let mut found = Vec::new();
-    for (id, block) in code.blocks.entries().filter(|(_, block)| block.leaves) {
-        let index = block.instructions.len().saturating_sub(1);
-        let last = block.instructions.get(index);
-        let is_jump = |own: &Instruction| own.flow_control() == FlowControl::UnconditionalBranch;
-        if let Some(jump) = last.filter(|own| is_jump(own))
+    let [first, ..] = ARGUMENTS;
+    let mut by_type = ByType::run(&code, first);
+    let mut found: Vec<Candidate> = Vec::new();
+    for (id, block) in code.blocks.entries() {
+        if let Some(address) = block.tail_callee()
             && found.len() < MAX_FUNCTIONS
-            && !found
-                .iter()
-                .any(|own: &Candidate| own.address == target(jump))
+            && found.iter().all(|own| own.address != address)
         {
-            let holding = by_type.registers(id.instruction(index));
+            let jump = block.instructions.len().saturating_sub(1);
+            let holding = by_type.registers(id.instruction(jump));
             found.push(Candidate {
-                address: target(jump),
-                type_register: Some(RDI).filter(|register| holding.contains(register)),
+                address,
+                type_register: Some(first).filter(|register| holding.contains(register)),
             });
         }
     }

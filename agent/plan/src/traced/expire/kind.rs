@@ -3,14 +3,9 @@
 //! The function is executed once for each type. A place that holds 0 in the one and 1 in the other holds the
 //! type, whatever became of the argument on the way there.
 
-use crate::code::block::{BlockId, InstructionId};
-use crate::code::graph::FunctionCode;
-use crate::code::registers::RSP;
-use crate::flow::atoms::Atoms;
-use crate::flow::execution::Execution;
-use crate::flow::recipe::Operand;
-use crate::flow::state::State;
-use crate::flow::value::Value;
+use evictscope_machine::code::registers::RSP;
+use evictscope_machine::code::{BlockId, FunctionCode, InstructionId};
+use evictscope_machine::flow::{Atoms, Execution, Operand, State, Value};
 
 /// Bytes of the type, which is an `int`.
 const WIDTH: u8 = 4;

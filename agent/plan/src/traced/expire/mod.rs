@@ -10,19 +10,16 @@ mod keys;
 mod kind;
 mod start;
 
-use crate::code::graph::FunctionCode;
-use crate::code::instruction;
-use crate::elf::address::FileAddress;
-use crate::flow::cut::Point;
-use crate::flow::execution::Execution;
+use evictscope_machine::code::{FunctionCode, instruction};
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::{Execution, Point, Quotient};
+use evictscope_machine::sites::{Calls, Site};
+
 use crate::item::{Description, FunctionKind, Item};
 use crate::plan::{Exit, InnerSite, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::analysis::{Analysis, Traced};
-use crate::traced::exits::Calls;
-use crate::traced::sites;
-use crate::traced::weights::passed_blocks;
-use keys::{Counts, Keys};
+use keys::Keys;
 use kind::ByType;
 use start::Work;
 
@@ -74,7 +71,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         work: &jobs,
     };
     function.exits = exits(analysis, kind, &code, calls);
-    function.inner = sites::site(analysis.image, &start.instruction).map(|site| InnerSite {
+    function.inner = Site::at(analysis.image, &start.instruction).map(|site| InnerSite {
         site,
         quantities: Vec::new(),
         cycle_type: start.cycle_type,
@@ -91,12 +88,16 @@ fn exits(
 ) -> Vec<Exit> {
     let mut execution = Execution::run(code);
     let image = analysis.image;
-    let counts = match calls.work {
-        [] => Counts::find(&mut execution, &passed_blocks(code, calls)),
+    let share = match calls.work {
+        [] => Quotient::find(
+            &mut execution,
+            &calls.passed_blocks(code),
+            average::OF_THIS_CYCLE,
+        ),
         _ => None,
     };
-    let look = |execution: &mut Execution<'_>, point: Point| match &counts {
-        Some(counts) => counts.at(image, execution, point),
+    let look = |execution: &mut Execution<'_>, point: Point| match &share {
+        Some(share) => Keys::at(share, image, execution, point),
         None => (Keys::default(), 0),
     };
     let found = analysis.exits_with(kind, &mut execution, calls, look);

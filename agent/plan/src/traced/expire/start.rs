@@ -2,17 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::Instruction;
-use petgraph::algo::dominators::{Dominators, simple_fast};
-use petgraph::graph::NodeIndex;
+use evictscope_machine::code::instruction::address;
+use evictscope_machine::code::{
+    BlockId, Dominators, EdgeKind, FunctionCode, Instruction, emulation,
+};
+use evictscope_machine::elf::FileAddress;
+use evictscope_machine::flow::Operand;
 
 use super::kind::ByType;
-use crate::code::block::BlockId;
-use crate::code::emulation;
-use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::code::instruction::address;
-use crate::elf::address::FileAddress;
-use crate::flow::recipe::Operand;
 
 /// A place for the start site.
 pub struct Start {
@@ -33,17 +30,7 @@ pub struct Work {
 impl Work {
     /// Looks for the blocks from which the function returns only by way of one of `ends`.
     pub fn before(code: &FunctionCode, ends: &[BlockId]) -> Self {
-        let is_end = |block: &BlockId| ends.contains(block);
-        let mut pending: Vec<BlockId> = code.blocks.ids().collect();
-        pending.retain(|block| code.blocks[*block].leaves && !is_end(block));
-        let mut returning: BTreeSet<BlockId> = pending.iter().copied().collect();
-        while let Some(block) = pending.pop() {
-            if !code.budget.spend(2) {
-                break;
-            }
-            let before = code.blocks[block].predecessors.iter();
-            pending.extend(before.filter(|own| !is_end(own) && returning.insert(**own)));
-        }
+        let returning = code.returning(ends);
         let mut blocks: BTreeSet<BlockId> = code.blocks.ids().collect();
         blocks.retain(|block| !returning.contains(block));
         let edges = (code.blocks.entries())
@@ -65,7 +52,7 @@ impl Work {
         jobs: &[FileAddress],
         mut by_type: Option<&mut ByType<'_>>,
     ) -> Option<Start> {
-        let dominators = simple_fast(&code.graph(), BlockId::ENTRY.node());
+        let dominators = code.dominators();
         let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
         let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
         if loops.is_empty() && jobs.is_empty() {
@@ -111,15 +98,15 @@ impl Work {
 /// Returns the blocks that every path to any of `places` passes, in order.
 fn common_dominators(
     code: &FunctionCode,
-    dominators: &Dominators<NodeIndex>,
+    dominators: &Dominators,
     places: &[BlockId],
 ) -> Vec<BlockId> {
     let mut common: Option<Vec<BlockId>> = None;
     for place in places {
-        let Some(chain) = dominators.dominators(place.node()) else {
+        let Some(chain) = dominators.of(*place) else {
             continue;
         };
-        let mut chain: Vec<BlockId> = chain.map(BlockId::of).collect();
+        let mut chain: Vec<BlockId> = chain.collect();
         if !code.budget.spend(1 + chain.len() as u64 / 4) {
             break;
         }

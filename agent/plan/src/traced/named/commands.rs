@@ -7,8 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
+use evictscope_machine::elf::{FileAddress, Image};
 
 /// Commands that all versions have, and that are subcommands of none.
 const WELL_KNOWN: [&str; 8] = [

@@ -4,20 +4,16 @@
 //! [`TRACED`](super::TRACED): only `evictscope trace` asks for it.
 
 pub mod commands;
-mod entry;
-mod symbols;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
-use crate::elf::address::FileAddress;
-use crate::elf::error::ElfError;
-use crate::elf::image::Image;
+use evictscope_machine::elf::{ElfError, FileAddress, FunctionNames, Image};
+use evictscope_machine::sites::{Site, entry};
+
 use crate::names::{self, Identity};
-use crate::plan::Site;
 use commands::CommandTable;
-use symbols::FunctionNames;
 
 /// Most names that are suggested.
 const SUGGESTED: usize = 5;
@@ -166,7 +162,7 @@ fn find(
     if commands.is_empty() && functions.functions(name).is_empty() {
         commands.push(name.to_uppercase());
     }
-    let entry = entry::entry(image, address, found);
+    let entry = entry::of_named(image, address, found);
     let refused = |why| NameError::Refused(name.to_owned(), why);
     Ok(NamedFunction {
         name: Some(found)

@@ -1,14 +1,11 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use evictscope_machine::elf::{FunctionNames, Image};
 use evictscope_testkit::servers;
 
 use super::commands::CommandTable;
-use super::entry::entry;
-use super::symbols::FunctionNames;
 use super::{NameError, NamedFunction, named_function};
-use crate::elf::address::FileAddress;
-use crate::elf::image::Image;
 
 /// Commands that share the function of another one, or whose function is called otherwise, as Redis's source has it.
 const OTHERS: [(&str, &str); 9] = [
@@ -158,37 +155,4 @@ fn what_is_not_there_is_said_with_what_is_called_alike() -> anyhow::Result<()> {
     let refused = named_function(&data[..2_000], None, "GET");
     ensure!(matches!(refused, Err(NameError::Elf(_))), "{refused:?}");
     Ok(())
-}
-
-#[test]
-fn the_entry_is_the_cheapest_place_that_each_call_passes_once() {
-    const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
-    let place = |code: &[u8]| {
-        let mut image = Image::of_code(code, FileAddress::new(0x1000));
-        image.name_function("function", FileAddress::new(0x1000));
-        let site = entry(&image, FileAddress::new(0x1000), "function");
-        site.map(|site| (site.address.get() - 0x1000, site.emulated))
-    };
-    // endbr64; push %rbp; pop %rbp; ret
-    assert_eq!(
-        place(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3]),
-        Ok((4, true))
-    );
-    // sub $8,%rsp; push %rbp: behind the first the return address is elsewhere.
-    assert_eq!(place(&[0x48, 0x83, 0xec, 8, 0x55, 0xc3]), Ok((0, false)));
-    // A 5-byte nop, and then push %rbp or xor %eax,%eax.
-    assert_eq!(
-        place(&[&NOP5[..], &[0x55, 0x5d, 0xc3]].concat()),
-        Ok((5, true))
-    );
-    assert_eq!(
-        place(&[&NOP5[..], &[0x31, 0xc0, 0xc3]].concat()),
-        Ok((5, false))
-    );
-    // dec %edi; jne to the first instruction
-    assert!(place(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]).is_err_and(|why| why.contains("jumps back")));
-    let mut image = Image::of_code(&[0x55, 0xc3], FileAddress::new(0x1000));
-    image.name_function("vfork", FileAddress::new(0x1000));
-    assert!(entry(&image, FileAddress::new(0x1000), "vfork").is_err());
-    assert!(entry(&image, FileAddress::new(0x1001), "elsewhere").is_err());
 }

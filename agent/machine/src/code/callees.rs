@@ -1,0 +1,156 @@
+//! Finds out which registers a function takes arguments in, and which it changes.
+//!
+//! A register that a function reads before it writes it is an argument. One that it never reads is
+//! none, so an address that a caller left there is not handed out. A register that it never writes
+//! keeps its value. Within one unit compilers rely on that (gcc's `-fipa-ra`), whatever the ABI says.
+
+use std::collections::HashMap;
+
+use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
+
+use super::block::BlockId;
+use super::graph::{Block, FunctionCode};
+use super::instruction::{address, callee, target, writes};
+use super::registers::{Callee, Registers, general_register};
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
+
+/// How deep calls are followed that pass an argument on; below that every register counts as read.
+const MAX_DEPTH: u32 = 3;
+/// Most functions that are looked at for one caller.
+const MAX_FUNCTIONS: usize = 64;
+
+/// Returns what each function that `blocks` of `code` call directly does with registers.
+pub fn of(
+    image: &Image<'_>,
+    code: &FunctionCode,
+    blocks: impl IntoIterator<Item = BlockId>,
+) -> HashMap<FileAddress, Callee> {
+    let mut survey = Survey {
+        image,
+        known: HashMap::new(),
+    };
+    blocks
+        .into_iter()
+        .flat_map(|block| &code.blocks[block].instructions)
+        .filter_map(callee)
+        .map(|callee| (callee, survey.look_at(callee, MAX_DEPTH)))
+        .collect()
+}
+
+struct Survey<'a, 'data> {
+    image: &'a Image<'data>,
+    known: HashMap<FileAddress, Callee>,
+}
+
+impl Survey<'_, '_> {
+    fn look_at(&mut self, function: FileAddress, depth: u32) -> Callee {
+        if let Some(known) = self.known.get(&function) {
+            return *known;
+        }
+        let Some(depth) = depth.checked_sub(1) else {
+            return Callee::UNKNOWN;
+        };
+        if self.known.len() >= MAX_FUNCTIONS {
+            return Callee::UNKNOWN;
+        }
+        // While a function is looked at, nothing is known of it: it may call itself.
+        self.known.insert(function, Callee::UNKNOWN);
+        let callee = FunctionCode::decode(self.image, function)
+            .map_or(Callee::UNKNOWN, |code| self.registers_of(&code, depth));
+        self.known.insert(function, callee);
+        callee
+    }
+
+    fn registers_of(&mut self, code: &FunctionCode, depth: u32) -> Callee {
+        if !code.unresolved_jumps.is_empty() {
+            return Callee::UNKNOWN;
+        }
+        Callee {
+            reads: self.read_by(code, depth),
+            writes: self.written_by(code, depth),
+        }
+    }
+
+    fn written_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
+        let mut info = InstructionInfoFactory::new();
+        let mut written = 0;
+        for function in code.blocks.iter().filter_map(Block::tail_callee) {
+            written |= self.look_at(function, depth).writes;
+        }
+        let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
+        for instruction in instructions.filter(|own| !code.hooks.contains(&address(own))) {
+            written |= match instruction.flow_control() {
+                FlowControl::Call => self.look_at(target(instruction), depth).writes,
+                FlowControl::Next
+                | FlowControl::ConditionalBranch
+                | FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+                | FlowControl::Return => 0,
+                _ => Registers::MAX,
+            };
+            let registers = info.info(instruction).used_registers().iter();
+            for used in registers.filter(|used| writes(used.access())) {
+                if let Some(number) = general_register(used.register()) {
+                    written |= 1 << number;
+                }
+            }
+        }
+        written
+    }
+
+    fn read_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
+        let mut info = InstructionInfoFactory::new();
+        let mut read = 0;
+        // The registers written on every way to a block so far. A block is visited again where a
+        // new way wrote fewer.
+        let mut written: HashMap<BlockId, Registers> = HashMap::new();
+        let mut pending = vec![(BlockId::ENTRY, 0)];
+        while let Some((id, mut gone)) = pending.pop() {
+            match written.get_mut(&id) {
+                // The ways seen before wrote no more than this one: nothing new can be read.
+                Some(seen) if *seen & gone == *seen => continue,
+                Some(seen) => {
+                    *seen &= gone;
+                    gone = *seen;
+                }
+                None => {
+                    written.insert(id, gone);
+                }
+            }
+            let block = &code.blocks[id];
+            self.image.budget.spend(4 * block.instructions.len() as u64);
+            let instructions = block.instructions.iter();
+            for instruction in instructions.filter(|own| !code.hooks.contains(&address(own))) {
+                let passed_on = match instruction.flow_control() {
+                    FlowControl::Call => self.look_at(target(instruction), depth).reads,
+                    FlowControl::IndirectCall => Registers::MAX,
+                    _ => 0,
+                };
+                read |= passed_on & !gone;
+                for used in info.info(instruction).used_registers() {
+                    let Some(number) = general_register(used.register()) else {
+                        continue;
+                    };
+                    let reads = !matches!(used.access(), OpAccess::Write | OpAccess::NoMemAccess);
+                    if reads && gone & (1 << number) == 0 {
+                        read |= 1 << number;
+                    }
+                    if used.access() == OpAccess::Write {
+                        gone |= 1 << number;
+                    }
+                }
+            }
+            if let Some(function) = block.tail_callee() {
+                read |= self.look_at(function, depth).reads & !gone;
+            }
+            pending.extend(
+                block
+                    .successors
+                    .iter()
+                    .map(|(successor, _)| (*successor, gone)),
+            );
+        }
+        read
+    }
+}

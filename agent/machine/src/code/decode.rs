@@ -1,0 +1,306 @@
+//! Decodes one function along its control flow.
+//!
+//! Decoding begins at the entry and follows the jumps. So data between the instructions does no harm,
+//! and the parts that a compiler moved elsewhere (`.cold`) are found. A jump to the beginning of another
+//! function is a tail call and leaves the graph. A call that ends its unwind table entry does not return.
+//! An indirect jump whose table is not found makes the graph incomplete, which is recorded.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+
+use super::block::{BlockId, PerBlock};
+use super::canary;
+use super::graph::{Block, EdgeKind, FunctionCode};
+use super::imports;
+use super::instruction::{address, next_address, target};
+use super::not_return;
+use super::switches;
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
+
+/// Most instructions of one function.
+const MAX_INSTRUCTIONS: usize = 20_000;
+/// Budget for one `switch` table, in steps.
+const STEPS_TO_FOLLOW: u64 = 1_024;
+/// Memory of one target of a `switch`, as an edge of the graph, in bytes.
+const BYTES_OF_TARGET: usize = 128;
+/// Budget for decoding one instruction and finding its place, in steps.
+const STEPS_TO_DECODE: u64 = 8;
+
+/// Why a function could not be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodeError {
+    /// The address is outside the file's code, or the bytes there are no instructions.
+    #[error("no valid instructions at {0:#x}")]
+    NotCode(FileAddress),
+    /// It is larger than what is looked at.
+    #[error("more than {MAX_INSTRUCTIONS} instructions")]
+    TooLarge,
+}
+
+impl FunctionCode {
+    /// Decodes the function at `entry`. Fails where there is no code, or too much.
+    pub fn decode(image: &Image<'_>, entry: FileAddress) -> Result<Self, CodeError> {
+        let mut walk = Walk {
+            image,
+            entry,
+            instructions: BTreeMap::new(),
+            leaders: BTreeSet::from([entry]),
+            ends: BTreeMap::new(),
+            hooks: BTreeSet::new(),
+            checks: Vec::new(),
+            unresolved_jumps: Vec::new(),
+        };
+        walk.run()?;
+        Ok(walk.into_code())
+    }
+}
+
+/// Where control can go from the last instruction of a block.
+type Exits = Vec<(FileAddress, EdgeKind)>;
+
+/// Where a line of instructions begins.
+#[derive(Clone, Copy)]
+struct Begin {
+    address: FileAddress,
+    /// Whether control certainly comes there, if it comes to the function's entry: the end of a
+    /// `switch` table is not always known.
+    is_certain: bool,
+}
+
+struct Walk<'a, 'data> {
+    image: &'a Image<'data>,
+    entry: FileAddress,
+    instructions: BTreeMap<FileAddress, Instruction>,
+    /// Addresses at which blocks begin.
+    leaders: BTreeSet<FileAddress>,
+    /// Addresses of the last instructions of blocks.
+    ends: BTreeMap<FileAddress, Exits>,
+    hooks: BTreeSet<FileAddress>,
+    /// The checks on which the length of a table relies, and the jumps that use it.
+    checks: Vec<(FileAddress, FileAddress)>,
+    unresolved_jumps: Vec<FileAddress>,
+}
+
+impl Walk<'_, '_> {
+    fn run(&mut self) -> Result<(), CodeError> {
+        let mut pending = vec![Begin {
+            address: self.entry,
+            is_certain: true,
+        }];
+        while let Some(begin) = pending.pop() {
+            match self.straight_line(begin, &mut pending) {
+                // Compilers make valid instructions only, so this was no entry of the table.
+                Err(CodeError::NotCode(_)) if !begin.is_certain => self.forget(begin.address),
+                line => line?,
+            }
+        }
+        self.distrust_checks();
+        Ok(())
+    }
+
+    /// Counts the `switch` jumps as not followed whose check something jumps past.
+    fn distrust_checks(&mut self) {
+        let exits = self.ends.values().flatten();
+        let jumps = exits.filter(|(_, kind)| *kind != EdgeKind::FallThrough);
+        let targets: BTreeSet<FileAddress> = jumps.map(|(target, _)| *target).collect();
+        let distrusted = self.checks.drain(..).filter(|(check, jump)| {
+            let behind = (Bound::Excluded(*check), Bound::Included(*jump));
+            check < jump && targets.range(behind).next().is_some()
+        });
+        self.unresolved_jumps
+            .extend(distrusted.map(|(_, jump)| jump));
+    }
+
+    /// Forgets the instructions from an address on, up to the first that is not known.
+    fn forget(&mut self, from: FileAddress) {
+        let mut next = from;
+        while let Some(instruction) = self.instructions.remove(&next) {
+            self.ends.remove(&next);
+            next = next_address(&instruction);
+        }
+    }
+
+    /// Decodes from an address up to an instruction that does not fall through.
+    fn straight_line(&mut self, begin: Begin, pending: &mut Vec<Begin>) -> Result<(), CodeError> {
+        let from = begin.address;
+        let image = self.image;
+        let bytes = image.bytes_at(from).filter(|_| image.is_code(from));
+        let bytes = bytes.ok_or(CodeError::NotCode(from))?;
+        let mut decoder = Decoder::with_ip(64, bytes, from.get(), DecoderOptions::NONE);
+        while decoder.can_decode() {
+            if self
+                .instructions
+                .contains_key(&FileAddress::new(decoder.ip()))
+            {
+                return Ok(());
+            }
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                return Err(CodeError::NotCode(address(&instruction)));
+            }
+            if self.instructions.len() >= MAX_INSTRUCTIONS || !image.budget.spend(STEPS_TO_DECODE) {
+                return Err(CodeError::TooLarge);
+            }
+            if imports::is_hook(image, &instruction) {
+                self.hooks.insert(address(&instruction));
+            }
+            let exits = self.exits(&instruction);
+            self.instructions.insert(address(&instruction), instruction);
+            let Some(exits) = exits else { continue };
+            let falls_through = exits.iter().any(|(_, kind)| *kind == EdgeKind::FallThrough);
+            for (target, kind) in &exits {
+                self.leaders.insert(*target);
+                if *kind != EdgeKind::FallThrough {
+                    pending.push(Begin {
+                        address: *target,
+                        is_certain: begin.is_certain && *kind != EdgeKind::Switch,
+                    });
+                }
+            }
+            self.ends.insert(address(&instruction), exits);
+            if !falls_through {
+                return Ok(());
+            }
+        }
+        Err(CodeError::NotCode(FileAddress::new(decoder.ip())))
+    }
+
+    /// Returns where control can go inside the function, if the instruction ends a block.
+    fn exits(&mut self, instruction: &Instruction) -> Option<Exits> {
+        let taken = (target(instruction), EdgeKind::Taken);
+        let next = (next_address(instruction), EdgeKind::FallThrough);
+        let before = || self.instructions.range(..address(instruction)).rev();
+        Some(match instruction.flow_control() {
+            FlowControl::Next => return None,
+            FlowControl::Call | FlowControl::IndirectCall if self.returns(instruction) => {
+                return None;
+            }
+            FlowControl::ConditionalBranch => {
+                match canary::intact_edge(instruction, before().map(|(_, other)| other)) {
+                    Some(EdgeKind::Taken) => vec![taken],
+                    Some(_) => vec![next],
+                    None => vec![taken, next],
+                }
+            }
+            FlowControl::UnconditionalBranch if !self.is_tail_call(instruction) => vec![taken],
+            FlowControl::IndirectBranch => {
+                let before = before().map(|(_, other)| other);
+                let behind = self.instructions.range(address(instruction)..);
+                let behind = behind.map(|(_, other)| other);
+                let (image, entry) = (self.image, self.entry);
+                let found = switches::targets(image, entry, instruction, before, behind);
+                let targets = found.all;
+                if let Some(check) = found.check {
+                    self.checks.push((check, address(instruction)));
+                }
+                self.image.budget.spend(STEPS_TO_FOLLOW);
+                self.image.budget.keep(BYTES_OF_TARGET * targets.len());
+                if targets.is_empty() {
+                    self.unresolved_jumps.push(address(instruction));
+                }
+                let exits = targets.into_iter();
+                exits.map(|target| (target, EdgeKind::Switch)).collect()
+            }
+            _ => Vec::new(),
+        })
+    }
+
+    /// Returns whether a call can return: its callee's name does not say otherwise, and what the
+    /// unwind table's entry covers goes on behind it.
+    fn returns(&self, call: &Instruction) -> bool {
+        let name = imports::callee_name(self.image, call);
+        let frame = self.image.frames.at(address(call));
+        let is_named =
+            |name| not_return::is_named(name) || self.image.not_returning.contains(&name);
+        !name.is_some_and(is_named) && frame.is_none_or(|frame| frame.end != next_address(call))
+    }
+
+    /// Returns whether a direct jump goes to the beginning of another function.
+    fn is_tail_call(&self, jump: &Instruction) -> bool {
+        let target = target(jump);
+        target != self.entry && self.image.is_function(target)
+    }
+
+    fn into_code(self) -> FunctionCode {
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut index_of = HashMap::new();
+        // Where the block that is being filled goes on.
+        let mut next = None;
+        for (address, instruction) in &self.instructions {
+            if next != Some(*address) || self.leaders.contains(address) {
+                index_of.insert(*address, BlockId::at(blocks.len()));
+                blocks.push(Block {
+                    instructions: Vec::new(),
+                    successors: Vec::new(),
+                    predecessors: Vec::new(),
+                    leaves: false,
+                });
+            }
+            if let Some(block) = blocks.last_mut() {
+                block.instructions.push(*instruction);
+            }
+            let is_end = self.ends.contains_key(address);
+            next = (!is_end).then(|| next_address(instruction));
+        }
+        for block in &mut blocks {
+            self.connect(block, &index_of);
+        }
+        let entry = index_of.get(&self.entry).copied();
+        move_to_front(&mut blocks, entry.unwrap_or(BlockId::ENTRY));
+        let mut blocks = PerBlock::new(blocks);
+        add_predecessors(&mut blocks);
+        FunctionCode {
+            blocks,
+            callees: HashMap::new(),
+            hooks: self.hooks,
+            unresolved_jumps: self.unresolved_jumps,
+            budget: self.image.budget.clone(),
+        }
+    }
+
+    /// Sets where a block leads to.
+    fn connect(&self, block: &mut Block, index_of: &HashMap<FileAddress, BlockId>) {
+        let Some(last) = block.instructions.last() else {
+            return;
+        };
+        let next = [(next_address(last), EdgeKind::FallThrough)];
+        let exits = self
+            .ends
+            .get(&address(last))
+            .map_or(&next[..], Vec::as_slice);
+        block.leaves = exits.is_empty()
+            && matches!(
+                last.flow_control(),
+                FlowControl::Return | FlowControl::UnconditionalBranch
+            );
+        let known = exits.iter().filter_map(|(target, kind)| {
+            let index = index_of.get(target)?;
+            Some((*index, *kind))
+        });
+        block.successors = known.collect();
+    }
+}
+
+/// Exchanges the first block with the one at `entry`, and adjusts the successors.
+fn move_to_front(blocks: &mut [Block], entry: BlockId) {
+    blocks.swap(0, entry.index());
+    for (successor, _) in blocks.iter_mut().flat_map(|block| &mut block.successors) {
+        *successor = match *successor {
+            BlockId::ENTRY => entry,
+            block if block == entry => BlockId::ENTRY,
+            block => block,
+        };
+    }
+}
+
+fn add_predecessors(blocks: &mut PerBlock<Block>) {
+    for id in blocks.ids() {
+        let successors = blocks[id].successors.clone();
+        for (successor, _) in successors {
+            blocks[successor].predecessors.push(id);
+        }
+    }
+}

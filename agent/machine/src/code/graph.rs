@@ -1,0 +1,151 @@
+//! The control-flow graph of one function: basic blocks and the ways between them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use iced_x86::FlowControl;
+use petgraph::algo::dominators::{self, simple_fast};
+use petgraph::algo::kosaraju_scc;
+use petgraph::graph::{DiGraph, NodeIndex};
+
+use super::block::{BlockId, PerBlock};
+use super::instruction::{Instruction, address, is_call, target};
+use super::registers::Callee;
+use crate::budget::Budget;
+use crate::elf::address::FileAddress;
+
+/// How control passes from one block to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EdgeKind {
+    /// By a jump, taken.
+    Taken,
+    /// To the instruction that follows.
+    FallThrough,
+    /// Through a `switch` table.
+    Switch,
+}
+
+/// A basic block: control enters it only at its first instruction and leaves it only at its last.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Its instructions, at least one.
+    pub instructions: Vec<Instruction>,
+    /// The blocks that control can pass to.
+    pub successors: Vec<(BlockId, EdgeKind)>,
+    /// The blocks that control can come from.
+    pub predecessors: Vec<BlockId>,
+    /// Whether the function can end here (`ret`, or a tail call).
+    pub leaves: bool,
+}
+
+impl Block {
+    /// Returns whether it calls anything.
+    pub fn calls(&self) -> bool {
+        self.instructions.iter().any(is_call)
+    }
+
+    /// Returns the function that it leaves to by a jump.
+    pub fn tail_callee(&self) -> Option<FileAddress> {
+        let last = self.instructions.last()?;
+        let is_jump = last.flow_control() == FlowControl::UnconditionalBranch;
+        (self.leaves && is_jump).then(|| target(last))
+    }
+
+    /// Returns the address of the first instruction.
+    pub fn address(&self) -> FileAddress {
+        self.instructions.first().map(address).unwrap_or_default()
+    }
+}
+
+/// A decoded function.
+#[derive(Debug)]
+pub struct FunctionCode {
+    /// The blocks; the first is the entry.
+    pub blocks: PerBlock<Block>,
+    /// What the functions that it calls do with registers, as far as that was found out. Any other
+    /// may take an argument in each register and change all that the ABI lets it change.
+    pub callees: HashMap<FileAddress, Callee>,
+    /// Addresses of the calls that a profiler had the compiler add, which change nothing.
+    pub hooks: BTreeSet<FileAddress>,
+    /// Addresses of the indirect jumps that could not be followed.
+    pub unresolved_jumps: Vec<FileAddress>,
+    /// What looking into the file may take.
+    pub budget: Budget,
+}
+
+impl FunctionCode {
+    /// Returns the blocks as nodes, in their order, and the ways between them as edges.
+    pub fn graph(&self) -> DiGraph<(), ()> {
+        self.budget.spend(self.blocks.len() as u64);
+        let mut graph = DiGraph::new();
+        for _ in self.blocks.iter() {
+            graph.add_node(());
+        }
+        for (id, block) in self.blocks.entries() {
+            for (successor, _) in &block.successors {
+                graph.add_edge(id.node(), successor.node(), ());
+            }
+        }
+        graph
+    }
+
+    /// Returns which blocks every path to each block passes.
+    pub fn dominators(&self) -> Dominators {
+        Dominators(simple_fast(&self.graph(), BlockId::ENTRY.node()))
+    }
+
+    /// Returns the blocks reachable from `from`, without passing an edge in `except`.
+    pub fn reachable(&self, from: BlockId, except: &[(BlockId, EdgeKind)]) -> BTreeSet<BlockId> {
+        let mut seen = BTreeSet::from([from]);
+        let mut pending = vec![from];
+        while let Some(block) = pending.pop() {
+            if !self.budget.spend(2) {
+                break;
+            }
+            for (successor, kind) in &self.blocks[block].successors {
+                if !except.contains(&(block, *kind)) && seen.insert(*successor) {
+                    pending.push(*successor);
+                }
+            }
+        }
+        seen
+    }
+
+    /// Returns the blocks from which the function can return without passing one of `except`.
+    pub fn returning(&self, except: &[BlockId]) -> BTreeSet<BlockId> {
+        let mut pending: Vec<BlockId> = self.blocks.ids().collect();
+        pending.retain(|block| self.blocks[*block].leaves && !except.contains(block));
+        let mut seen: BTreeSet<BlockId> = pending.iter().copied().collect();
+        while let Some(block) = pending.pop() {
+            if !self.budget.spend(2) {
+                break;
+            }
+            let before = self.blocks[block].predecessors.iter();
+            pending.extend(before.filter(|own| !except.contains(own) && seen.insert(**own)));
+        }
+        seen
+    }
+
+    /// Returns the loops: the sets of blocks in which each block can be reached from each other.
+    pub fn loops(&self) -> Vec<Vec<BlockId>> {
+        let graph = self.graph();
+        kosaraju_scc(&graph)
+            .into_iter()
+            .filter(|component| match component.as_slice() {
+                [only] => graph.contains_edge(*only, *only),
+                _ => true,
+            })
+            .map(|component| component.into_iter().map(BlockId::of).collect())
+            .collect()
+    }
+}
+
+/// Which blocks every path from the entry to a block passes.
+pub struct Dominators(dominators::Dominators<NodeIndex>);
+
+impl Dominators {
+    /// Returns the blocks that every path to `block` passes, from itself back to the entry; `None` where no path
+    /// leads there.
+    pub fn of(&self, block: BlockId) -> Option<impl Iterator<Item = BlockId>> {
+        Some(self.0.dominators(block.node())?.map(BlockId::of))
+    }
+}

@@ -1,0 +1,126 @@
+//! Finds the instructions that mention an address or jump to it, without decoding all of the code.
+//!
+//! Each four bytes of code are read as a distance from the next instruction, and also as an address
+//! where the executable is linked to a fixed address. Few of them lead to an address that is looked
+//! for; those are verified by decoding the function from its beginning.
+
+use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+
+use super::instruction::next_address;
+use crate::elf::address::FileAddress;
+use crate::elf::frames::Frame;
+use crate::elf::image::Image;
+
+/// Most places that are verified.
+const MAX_CANDIDATES: usize = 512;
+/// Longest function that is decoded to verify one, in bytes.
+const MAX_FUNCTION: u64 = 512 << 10;
+/// Most bytes that are decoded in total.
+const MAX_DECODED: u64 = 8 << 20;
+
+/// An instruction that mentions an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The address.
+    pub target: FileAddress,
+    /// The unwind table's entry that covers the instruction.
+    pub frame: Frame,
+}
+
+/// Finds what mentions an address in one of `targets`, in code that the unwind tables cover. Each
+/// reference is returned once.
+pub fn find(image: &Image<'_>, targets: &[Range<FileAddress>]) -> Vec<Reference> {
+    let lowest = targets.iter().map(|target| target.start).min();
+    let highest = targets.iter().map(|target| target.end).max();
+    let (Some(lowest), Some(highest)) = (lowest, highest) else {
+        return Vec::new();
+    };
+    // At first the lower halves are enough to tell addresses apart.
+    let span = low_half(highest.wrapping_sub(lowest));
+    let is_target = |low: u32| {
+        low.wrapping_sub(low_half(lowest.get())) < span
+            && targets.iter().any(|target| {
+                let length = low_half(target.end.wrapping_sub(target.start));
+                low.wrapping_sub(low_half(target.start.get())) < length
+            })
+    };
+    let mut budget = MAX_DECODED;
+    let mut candidates = 0;
+    let mut found: Vec<Reference> = Vec::new();
+    for (address, code) in image.code() {
+        let mut behind = low_half(address.get()).wrapping_add(4);
+        for (at, word) in (address.get()..).zip(code.windows(4)) {
+            let word = word
+                .first_chunk()
+                .map_or(0, |word| u32::from_le_bytes(*word));
+            let is_candidate =
+                is_target(word.wrapping_add(behind)) || (image.is_fixed && is_target(word));
+            behind = behind.wrapping_add(1);
+            if !is_candidate {
+                continue;
+            }
+            candidates += 1;
+            if candidates > MAX_CANDIDATES {
+                return found;
+            }
+            let reference = verify(image, FileAddress::new(at), targets, &mut budget);
+            found.extend(reference.filter(|reference| !found.contains(reference)));
+        }
+    }
+    found
+}
+
+fn low_half(address: u64) -> u32 {
+    (address & u64::from(u32::MAX)) as u32
+}
+
+/// Decodes the instruction around the four bytes at `at` and returns what it mentions, if that is a
+/// target.
+fn verify(
+    image: &Image<'_>,
+    at: FileAddress,
+    targets: &[Range<FileAddress>],
+    budget: &mut u64,
+) -> Option<Reference> {
+    let frame = image.frames.at(at)?;
+    let distance = at.checked_sub(frame.start)?;
+    if distance > MAX_FUNCTION {
+        return None;
+    }
+    *budget = budget.checked_sub(distance)?;
+    let instruction =
+        instructions(image, frame).find(|instruction| next_address(instruction) > at)?;
+    let is_target = |address: &FileAddress| targets.iter().any(|target| target.contains(address));
+    let target = mentioned(&instruction).find(is_target)?;
+    Some(Reference { target, frame })
+}
+
+/// Decodes what a table entry covers, one instruction after the other.
+pub fn instructions<'data>(
+    image: &Image<'data>,
+    frame: Frame,
+) -> impl Iterator<Item = Instruction> + use<'data> {
+    let size = usize::try_from(frame.end.wrapping_sub(frame.start).min(MAX_FUNCTION)).unwrap_or(0);
+    let bytes = image.bytes_at(frame.start).unwrap_or_default();
+    let bytes = bytes.get(..size).unwrap_or(bytes);
+    Decoder::with_ip(64, bytes, frame.start.get(), DecoderOptions::NONE).into_iter()
+}
+
+/// Returns the addresses that an instruction mentions: as memory, as a number, or as its target.
+pub fn mentioned(instruction: &Instruction) -> impl Iterator<Item = FileAddress> + '_ {
+    let operands = 0..instruction.op_count();
+    let memory = operands
+        .clone()
+        .any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+        .then(|| instruction.memory_displacement64());
+    let jumps = matches!(
+        instruction.flow_control(),
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+    );
+    let jumped_to = jumps.then(|| instruction.near_branch_target());
+    let numbers = operands.filter_map(|operand| instruction.try_immediate(operand).ok());
+    let mentioned = memory.into_iter().chain(jumped_to).chain(numbers);
+    mentioned.map(FileAddress::new)
+}

@@ -1,0 +1,209 @@
+//! One pass over the top level of the units: global variables and functions.
+
+use gimli::{AttributeValue, Operation, Unit, constants};
+
+use super::sections::{DwarfError, Reader};
+use super::units::{Entry, EntryId, Units};
+use crate::elf::address::FileAddress;
+
+/// Most of each name that are looked at further; mostly there is one, and perhaps a clone.
+const MAX_FOUND: usize = 64;
+
+/// A variable with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Global {
+    /// Its name, of those that were asked for.
+    pub name: &'static str,
+    /// Its virtual address.
+    pub address: FileAddress,
+    /// Its type.
+    pub of: EntryId,
+}
+
+/// A function with code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name in the source, of the names that were asked for.
+    pub name: &'static str,
+    /// Virtual address of its first instruction.
+    pub address: FileAddress,
+    /// Its entry.
+    pub id: EntryId,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Globals {
+    /// The variables of the names that were asked for.
+    pub variables: Vec<Global>,
+    /// The functions of the names that were asked for, and their clones.
+    pub functions: Vec<Function>,
+}
+
+/// The function that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// What it may be called, the best first.
+    pub names: &'a [&'static str],
+    /// Its address, where that is known from elsewhere.
+    pub entry: Option<FileAddress>,
+}
+
+impl Globals {
+    /// Looks through all units for variables of these names, and for a function. A unit that cannot be read to
+    /// its end is left where it cannot. Fails where there are too many entries.
+    pub fn find(
+        units: &Units<'_>,
+        variables: &[&'static str],
+        asked: Asked<'_>,
+    ) -> Result<Self, DwarfError> {
+        let mut found = Self::default();
+        for (index, unit) in units.units.iter().enumerate() {
+            found.look_through(units, index, unit, variables, asked)?;
+        }
+        Ok(found)
+    }
+
+    /// Returns the function that is meant; `None` where there are several that it could be.
+    pub fn function(&self, asked: Asked<'_>) -> Option<Function> {
+        let named = |name: &&str| -> Vec<Function> {
+            let functions = self.functions.iter();
+            functions.filter(|own| own.name == *name).copied().collect()
+        };
+        let candidates = (asked.names.iter().map(named)).find(|found| !found.is_empty())?;
+        let mut functions = candidates.iter();
+        let at_entry = functions.find(|own| Some(own.address) == asked.entry);
+        match (at_entry, candidates.as_slice()) {
+            (Some(function), _) | (None, [function]) => Some(*function),
+            _ => None,
+        }
+    }
+
+    fn look_through<'a>(
+        &mut self,
+        units: &Units<'a>,
+        index: usize,
+        unit: &Unit<Reader<'a>>,
+        variables: &[&'static str],
+        asked: Asked<'_>,
+    ) -> Result<(), DwarfError> {
+        let Ok(mut entries) = unit.entries_raw(None) else {
+            return Ok(());
+        };
+        let mut entry = Entry::null();
+        while !entries.is_empty() {
+            let (depth, offset) = (entries.next_depth(), entries.next_offset());
+            let mut ahead = entries.clone();
+            let Ok(abbreviation) = ahead.read_abbreviation() else {
+                return Ok(());
+            };
+            let Some(abbreviation) = abbreviation else {
+                entries = ahead;
+                continue;
+            };
+            units.count(abbreviation.attributes().len())?;
+            let tag = abbreviation.tag();
+            let wanted = matches!(
+                tag,
+                constants::DW_TAG_variable | constants::DW_TAG_subprogram
+            );
+            if depth != 1 || !wanted {
+                if ahead.skip_attributes(abbreviation.attributes()).is_err() {
+                    return Ok(());
+                }
+                entries = ahead;
+                continue;
+            }
+            if entries.read_entry(&mut entry).is_err() {
+                return Ok(());
+            }
+            let id = EntryId {
+                unit: index,
+                offset,
+            };
+            match tag {
+                constants::DW_TAG_variable => self.add_variable(units, id, &entry, variables),
+                _ => self.add_function(units, id, &entry, asked),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_variable<'a>(
+        &mut self,
+        units: &Units<'a>,
+        id: EntryId,
+        entry: &Entry<'a>,
+        wanted: &[&'static str],
+    ) {
+        let Some(address) = static_address(units, id.unit, entry) else {
+            return;
+        };
+        let name = units.name(id.unit, entry);
+        let Some(name) = wanted.iter().find(|own| name == Some(**own)) else {
+            return;
+        };
+        let Some(of) = units.type_of(id.unit, entry) else {
+            return;
+        };
+        let known = self.variables.iter().filter(|own| own.name == *name);
+        let is_new = known.clone().all(|known| known.address != address);
+        if is_new && known.count() < MAX_FOUND {
+            self.variables.push(Global { name, address, of });
+        }
+    }
+
+    fn add_function<'a>(
+        &mut self,
+        units: &Units<'a>,
+        id: EntryId,
+        entry: &Entry<'a>,
+        asked: Asked<'_>,
+    ) {
+        let has_code = [constants::DW_AT_low_pc, constants::DW_AT_ranges]
+            .iter()
+            .any(|attribute| entry.attr(*attribute).is_some());
+        if !has_code || self.functions.len() >= MAX_FOUND {
+            return;
+        }
+        let name = units.name(id.unit, entry);
+        let Some(name) = asked.names.iter().find(|wanted| name == Some(**wanted)) else {
+            return;
+        };
+        let ranges = units.ranges(id.unit, entry).unwrap_or_default();
+        let mut begins = ranges.iter().map(|range| FileAddress::new(range.begin));
+        // Unless it is known better, the first range is the one with the entry; what was moved away
+        // as unlikely comes later.
+        let known = begins.clone().find(|begin| Some(*begin) == asked.entry);
+        if let Some(address) = known.or_else(|| begins.next()) {
+            self.functions.push(Function { name, address, id });
+        }
+    }
+}
+
+/// Returns the fixed address of a variable.
+fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Option<FileAddress> {
+    let unit = units.units.get(unit)?;
+    let expression = entry
+        .attr_value(constants::DW_AT_location)?
+        .exprloc_value()?;
+    let mut bytes = expression.0;
+    let operation = Operation::parse(&mut bytes, unit.encoding()).ok()?;
+    if !bytes.is_empty() {
+        return None;
+    }
+    let address = match operation {
+        Operation::Address { address } => address,
+        Operation::AddressIndex { index } => units.dwarf.address(unit, index).ok()?,
+        _ => return None,
+    };
+    Some(FileAddress::new(address))
+}
+
+/// Returns the number in an attribute, unless it is an address.
+pub fn number(entry: &Entry<'_>, attribute: gimli::DwAt) -> Option<u64> {
+    match entry.attr_value(attribute)? {
+        AttributeValue::Sdata(value) => u64::try_from(value).ok(),
+        value => value.udata_value(),
+    }
+}

@@ -1,0 +1,108 @@
+//! The sections that hold DWARF, decompressed where a linker compressed them.
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
+use object::read::elf::ElfFile64;
+use object::{CompressionFormat, Endianness, Object as _, ObjectSection as _};
+
+/// Most bytes that all compressed sections together may come to.
+const MAX_DECOMPRESSED: u64 = 256 << 20;
+/// The sections that are read. `.debug_line` and the like are not.
+const WANTED: [SectionId; 11] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugInfo,
+    SectionId::DebugLineStr,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
+];
+
+/// Why debug information cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DwarfError {
+    /// Cut off or inconsistent.
+    #[error("the debug information cannot be read")]
+    Elf(#[from] object::Error),
+    /// Neither zlib nor zstd, or damaged.
+    #[error("a section of the debug information cannot be decompressed")]
+    Compression,
+    /// More than is looked at.
+    #[error("there is more debug information than any program should have")]
+    TooLarge,
+}
+
+/// How gimli reads bytes here.
+pub type Reader<'a> = EndianSlice<'a, LittleEndian>;
+
+/// The bytes of the sections.
+pub struct Sections<'data>(Vec<(SectionId, Cow<'data, [u8]>)>);
+
+impl<'data> Sections<'data> {
+    /// Reads the sections of the ELF file whose whole content is `data`; `None` where it has no
+    /// `.debug_info`. Fails where the file is cut off or a section is compressed in a way that cannot
+    /// be undone.
+    pub fn read(data: &'data [u8]) -> Result<Option<Self>, DwarfError> {
+        let file = ElfFile64::<Endianness>::parse(data)?;
+        if file.section_by_name(SectionId::DebugInfo.name()).is_none() {
+            return Ok(None);
+        }
+        let mut left = MAX_DECOMPRESSED;
+        let mut sections = Vec::new();
+        for id in WANTED {
+            let Some(section) = file.section_by_name(id.name()) else {
+                continue;
+            };
+            let section = section.compressed_data()?;
+            let bytes = match section.format {
+                CompressionFormat::None => Cow::Borrowed(section.data),
+                CompressionFormat::Zlib => {
+                    let decoder = flate2::read::ZlibDecoder::new(section.data);
+                    Cow::Owned(inflate(decoder, section.uncompressed_size, &mut left)?)
+                }
+                CompressionFormat::Zstandard => {
+                    let decoder = ruzstd::decoding::StreamingDecoder::new(section.data)
+                        .map_err(|_| DwarfError::Compression)?;
+                    Cow::Owned(inflate(decoder, section.uncompressed_size, &mut left)?)
+                }
+                _ => return Err(DwarfError::Compression),
+            };
+            sections.push((id, bytes));
+        }
+        Ok(Some(Self(sections)))
+    }
+
+    /// Returns the sections as gimli wants them. A missing one is empty.
+    pub fn dwarf(&self) -> Dwarf<Reader<'_>> {
+        let section = |id: SectionId| -> Result<Reader<'_>, std::convert::Infallible> {
+            let found = self.0.iter().find(|(own, _)| *own == id);
+            let bytes = found.map_or(&[][..], |(_, bytes)| bytes);
+            Ok(EndianSlice::new(bytes, LittleEndian))
+        };
+        match Dwarf::load(section) {
+            Ok(dwarf) => dwarf,
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// Exactly the `size` bytes that the section's header promises, taken off what is `left`: what a
+/// compressed stream comes to does not depend on its own length.
+fn inflate(decoder: impl Read, size: u64, left: &mut u64) -> Result<Vec<u8>, DwarfError> {
+    *left = left.checked_sub(size).ok_or(DwarfError::TooLarge)?;
+    let mut bytes = Vec::new();
+    decoder
+        .take(size)
+        .read_to_end(&mut bytes)
+        .map_err(|_| DwarfError::Compression)?;
+    match bytes.len() as u64 == size {
+        true => Ok(bytes),
+        false => Err(DwarfError::Compression),
+    }
+}

@@ -1,0 +1,236 @@
+//! The units of `.debug_info` and their entries.
+//!
+//! What gimli offers to make a unit also reads its line number program, and an abbreviation table
+//! again for each unit that names it. Here neither is read twice, so the work grows with the size of
+//! the sections and not with what a hostile file makes of it; every entry looked at is counted.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gimli::{
+    Abbreviations, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebuggingInformationEntry,
+    Dwarf, LittleEndian, Range, Section as _, Unit, UnitHeader, UnitOffset, UnitType, constants,
+};
+
+use super::sections::{DwarfError, Reader};
+
+/// Most units of one file.
+const MAX_UNITS: usize = 100_000;
+/// Most entries and attributes that are looked at, in all. An executable of some megabytes has about 2 million.
+const MAX_STEPS: u64 = 60_000_000;
+/// Most address ranges of one entry.
+const MAX_RANGES: usize = 4_096;
+/// Most bytes of all abbreviation tables; they are kept parsed. An executable of some megabytes has 200 kB.
+const MAX_ABBREVIATIONS: usize = 4 << 20;
+/// How many bytes of text in an entry weigh as much as an attribute.
+const BYTES_PER_STEP: usize = 16;
+
+/// A debugging information entry.
+pub type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
+
+/// Where an entry is: the index of its unit, and its offset there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryId {
+    /// Index in [`Units::units`].
+    pub unit: usize,
+    /// Its offset.
+    pub offset: UnitOffset,
+}
+
+/// All units of a file, in their order.
+pub struct Units<'a> {
+    /// The sections.
+    pub dwarf: Dwarf<Reader<'a>>,
+    /// The units that can be read.
+    pub units: Vec<Unit<Reader<'a>>>,
+    steps: Cell<u64>,
+}
+
+impl<'a> Units<'a> {
+    /// Reads the headers and first entries of all units. Fails where there are too many.
+    pub fn read(dwarf: Dwarf<Reader<'a>>) -> Result<Self, DwarfError> {
+        if dwarf.debug_abbrev.reader().len() > MAX_ABBREVIATIONS {
+            return Err(DwarfError::TooLarge);
+        }
+        let mut headers = Vec::new();
+        let mut found = dwarf.units();
+        // A header that cannot be read ends the list.
+        while let Ok(Some(header)) = found.next() {
+            if headers.len() >= MAX_UNITS {
+                return Err(DwarfError::TooLarge);
+            }
+            headers.push(header);
+        }
+        let tables = abbreviations(&dwarf, &headers);
+        let mut read = Self {
+            dwarf,
+            units: Vec::new(),
+            steps: Cell::new(0),
+        };
+        for header in headers {
+            // Type units hold no code and no variables; skeletons and what they point to are not
+            // in this file.
+            if !matches!(header.type_(), UnitType::Compilation | UnitType::Partial) {
+                continue;
+            }
+            let Some(table) = tables.get(&header.debug_abbrev_offset().0) else {
+                continue;
+            };
+            if let Some(unit) = read.unit(header, table.clone()) {
+                read.units.push(unit);
+            }
+        }
+        Ok(read)
+    }
+
+    /// A unit with what its first entry says of where its indexed values are.
+    fn unit(
+        &self,
+        header: UnitHeader<Reader<'a>>,
+        abbreviations: Arc<Abbreviations>,
+    ) -> Option<Unit<Reader<'a>>> {
+        let root = header.entry(&abbreviations, header.root_offset()).ok()?;
+        let encoding = header.encoding();
+        let mut unit = Unit {
+            str_offsets_base: gimli::DebugStrOffsetsBase::default_for_encoding_and_file(
+                encoding,
+                self.dwarf.file_type,
+            ),
+            addr_base: gimli::DebugAddrBase(0),
+            loclists_base: gimli::DebugLocListsBase::default_for_encoding_and_file(
+                encoding,
+                self.dwarf.file_type,
+            ),
+            rnglists_base: gimli::DebugRngListsBase::default_for_encoding_and_file(
+                encoding,
+                self.dwarf.file_type,
+            ),
+            name: None,
+            comp_dir: None,
+            low_pc: 0,
+            line_program: None,
+            dwo_id: None,
+            header,
+            abbreviations,
+        };
+        for attribute in root.attrs() {
+            match attribute.value() {
+                AttributeValue::DebugStrOffsetsBase(base) => unit.str_offsets_base = base,
+                AttributeValue::DebugAddrBase(base) => unit.addr_base = base,
+                AttributeValue::DebugLocListsBase(base) => unit.loclists_base = base,
+                AttributeValue::DebugRngListsBase(base) => unit.rnglists_base = base,
+                _ => {}
+            }
+        }
+        if let Some(low_pc) = root.attr_value(constants::DW_AT_low_pc) {
+            unit.low_pc = self.dwarf.attr_address(&unit, low_pc).ok()??;
+        }
+        Some(unit)
+    }
+
+    /// Counts an entry with its attributes. Fails where that would be too many.
+    pub fn count(&self, attributes: usize) -> Result<(), DwarfError> {
+        let steps = self.steps.get() + 1 + attributes as u64;
+        self.steps.set(steps);
+        match steps > MAX_STEPS {
+            true => Err(DwarfError::TooLarge),
+            false => Ok(()),
+        }
+    }
+
+    /// An entry, where there is one at `id`.
+    pub fn entry(&self, id: EntryId) -> Option<Entry<'a>> {
+        let entry = self.units.get(id.unit)?.entry(id.offset).ok()?;
+        // An entry that many refer to is read again for each, with the text in it.
+        let text = entry
+            .attrs()
+            .iter()
+            .map(|attribute| match attribute.value() {
+                AttributeValue::String(text) => text.len() / BYTES_PER_STEP,
+                _ => 0,
+            });
+        let text: usize = text.sum();
+        self.count(entry.attrs().len() + text).ok()?;
+        Some(entry)
+    }
+
+    /// Shows `visit` the entry at `id` and all entries inside it, each with its depth (0 for the
+    /// entry itself), down to `deepest`. What cannot be read ends it. Fails where there are too many
+    /// entries.
+    pub fn walk(
+        &self,
+        id: EntryId,
+        deepest: usize,
+        mut visit: impl FnMut(usize, &Entry<'a>),
+    ) -> Result<(), DwarfError> {
+        let Some(unit) = self.units.get(id.unit) else {
+            return Ok(());
+        };
+        let Ok(mut entries) = unit.entries_raw(Some(id.offset)) else {
+            return Ok(());
+        };
+        let mut entry = Entry::null();
+        let mut is_first = true;
+        while !entries.is_empty() {
+            // Below 0 is what surrounds the entry.
+            let Ok(depth) = usize::try_from(entries.next_depth()) else {
+                break;
+            };
+            if depth == 0 && !is_first {
+                break;
+            }
+            is_first = false;
+            let Ok(is_entry) = entries.read_entry(&mut entry) else {
+                break;
+            };
+            self.count(entry.attrs().len())?;
+            if is_entry && depth <= deepest {
+                visit(depth, &entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the code that belongs to an entry. (gimli's `die_ranges` adds address and size, which
+    /// overflows in a damaged file.)
+    pub fn ranges(&self, unit: usize, entry: &Entry<'a>) -> Option<Vec<Range>> {
+        let unit = self.units.get(unit)?;
+        if let Some(list) = entry.attr_value(constants::DW_AT_ranges) {
+            let mut ranges = self.dwarf.attr_ranges(unit, list).ok()??;
+            let ranges = std::iter::from_fn(|| ranges.next().ok().flatten());
+            return Some(ranges.take(MAX_RANGES).collect());
+        }
+        let address = |value| self.dwarf.attr_address(unit, value).ok()?;
+        let begin = address(entry.attr_value(constants::DW_AT_low_pc)?)?;
+        let end = match entry.attr_value(constants::DW_AT_high_pc)? {
+            AttributeValue::Udata(size) => begin.checked_add(size)?,
+            end => address(end)?,
+        };
+        Some(vec![Range { begin, end }])
+    }
+}
+
+/// The abbreviation tables of all units. A table ends where the next begins, so those of a file in
+/// which they overlap are cut off.
+fn abbreviations(
+    dwarf: &Dwarf<Reader<'_>>,
+    headers: &[UnitHeader<Reader<'_>>],
+) -> BTreeMap<usize, Arc<Abbreviations>> {
+    let section = dwarf.debug_abbrev.reader().slice();
+    let mut offsets: Vec<usize> = headers
+        .iter()
+        .map(|header| header.debug_abbrev_offset().0)
+        .collect();
+    offsets.push(section.len());
+    offsets.sort_unstable();
+    offsets.dedup();
+    offsets
+        .windows(2)
+        .filter_map(|pair| {
+            let bytes = section.get(*pair.first()?..*pair.last()?)?;
+            let table = DebugAbbrev::new(bytes, LittleEndian).abbreviations(DebugAbbrevOffset(0));
+            Some((*pair.first()?, Arc::new(table.ok()?)))
+        })
+        .collect()
+}

@@ -1,0 +1,31 @@
+//! Why the analysis cannot use a file.
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// Not an ELF file, or one of another class.
+    #[error("not a 64-bit ELF file: name an executable")]
+    NotElf,
+    /// Cut off, or inconsistent.
+    #[error("the ELF file is damaged, or a part of it is missing: copy or install it again")]
+    Damaged,
+    /// Another machine or kind of file.
+    #[error("{0}; evictscope understands x86-64 executables only")]
+    Kind(&'static str),
+    /// Its segments or sections go on behind its end.
+    #[error("the file is cut off: parts that it declares are not there")]
+    CutOff,
+    /// Something that no linker makes.
+    #[error("the file has {0}: it is damaged, or made to do harm")]
+    Unreasonable(&'static str),
+    /// None of its segments holds code.
+    #[error("the file has no executable segment")]
+    NoCode,
+}
+
+/// Drops the parser's reason: it helps those who write ELF files, not those who name one.
+impl From<object::Error> for ElfError {
+    fn from(_: object::Error) -> Self {
+        Self::Damaged
+    }
+}

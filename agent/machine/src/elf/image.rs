@@ -1,0 +1,294 @@
+//! What an ELF executable says of itself: segments, names, unwind tables, relocations, build id.
+//!
+//! Every accessor is bounded by the file; it returns `None` for an address that no segment covers.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
+use object::read::elf::{ElfFile64, FileHeader as _};
+use object::{Endianness, Object as _};
+
+use super::address::{FileAddress, FileOffset};
+use super::bounds;
+use super::error::ElfError;
+use super::frames::Frames;
+use super::relocations::Relocations;
+use super::segments::Segments;
+use super::symbols::{Symbol, Symbols};
+use crate::budget::Budget;
+
+/// Most mentions of one text or address that are looked at.
+const MAX_MENTIONS: usize = 1_000;
+/// Most texts that have something in them; no linker leaves that many copies.
+const MAX_TEXTS: usize = 16;
+/// Longest build id, in bytes; linkers make 8 to 20.
+const MAX_BUILD_ID: usize = 64;
+/// What a 64-bit ELF file begins with: the magic number, and the class.
+const ELF64_MAGIC: [u8; 5] = [ELFMAG[0], ELFMAG[1], ELFMAG[2], ELFMAG[3], ELFCLASS64];
+
+/// A parsed executable.
+#[derive(Default)]
+pub struct Image<'data> {
+    segments: Segments<'data>,
+    symbols: Symbols<'data>,
+    /// What the unwind tables say.
+    pub frames: Frames,
+    /// Whether it is linked to a fixed address, so that code can hold addresses.
+    pub is_fixed: bool,
+    relocations: Relocations<'data>,
+    /// Names of functions that do not return, beside those of libc.
+    pub not_returning: Vec<&'static str>,
+    /// The GNU build id in lower-case hexadecimal digits.
+    pub build_id: Option<String>,
+    entry: FileAddress,
+    /// What looking into this file may take.
+    pub budget: Budget,
+}
+
+impl<'data> Image<'data> {
+    /// Parses `data`, the whole content of an executable.
+    ///
+    /// # Errors
+    ///
+    /// Fails where it is not an ELF executable (or position-independent executable) for x86-64.
+    pub fn parse(data: &'data [u8]) -> Result<Self, ElfError> {
+        if !data.starts_with(&ELF64_MAGIC) {
+            return Err(ElfError::NotElf);
+        }
+        bounds::check(data)?;
+        let file = ElfFile64::<Endianness>::parse(data)?;
+        let endian = file.endian();
+        let header = file.elf_header();
+        if header.e_machine(endian) != EM_X86_64 {
+            return Err(ElfError::Kind("the file is for another processor"));
+        }
+        if !matches!(header.e_type(endian), ET_EXEC | ET_DYN) {
+            return Err(ElfError::Kind("the file is not an executable"));
+        }
+        let segments = Segments::read(&file);
+        if !segments.has_code() {
+            return Err(ElfError::NoCode);
+        }
+        let budget = Budget::default();
+        let mut symbols = Symbols::default();
+        symbols.read(&file, &budget);
+        Ok(Self {
+            frames: Frames::read(&file),
+            is_fixed: header.e_type(endian) == ET_EXEC,
+            not_returning: Vec::new(),
+            relocations: Relocations::read(&file, |address| segments.bytes_at(address)),
+            build_id: build_id(&file)?,
+            entry: FileAddress::new(header.e_entry(endian)),
+            segments,
+            symbols,
+            budget,
+        })
+    }
+
+    /// Makes an executable of nothing but code that begins at `address`.
+    pub fn of_code(code: &'data [u8], address: FileAddress) -> Self {
+        Self {
+            segments: Segments::of_code(code, address),
+            is_fixed: true,
+            entry: address,
+            ..Self::default()
+        }
+    }
+
+    /// Adds the names in the executable's debug file, whose whole content is `debug`. The
+    /// executable's own names take precedence.
+    ///
+    /// # Errors
+    ///
+    /// Fails where it is not an ELF file.
+    pub fn add_symbols_of(&mut self, debug: &'data [u8]) -> Result<(), ElfError> {
+        let file = ElfFile64::parse(debug)?;
+        self.symbols.read(&file, &self.budget);
+        Ok(())
+    }
+
+    /// Finds the function called `name`, or the only clone of it that a compiler made
+    /// (`name.constprop.0`, …).
+    pub fn function(&self, name: &str) -> Option<Symbol> {
+        self.symbols.function(name)
+    }
+
+    /// Returns the name of the function that begins at `address`.
+    pub fn function_name(&self, address: FileAddress) -> Option<&'data str> {
+        self.symbols.function_name(address)
+    }
+
+    /// Returns the name of the function of a shared library whose address the loader stores at `slot`.
+    pub fn import(&self, slot: FileAddress) -> Option<&'data str> {
+        self.relocations.imports.get(&slot).copied()
+    }
+
+    /// Gives a name to the function at `address`, which has none in the file.
+    pub fn name_function(&mut self, name: &'static str, address: FileAddress) {
+        let function = Symbol { address, size: 0 };
+        self.symbols.add_function(name, function);
+    }
+
+    /// Returns whether a whole function, not a part of one, begins at `address`: by the names, or
+    /// else by the unwind tables.
+    pub fn is_function(&self, address: FileAddress) -> bool {
+        match self.function_name(address) {
+            Some(name) => !name.contains(".cold"),
+            None => self.frames.is_entry(address),
+        }
+    }
+
+    /// Returns address and content of each executable segment.
+    pub fn code(&self) -> impl Iterator<Item = (FileAddress, &'data [u8])> + '_ {
+        let code = self.segments.iter().filter(|(segment, _)| segment.is_code);
+        code.map(|(segment, bytes)| (segment.address, bytes))
+    }
+
+    /// Finds the global variable called `name`.
+    pub fn object(&self, name: &str) -> Option<Symbol> {
+        self.symbols.object(name)
+    }
+
+    /// Returns the address of the first instruction that the process executes (`e_entry`).
+    pub fn entry(&self) -> FileAddress {
+        self.entry
+    }
+
+    /// Returns the offset in the file of an address, if the file holds that byte.
+    pub fn file_offset(&self, address: FileAddress) -> Option<FileOffset> {
+        self.segments.file_offset(address)
+    }
+
+    /// Returns of each segment of code its address, and where it begins and ends in the file, as the loader maps it.
+    pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
+        self.segments.mapped_code()
+    }
+
+    /// Returns the beginning of each function that has a name, and the name.
+    pub fn function_names(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
+        self.symbols.function_names()
+    }
+
+    /// Returns whether `address` is in code.
+    pub fn is_code(&self, address: FileAddress) -> bool {
+        let segment = self.segments.at(address);
+        segment.is_some_and(|segment| segment.is_code)
+    }
+
+    /// Returns whether `address` is in data that the process can write.
+    pub fn is_writable(&self, address: FileAddress) -> bool {
+        let segment = self.segments.at(address);
+        segment.is_some_and(|segment| segment.is_writable)
+    }
+
+    /// Returns the bytes from `address` to the end of its segment.
+    pub fn bytes_at(&self, address: FileAddress) -> Option<&'data [u8]> {
+        self.segments.bytes_at(address)
+    }
+
+    /// Returns the 4 bytes at `address` as a signed number.
+    pub fn i32_at(&self, address: FileAddress) -> Option<i32> {
+        let bytes = self.bytes_at(address)?.first_chunk()?;
+        Some(i32::from_le_bytes(*bytes))
+    }
+
+    /// Returns the pointer at `address` as the loader leaves it, before it adds the load bias.
+    pub fn pointer_at(&self, address: FileAddress) -> Option<FileAddress> {
+        if let Some(pointer) = self.relocations.pointers.get(&address) {
+            return Some(*pointer);
+        }
+        let bytes = self.bytes_at(address)?.first_chunk()?;
+        Some(FileAddress::new(u64::from_le_bytes(*bytes)))
+    }
+
+    /// Finds all NUL-terminated strings that equal `text`, also those that a linker made the tail of
+    /// another one or put between code.
+    pub fn find_string(&self, text: &str) -> Vec<FileAddress> {
+        let needle = [text.as_bytes(), b"\0"].concat();
+        let finder = memchr::memmem::Finder::new(&needle);
+        let mut found = Vec::new();
+        for (segment, bytes) in self.segments.iter() {
+            self.budget.scan(bytes.len());
+            let places = finder.find_iter(bytes).take(MAX_MENTIONS);
+            found.extend(places.map(|at| segment.address.wrapping_add(at as u64)));
+        }
+        found
+    }
+
+    /// Finds `part` in texts that the process cannot write: from the beginning of each such text, at most
+    /// `longest` bytes before, to the beginning of the part.
+    pub fn texts_with(&self, part: &[u8], longest: usize) -> Vec<Range<FileAddress>> {
+        let finder = memchr::memmem::Finder::new(part);
+        let mut found = Vec::new();
+        for (segment, bytes) in self.segments.iter() {
+            if segment.is_writable || !self.budget.scan(bytes.len()) {
+                continue;
+            }
+            for at in finder.find_iter(bytes).take(MAX_TEXTS) {
+                let before = bytes.get(at.saturating_sub(longest)..at);
+                let before = before.unwrap_or_default();
+                let length =
+                    memchr::memrchr(0, before).map_or(before.len(), |nul| before.len() - nul - 1);
+                let place = |at: usize| segment.address.wrapping_add(at as u64);
+                found.push(place(at - length)..place(at + 1));
+            }
+        }
+        found
+    }
+
+    /// Returns the bytes at `address` up to the next NUL, if that is at most `longest` bytes away.
+    pub fn text_at(&self, address: FileAddress, longest: usize) -> Option<&'data [u8]> {
+        let bytes = self.bytes_at(address)?;
+        let end = memchr::memchr(0, bytes.get(..=longest).unwrap_or(bytes))?;
+        bytes.get(..end)
+    }
+
+    /// Finds the addresses in writable data that hold a pointer to `target`, in ascending order.
+    pub fn pointers_to(&self, target: FileAddress) -> Vec<FileAddress> {
+        if !self.budget.scan(16 * self.relocations.pointers.len()) {
+            return Vec::new();
+        }
+        let relocated =
+            (self.relocations.pointers.iter()).filter(|(_, pointer)| **pointer == target);
+        let mut found: Vec<FileAddress> = relocated.map(|(at, _)| *at).take(MAX_MENTIONS).collect();
+        for (segment, bytes) in self.segments.iter() {
+            if !segment.is_writable {
+                continue;
+            }
+            if !self.budget.scan(4 * bytes.len()) {
+                break;
+            }
+            let begin = segment.address.get();
+            let first = begin.next_multiple_of(8);
+            let skip = usize::try_from(first - begin).unwrap_or(usize::MAX);
+            let (words, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<8>();
+            let addresses = (first..).step_by(8).map(FileAddress::new);
+            let stored = words.iter().zip(addresses).filter(|(word, at)| {
+                u64::from_le_bytes(**word) == target.get()
+                    && !self.relocations.pointers.contains_key(at)
+            });
+            found.extend(stored.map(|(_, at)| at).take(MAX_MENTIONS));
+        }
+        found.sort_unstable();
+        found
+    }
+}
+
+/// Returns the build id of a file as lower-case hexadecimal digits.
+///
+/// # Errors
+///
+/// Fails where the notes are damaged.
+pub fn build_id(file: &ElfFile64<'_, Endianness>) -> Result<Option<String>, object::Error> {
+    let id = file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID);
+    Ok(id.map(hexadecimal))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,98 @@
+//! The functions and variables that a file names.
+
+use std::collections::HashMap;
+
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
+
+use super::address::FileAddress;
+use crate::budget::Budget;
+
+/// Most symbols that are read of one file; executables of some megabytes have ten thousand.
+const MAX_SYMBOLS: usize = 300_000;
+
+/// A function or variable with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// Virtual address, as in the file.
+    pub address: FileAddress,
+    /// Bytes; 0 where the file does not say.
+    pub size: u64,
+}
+
+/// The names of one executable.
+#[derive(Default)]
+pub struct Symbols<'data> {
+    functions: HashMap<&'data str, Symbol>,
+    objects: HashMap<&'data str, Symbol>,
+    function_names: HashMap<FileAddress, &'data str>,
+}
+
+impl<'data> Symbols<'data> {
+    /// Adds the names in `.symtab` and `.dynsym`. A name that is already known keeps its address.
+    pub fn read(&mut self, file: &ElfFile64<'data, Endianness>, budget: &Budget) {
+        let symbols = file.symbols().chain(file.dynamic_symbols());
+        let symbols = symbols.take(MAX_SYMBOLS);
+        for symbol in symbols.filter(|symbol| symbol.is_definition()) {
+            let Ok(name) = symbol.name() else { continue };
+            if !budget.scan(name.len()) {
+                return;
+            }
+            // A versioned name (`stdout@@GLIBC_2.2.5`) is the same name.
+            let name = name.split('@').next().unwrap_or(name);
+            let found = Symbol {
+                address: FileAddress::new(symbol.address()),
+                size: symbol.size(),
+            };
+            match symbol.kind() {
+                SymbolKind::Text => self.add_function(name, found),
+                SymbolKind::Data => {
+                    self.objects.entry(name).or_insert(found);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds a function. A name that is already known keeps its address, and an address its name.
+    pub fn add_function(&mut self, name: &'data str, function: Symbol) {
+        self.functions.entry(name).or_insert(function);
+        let names = &mut self.function_names;
+        names.entry(function.address).or_insert(name);
+    }
+
+    /// Finds the function called `name`, or the only clone of it that a compiler made
+    /// (`name.constprop.0`, …).
+    pub fn function(&self, name: &str) -> Option<Symbol> {
+        self.functions.get(name).copied().or_else(|| {
+            let functions = self.functions.iter();
+            let mut clones = functions.filter(|(clone, _)| is_clone_of(clone, name));
+            let (_, only) = clones.next()?;
+            clones.next().is_none().then_some(*only)
+        })
+    }
+
+    /// Returns the name of the function that begins at `address`.
+    pub fn function_name(&self, address: FileAddress) -> Option<&'data str> {
+        self.function_names.get(&address).copied()
+    }
+
+    /// Returns the beginning of each function that has a name, and the name.
+    pub fn function_names(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
+        self.function_names
+            .iter()
+            .map(|(address, name)| (*address, *name))
+    }
+
+    /// Finds the global variable called `name`.
+    pub fn object(&self, name: &str) -> Option<Symbol> {
+        self.objects.get(name).copied()
+    }
+}
+
+fn is_clone_of(clone: &str, name: &str) -> bool {
+    clone
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('.'))
+        .is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
+}

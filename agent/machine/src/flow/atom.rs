@@ -1,0 +1,107 @@
+//! Atoms: what values consist of.
+
+use super::condition::Condition;
+use super::value::Value;
+use crate::elf::address::FileAddress;
+
+/// What a value can consist of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Atom {
+    /// A register at the function's entry, by its x86-64 number.
+    Entry(u8),
+    /// The result of whatever happens at an address.
+    Opaque {
+        /// Address of the instruction or block.
+        address: FileAddress,
+        /// Tells apart what one address makes.
+        index: u32,
+    },
+    /// A load of a global variable.
+    Global {
+        /// Its address.
+        address: FileAddress,
+        /// Bytes.
+        width: u8,
+        /// How many times memory may have changed before; loads of different generations may differ.
+        generation: FileAddress,
+    },
+    /// What a call returned.
+    Call {
+        /// Address of the call.
+        site: FileAddress,
+        /// The function that it calls, where that is known.
+        callee: Option<FileAddress>,
+    },
+    /// The low `bits` bits of a value, zero-extended.
+    ZeroExtended {
+        /// 8, 16 or 32.
+        bits: u8,
+        /// The value.
+        of: Value,
+    },
+    /// The low `bits` bits of a value, sign-extended.
+    SignExtended {
+        /// 8, 16 or 32.
+        bits: u8,
+        /// The value.
+        of: Value,
+    },
+    /// One of two values, by a condition.
+    Select {
+        /// What decides.
+        condition: Condition,
+        /// What it is where that holds.
+        then: Value,
+        /// What it is elsewhere.
+        otherwise: Value,
+    },
+    /// 1 where it holds, else 0.
+    Truth(Truth),
+    /// A register of which only the low byte was written.
+    LowByte {
+        /// What was written.
+        byte: Value,
+        /// What the register held.
+        rest: Value,
+    },
+    /// One of a few values, by the path taken to a block.
+    Merged {
+        /// Address of the block.
+        address: FileAddress,
+        /// What it is on each of the ways there, always in the same order.
+        options: Vec<Value>,
+    },
+}
+
+/// Whether one of several conditions holds, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Truth {
+    /// Whether all must hold.
+    pub all: bool,
+    /// At least one. Of one alone `all` says nothing, and is `false`.
+    pub conditions: Vec<Condition>,
+}
+
+impl Atom {
+    /// Estimates the memory that it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        let inside = match self {
+            Self::Merged { options, .. } => options.iter().map(Value::bytes).sum(),
+            Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
+            Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
+            Self::Truth(truth) => (truth.conditions.iter())
+                .map(|own| size_of::<Condition>() + own.left.bytes() + own.right.bytes())
+                .sum(),
+            Self::Select {
+                condition,
+                then,
+                otherwise,
+            } => [&condition.left, &condition.right, then, otherwise]
+                .map(Value::bytes)
+                .iter()
+                .sum(),
+            Self::Entry(_) | Self::Opaque { .. } | Self::Global { .. } | Self::Call { .. } => 0,
+        };
+        size_of::<Self>() + inside
+    }
+}

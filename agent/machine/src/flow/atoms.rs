@@ -1,0 +1,251 @@
+//! The table of atoms, and the operations on values that make new ones.
+
+use std::collections::HashMap;
+
+use super::atom::Atom;
+use super::bits::{low_bits, sign_extended};
+use super::condition::Condition;
+use super::value::{AtomId, Value};
+use crate::budget::Budget;
+use crate::code::registers::RSP;
+use crate::elf::address::FileAddress;
+
+/// All atoms of one analysis, each once.
+#[derive(Default)]
+pub struct Atoms {
+    atoms: Vec<Atom>,
+    /// For each atom, whether it can be an address on the stack.
+    on_stack: Vec<bool>,
+    ids: HashMap<Atom, AtomId>,
+    /// What looking into the file may take.
+    pub budget: Budget,
+}
+
+impl Clone for Atoms {
+    fn clone(&self) -> Self {
+        let bytes = self.atoms.iter().map(|atom| 2 * atom.bytes()).sum();
+        self.budget.spend(self.atoms.len() as u64);
+        if !self.budget.keep(bytes) {
+            return Self::new(self.budget.clone());
+        }
+        Self {
+            atoms: self.atoms.clone(),
+            on_stack: self.on_stack.clone(),
+            ids: self.ids.clone(),
+            budget: self.budget.clone(),
+        }
+    }
+}
+
+impl Atoms {
+    /// Makes an empty set.
+    pub fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the value that is one atom.
+    pub fn value(&mut self, atom: Atom) -> Value {
+        Value::atom(self.intern(atom))
+    }
+
+    fn intern(&mut self, atom: Atom) -> AtomId {
+        if let Some(id) = self.ids.get(&atom) {
+            return *id;
+        }
+        // Without memory for a new one, another one is returned: all that is found will be dropped.
+        if !self.budget.keep(2 * atom.bytes())
+            && let Some(last) = self.atoms.len().checked_sub(1)
+        {
+            return AtomId(u32::try_from(last).unwrap_or(u32::MAX));
+        }
+        let id = AtomId(u32::try_from(self.atoms.len()).unwrap_or(u32::MAX));
+        let on_stack = self.can_be_on_stack(&atom);
+        self.on_stack.push(on_stack);
+        self.atoms.push(atom.clone());
+        self.ids.insert(atom, id);
+        id
+    }
+
+    /// Looks up an atom.
+    pub fn get(&self, id: AtomId) -> Option<&Atom> {
+        self.atoms.get(usize::try_from(id.0).ok()?)
+    }
+
+    fn can_be_on_stack(&self, atom: &Atom) -> bool {
+        match atom {
+            Atom::Entry(number) => usize::from(*number) == RSP,
+            Atom::Merged { options, .. } => {
+                options.iter().any(|option| self.may_be_on_stack(option))
+            }
+            Atom::Select {
+                then, otherwise, ..
+            } => self.may_be_on_stack(then) || self.may_be_on_stack(otherwise),
+            Atom::LowByte { rest, .. } => self.may_be_on_stack(rest),
+            _ => false,
+        }
+    }
+
+    /// Returns whether a value is made of an address on the stack. One that was loaded from memory or
+    /// returned by a call is not: those count as escaped.
+    pub fn may_be_on_stack(&self, value: &Value) -> bool {
+        value.atoms().any(|id| {
+            let index = usize::try_from(id.0).unwrap_or(usize::MAX);
+            self.on_stack.get(index).is_some_and(|on_stack| *on_stack)
+        })
+    }
+
+    /// Returns the offset of an address on the stack from the stack pointer at entry, if the value is
+    /// one and the offset is known.
+    pub fn stack_offset(&mut self, value: &Value) -> Option<i64> {
+        if !self.may_be_on_stack(value) {
+            return None;
+        }
+        let entry = self.value(Atom::Entry(RSP as u8));
+        value.minus(&entry).as_constant().map(u64::cast_signed)
+    }
+
+    /// Returns the lowest offset of a stack slot that can be reached by way of an address, as slots
+    /// have higher addresses than the object that it points to. Where the offset is not known, that
+    /// is the lowest of all.
+    pub fn reach_on_stack(&mut self, address: &Value) -> Option<i64> {
+        let may_be = self.may_be_on_stack(address);
+        may_be.then(|| self.stack_offset(address).unwrap_or(i64::MIN))
+    }
+
+    /// Finds all values that merge at the block at `address`, with what each is on each way there.
+    pub fn merged_at(&self, address: FileAddress) -> Vec<(AtomId, Vec<Value>)> {
+        let numbered = (0..).map(AtomId).zip(&self.atoms);
+        numbered
+            .filter_map(|(id, atom)| match atom {
+                Atom::Merged {
+                    address: own,
+                    options,
+                } if *own == address => Some((id, options.clone())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Returns the address of the global that `value` was loaded from, if it is exactly one 8-byte load
+    /// of the same global on each way.
+    pub fn as_global(&self, value: &Value) -> Option<FileAddress> {
+        let options = match self.get(value.as_atom()?)? {
+            Atom::Global {
+                address, width: 8, ..
+            } => return Some(*address),
+            Atom::Merged { options, .. } => options,
+            _ => return None,
+        };
+        // An atom is made after those it consists of, so the recursion ends.
+        if !self.budget.enter() {
+            return None;
+        }
+        let mut globals = options.iter().map(|option| self.as_global(option));
+        let first = globals.next().flatten();
+        let agree = globals.all(|other| other == first);
+        self.budget.leave();
+        first.filter(|_| agree)
+    }
+
+    /// Returns whether anything was loaded from the global at `address`.
+    pub fn loads(&self, address: FileAddress) -> bool {
+        self.atoms
+            .iter()
+            .any(|atom| matches!(atom, Atom::Global { address: own, .. } if *own == address))
+    }
+
+    /// Returns the addresses of the globals that `value` is the sum of, if it is a sum of 8-byte loads.
+    pub fn as_sum_of_globals(&self, value: &Value) -> Option<Vec<FileAddress>> {
+        let summands = value.summands.iter().map(|(atom, coefficient)| {
+            let global = self.as_global(&Value::atom(*atom))?;
+            (*coefficient == 1).then_some(global)
+        });
+        summands
+            .collect::<Option<_>>()
+            .filter(|_| value.constant == 0)
+    }
+
+    /// Returns the low `bits` bits, zero-extended.
+    pub fn zero_extended(&mut self, value: &Value, bits: u8) -> Value {
+        if bits >= 64 {
+            return value.clone();
+        }
+        if let Some(constant) = value.as_constant() {
+            return Value::constant(low_bits(constant, u64::from(bits)));
+        }
+        if let Some(atom) = value.as_atom().and_then(|id| self.get(id)) {
+            let narrow = match atom {
+                Atom::ZeroExtended { bits: inner, .. } => *inner <= bits,
+                Atom::Global { width, .. } => width.saturating_mul(8) <= bits,
+                Atom::Truth(_) => true,
+                _ => false,
+            };
+            if narrow {
+                return value.clone();
+            }
+            if let Atom::ZeroExtended { bits: inner, of } | Atom::SignExtended { bits: inner, of } =
+                atom
+                && *inner >= bits
+            {
+                let of = of.clone();
+                if !self.budget.enter() {
+                    return value.clone();
+                }
+                let extended = self.zero_extended(&of, bits);
+                self.budget.leave();
+                return extended;
+            }
+            if let Atom::LowByte { byte, .. } = atom
+                && bits == 8
+            {
+                let byte = byte.clone();
+                return self.zero_extended(&byte, bits);
+            }
+        }
+        self.value(Atom::ZeroExtended {
+            bits,
+            of: value.clone(),
+        })
+    }
+
+    /// Returns the low `bits` bits, sign-extended.
+    pub fn sign_extended(&mut self, value: &Value, bits: u8) -> Value {
+        if bits >= 64 {
+            return value.clone();
+        }
+        if let Some(constant) = value.as_constant() {
+            return Value::constant(sign_extended(constant, u64::from(bits)).cast_unsigned());
+        }
+        self.value(Atom::SignExtended {
+            bits,
+            of: value.clone(),
+        })
+    }
+
+    /// Returns `then` where the condition holds, else `otherwise`.
+    pub fn select(&mut self, condition: Condition, then: Value, otherwise: Value) -> Value {
+        if then == otherwise {
+            return then;
+        }
+        match condition.evaluate() {
+            Some(true) => then,
+            Some(false) => otherwise,
+            None => self.value(Atom::Select {
+                condition,
+                then,
+                otherwise,
+            }),
+        }
+    }
+
+    /// Returns `rest` with its low byte replaced by `byte`, whose upper bits are 0.
+    pub fn low_byte(&mut self, byte: Value, rest: Value) -> Value {
+        match rest.as_constant() {
+            Some(rest) => byte.offset(rest & !0xff),
+            None => self.value(Atom::LowByte { byte, rest }),
+        }
+    }
+}

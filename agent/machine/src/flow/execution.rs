@@ -1,0 +1,408 @@
+//! Symbolic execution: what every register holds at every instruction of a function.
+//!
+//! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged. At
+//! the head of a loop, what the loop changes is forgotten. A branch that is decided by what is known is
+//! not taken the other way. Where that shows that a loop comes back to its head with the number that a
+//! register had before it, a second pass knows the register there.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use iced_x86::{Instruction, InstructionInfoFactory};
+use petgraph::visit::DfsPostOrder;
+
+use super::atoms::Atoms;
+use super::condition::{self, Condition, Relation};
+use super::flags::Flags;
+use super::loops::{self, LoopEffects};
+use super::operands::Step;
+use super::state::State;
+use super::step::CallEffects;
+use super::value::Value;
+use crate::code::block::{BlockId, PerBlock};
+use crate::code::graph::{Block, EdgeKind, FunctionCode};
+use crate::code::instruction;
+use crate::elf::address::FileAddress;
+
+/// Budget for executing one instruction, in steps.
+const STEPS_OF_ONE: u64 = 2;
+/// Most bytes that the states in one block may take.
+const MAX_STATES_BYTES: usize = 32 << 20;
+/// Most instructions of a block that is executed for each way to it.
+const MAX_SHARED: usize = 16;
+
+/// A function with the state at the beginning of each of its blocks.
+pub struct Execution<'a> {
+    /// The function.
+    pub code: &'a FunctionCode,
+    /// Every atom that occurs in the states.
+    pub atoms: Atoms,
+    /// The blocks in reverse post-order.
+    pub order: Vec<BlockId>,
+    entry_states: PerBlock<Option<State>>,
+    /// For the blocks whose branch depends on where control comes from: from which block it can
+    /// come, with the state on the way.
+    ways: HashMap<BlockId, Vec<(BlockId, State)>>,
+    effects: HashMap<BlockId, Rc<LoopEffects>>,
+    /// By the head of a loop: the registers that the loop writes and that hold the same number
+    /// whenever control comes to the head.
+    constants: HashMap<BlockId, Vec<(usize, Value)>>,
+    /// Where each block is in `order`; `usize::MAX` where it is not.
+    position: PerBlock<usize>,
+    known_calls: HashMap<FileAddress, CallEffects>,
+    without: Option<(BlockId, EdgeKind)>,
+    info: InstructionInfoFactory,
+}
+
+impl<'a> Execution<'a> {
+    /// Executes `code` from its entry.
+    pub fn run(code: &'a FunctionCode) -> Self {
+        let mut atoms = Atoms::new(code.budget.clone());
+        let entry = State::at_entry(&mut atoms);
+        Self::run_from(code, entry, atoms, None)
+    }
+
+    /// Executes `code` from its entry, where `entry` holds. The edge `without` is never taken.
+    pub fn run_from(
+        code: &'a FunctionCode,
+        entry: State,
+        atoms: Atoms,
+        without: Option<(BlockId, EdgeKind)>,
+    ) -> Self {
+        let order = reverse_post_order(code);
+        let mut position = code.blocks.filled(usize::MAX);
+        for (index, block) in order.iter().enumerate() {
+            position[*block] = index;
+        }
+        let mut execution = Self {
+            code,
+            atoms,
+            order,
+            entry_states: code.blocks.filled(None),
+            ways: HashMap::new(),
+            effects: HashMap::new(),
+            constants: HashMap::new(),
+            position,
+            known_calls: HashMap::new(),
+            without,
+            info: InstructionInfoFactory::new(),
+        };
+        execution.find_effects();
+        execution.execute(&entry);
+        execution
+    }
+
+    /// Executes the function once more with what is now known of its calls.
+    pub fn again(&mut self, known_calls: HashMap<FileAddress, CallEffects>) {
+        self.known_calls = known_calls;
+        let entry = State::at_entry(&mut self.atoms);
+        self.execute(&entry);
+    }
+
+    fn execute(&mut self, entry: &State) {
+        self.constants.clear();
+        if self.pass(entry) && self.find_constants(entry) {
+            self.pass(entry);
+        }
+    }
+
+    /// Executes each block once. Returns `false` where the budget does not suffice.
+    fn pass(&mut self, entry: &State) -> bool {
+        for index in self.order.clone() {
+            self.ways.remove(&index);
+            let state = self.merge_into(index, entry);
+            let bytes = state.as_ref().map_or(0, State::bytes);
+            if !self.code.budget.keep(bytes) {
+                return false;
+            }
+            self.entry_states[index] = state;
+        }
+        true
+    }
+
+    /// Finds the registers that hold the same number on every way to the head of a loop, by what a
+    /// pass has found to hold there. Returns whether there are any.
+    fn find_constants(&mut self, entry: &State) -> bool {
+        for index in self.order.clone() {
+            if !self.is_loop_head(index) {
+                continue;
+            }
+            let ways = self.incoming(index, entry, true);
+            let Some(((_, first), effects)) = ways.first().zip(self.effects.get(&index)) else {
+                continue;
+            };
+            let is_same = |number: usize| {
+                (ways.iter()).all(|(_, way)| way.registers[number] == first.registers[number])
+            };
+            let constants = (first.registers.iter().enumerate()).filter(|(number, value)| {
+                value.as_constant().is_some() && effects.changes(*number) && is_same(*number)
+            });
+            let constants: Vec<_> = constants.map(|(own, value)| (own, value.clone())).collect();
+            if !constants.is_empty() {
+                self.constants.insert(index, constants);
+            }
+        }
+        !self.constants.is_empty() && !self.code.budget.is_spent()
+    }
+
+    /// Tells whether control goes back to a block from one that follows it.
+    fn is_loop_head(&self, index: BlockId) -> bool {
+        let mut before = self.code.blocks[index].predecessors.iter();
+        before.any(|from| self.is_back(*from, index))
+    }
+
+    /// Tells whether control goes back to the block `to` from `from`, as from the end of a loop.
+    fn is_back(&self, from: BlockId, to: BlockId) -> bool {
+        let at = self.position[from];
+        at >= self.position[to] && at != usize::MAX
+    }
+
+    /// Returns from which blocks control can come to a block, with the state on each way. Ways back
+    /// are left out unless `with_back`.
+    fn incoming(
+        &mut self,
+        index: BlockId,
+        entry: &State,
+        with_back: bool,
+    ) -> Vec<(BlockId, State)> {
+        let mut incoming = Vec::new();
+        if index == BlockId::ENTRY {
+            incoming.push((index, entry.clone()));
+        }
+        let mut predecessors = self.code.blocks[index].predecessors.clone();
+        predecessors.sort_unstable();
+        predecessors.dedup();
+        for predecessor in predecessors {
+            if !with_back && self.is_back(predecessor, index) {
+                continue;
+            }
+            let states = self.edges_between(predecessor, index).into_iter();
+            incoming.extend(states.map(|state| (predecessor, state)));
+        }
+        incoming
+    }
+
+    fn merge_into(&mut self, index: BlockId, entry: &State) -> Option<State> {
+        let block = &self.code.blocks[index];
+        let incoming = self.incoming(index, entry, false);
+        let states = incoming.iter().map(|(_, state)| state.clone()).collect();
+        let mut state = State::merge(states, block.address(), &mut self.atoms)?;
+        if !self.is_loop_head(index) {
+            self.keep_ways(index, incoming, &state);
+        } else if let Some(effects) = self.effects.get(&index).cloned() {
+            let replaced = loops::replaced(block, &mut self.info);
+            state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
+            for (number, value) in self.constants.get(&index).into_iter().flatten() {
+                state.registers[*number].clone_from(value);
+            }
+        }
+        Some(state)
+    }
+
+    /// Keeps the ways to a block, at which `merged` holds, if its branch depends on them.
+    fn keep_ways(&mut self, index: BlockId, ways: Vec<(BlockId, State)>, merged: &State) {
+        let block = &self.code.blocks[index];
+        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
+        if ways.len() < 2 || !is_branch || block.instructions.len() > MAX_SHARED {
+            return;
+        }
+        let end = self.run_through(index, merged.clone());
+        let depends = match &end.flags {
+            Flags::Unknown => false,
+            Flags::Comparison { left, right, .. } => [left, right]
+                .into_iter()
+                .any(|side| self.atoms.depends_on_way(side, block.address())),
+            Flags::ZeroAndSign { of, .. } => self.atoms.depends_on_way(of, block.address()),
+        };
+        let bytes = ways.iter().map(|(_, state)| state.bytes()).sum();
+        if depends && self.code.budget.keep(bytes) {
+            self.ways.insert(index, ways);
+        }
+    }
+
+    /// Returns the ways to a block on which it can be left by an edge, with the state on each, if
+    /// the branch at its end rules out others.
+    fn ways_along(&mut self, from: BlockId, kind: EdgeKind) -> Option<Vec<(BlockId, State)>> {
+        let ways = self.ways.get(&from)?.clone();
+        let all = ways.len();
+        let mut possible = Vec::new();
+        for (way, state) in ways {
+            let end = self.run_through(from, state.clone());
+            if self
+                .along_edge(&end, &self.code.blocks[from], kind)
+                .is_some()
+            {
+                possible.push((way, state));
+            }
+        }
+        (possible.len() < all).then_some(possible)
+    }
+
+    fn find_effects(&mut self) {
+        for blocks in self.code.loops() {
+            let mut effects = LoopEffects::default();
+            for instruction in blocks
+                .iter()
+                .flat_map(|block| &self.code.blocks[*block].instructions)
+            {
+                effects.add(instruction, &mut self.info);
+            }
+            let effects = Rc::new(effects);
+            self.effects
+                .extend(blocks.into_iter().map(|block| (block, effects.clone())));
+        }
+    }
+
+    fn edges_between(&mut self, from: BlockId, to: BlockId) -> Vec<State> {
+        let block = &self.code.blocks[from];
+        let kinds: Vec<EdgeKind> = block
+            .successors
+            .iter()
+            .filter(|(successor, _)| *successor == to)
+            .map(|(_, kind)| *kind)
+            .collect();
+        let mut states = Vec::new();
+        for kind in kinds {
+            if self.without == Some((from, kind)) {
+                continue;
+            }
+            let begins = match self.ways_along(from, kind) {
+                Some(ways) => ways.into_iter().map(|(_, state)| state).collect(),
+                None => self.state_at(from).cloned().into_iter().collect::<Vec<_>>(),
+            };
+            for begin in begins {
+                let end = self.run_through(from, begin);
+                states.extend(self.along_edge(&end, block, kind));
+            }
+        }
+        states
+    }
+
+    /// Returns what is known behind an edge out of `block`, at whose end `end` holds; `None` where that
+    /// rules the edge out.
+    pub fn along_edge(&mut self, end: &State, block: &Block, kind: EdgeKind) -> Option<State> {
+        self.code.budget.scan(end.bytes());
+        let mut state = end.clone();
+        let last = block.instructions.last()?;
+        if let Some(condition) = end.flags.condition_of_jump(last) {
+            let condition = match kind {
+                EdgeKind::FallThrough => condition.negated(),
+                _ => condition,
+            };
+            if self.decide(&end.facts, &condition) == Some(false) {
+                return None;
+            }
+            for fact in self.atoms.consequences(&end.facts, condition)? {
+                let is_whole =
+                    fact.bits == 64 || self.atoms.zero_extended(&fact.left, fact.bits) == fact.left;
+                state.assume(fact, is_whole);
+            }
+        }
+        Some(state)
+    }
+
+    /// Returns whether a condition holds, if `facts` decide it, or that no address on the stack is 0.
+    fn decide(&mut self, facts: &[Condition], condition: &Condition) -> Option<bool> {
+        let null_check = condition.right == Value::constant(0)
+            && condition.bits == 64
+            && condition.left.as_constant().is_none()
+            && self.atoms.stack_offset(&condition.left).is_some();
+        match condition.relation {
+            Relation::Equal if null_check => Some(false),
+            Relation::NotEqual if null_check => Some(true),
+            _ => condition::decide(facts, condition),
+        }
+    }
+
+    /// Returns the state before the first instruction of a block; `None` where it cannot be reached.
+    pub fn state_at(&self, block: BlockId) -> Option<&State> {
+        self.entry_states[block].as_ref()
+    }
+
+    /// Returns the states before each instruction of a block, and the one after the last.
+    pub fn states_in(&mut self, block: BlockId) -> Vec<State> {
+        match self.state_at(block).cloned() {
+            Some(state) => self.states_from(block, state),
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the same, where the block is left by an edge.
+    pub fn states_towards(&mut self, block: BlockId, kind: EdgeKind) -> Vec<State> {
+        match self.only_way(block, kind) {
+            Some((_, state)) => self.states_from(block, state),
+            None => self.states_in(block),
+        }
+    }
+
+    /// Returns the block that control comes from where a block is left by an edge, with the state on
+    /// that way, if the branch at its end rules out all others.
+    pub fn only_way(&mut self, block: BlockId, kind: EdgeKind) -> Option<(BlockId, State)> {
+        let mut ways = self.ways_along(block, kind)?.into_iter();
+        ways.next().filter(|_| ways.next().is_none())
+    }
+
+    fn states_from(&mut self, block: BlockId, mut state: State) -> Vec<State> {
+        let mut states = Vec::new();
+        let mut bytes = 0;
+        for instruction in &self.code.blocks[block].instructions {
+            bytes += state.bytes();
+            self.code.budget.scan(state.bytes());
+            if bytes > MAX_STATES_BYTES {
+                self.code.budget.exhaust();
+                break;
+            }
+            states.push(state.clone());
+            self.step(&mut state, instruction);
+        }
+        states.push(state);
+        states
+    }
+
+    /// Executes a block from its beginning, where `state` holds, and returns what holds at its end.
+    fn run_through(&mut self, block: BlockId, mut state: State) -> State {
+        for instruction in &self.code.blocks[block].instructions {
+            self.step(&mut state, instruction);
+        }
+        state
+    }
+
+    /// Returns the state at the beginning of the block that an edge leads to, if control comes along that
+    /// edge.
+    pub fn state_along(&mut self, from: BlockId, kind: EdgeKind) -> Option<State> {
+        let begin = match self.only_way(from, kind) {
+            Some((_, state)) => state,
+            None => self.state_at(from)?.clone(),
+        };
+        let end = self.run_through(from, begin);
+        self.along_edge(&end, &self.code.blocks[from], kind)
+    }
+
+    /// Executes one instruction.
+    pub fn step(&mut self, state: &mut State, instruction: &Instruction) {
+        let is_hook = self.code.hooks.contains(&instruction::address(instruction));
+        if !self.code.budget.spend(STEPS_OF_ONE) || is_hook {
+            return;
+        }
+        let step = Step {
+            instruction,
+            state,
+            atoms: &mut self.atoms,
+        };
+        step.execute(&self.code.callees, &self.known_calls, &mut self.info);
+    }
+}
+
+fn reverse_post_order(code: &FunctionCode) -> Vec<BlockId> {
+    let graph = code.graph();
+    let Some(entry) = graph.node_indices().next() else {
+        return Vec::new();
+    };
+    let mut walk = DfsPostOrder::new(&graph, entry);
+    let mut order = Vec::new();
+    while let Some(node) = walk.next(&graph) {
+        order.push(BlockId::of(node));
+    }
+    order.reverse();
+    order
+}

@@ -1,0 +1,41 @@
+//! The data flow: what every register and stack slot holds at every instruction.
+
+mod atom;
+mod atoms;
+mod bits;
+mod condition;
+mod counted;
+pub(crate) mod cut;
+pub(crate) mod execution;
+pub mod factor;
+mod flags;
+mod loops;
+pub mod machine;
+mod operands;
+pub mod paths;
+mod quotient;
+pub(crate) mod recipe;
+mod resolve;
+pub(crate) mod result;
+pub mod returned;
+pub(crate) mod state;
+mod step;
+mod truth;
+pub(crate) mod value;
+
+pub use atom::{Atom, Truth};
+pub use atoms::Atoms;
+pub use condition::{Condition, Relation};
+pub use counted::counted_in_loops;
+pub use cut::{CutError, Point};
+pub use execution::Execution;
+pub use flags::Flags;
+pub use quotient::Quotient;
+pub use recipe::{Operand, Recipe, Term};
+pub use resolve::resolve;
+pub use result::Results;
+pub use state::State;
+pub use value::{AtomId, Value};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! The paths from one point of a function to its returns.
+
+use iced_x86::{FlowControl, Instruction};
+use petgraph::algo::dominators::simple_fast;
+use petgraph::algo::{DfsSpace, has_path_connecting};
+use petgraph::graph::NodeIndex;
+
+use super::execution::Execution;
+use super::state::State;
+use crate::code::block::{BlockId, InstructionId};
+use crate::code::graph::FunctionCode;
+
+/// Most steps over all paths from one point.
+const MAX_STEPS: usize = 2_000;
+
+/// Finds the first block that all ways to the returns pass and that no loop can follow. That is the
+/// entry, or a block behind the last loop.
+pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
+    let graph = code.graph();
+    let looping: Vec<NodeIndex> = (code.loops().into_iter().flatten())
+        .map(BlockId::node)
+        .collect();
+    let dominators = simple_fast(&graph, BlockId::ENTRY.node());
+    let mut space = DfsSpace::new(&graph);
+    let mut common: Option<Vec<NodeIndex>> = None;
+    for block in code.blocks.ids().filter(|block| code.blocks[*block].leaves) {
+        let Some(chain) = dominators.dominators(block.node()) else {
+            continue;
+        };
+        let chain: Vec<NodeIndex> = chain.collect();
+        common = Some(match common {
+            Some(common) => (common.into_iter())
+                .filter(|block| chain.contains(block))
+                .collect(),
+            None => chain,
+        });
+    }
+    // From the returns to the entry.
+    let before_returns = common?;
+    let free = before_returns.into_iter().take_while(|block| {
+        !looping
+            .iter()
+            .any(|inside| has_path_connecting(&graph, *block, *inside, Some(&mut space)))
+    });
+    free.last().map(BlockId::of)
+}
+
+/// Returns what is known at each return that can be reached from `point`, where `state` holds, on every
+/// path that is not known to be impossible. Returns `None` where there are too many paths, or one of
+/// them loops or leaves in another way.
+pub fn to_returns(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+) -> Option<Vec<State>> {
+    let ends = watch(execution, state, point, &(), |_, _, _, ()| {})?;
+    Some(ends.into_iter().map(|(state, ())| state).collect())
+}
+
+/// Does the same, and has `look` see each instruction of a path before it is executed, with what is known
+/// there. What it notes begins as `notes` on each path, and comes with the path's end.
+pub fn watch<N: Clone>(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+    notes: &N,
+    mut look: impl FnMut(&mut Execution<'_>, &State, &Instruction, &mut N),
+) -> Option<Vec<(State, N)>> {
+    let code = execution.code;
+    let mut steps = 0;
+    let mut returns = Vec::new();
+    let mut pending = vec![(state, notes.clone(), point, Vec::new())];
+    while let Some((mut state, mut notes, point, mut passed)) = pending.pop() {
+        // What is known of a value holds only for one round of a loop.
+        if passed.contains(&point.block) {
+            return None;
+        }
+        passed.push(point.block);
+        let here = &code.blocks[point.block];
+        for instruction in here.instructions.get(point.index..)? {
+            steps += 1;
+            if steps > MAX_STEPS {
+                return None;
+            }
+            look(execution, &state, instruction, &mut notes);
+            if instruction.flow_control() == FlowControl::Return {
+                returns.push((state.clone(), notes.clone()));
+            }
+            execution.step(&mut state, instruction);
+        }
+        let last = here.instructions.last()?;
+        if here.leaves && last.flow_control() != FlowControl::Return {
+            return None;
+        }
+        for (successor, kind) in &here.successors {
+            if let Some(state) = execution.along_edge(&state, here, *kind) {
+                pending.push((state, notes.clone(), successor.first(), passed.clone()));
+            }
+        }
+    }
+    (!returns.is_empty()).then_some(returns)
+}

@@ -1,0 +1,219 @@
+//! Recipes: how to compute a value from what is in reach at a probe site, and the search for one.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::execution::Execution;
+use super::resolve::resolve;
+use super::state::State;
+use super::value::Value;
+use crate::budget::Budget;
+use crate::code::registers::{RSP, register_name};
+use crate::elf::address::FileAddress;
+
+/// Most places that are combined with each other.
+const MAX_PLACES: usize = 32;
+
+/// A sum of operands, modulo 2^64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// One to three summands.
+    pub terms: Vec<Term>,
+}
+
+/// One summand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// Whether it is subtracted.
+    pub negative: bool,
+    /// What is read.
+    pub operand: Operand,
+}
+
+/// A value in reach at a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A register plus a constant.
+    Register {
+        /// x86-64 number (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …).
+        number: u8,
+        /// 4 (zero-extended) or 8 bytes.
+        width: u8,
+        /// What is added.
+        plus: i64,
+    },
+    /// Memory at a register plus a displacement.
+    Memory {
+        /// x86-64 number of the base register.
+        base: u8,
+        /// Displacement in bytes.
+        displacement: i64,
+        /// 4 (zero-extended) or 8 bytes.
+        width: u8,
+    },
+    /// Always the same.
+    Constant(i64),
+    /// A global variable, 8 bytes.
+    Global {
+        /// Virtual address, as in the ELF file.
+        address: FileAddress,
+        /// Its name, for people.
+        name: String,
+    },
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Register {
+                number,
+                width,
+                plus,
+            } => {
+                f.write_str(register_name(*number, *width))?;
+                match plus {
+                    0 => Ok(()),
+                    plus => write!(f, "{plus:+}"),
+                }
+            }
+            Self::Memory {
+                base, displacement, ..
+            } => {
+                let sign = if *displacement < 0 { '-' } else { '+' };
+                write!(
+                    f,
+                    "[{}{sign}{:#x}]",
+                    register_name(*base, 8),
+                    displacement.unsigned_abs()
+                )
+            }
+            Self::Constant(value) => write!(f, "{value}"),
+            Self::Global { name, .. } => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.terms.iter().enumerate() {
+            match (index, term.negative) {
+                (0, false) => {}
+                (0, true) => f.write_str("-")?,
+                (_, false) => f.write_str(" + ")?,
+                (_, true) => f.write_str(" - ")?,
+            }
+            write!(f, "{}", term.operand)?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Recipe {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Operand {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A value in reach, and where.
+struct Place {
+    operand: Operand,
+    value: Value,
+}
+
+/// The places at one point that hold something of use, cheapest first.
+pub struct Reach {
+    places: Vec<Place>,
+    budget: Budget,
+}
+
+impl Reach {
+    /// Collects what is in reach in `state` and shares an atom with one of `wanted`.
+    pub fn of(execution: &mut Execution<'_>, state: &State, wanted: &[&Value]) -> Self {
+        let mut places = Vec::new();
+        let mut add = |execution: &mut Execution<'_>, operand, value: &Value| {
+            let value = resolve(&mut execution.atoms, value, &state.facts);
+            if places.len() < MAX_PLACES
+                && wanted.iter().any(|wanted| value.shares_atoms_with(wanted))
+            {
+                places.push(Place { operand, value });
+            }
+        };
+        for (number, value) in state.registers.iter().enumerate() {
+            let number = u8::try_from(number).unwrap_or(u8::MAX);
+            add(
+                execution,
+                Operand::Register {
+                    number,
+                    width: 8,
+                    plus: 0,
+                },
+                value,
+            );
+        }
+        if let Some(top) = execution.atoms.stack_offset(&state.registers[RSP]) {
+            for (offset, (value, width)) in state.stack.iter().filter(|(offset, _)| **offset >= top)
+            {
+                if *width != 8 {
+                    continue;
+                }
+                let operand = Operand::Memory {
+                    base: RSP as u8,
+                    displacement: offset.wrapping_sub(top),
+                    width: 8,
+                };
+                add(execution, operand, value);
+            }
+        }
+        Self {
+            places,
+            budget: execution.code.budget.clone(),
+        }
+    }
+
+    /// Adds an operand that holds `value`, to be used last.
+    pub fn add(&mut self, operand: Operand, value: Value) {
+        self.places.push(Place { operand, value });
+    }
+
+    /// Finds the shortest sum of up to three places that is `wanted`.
+    pub fn recipe(&self, wanted: &Value) -> Option<Recipe> {
+        (1..=3)
+            .find_map(|length| self.sum(wanted, length, 0))
+            .map(|mut terms| {
+                // First what is added, as one writes it.
+                terms.sort_by_key(|term| term.negative);
+                Recipe { terms }
+            })
+    }
+
+    fn sum(&self, wanted: &Value, length: usize, from: usize) -> Option<Vec<Term>> {
+        for (index, place) in self.places.iter().enumerate().skip(from) {
+            if !self.budget.spend(2) {
+                return None;
+            }
+            for negative in [false, true] {
+                let rest = wanted.plus(&place.value, if negative { 1 } else { u64::MAX });
+                let term = Term {
+                    negative,
+                    operand: place.operand.clone(),
+                };
+                if length == 1 {
+                    if rest == Value::constant(0) {
+                        return Some(vec![term]);
+                    }
+                } else if let Some(mut terms) = self.sum(&rest, length - 1, index + 1) {
+                    terms.insert(0, term);
+                    return Some(terms);
+                }
+            }
+        }
+        None
+    }
+}

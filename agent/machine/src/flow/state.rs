@@ -1,0 +1,223 @@
+//! What is known at one point of a function: registers, stack slots, flags, facts.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::atom::Atom;
+use super::atoms::Atoms;
+use super::condition::{Condition, Relation};
+use super::flags::Flags;
+use super::value::Value;
+use crate::elf::address::FileAddress;
+
+/// Most facts that are carried along.
+const MAX_FACTS: usize = 64;
+/// Most values that a merged value can be one of.
+const MAX_OPTIONS: usize = 8;
+/// Most stack slots that are carried along.
+const MAX_SLOTS: usize = 256;
+
+/// What is known at one point.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// By x86-64 number.
+    pub registers: [Value; 16],
+    /// What the flags say.
+    pub flags: Flags,
+    /// Stack slots: offset from the stack pointer at entry → value and width in bytes.
+    pub stack: BTreeMap<i64, (Value, u8)>,
+    /// Lowest offset of a stack slot whose address others may know: a callee, memory, or a value that
+    /// is no longer known to be on the stack. Each store to memory may reach the slots from there on.
+    pub escaped: Option<i64>,
+    /// Changes whenever memory may have changed.
+    pub generation: FileAddress,
+    /// What the branches taken imply.
+    pub facts: Rc<Vec<Condition>>,
+}
+
+impl State {
+    /// Makes the state at a function's first instruction.
+    pub fn at_entry(atoms: &mut Atoms) -> Self {
+        Self {
+            registers: std::array::from_fn(|number| {
+                atoms.value(Atom::Entry(u8::try_from(number).unwrap_or(u8::MAX)))
+            }),
+            flags: Flags::Unknown,
+            stack: BTreeMap::new(),
+            escaped: None,
+            generation: FileAddress::default(),
+            facts: Rc::new(Vec::new()),
+        }
+    }
+
+    /// Estimates the memory that it takes, in bytes, without the facts, which states share.
+    pub fn bytes(&self) -> usize {
+        let values = (self.registers.iter()).chain(self.stack.values().map(|(value, _)| value));
+        size_of::<Self>() + values.map(Value::bytes).sum::<usize>()
+    }
+
+    /// Adds what a branch implies. A value that is known to be a number becomes that number, because
+    /// compilers return a value that they have just found to be 0 where 0 is meant. `is_whole` says
+    /// that the left side has no bits beyond those compared.
+    pub fn assume(&mut self, fact: Condition, is_whole: bool) {
+        if fact.relation == Relation::Equal
+            && is_whole
+            && fact.left.as_constant().is_none()
+            && fact.right.as_constant().is_some()
+        {
+            let slots = self.stack.values_mut().map(|(value, _)| value);
+            for value in self.registers.iter_mut().chain(slots) {
+                if *value == fact.left {
+                    value.clone_from(&fact.right);
+                }
+            }
+        }
+        if self.facts.len() < MAX_FACTS && !self.facts.contains(&fact) {
+            Rc::make_mut(&mut self.facts).push(fact);
+        }
+    }
+
+    /// Forgets every stack slot that overlaps `width` bytes at `offset`, which are overwritten.
+    pub fn overwrite_slots(&mut self, offset: i64, width: i64) {
+        let end = offset.saturating_add(width);
+        self.stack
+            .retain(|at, (_, size)| *at >= end || at.saturating_add(i64::from(*size)) <= offset);
+    }
+
+    /// Forgets the stack slots from `lowest` on, which may be overwritten or not: a stack address in
+    /// one of them escapes.
+    pub fn forget_slots(&mut self, lowest: i64, atoms: &mut Atoms) {
+        let ends_above = |at: i64, size: u8| at.saturating_add(i64::from(size)) > lowest;
+        let forgotten = self
+            .stack
+            .extract_if(.., |at, (_, size)| ends_above(*at, *size));
+        let values: Vec<Value> = forgotten.map(|(_, (value, _))| value).collect();
+        for value in values {
+            self.escape_value(&value, atoms);
+        }
+    }
+
+    /// Forgets all stack slots that others can reach, also by way of addresses in such slots.
+    pub fn forget_escaped(&mut self, atoms: &mut Atoms) {
+        let mut reached = None;
+        while self.escaped != reached {
+            reached = self.escaped;
+            if let Some(lowest) = reached {
+                self.forget_slots(lowest, atoms);
+            }
+        }
+    }
+
+    /// Records that others may know the address of the slot at `offset`.
+    pub fn escape(&mut self, offset: i64) {
+        let lowest = self.escaped.map_or(offset, |lowest| lowest.min(offset));
+        self.escaped = Some(lowest);
+    }
+
+    /// Records that others may know `value`, which matters if it can be an address on the stack.
+    pub fn escape_value(&mut self, value: &Value, atoms: &mut Atoms) {
+        if let Some(offset) = atoms.reach_on_stack(value) {
+            self.escape(offset);
+        }
+    }
+
+    /// Writes a stack slot.
+    pub fn store_slot(&mut self, offset: i64, width: u8, value: Value) {
+        self.overwrite_slots(offset, i64::from(width));
+        if self.stack.len() < MAX_SLOTS {
+            self.stack.insert(offset, (value, width));
+        }
+    }
+
+    /// Takes into account that the instruction at `address` changes memory in an unknown way: later
+    /// loads may see something else, and slots that others can reach are forgotten.
+    pub fn clobber_memory(&mut self, address: FileAddress, atoms: &mut Atoms) {
+        self.generation = address;
+        self.forget_escaped(atoms);
+    }
+
+    /// Returns what holds at the block at `address`, whichever of `states` control comes from.
+    pub fn merge(mut states: Vec<Self>, address: FileAddress, atoms: &mut Atoms) -> Option<Self> {
+        let mut merged = states.pop()?;
+        if states.is_empty() {
+            return Some(merged);
+        }
+        let mut lost = Vec::new();
+        let mut merge = |own: &mut Value, others: Vec<Value>, index| {
+            let mut options = others;
+            options.push(own.clone());
+            *own = merge_values(options, address, index, atoms, &mut lost);
+        };
+        for (number, own) in merged.registers.iter_mut().enumerate() {
+            let others = states.iter().map(|state| state.registers[number].clone());
+            let index = u32::try_from(number).unwrap_or(u32::MAX);
+            merge(own, others.collect(), index);
+        }
+        for (at, (own, width)) in &mut merged.stack {
+            let others: Option<Vec<Value>> = states
+                .iter()
+                .map(|state| match state.stack.get(at) {
+                    Some((value, other)) if other == width => Some(value.clone()),
+                    _ => None,
+                })
+                .collect();
+            if let Some(others) = others {
+                let index = 0x8000_0000 | u32::try_from(at & 0x7fff_ffff).unwrap_or(0);
+                merge(own, others, index);
+            }
+        }
+        merged.drop_slots_missing_in(&states, &mut lost);
+        for state in &mut states {
+            state.drop_slots_missing_in(std::slice::from_ref(&merged), &mut lost);
+            if state.flags != merged.flags {
+                merged.flags = Flags::Unknown;
+            }
+            if state.generation != merged.generation {
+                merged.generation = address;
+            }
+            if let Some(offset) = state.escaped {
+                merged.escape(offset);
+            }
+            Rc::make_mut(&mut merged.facts).retain(|fact| state.facts.contains(fact));
+        }
+        for value in lost {
+            merged.escape_value(&value, atoms);
+        }
+        Some(merged)
+    }
+
+    /// Removes the slots that one of `others` does not have in the same width, and adds what they
+    /// held to `lost`.
+    fn drop_slots_missing_in(&mut self, others: &[Self], lost: &mut Vec<Value>) {
+        let is_missing = |at: &i64, slot: &mut (Value, u8)| {
+            let has = |other: &Self| {
+                other
+                    .stack
+                    .get(at)
+                    .is_some_and(|(_, width)| *width == slot.1)
+            };
+            !others.iter().all(has)
+        };
+        let dropped = self.stack.extract_if(.., is_missing);
+        lost.extend(dropped.map(|(_, (value, _))| value));
+    }
+}
+
+/// Returns the value that is one of `options`. Where there are too many, it is opaque and they are
+/// added to `lost`.
+fn merge_values(
+    options: Vec<Value>,
+    address: FileAddress,
+    index: u32,
+    atoms: &mut Atoms,
+    lost: &mut Vec<Value>,
+) -> Value {
+    match options.first() {
+        Some(first) if options.iter().all(|option| option == first) => first.clone(),
+        Some(_) if options.len() <= MAX_OPTIONS => atoms.value(Atom::Merged { address, options }),
+        _ => {
+            lost.extend(options);
+            atoms.value(Atom::Opaque { address, index })
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What the fuzz targets call: one function for each step. It is no part of the interface.
+
+use gimli::BaseAddresses;
+
+use crate::code::block::BlockId;
+use crate::code::callees;
+use crate::code::emulation;
+use crate::code::graph::FunctionCode;
+use crate::code::references;
+use crate::elf::address::FileAddress;
+use crate::elf::debug_link::DebugFileNames;
+use crate::elf::frames::Frames;
+use crate::elf::image::Image;
+use crate::flow::cut::{self, Point};
+use crate::flow::execution::Execution;
+use crate::flow::machine::{Globals, Machine};
+use crate::flow::paths;
+use crate::flow::recipe::Reach;
+
+/// Where functions are put.
+const BASE: FileAddress = FileAddress::new(0x1000);
+
+/// Reads a file, and asks for everything that it can say, of a function, a variable and a text among others.
+pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
+    let _ = DebugFileNames::of(file);
+    let Ok(mut image) = Image::parse(file) else {
+        return;
+    };
+    let _ = image.add_symbols_of(file);
+    let function = image.function(function).map(|symbol| symbol.address);
+    let object = image.object(object).map(|symbol| symbol.address);
+    let texts = image.find_string(text);
+    let known = [Some(image.entry()), function, object]
+        .into_iter()
+        .flatten();
+    for address in known.chain(texts) {
+        let _ = (image.file_offset(address), image.is_writable(address));
+        let _ = (image.i32_at(address), image.text_at(address, 64));
+        let _ = (image.pointer_at(address), image.pointers_to(address));
+        let _ = (image.is_function(address), image.function_name(address));
+    }
+}
+
+/// Reads the content of `.eh_frame`.
+pub fn frames(table: &[u8]) {
+    let frames = Frames::parse(table, &BaseAddresses::default().set_eh_frame(BASE.get()));
+    let _ = (frames.at(BASE), frames.is_entry(BASE));
+}
+
+/// Decodes a function and what it calls.
+pub fn code(function: &[u8]) {
+    let image = Image::of_code(function, BASE);
+    if let Some(code) = decoded(&image) {
+        let _ = code.loops();
+        let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
+        for instruction in instructions {
+            let _ = emulation::cost(instruction);
+            let _ = references::mentioned(instruction).count();
+        }
+    }
+}
+
+/// Executes a function, symbolically and with numbers.
+pub fn flow(function: &[u8]) {
+    let image = Image::of_code(function, BASE);
+    let _ = Machine::new(&image).run(BASE, Globals::default());
+    let Some(code) = decoded(&image) else { return };
+    let mut execution = Execution::run(&code);
+    for block in code.blocks.ids() {
+        for state in execution.states_in(block) {
+            let wanted = state.registers[0].clone();
+            let reach = Reach::of(&mut execution, &state, &[&wanted]);
+            let _ = reach.recipe(&wanted);
+        }
+    }
+    if let Some(start) = paths::behind_loops(&code)
+        && let Some(state) = execution.state_at(start).cloned()
+    {
+        let _ = paths::to_returns(&mut execution, state, start.first());
+    }
+    let points = code.blocks.entries().flat_map(|(id, block)| {
+        let indices = 0..block.instructions.len();
+        let ways = block.successors.iter();
+        let ways = ways.map(move |(_, kind)| (Point::Way(id, *kind), 2));
+        let instructions = indices.map(move |index| (Point::Instruction(id.instruction(index)), 1));
+        instructions.chain(ways)
+    });
+    let _ = cut::minimum_cut(&code, &points.collect(), BlockId::ENTRY);
+}
+
+fn decoded(image: &Image<'_>) -> Option<FunctionCode> {
+    let mut code = FunctionCode::decode(image, BASE).ok()?;
+    code.callees = callees::of(image, &code, code.blocks.ids());
+    Some(code)
+}

@@ -1,0 +1,102 @@
+//! What a point weighs in the cut that calls of a function end at: what a probe costs there, and how
+//! much work would still follow it unmeasured. Where it cannot be, it weighs [`INFINITE`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::code::block::{BlockId, InstructionId};
+use crate::code::emulation;
+use crate::code::graph::FunctionCode;
+use crate::code::instruction::{Instruction, address, is_call, is_conditional_jump};
+use crate::elf::address::FileAddress;
+use crate::flow::cut::{INFINITE, Point};
+
+use super::calls::Calls;
+
+/// Weight of one unit of relative cost.
+const COST_WEIGHT: u64 = 16;
+/// Weight of each call that can still follow: its work would not be measured.
+const FOLLOWING_CALL_WEIGHT: u64 = 4;
+/// Most following calls that are weighed.
+const MAX_FOLLOWING_CALLS: u64 = 16;
+
+/// Returns what each point in the blocks that the calls pass weighs.
+pub fn weights(
+    code: &FunctionCode,
+    passed: &BTreeSet<BlockId>,
+    calls: Calls<'_>,
+) -> BTreeMap<Point, u64> {
+    let shared = match calls.by {
+        [] => BTreeSet::new(),
+        edges => code.reachable(BlockId::ENTRY, edges),
+    };
+    let loops = code.loops().into_iter().flatten();
+    let looping: BTreeSet<BlockId> = loops.filter(|block| passed.contains(block)).collect();
+    let passed_before = calls.inner.iter().chain(calls.work);
+    let passed_before: Vec<InstructionId> =
+        passed_before.filter_map(|own| place(code, *own)).collect();
+    // The call is under way there: in a loop, or before it was seen or did its work.
+    let is_under_way = |block: BlockId| {
+        let reached = code.reachable(block, &[]);
+        let mut elsewhere = passed_before.iter().filter(|own| own.block != block);
+        !reached.is_disjoint(&looping) || elsewhere.any(|own| reached.contains(&own.block))
+    };
+    let mut weights = BTreeMap::new();
+    for block in passed {
+        let is_excluded = shared.contains(block) || is_under_way(*block);
+        let here = passed_before.iter().filter(|own| own.block == *block);
+        let is_seen = |index| here.clone().all(|own| own.index < index);
+        let own = &code.blocks[*block];
+        for (index, instruction) in own.instructions.iter().enumerate() {
+            let point = block.instruction(index);
+            let weight = match is_excluded || !is_seen(index) {
+                true => INFINITE,
+                false if emulation::is_long_nop(instruction) => INFINITE,
+                false => weight(instruction, calls_from(code, point)),
+            };
+            weights.insert(Point::Instruction(point), weight);
+        }
+        let Some(jump) = own.instructions.last() else {
+            continue;
+        };
+        let is_told = !calls.by.is_empty()
+            && is_conditional_jump(jump)
+            && is_seen(own.instructions.len() - 1)
+            && !shared.contains(block)
+            && !looping.contains(block);
+        for (successor, kind) in own.successors.iter().filter(|_| is_told) {
+            if passed.contains(successor) && !is_under_way(*successor) {
+                // The calls that take the other way pay for a hit, too.
+                let weight = 2 * weight(jump, calls_from(code, successor.first()));
+                weights.insert(Point::Way(*block, *kind), weight);
+            }
+        }
+    }
+    weights
+}
+
+/// Returns the place of the instruction at an address.
+fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
+    code.blocks.entries().find_map(|(id, block)| {
+        let mut instructions = block.instructions.iter();
+        let index = instructions.position(|own| address(own) == at)?;
+        Some(id.instruction(index))
+    })
+}
+
+fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
+    let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
+    cost + following_calls.min(MAX_FOLLOWING_CALLS) * FOLLOWING_CALL_WEIGHT
+}
+
+/// Counts the calls that can follow from a point on, itself included.
+fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
+    let calls = |instructions: &[Instruction]| {
+        let calls = instructions.iter().filter(|other| is_call(other));
+        calls.count() as u64
+    };
+    let here = code.blocks[point.block].instructions.get(point.index..);
+    let later = code.reachable(point.block, &[]).into_iter();
+    let later = later.filter(|other| *other != point.block);
+    let later = later.map(|other| calls(&code.blocks[other].instructions));
+    here.map_or(0, calls) + later.sum::<u64>()
+}

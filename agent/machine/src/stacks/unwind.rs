@@ -1,0 +1,176 @@
+//! From a frame to the frame that called it, by an entry of the unwind tables.
+
+use std::sync::Arc;
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, Encoding, EndianArcSlice, Evaluation, EvaluationResult,
+    LittleEndian, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, Value, X86_64,
+};
+
+use super::registers::{PRESERVED, Registers};
+use crate::elf::address::FileAddress;
+use crate::elf::frames::{Frame, MAX_COMMON_ENTRY, UnwindTable};
+
+/// Largest table that is kept, in bytes: that of an executable of some megabytes has 0.3 MB, that of a large library some 5.
+const MAX_TABLE: usize = 16 << 20;
+/// Largest entry that is evaluated, in bytes. The largest of most files has less than 1 kB.
+const MAX_ENTRY: usize = 16 << 10;
+/// Most steps of an expression. Those that linkers make for jumps to shared libraries have ten.
+const MAX_STEPS: u32 = 64;
+
+type Bytes = EndianArcSlice<LittleEndian>;
+
+/// The content of the tables of one file.
+pub struct Tables {
+    section: EhFrame<Bytes>,
+    bases: BaseAddresses,
+}
+
+/// What unwinding needs to work in. One serves all files.
+pub struct Work(UnwindContext<usize>);
+
+impl Default for Work {
+    fn default() -> Self {
+        Self(UnwindContext::new())
+    }
+}
+
+/// What called a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A frame, in which a call returns to the instruction pointer.
+    Called(Registers),
+    /// A frame that a signal interrupted at the instruction pointer.
+    Interrupted(Registers),
+    /// Nothing: here the thread began.
+    Nothing,
+}
+
+impl Tables {
+    /// Copies them; `None` where they are too large.
+    pub fn copy(table: &UnwindTable<'_>) -> Option<Self> {
+        if table.data.len() > MAX_TABLE {
+            return None;
+        }
+        let data: Arc<[u8]> = table.data.into();
+        Some(Self {
+            section: EhFrame::from(EndianArcSlice::new(data, LittleEndian)),
+            bases: table.bases.clone(),
+        })
+    }
+
+    /// Returns what called the frame with these registers, whose code is at `at`, which the entry covers. `read` returns the
+    /// 8 bytes of the stack at an address.
+    ///
+    /// Returns `None` where the tables do not say, or the stack was not copied so far.
+    pub fn caller(
+        &self,
+        work: &mut Work,
+        entry: Frame,
+        at: FileAddress,
+        registers: &Registers,
+        read: &impl Fn(u64) -> Option<u64>,
+    ) -> Option<Caller> {
+        let common = |section: &EhFrame<Bytes>, bases: &BaseAddresses, offset| {
+            let entry = section.cie_from_offset(bases, offset)?;
+            match entry.entry_len() <= MAX_COMMON_ENTRY {
+                true => Ok(entry),
+                false => Err(gimli::Error::OffsetOutOfBounds(0)),
+            }
+        };
+        let found = self
+            .section
+            .fde_from_offset(&self.bases, entry.offset.into(), common);
+        let found = found.ok().filter(|found| found.entry_len() <= MAX_ENTRY)?;
+        let encoding = found.cie().encoding();
+        let is_signal = found.is_signal_trampoline();
+        let row = found.unwind_info_for_address(&self.section, &self.bases, &mut work.0, at.get());
+        let row = row.ok()?;
+        if row.register(X86_64::RA) == Some(RegisterRule::Undefined) {
+            return Some(Caller::Nothing);
+        }
+        let evaluation = Expressions {
+            tables: self,
+            encoding,
+            registers,
+            read,
+        };
+        let frame = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                registers.get(*register)?.wrapping_add_signed(*offset)
+            }
+            CfaRule::Expression(expression) => evaluation.value(expression, None)?,
+        };
+        let mut caller = Registers::default();
+        for register in PRESERVED {
+            caller.set(register, registers.get(register));
+        }
+        caller.set(X86_64::RSP, Some(frame));
+        for (register, rule) in row.registers() {
+            let value = match rule {
+                RegisterRule::Undefined | RegisterRule::Architectural => None,
+                RegisterRule::SameValue => registers.get(*register),
+                RegisterRule::Offset(offset) => read(frame.wrapping_add_signed(*offset)),
+                RegisterRule::ValOffset(offset) => Some(frame.wrapping_add_signed(*offset)),
+                RegisterRule::Register(other) => registers.get(*other),
+                RegisterRule::Expression(place) => {
+                    evaluation.value(place, Some(frame)).and_then(read)
+                }
+                RegisterRule::ValExpression(value) => evaluation.value(value, Some(frame)),
+                RegisterRule::Constant(value) => Some(*value),
+            };
+            caller.set(*register, value);
+        }
+        // A caller's frame is above that of what it called; so this comes to an end.
+        let goes_on = caller.stack_pointer()? > registers.stack_pointer()?;
+        caller.instruction_pointer().filter(|to| *to != 0)?;
+        match is_signal {
+            true => Some(Caller::Interrupted(caller)),
+            false => goes_on.then_some(Caller::Called(caller)),
+        }
+    }
+}
+
+/// Evaluates the expressions of one entry.
+struct Expressions<'a, R> {
+    tables: &'a Tables,
+    encoding: Encoding,
+    registers: &'a Registers,
+    read: &'a R,
+}
+
+impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
+    /// Returns the value of an expression that begins with `first` on its stack.
+    fn value(&self, expression: &UnwindExpression<usize>, first: Option<u64>) -> Option<u64> {
+        let code = expression.get(&self.tables.section).ok()?;
+        let mut evaluation: Evaluation<Bytes> = code.evaluation(self.encoding);
+        evaluation.set_max_iterations(MAX_STEPS);
+        if let Some(first) = first {
+            evaluation.set_initial_value(first);
+        }
+        let mut state = evaluation.evaluate().ok()?;
+        // Each time, at least one step was made.
+        for _ in 0..MAX_STEPS {
+            state = match state {
+                EvaluationResult::Complete => {
+                    let result = evaluation.value_result()?;
+                    return result.to_u64(u64::MAX).ok();
+                }
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    let value = self.registers.get(register)?;
+                    evaluation
+                        .resume_with_register(Value::Generic(value))
+                        .ok()?
+                }
+                EvaluationResult::RequiresMemory {
+                    address, size: 8, ..
+                } => {
+                    let value = (self.read)(address)?;
+                    evaluation.resume_with_memory(Value::Generic(value)).ok()?
+                }
+                _ => return None,
+            };
+        }
+        None
+    }
+}

@@ -1,0 +1,36 @@
+//! What a plan and the server's table of commands say of functions that are found on stacks.
+
+use std::collections::HashMap;
+
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::stacks::{Names, Traced};
+
+use crate::names::tell_not_returning;
+use crate::plan::ProbePlan;
+use crate::traced::named::commands::CommandTable;
+
+impl Names for ProbePlan {
+    fn traced(&self, image: &mut Image<'_>) -> Vec<Traced> {
+        tell_not_returning(image);
+        let functions = self.functions.iter();
+        functions
+            .map(|own| (own.address, own.name, own.kind.index))
+            .collect()
+    }
+
+    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
+        let mut commands: HashMap<FileAddress, Vec<String>> = HashMap::new();
+        let table = CommandTable::find(image);
+        for (address, name) in table.iter().flat_map(CommandTable::all) {
+            commands
+                .entry(address)
+                .or_default()
+                .push(name.to_uppercase());
+        }
+        // The function's name is mostly that of the command, but not always. This is what is certain.
+        let named = commands.into_iter();
+        named
+            .map(|(address, names)| (address, format!("command {}", names.join(", "))))
+            .collect()
+    }
+}
