@@ -165,7 +165,7 @@ const KERNELS_EXPLAINED: &str = "\
 `cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines with two
 processors, the agent and four of Debian's redis-servers, makes the servers evict, and compares what the agent exports
 with `INFO`. It ends the agent under load, by SIGTERM and by SIGKILL, and compares the servers' code with their file.
-*Drop-in* says whether the service needs [its drop-in](SERVICE.md#kernels-before-66). The machines of the second table run the
+*Drop-in* says whether the service needs [its drop-in](CONFIGURATION.md#kernels-before-66). The machines of the second table run the
 package under systemd, from installing it to purging it.";
 
 /// The same above that of the builds.
