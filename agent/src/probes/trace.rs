@@ -28,7 +28,7 @@ const CYCLE: &str = "trace_cycle";
 
 /// How much more a hit costs in a server than in a loop that does nothing else, whose code and data stay in the caches: on
 /// Debian's redis-server 7.0.15 it was 1.23 times as much at `performEvictions` and 1.48 times at `getCommand`
-/// (docs/TRACE.md).
+/// (docs/TOUR.md).
 const IN_A_SERVER: f64 = 1.5;
 
 /// What a thread's entry in the map is.
