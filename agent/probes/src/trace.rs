@@ -27,8 +27,7 @@ const EVICTION_BEGINS: &str = "trace_eviction";
 const CYCLE: &str = "trace_cycle";
 
 /// How much more a hit costs in a server than in a loop that does nothing else, whose code and data stay in the caches: on
-/// Debian's redis-server 7.0.15 it was 1.23 times as much at `performEvictions` and 1.48 times at `getCommand`
-/// (docs/TRACE.md).
+/// Debian's redis-server 7.0.15 it was 1.23 times as much at `performEvictions` and 1.48 times at `getCommand`.
 const IN_A_SERVER: f64 = 1.5;
 
 /// What a thread's entry in the map is.

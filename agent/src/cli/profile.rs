@@ -26,7 +26,7 @@ use crate::trace::Ending;
 /// On stderr it says how many samples there were, how many of the stacks are whole, and what ran.
 ///
 /// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; where kernel.perf_event_paranoid is above 2, as
-/// on Debian, CAP_SYS_ADMIN as well. docs/PROFILE.md explains the output.
+/// on Debian, CAP_SYS_ADMIN as well. docs/TOUR.md explains the output.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server

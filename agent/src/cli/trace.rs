@@ -22,7 +22,7 @@ use crate::trace::{self, Question};
 /// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (before Linux 6.6, CAP_SYS_ADMIN as
 /// well).
 ///
-/// Exit code 0 also where the process ends first, 1 where the function is not found or cannot be traced. docs/TRACE.md
+/// Exit code 0 also where the process ends first, 1 where the function is not found or cannot be traced. docs/TOUR.md
 /// explains the output.
 #[derive(clap::Args)]
 pub struct Arguments {

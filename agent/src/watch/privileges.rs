@@ -13,7 +13,7 @@ use rustix::thread::{
 pub fn to_attach(probes: &Probes) -> CapabilitySet {
     match probes.has_multi_links() {
         true => LINKS,
-        // Not on each kernel: see docs/SERVICE.md.
+        // Not on each kernel: see docs/CONFIGURATION.md.
         false => LINKS | CapabilitySet::SYS_ADMIN,
     }
 }

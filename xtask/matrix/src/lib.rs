@@ -170,7 +170,7 @@ fn finish(
 const KERNELS_EXPLAINED: &str = "\
 `cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines with the agent and four of
 Debian's redis-servers, makes the servers evict, compares what the agent exports with `INFO`, and ends the agent under load. *Drop-in* says
-whether the service needs the drop-in for older kernels ([CONFIGURATION.md](CONFIGURATION.md)). The machines of the second table run the
+whether the service needs the drop-in for older kernels ([CONFIGURATION.md](CONFIGURATION.md#kernels-before-66)). The machines of the second table run the
 package under systemd, from installing it to purging it.";
 
 /// The same above that of the builds.

@@ -1,5 +1,5 @@
 //! Checks that the dashboard of all servers finds their pods by what kube-state-metrics says, and shows all servers where
-//! there is none, and that the query in docs/CONTAINERS.md finds them too. promtool computes the queries over made-up series.
+//! there is none, and that the query in docs/KUBERNETES.md finds them too. promtool computes the queries over made-up series.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The page with a query for the pods of servers, and what is written before it.
-const PAGE: &str = "docs/CONTAINERS.md";
+const PAGE: &str = "docs/KUBERNETES.md";
 const BEFORE: &str = "to any series of evictscope:\n\n";
 
 /// The dashboard that has variables for namespace and pod.

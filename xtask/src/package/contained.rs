@@ -1,4 +1,4 @@
-//! The agent in a container: runs the image by podman as docs/CONTAINERS.md says, and without one option after the other.
+//! The agent in a container: runs the image by podman as docs/CONFIGURATION.md says, and without one option after the other.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use evictscope_testkit::{agent::Agent, podman, port::free_port, process, workspa
 use super::{seccomp, sequence::counts_evictions};
 
 /// The page that tells operators how to run the image.
-const PAGE: &str = "docs/CONTAINERS.md";
+const PAGE: &str = "docs/CONFIGURATION.md";
 /// How the command begins on it.
 const BEGINNING: &str = "podman run --detach";
 

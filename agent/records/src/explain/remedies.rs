@@ -1,5 +1,5 @@
 //! What would help, with sizes. A remedy is here only where a run of the lab showed that it works for the cause;
-//! `docs/EXPLANATIONS.md` has the runs, and those that did not help.
+//! `docs/TOUR.md` lists them for operators.
 
 use super::account::Account;
 use super::window::Window;
