@@ -39,7 +39,7 @@ pub const MAX_SERVERS: u32 = 256;
 /// The quiet time, in nanoseconds: an evicting call that comes after so long without one begins a
 /// burst. A call that stops at its time limit (500 µs by default) goes on from a timer at once, and a
 /// saturated server makes thousands of calls a second, so that inside a burst only a slow command
-/// keeps them apart, hardly ever for so long; between bursts the article saw minutes.
+/// keeps them apart, hardly ever for so long; between bursts GitLab saw minutes.
 pub const QUIET_NS: u64 = 1_000_000_000;
 
 /// How many functions of one server can be traced: the number of entries that each slot has in the

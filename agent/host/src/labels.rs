@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
-/// What a server can be called by.
+/// A server that has no label yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Called<'a> {
+pub struct NewServer<'a> {
     /// Process id.
     pub pid: u32,
     /// Its port, else the path of its socket, else `pid-N`.
     pub name: &'a str,
     /// The first digits of the id of the container that it is in.
     pub container: Option<&'a str>,
-    /// The label that it had before the agent was started anew.
+    /// The label that it had before the agent was restarted.
     pub had: Option<&'a str>,
 }
 
@@ -22,7 +22,7 @@ pub struct Called<'a> {
 /// With two equal ones, Prometheus would refuse the whole scrape.
 ///
 /// A server keeps its label for life: the one that it had, unless that is taken.
-pub fn labels(new: &[Called<'_>], live: &[(&str, &str)]) -> Vec<String> {
+pub fn labels(new: &[NewServer<'_>], live: &[(&str, &str)]) -> Vec<String> {
     let mut taken: HashSet<String> = live.iter().map(|(_, label)| (*label).to_owned()).collect();
     // These first, so that no other gets a label of theirs.
     let mut is_free = |label: &&str| taken.insert((*label).to_owned());
@@ -61,7 +61,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Called, labels};
+    use super::{NewServer, labels};
 
     const A: Option<&str> = Some("3601745b3bd5");
     const B: Option<&str> = Some("9f2c1b7a8e6d");
@@ -81,7 +81,7 @@ mod tests {
 
         /// Finds servers of which some had a label before, by pid.
         fn find(&mut self, new: &[Found<'a>], had: &BTreeMap<u32, String>) {
-            let called = new.iter().map(|(pid, name, container)| Called {
+            let called = new.iter().map(|(pid, name, container)| NewServer {
                 pid: *pid,
                 name,
                 container: *container,

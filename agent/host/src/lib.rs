@@ -39,7 +39,7 @@ pub use exclusion::Exclusion;
 pub use executable::{Executable, ExecutableError, ExecutableId};
 pub use handle::ProcessHandle;
 pub use identity::Identity;
-pub use labels::{Called, labels};
+pub use labels::{NewServer, labels};
 pub use look::ServerProcess;
 pub use matcher::{DEFAULT_PATTERN, Matcher};
 pub use memory::{MemoryError, Words, load_bias};

@@ -70,7 +70,7 @@ fn cost(
     placed: &[(Probe, FileOffset)],
     functions: &[Function],
 ) -> Result<f64, ProbeError> {
-    let own = Own::attach(probes, calibration_config(std::process::id()), placed)?;
+    let own = SelfProbes::attach(probes, calibration_config(std::process::id()), placed)?;
     let cost = time(functions);
     match own
         .counted()
@@ -90,7 +90,7 @@ fn placing(probes: &Arc<Probes>, site: FileOffset, function: Function) -> Result
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let usual = time_once(function);
-        let own = Own::attach(
+        let own = SelfProbes::attach(
             probes,
             calibration_config(std::process::id()),
             &[(Probe::Enter, site)],
@@ -104,12 +104,12 @@ fn placing(probes: &Arc<Probes>, site: FileOffset, function: Function) -> Result
 }
 
 /// Probes on this very process.
-pub(super) struct Own {
+pub(super) struct SelfProbes {
     links: Vec<Link>,
     slot: Slot,
 }
 
-impl Own {
+impl SelfProbes {
     /// Attaches probes of the eviction call.
     pub(super) fn attach(
         probes: &Arc<Probes>,
@@ -164,7 +164,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for SelfProbes {
     fn drop(&mut self) {
         // Before the slot, which the next one may get.
         self.links.clear();
@@ -268,7 +268,7 @@ mod tests {
     };
     use evictscope_telemetry::Counted;
 
-    use super::{FUNCTIONS, FileOffset, OVER_LIMIT, Own, Probes, USED_MEMORY};
+    use super::{FUNCTIONS, FileOffset, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY};
     use super::{calibration_config, constant, own_sites};
 
     /// Calls a function with every probe of the eviction call on it as often, after `change` has
@@ -297,7 +297,7 @@ mod tests {
             (Probe::Enter, begin),
             (Probe::Inner, FileOffset::new(begin.get() + 1)),
         ];
-        let own = Own::attach(&probes, config, &placed)?;
+        let own = SelfProbes::attach(&probes, config, &placed)?;
         for call in 0..calls {
             before(call);
             // SAFETY: it takes nothing, and only touches rbx, which it restores.

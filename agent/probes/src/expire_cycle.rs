@@ -9,7 +9,7 @@ use evictscope_plan::{EXPIRE_CYCLE, FunctionKind};
 use evictscope_telemetry::Counted;
 
 use super::attach::Probes;
-use super::calibration::Own;
+use super::calibration::SelfProbes;
 use super::own::{FUNCTIONS, own_sites};
 
 /// What the cycles have in the memory of this process.
@@ -54,7 +54,7 @@ fn counted(
         description: EXPIRE_CYCLE.description,
     };
     let placed = [(Probe::Exit, end_at), (Probe::Inner, start_at)];
-    let own = Own::attach_function(&probes, config, function, &placed)?;
+    let own = SelfProbes::attach_function(&probes, config, function, &placed)?;
     for _ in 0..cycles {
         // SAFETY: they take nothing, and only touch rbx, which they restore.
         unsafe {

@@ -97,7 +97,7 @@ impl Folder {
         synced.map(|()| path)
     }
 
-    /// Removes a file; well too where it does not exist.
+    /// Removes a file, if it exists.
     pub(super) fn remove(&self, name: impl AsRef<Path>) -> io::Result<()> {
         match std::fs::remove_file(self.0.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -94,7 +94,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     ensure!(calls.lost_exits.count() == 0, "{calls:?}");
     let evictions = watched.state.eviction().inner.count();
     ensure!(evictions == 0, "{evictions} evicting calls");
-    let text = TextEncoder::new().encode_to_string(&families(&[watched.exported()]))?;
+    let text = TextEncoder::new().encode_to_string(&families(&[Arc::new(watched.exported())]))?;
     for probe in ["made_up_enter", "made_up_end"] {
         let series = format!(
             "evictscope_probe_hits_total{{server=\"made-up\",probe=\"{probe}\"}} {}\n",

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use evictscope_host::{Called, Identity, Scan, Scanner, ServerProcess, labels};
+use evictscope_host::{Identity, NewServer, Scan, Scanner, ServerProcess, labels};
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
 
@@ -210,7 +210,7 @@ impl Watcher {
 
     /// Returns the labels of new servers; `listed` are all that run.
     fn labels(&self, new: &[ServerProcess], listed: &HashSet<Identity>) -> Vec<String> {
-        let new = new.iter().map(|process| Called {
+        let new = new.iter().map(|process| NewServer {
             pid: process.identity.pid,
             name: &process.name,
             container: process.container.short_id(),

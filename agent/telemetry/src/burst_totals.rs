@@ -8,9 +8,9 @@ use super::{Burst, HistogramTotals};
 
 /// A second, nanoseconds.
 const S: u64 = 1_000_000_000;
-/// Duration of bursts, nanoseconds: around the lab's 2 to 5 s and the article's 6 to 8 s; the last is an outage.
+/// Duration of bursts, nanoseconds: around the lab's 2 to 5 s and GitLab's 6 to 8 s; the last is an outage.
 const DURATION_NS: Bounds = Bounds::List(&[S, 2 * S, 5 * S, 10 * S, 30 * S, 120 * S]);
-/// Duration of reclaims, nanoseconds: around the lab's 1 to 5 s and the article's 30 to 60 s.
+/// Duration of reclaims, nanoseconds: around the lab's 1 to 5 s and GitLab's 30 to 60 s.
 const RECLAIM_NS: Bounds = Bounds::List(&[2 * S, 5 * S, 10 * S, 30 * S, 60 * S, 300 * S]);
 
 /// What the finished bursts of a server add up to. Short ones ([`Burst::is_short`]) are only in `finished`: a calm

@@ -1,6 +1,7 @@
 //! One finished burst, and its kind.
 //!
-//! A burst feeds on itself when three things come together (the article's finding). Memory is
+//! A burst feeds on itself when three things come together (GitLab, "How we diagnosed and resolved Redis latency spikes with BPF and
+//! other tools"). Memory is
 //! saturated, so calls evict. The CPU of the main thread is saturated. So fewer commands are answered
 //! than arrive, and their buffers fill the memory that is being freed.
 
@@ -9,23 +10,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// From this share of its time on, the main thread has no CPU time left to give. The article's was
-/// at 100 %; a burst's first and last moments are less busy. To be confirmed by the lab.
+/// From this share of its time on, the main thread has no CPU time left to give. GitLab's was
+/// at 100 %; a burst's first and last moments are less busy.
 const SATURATED_CPU: f64 = 0.9;
 /// Throughput has fallen if in some second of the burst it is at most this part of the usual one. In
-/// the article it fell to 0.2, in the lab to 0.1; ordinary traffic moves by some percent from one
+/// GitLab's case it fell to 0.2, in the lab to 0.1; ordinary traffic moves by some percent from one
 /// second to the next. The mean of a burst does not tell: one whose backlog is worked off while the last
 /// evictions are made has had twice the usual throughput by its end (lab: 0.1 to 0.8 in five bursts).
 const FALLEN_THROUGHPUT: f64 = 0.7;
 /// A burst whose slowest second has more than this many times the rate before has another load than that time:
 /// whether it has less than its own load asks for, the rate before does not tell.
 const OTHER_LOAD: f64 = 2.0;
-/// Client buffers have grown when they did so by this part of what they were … The by-hand run of
-/// the lab saw them double. To be confirmed by the lab.
+/// Client buffers have grown when they did so by this part of what they were … The lab
+/// saw them double.
 const GROWN_BUFFERS: f64 = 0.1;
 /// … and by at least as many bytes: a few clients' buffers are no backlog.
 const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
-/// A shorter burst cannot have fed on itself: the backlog of the article's bursts took seconds to
+/// A shorter burst cannot have fed on itself: the backlog of GitLab's bursts took seconds to
 /// build up, and the server counts its client buffers about once a second. Nor has it an impact that could be measured.
 const LEAST_DURATION: Duration = Duration::from_millis(500);
 
@@ -232,7 +233,7 @@ pub(super) mod tests {
 
     use super::{Burst, BurstKind};
 
-    /// Returns a burst as the article describes them.
+    /// Returns a burst as GitLab's article describes them.
     pub fn of_the_article() -> Burst {
         Burst {
             started: Duration::from_millis(1_700_000_000_250),

@@ -20,8 +20,7 @@ use super::open_burst::{Before, OpenBurst};
 use super::rate_before::{self, RateBefore};
 use super::{Burst, BurstTotals, Observation, Phase, Phases};
 
-/// A call that has not ended after this time is taken to have ended unseen. This is the last bound of
-/// the histogram of durations.
+/// A call that has not ended after this time is taken to have ended unseen.
 const LONGEST_CALL: Duration = Duration::from_secs(120);
 /// The number of finished bursts that are kept.
 const KEPT: usize = 100;

@@ -14,7 +14,7 @@ const LEAST_STEP: f64 = (64 << 10) as f64;
 /// is seen.
 const LEAST_SHARE: f64 = 0.01;
 /// How long memory may fail to reach a new low before it falls no more: longer than a slow command and some rounds of
-/// a server that works off a backlog, much shorter than the article's reclaims of 30 to 60 s. A low is known only when its
+/// a server that works off a backlog, much shorter than GitLab's reclaims of 30 to 60 s. A low is known only when its
 /// [`ROUNDS`] are over, so that much later.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// The span of which the highest counts: some rounds of the event loop.

@@ -8,7 +8,7 @@ use evictscope_testkit::{
     agent::Agent, burst::Burst, evictions::Evictions, redis::Redis, scrape::Scrape, wait::until,
 };
 
-/// A burst is over this many seconds after its last evicting call (DESIGN section 7).
+/// A burst is over this many seconds after its last evicting call (`QUIET_NS` of the abi).
 const QUIET: f64 = 1.0;
 /// How far apart two readings of the clock may be that are taken for one, and half of what the API rounds to, in
 /// seconds.

@@ -73,11 +73,12 @@ impl Which {
     /// Returns the server that is asked for, or the only one.
     pub(super) fn of<'a>(
         &self,
-        servers: &'a [ExportedServer],
+        servers: &'a [Arc<ExportedServer>],
     ) -> Result<&'a ExportedServer, Refusal> {
         match (&self.server, servers) {
             (Some(label), servers) => servers
                 .iter()
+                .map(Arc::as_ref)
                 .find(|server| server.label == *label)
                 .ok_or_else(|| Box::new(no_such_server(label))),
             (None, [only]) => Ok(only),

@@ -1,5 +1,6 @@
 //! `GET /api/v1/bursts`: the last finished bursts, as JSON.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_telemetry::Burst;
@@ -22,7 +23,7 @@ struct Entry<'a>(&'a ExportedServer, &'a Burst);
 impl<'a> BurstList<'a> {
     /// Lists the finished bursts of all servers, or of the one with that label; each server's oldest
     /// first.
-    pub(super) fn of(servers: &'a [ExportedServer], only: Option<&str>) -> Self {
+    pub(super) fn of(servers: &'a [Arc<ExportedServer>], only: Option<&str>) -> Self {
         let asked = servers
             .iter()
             .filter(|server| only.is_none_or(|label| server.label == label));
@@ -96,6 +97,7 @@ pub fn rfc3339(unix_time: Duration) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use evictscope_telemetry::BrokenInvariant;
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_list_of_a_made_up_server() -> serde_json::Result<()> {
-        let servers = [busy_server()];
+        let servers = [Arc::new(busy_server())];
         let json = serde_json::to_string_pretty(&BurstList::of(&servers, Some("6379")))?;
         insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
         Ok(())
@@ -114,15 +116,15 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_for_and_trusted_is_listed() {
-        let count = |servers: &[ExportedServer], only| BurstList::of(servers, only).bursts.len();
-        assert_eq!(count(&[new_server()], None), 0);
-        assert_eq!(count(&[busy_server()], None), 1);
-        assert_eq!(count(&[busy_server()], Some("6380")), 0);
+        let count = |server, only| BurstList::of(&[Arc::new(server)], only).bursts.len();
+        assert_eq!(count(new_server(), None), 0);
+        assert_eq!(count(busy_server(), None), 1);
+        assert_eq!(count(busy_server(), Some("6380")), 0);
         let withdrawn = ExportedServer {
             withdrawn: Some(BrokenInvariant::LostExit),
             ..busy_server()
         };
-        assert_eq!(count(&[withdrawn], None), 0);
+        assert_eq!(count(withdrawn, None), 0);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! `docs/METRICS.md` describes them to users, and `documentation.rs` tests that it does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_records::KeeperCounts;
@@ -275,12 +276,15 @@ pub(super) const FAMILIES: [Family; 41] = [
 ];
 
 /// Returns all families that have a series: those of the servers, and the build of this agent.
-pub fn families(servers: &[ExportedServer]) -> Vec<MetricFamily> {
+pub fn families(servers: &[Arc<ExportedServer>]) -> Vec<MetricFamily> {
     let mut families: Vec<MetricFamily> = Vec::new();
     for Family { name, help, series } in FAMILIES {
         let of_server = |server| series(server).into_iter().map(move |one| (server, one));
-        let series: Vec<(&ExportedServer, Series<'_>)> =
-            servers.iter().flat_map(of_server).collect();
+        let series: Vec<(&ExportedServer, Series<'_>)> = servers
+            .iter()
+            .map(Arc::as_ref)
+            .flat_map(of_server)
+            .collect();
         let Some((_, first)) = series.first() else {
             continue;
         };
@@ -384,6 +388,8 @@ fn metric_family(name: &str, kind: MetricType, help: &str, metrics: Vec<Metric>)
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use evictscope_telemetry::{BrokenInvariant, ProbeMode};
     use prometheus::TextEncoder;
 
@@ -393,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_text_of_made_up_servers() -> prometheus::Result<()> {
-        let families = families(&[busy_server(), partial_server()]);
+        let families = families(&[busy_server(), partial_server()].map(Arc::new));
         let text = TextEncoder::new().encode_to_string(&families)?;
         insta::with_settings!({ omit_expression => true }, {
             insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
@@ -410,7 +416,7 @@ mod tests {
 
     #[test]
     fn calls_and_their_variables_are_there_from_the_start() -> prometheus::Result<()> {
-        let text = TextEncoder::new().encode_to_string(&families(&[new_server()]))?;
+        let text = TextEncoder::new().encode_to_string(&families(&[Arc::new(new_server())]))?;
         for series in [
             "eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"fail\"} 0",
             "eviction_call_duration_seconds_count{server=\"6379\",kind=\"evicting\"} 0",
@@ -429,14 +435,14 @@ mod tests {
     }
 
     fn text_of(server: ExportedServer) -> prometheus::Result<String> {
-        TextEncoder::new().encode_to_string(&families(&[server]))
+        TextEncoder::new().encode_to_string(&families(&[Arc::new(server)]))
     }
 
     #[test]
     fn a_server_with_everything_has_190_series_at_most() -> prometheus::Result<()> {
         let mut server = busy_server();
         server.overhead_ratio = Some(0.001);
-        let text = TextEncoder::new().encode_to_string(&families(&[server]))?;
+        let text = TextEncoder::new().encode_to_string(&families(&[Arc::new(server)]))?;
         let series = text
             .lines()
             .filter(|line| line.contains("server=\""))

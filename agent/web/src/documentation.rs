@@ -27,7 +27,7 @@ struct Description {
 }
 
 /// Returns servers that have, between them, a series of each family and each value of each label.
-fn servers() -> Vec<ExportedServer> {
+fn servers() -> Vec<Arc<ExportedServer>> {
     let mut busy = busy_server();
     busy.overhead_ratio = Some(0.001);
     let mut plan = (*busy.plan).clone();
@@ -65,7 +65,7 @@ fn servers() -> Vec<ExportedServer> {
     let mut servers = vec![busy, partial_server()];
     servers.extend(withdrawn);
     servers.extend(cycles_withdrawn);
-    servers
+    servers.into_iter().map(Arc::new).collect()
 }
 
 fn exported() -> Vec<MetricFamily> {

@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn names(server: ExportedServer) -> BTreeSet<String> {
-        let families = families(&[server]).into_iter();
+        let families = families(&[Arc::new(server)]).into_iter();
         families.map(|family| family.name().to_owned()).collect()
     }
 

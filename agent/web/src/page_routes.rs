@@ -1,5 +1,7 @@
 //! Answers `/`, `/server/NAME` and `/bursts/ID`. What they show is copied first, and drawn in another thread.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
@@ -55,7 +57,10 @@ pub(super) async fn server(
 
 fn server_page(shared: &Shared, label: &str, shown: &Shown) -> Response {
     let servers = shared.servers().unwrap_or_default();
-    let server = servers.iter().find(|server| server.label == label);
+    let server = servers
+        .iter()
+        .map(Arc::as_ref)
+        .find(|server| server.label == label);
     let timeline = server.and_then(|server| Some(server.timeline()?.clone()));
     let records = listed(shared).map(|mut records| {
         records.retain(|listed| is_of(listed, label));

@@ -97,7 +97,7 @@ pub struct Shared(Arc<Published>);
 #[derive(Debug)]
 struct Published {
     /// By label.
-    servers: Mutex<BTreeMap<String, ExportedServer>>,
+    servers: Mutex<BTreeMap<String, Arc<ExportedServer>>>,
     is_ready: watch::Sender<bool>,
     turn: watch::Sender<Turn>,
     /// What is asked of the servers' threads.
@@ -152,8 +152,8 @@ impl Shared {
         self.0.keeper.as_ref().map_err(String::as_str)
     }
 
-    /// Says that the loop has turned just now, which is `unix_time` since 1970. Healthy is an agent
-    /// whose loop says so every few seconds.
+    /// Says that the loop has turned just now, which is `unix_time` since 1970. An agent is healthy
+    /// while its loop says so every few seconds.
     pub fn turned(&self, unix_time: Duration) {
         let (at, unix_time) = (Instant::now(), Some(unix_time));
         self.0.turn.send_replace(Turn { at, unix_time });
@@ -181,7 +181,7 @@ impl Shared {
 
     /// Replaces what is published of one server.
     pub fn publish(&self, server: ExportedServer) {
-        self.lock().insert(server.label.clone(), server);
+        self.lock().insert(server.label.clone(), Arc::new(server));
     }
 
     /// Withdraws all that is published of the server with this label and process id: by now, another one may
@@ -217,7 +217,7 @@ impl Shared {
     }
 
     /// Returns the servers by ascending pid; `None` until the agent is ready.
-    pub(super) fn servers(&self) -> Option<Vec<ExportedServer>> {
+    pub(super) fn servers(&self) -> Option<Vec<Arc<ExportedServer>>> {
         if !*self.0.is_ready.borrow() {
             return None;
         }
@@ -228,7 +228,7 @@ impl Shared {
         Some(fresh)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ExportedServer>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ExportedServer>>> {
         // Each entry is put there whole.
         self.0
             .servers

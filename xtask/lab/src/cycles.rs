@@ -13,8 +13,8 @@ use crate::{
     sample::Sample,
 };
 
-/// Without an eviction for this long, `saturated` is over: seconds, by the definition of a burst (DESIGN,
-/// section 7) and as known from samples, which are 0.1 s apart or less.
+/// Without an eviction for this long, `saturated` is over: seconds, by the definition of a burst and
+/// as known from samples, which are 0.1 s apart or less.
 pub const QUIET: f64 = 1.0;
 
 /// `reclaim` is over when memory has fallen but for this share of its whole fall, and stays there. In each round of

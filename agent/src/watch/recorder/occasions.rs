@@ -3,7 +3,7 @@
 //! A burst that is not plain is recorded, and so is a stall of a second that no recorded burst covers. Both are limited,
 //! so that a server whose bursts follow each other all day fills no disk:
 //!
-//! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. The article's server had a burst every 7 to 15
+//! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. GitLab's server had a burst every 7 to 15
 //!   minutes, so all of its bursts are recorded. Of one that has a burst every few seconds, at most 18 are in the first
 //!   hour and 12 in each hour after it. Half of those at once are kept for bursts that amplify themselves, so that bursts of
 //!   an unknown kind leave room for them.

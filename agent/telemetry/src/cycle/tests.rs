@@ -41,7 +41,7 @@ const CALM: Doing = Doing {
     memory: 1_000,
     buffers: 0,
 };
-/// As the article's second phase.
+/// As GitLab's second phase.
 const STARVED: Doing = Doing {
     commands: 2,
     evicting_every: 1,

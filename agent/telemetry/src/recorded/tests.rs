@@ -23,7 +23,7 @@ const CLOCK: f64 = 0.003;
 
 /// What another observer saw. Times are seconds since 1970.
 #[derive(Deserialize)]
-struct Seen {
+struct Info {
     /// Each burst: between which moments it began, and between which it ended, and the keys that it evicted.
     bursts: Vec<SeenBurst>,
     /// What every burst has to be called; `None` where the run tells of both.
@@ -96,7 +96,7 @@ fn judge(name: &str) -> anyhow::Result<()> {
     let file = std::fs::File::open(data.join(format!("{name}.jsonl.gz")))?;
     let mut text = String::new();
     GzDecoder::new(file).read_to_string(&mut text)?;
-    let seen: Seen =
+    let seen: Info =
         serde_json::from_str(&std::fs::read_to_string(data.join(format!("{name}.json")))?)?;
 
     let mut readings = text.lines().map(serde_json::from_str::<RecordedReading>);

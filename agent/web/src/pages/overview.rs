@@ -1,5 +1,7 @@
 //! `/`: all servers, those that are not watched, and the last records.
 
+use std::sync::Arc;
+
 use evictscope_records::Listed;
 use evictscope_telemetry::ProbeMode;
 use maud::{Markup, html};
@@ -17,7 +19,7 @@ const RECORDS: usize = 25;
 /// What the page shows.
 pub struct Overview<'a> {
     /// The servers that are watched; `None` until the first scan is done.
-    pub servers: Option<&'a [ExportedServer]>,
+    pub servers: Option<&'a [Arc<ExportedServer>]>,
     /// Those that run here and are not.
     pub unwatched: &'a [Unwatched],
     /// The records, the newest first, or why there are none.
@@ -63,7 +65,7 @@ pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
     page("Servers", Place::Agent { refresh }, &body)
 }
 
-fn table(servers: &[ExportedServer]) -> Markup {
+fn table(servers: &[Arc<ExportedServer>]) -> Markup {
     html! {
         div.scroll {
             table {
@@ -142,10 +144,12 @@ mod tests {
     use evictscope_telemetry::ProbeMode;
 
     use super::{Overview, overview};
+    use std::sync::Arc;
+
     use crate::fixture::{new_server, partial_server, unwatched};
     use crate::{ExportedServer, Unwatched};
 
-    fn page(servers: Option<&[ExportedServer]>, unwatched: &[Unwatched]) -> String {
+    fn page(servers: Option<&[Arc<ExportedServer>]>, unwatched: &[Unwatched]) -> String {
         let shown = Overview {
             servers,
             unwatched,
@@ -158,7 +162,7 @@ mod tests {
     fn the_page_says_what_is_watched() {
         assert!(page(None, &[]).contains("Looking for servers"));
         assert!(page(Some(&[]), &[]).contains("No server is watched"));
-        let page = page(Some(&[new_server()]), &[]);
+        let page = page(Some(&[Arc::new(new_server())]), &[]);
         assert!(!page.contains("Not watched"));
         for text in [
             "<a href=\"/server/6379\">6379</a>",
@@ -174,14 +178,14 @@ mod tests {
     fn a_sampled_server_is_explained() {
         let mut server = new_server();
         let explained = "sampled<br>evicting calls are observed for a part of the time";
-        assert!(!page(Some(&[server.clone()]), &[]).contains(explained));
+        assert!(!page(Some(&[Arc::new(server.clone())]), &[]).contains(explained));
         server.mode = ProbeMode::Sampled;
-        assert!(page(Some(&[server]), &[]).contains(explained));
+        assert!(page(Some(&[Arc::new(server)]), &[]).contains(explained));
     }
 
     #[test]
     fn all_text_is_escaped() {
-        let page = page(Some(&[partial_server()]), &[unwatched()]);
+        let page = page(Some(&[Arc::new(partial_server())]), &[unwatched()]);
         for text in [
             "href=\"/server/%2Frun%2F%22%3Cb%3E%22.sock\">/run/&quot;&lt;b&gt;&quot;.sock</a>",
             "/opt/&lt;redis&gt; &amp; co/redis-server (deleted)",
