@@ -1,8 +1,8 @@
 //! What happened in a record, why, and what would help: computed from its numbers, or not said.
 //!
-//! Pure: a [`Record`] in, an [`Explanation`] out. [`window::Window`] divides a record into the calm before, what it is
-//! about, and what came after. [`account::Account`] says what memory went to. There is one file for each of the causes that
-//! need more than that: [`big_key`], [`expiry`], [`step`]. [`causes`] weighs them, and [`remedies`] has what the lab showed
+//! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
+//! about, and what came after. `account::Account` says what memory went to. There is one file for each of the causes that
+//! need more than that: `big_key`, `expiry`, `step`. `causes` weighs them, and `remedies` has what the lab showed
 //! to work. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. Where numbers are missing, or decide nothing, no cause is named.
