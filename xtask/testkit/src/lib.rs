@@ -19,6 +19,7 @@ pub mod owned;
 pub mod podman;
 pub mod port;
 pub mod process;
+pub mod program;
 pub mod progress;
 pub mod prometheus;
 pub mod redis;

@@ -7,10 +7,11 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 
 use crate::{
+    program,
     redis::{self, Redis},
     root,
 };
@@ -80,8 +81,7 @@ impl OwnBuild {
     /// file.
     pub fn replace(&self, executable: &Path) -> Result<()> {
         let new = self.directory.path().join("new");
-        fs::copy(executable, &new)
-            .with_context(|| format!("cannot copy {}", executable.display()))?;
+        program::copy(executable, &new)?;
         Ok(fs::rename(new, self.path())?)
     }
 

@@ -15,7 +15,7 @@ use crate::{
     own_build::OwnBuild,
     owned::Owned,
     port::free_port,
-    process,
+    process, program,
     schedstat::{self, ThreadTimes},
     wait::until,
 };
@@ -258,6 +258,6 @@ pub fn executable() -> Result<PathBuf> {
 /// Returns a command that starts a copy of redis-server under another name.
 pub fn copy_to(directory: &Path, name: &str) -> Result<Command> {
     let copy = directory.join(name);
-    fs::copy(executable()?, &copy)?;
+    program::copy(&executable()?, &copy)?;
     Ok(Command::new(copy))
 }

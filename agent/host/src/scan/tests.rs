@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use evictscope_testkit::owned::Owned;
 use evictscope_testkit::port::free_port;
+use evictscope_testkit::program;
 use evictscope_testkit::redis::{Redis, copy_to, executable};
 use evictscope_testkit::servers;
 use evictscope_testkit::wait::until;
@@ -46,7 +47,7 @@ fn kill(pid: u32) -> anyhow::Result<()> {
 fn sleep_named(name: &str) -> anyhow::Result<(TempDir, Command)> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join(name);
-    std::fs::copy("/bin/sleep", &path)?;
+    program::copy(Path::new("/bin/sleep"), &path)?;
     Ok((directory, Command::new(path)))
 }
 
@@ -382,11 +383,10 @@ fn a_server_that_does_not_listen_is_deferred_and_then_goes_by_its_pid() -> anyho
 
 #[test]
 fn a_script_with_the_name_of_a_server_is_not_a_server() -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir()?;
-    let script = directory.path().join("redis-server");
-    std::fs::write(&script, "#!/bin/sh\nread line\n")?;
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755))?;
+    let [text, script] = ["text", "redis-server"].map(|name| directory.path().join(name));
+    std::fs::write(&text, "#!/bin/sh\nread line\n")?;
+    program::copy(&text, &script)?;
     let (child, _input, _output) = Owned::start_with_pipes(&mut Command::new(&script))?;
     let pid = child.pid();
     // While it is being executed it has its new name already, but no arguments yet.

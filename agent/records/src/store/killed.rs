@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use super::*;
 use crate::fixture::burst_record;
@@ -40,10 +40,12 @@ struct Writer(Child);
 
 impl Writer {
     fn start(directory: &Path) -> anyhow::Result<Self> {
+        // The test's own name has no name of the crate.
+        let module = module_path!().split_once("::").context("no module")?.1;
         let mut child = Command::new(std::env::current_exe()?);
         let child = child
             .args(["--exact", "--ignored"])
-            .arg("records::store::killed::writes_until_it_is_killed")
+            .arg(format!("{module}::writes_until_it_is_killed"))
             .env(DIRECTORY, directory)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -78,8 +80,12 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
     let mut unfinished = 0;
     for kill in 0..kills {
         let before = everything(directory.path())?;
-        let writer = Writer::start(directory.path())?;
+        let mut writer = Writer::start(directory.path())?;
         evictscope_testkit::wait::until("the process writes", || {
+            ensure!(
+                writer.0.try_wait()?.is_none(),
+                "the process has ended by itself"
+            );
             Ok((everything(directory.path())? != before).then_some(()))
         })?;
         // Each time at another moment of a write.
