@@ -1,0 +1,28 @@
+//! What a look at the sockets of a server sees.
+
+use std::time::Duration;
+
+/// The connections of one server at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketLook {
+    /// Monotonic time of the look.
+    pub at: Duration,
+    /// Connected stream sockets of the process: TCP over IPv4 and IPv6, and Unix sockets.
+    pub connected: u32,
+    /// Those of them in which bytes lie that the server has not read.
+    pub unread: Vec<Unread>,
+}
+
+/// A connection in which bytes lie unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Tells one socket from all others while it lives: its inode.
+    pub socket: u64,
+    /// How far the server has read, modulo 2^32: it changes when the server reads. TCP's `copied_seq`; of a Unix socket,
+    /// what tells one unread message from the next.
+    pub read_to: u32,
+    /// Bytes that lie unread.
+    pub bytes: u32,
+    /// When data last came, monotonic, to a tick (`icsk_ack.lrcvtime`); not known of a Unix socket.
+    pub came: Option<Duration>,
+}
