@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::Bounds;
 
-use super::{Burst, HistogramTotals};
+use super::{Burst, BurstKind, HistogramTotals};
 
 /// A second, nanoseconds.
 const S: u64 = 1_000_000_000;
@@ -13,12 +13,14 @@ const DURATION_NS: Bounds = Bounds::List(&[S, 2 * S, 5 * S, 10 * S, 30 * S, 120 
 /// Duration of reclaims, nanoseconds: around the lab's 1 to 5 s and GitLab's 30 to 60 s.
 const RECLAIM_NS: Bounds = Bounds::List(&[2 * S, 5 * S, 10 * S, 30 * S, 60 * S, 300 * S]);
 
-/// What the finished bursts of a server add up to. Short ones ([`Burst::is_short`]) are only in `finished`: a calm
-/// cache may have one every second, and the means would be theirs.
+/// Shorter bursts are in no mean where they stalled nobody: a calm cache may have one every second, and the means would be theirs.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// What the finished bursts of a server add up to. Short ones that stalled nobody are only in `finished`.
 #[derive(Clone, Debug)]
 pub struct BurstTotals {
     /// Finished bursts, by [`super::BurstKind`].
-    pub finished: [u64; 3],
+    pub finished: [u64; BurstKind::ALL.len()],
     /// Duration, nanoseconds.
     pub duration: HistogramTotals,
     /// Duration of the reclaim, nanoseconds; of bursts that had one.
@@ -35,7 +37,7 @@ impl BurstTotals {
     /// Returns the totals before the first burst.
     pub(super) fn new() -> Self {
         Self {
-            finished: [0; 3],
+            finished: [0; BurstKind::ALL.len()],
             duration: HistogramTotals::new(DURATION_NS),
             reclaim: HistogramTotals::new(RECLAIM_NS),
             client_buffer_growth: 0,
@@ -46,8 +48,9 @@ impl BurstTotals {
 
     /// Counts a finished burst.
     pub(super) fn count(&mut self, burst: &Burst) {
-        self.finished[burst.kind().0 as usize] += 1;
-        if burst.is_short() {
+        let kind = burst.kind().0;
+        self.finished[kind as usize] += 1;
+        if kind == BurstKind::Plain && burst.duration < SHORT {
             return;
         }
         self.duration.record(nanoseconds(burst.duration));
@@ -81,7 +84,7 @@ mod tests {
         burst.reclaim = Duration::ZERO;
         burst.client_buffers_before = None;
         totals.count(&burst);
-        assert_eq!(totals.finished, [1, 0, 1]);
+        assert_eq!(totals.finished, [1, 1, 0, 0]);
         assert_eq!(totals.duration.count(), 2);
         assert_eq!(totals.duration.sum(), 14_000_000_000);
         assert_eq!(totals.reclaim.count(), 1);
@@ -94,8 +97,9 @@ mod tests {
         let mut totals = BurstTotals::new();
         let mut burst = of_the_article();
         burst.duration = Duration::from_micros(90);
+        burst.stalled = Some(Duration::ZERO);
         totals.count(&burst);
-        assert_eq!(totals.finished, [0, 1, 0]);
+        assert_eq!(totals.finished, [0, 0, 1, 0]);
         let measured = [totals.duration.count(), totals.reclaim.count()];
         assert_eq!(measured, [0; 2]);
         let sums = [totals.client_buffer_growth, totals.reclaimed];

@@ -11,6 +11,7 @@ pub(super) struct Counters {
     pub commands: Option<f64>,
     pub evicted_keys: Option<f64>,
     pub evicting_calls: f64,
+    pub failed_calls: f64,
     pub cpu_eviction_ns: Option<f64>,
     pub cpu_other_ns: Option<f64>,
     pub cpu_unobserved_ns: f64,
@@ -21,6 +22,12 @@ pub(super) struct Counters {
     /// Memory at the last evicting call; not known between two observations.
     pub at_last_call: Option<f64>,
     pub client_buffers: Option<f64>,
+    /// Connections in which requests lay unread.
+    pub clients_waiting: Option<f64>,
+    /// For how long clients were stalled, seconds.
+    pub stalled: Option<f64>,
+    /// For how long evicting calls stalled them, seconds.
+    pub stalled_by_evictions: Option<f64>,
 }
 
 impl Counters {
@@ -39,6 +46,7 @@ impl Counters {
             commands: known(self.commands, later.commands),
             evicted_keys: known(self.evicted_keys, later.evicted_keys),
             evicting_calls: line(self.evicting_calls, later.evicting_calls),
+            failed_calls: line(self.failed_calls, later.failed_calls),
             cpu_eviction_ns: known(self.cpu_eviction_ns, later.cpu_eviction_ns),
             cpu_other_ns: known(self.cpu_other_ns, later.cpu_other_ns),
             cpu_unobserved_ns: line(self.cpu_unobserved_ns, later.cpu_unobserved_ns),
@@ -47,6 +55,9 @@ impl Counters {
             used_memory: known(self.used_memory, later.used_memory),
             at_last_call: None,
             client_buffers: known(self.client_buffers, later.client_buffers),
+            clients_waiting: known(self.clients_waiting, later.clients_waiting),
+            stalled: known(self.stalled, later.stalled),
+            stalled_by_evictions: known(self.stalled_by_evictions, later.stalled_by_evictions),
         }
     }
 }
@@ -86,6 +97,7 @@ impl CounterReader {
             commands: self.commands.advance(seen.commands),
             evicted_keys: self.evicted_keys.advance(seen.evicted_keys),
             evicting_calls: seen.evicting_calls as f64,
+            failed_calls: seen.failed_calls as f64,
             cpu_eviction_ns: number(seen.cpu_eviction_ns),
             cpu_other_ns: number(seen.cpu_other_ns),
             cpu_unobserved_ns: seen.cpu_unobserved_ns as f64,
@@ -94,6 +106,9 @@ impl CounterReader {
             used_memory: number(seen.used_memory),
             at_last_call: number(seen.last_reported),
             client_buffers: number(seen.client_buffers),
+            clients_waiting: number(seen.clients_waiting),
+            stalled: seen.stalled.map(|time| time.as_secs_f64()),
+            stalled_by_evictions: seen.stalled_by_evictions.map(|time| time.as_secs_f64()),
         }
     }
 }

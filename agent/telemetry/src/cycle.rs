@@ -17,7 +17,6 @@ use super::activity::{Activity, QUIET};
 use super::counters::{CounterReader, Counters};
 use super::expired_share::ExpiredShare;
 use super::open_burst::{Before, OpenBurst};
-use super::rate_before::{self, RateBefore};
 use super::{Burst, BurstTotals, Observation, Phase, Phases};
 
 /// A call that has not ended after this time is taken to have ended unseen.
@@ -33,9 +32,6 @@ pub struct Cycle {
     activity: Activity,
     reader: CounterReader,
     last: Option<Counters>,
-    /// When it was found, and how long it had run by then.
-    found: (Duration, Duration),
-    rate_before: RateBefore,
     expired_share: ExpiredShare,
     /// The server's own estimate of that, when it was last observed.
     stale_ratio: Option<f64>,
@@ -51,15 +47,13 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// Begins with a server that was found at `at`, monotonic, and had run for `age` by then.
-    pub fn new(at: Duration, age: Duration) -> Self {
+    /// Begins with a server that was found at `at`, monotonic.
+    pub fn new(at: Duration) -> Self {
         Self {
             phases: Phases::new(at),
             activity: Activity::default(),
             reader: CounterReader::default(),
             last: None,
-            found: (at, age),
-            rate_before: RateBefore::default(),
             expired_share: ExpiredShare::default(),
             stale_ratio: None,
             open: None,
@@ -86,6 +80,7 @@ impl Cycle {
             at: self.phases.credited_to,
             // Counted since then; what the server itself counts began long before.
             evicting_calls: 0.0,
+            failed_calls: 0.0,
             ..now
         });
         self.last = Some(now);
@@ -111,14 +106,13 @@ impl Cycle {
             if let Some(burst) = self.open.take() {
                 let over = burst.reclaim_over_before(began);
                 self.phases.enter(Phase::NotSaturated, over);
-                finished.push(burst.finish(over));
+                finished.extend(burst.finish(over));
             }
             self.enter_saturated(began, &before, &now, seen);
         }
         let over = match self.phases.phase {
             Phase::NotSaturated => {
                 self.phases.credit(now.at);
-                self.count_usual(&before, &now);
                 None
             }
             Phase::Saturated => self.watch_saturated(&now, evicting),
@@ -127,15 +121,11 @@ impl Cycle {
         self.expired_share.saw(seen);
         self.stale_ratio = seen.stale_ratio;
         finished.extend(over);
-        finished.into_iter().map(|burst| self.keep(burst)).collect()
-    }
-
-    /// Counts the commands between two moments in `not_saturated`.
-    fn count_usual(&mut self, before: &Counters, now: &Counters) {
-        if let (Some(from), Some(to)) = (before.commands, now.commands) {
-            let time = now.at.saturating_sub(before.at);
-            self.rate_before.add(now.at, time, to - from);
-        }
+        // Calls that fail evict nothing: writes are refused, and no burst is under way.
+        let evicted = finished
+            .into_iter()
+            .filter(|burst| burst.evicted_keys != Some(0));
+        evicted.map(|burst| self.keep(burst)).collect()
     }
 
     fn enter_saturated(
@@ -145,13 +135,8 @@ impl Cycle {
         now: &Counters,
         seen: &Observation,
     ) {
-        if self.phases.phase == Phase::NotSaturated {
-            self.count_usual(before, &before.interpolate(now, began));
-        }
         let start = before.interpolate(now, began);
         let known = Before {
-            rate: self.rate_before.at(began),
-            rate_since_start: self.rate_since_start(&start, now, seen),
             expired_share: self.expired_share.before(began),
             stale_ratio: self.stale_ratio,
         };
@@ -159,19 +144,6 @@ impl Cycle {
         self.totals.last_start = Some(burst.began_unix);
         self.open = Some(burst);
         self.phases.enter(Phase::Saturated, began);
-    }
-
-    /// Returns commands a second from the server's start to that of a burst, by its own counter.
-    fn rate_since_start(
-        &self,
-        start: &Counters,
-        now: &Counters,
-        seen: &Observation,
-    ) -> Option<f64> {
-        let (found, age) = self.found;
-        let since = now.commands? - start.commands?;
-        let time = age + start.at.saturating_sub(found);
-        rate_before::since_start(seen.commands? as f64 - since, time)
     }
 
     fn watch_saturated(&mut self, now: &Counters, evicting: Duration) -> Option<Burst> {
@@ -196,7 +168,7 @@ impl Cycle {
             return None;
         }
         self.phases.enter(Phase::NotSaturated, ended);
-        self.open.take().map(|burst| burst.finish(ended))
+        self.open.take()?.finish(ended)
     }
 
     fn watch_reclaim(&mut self, now: &Counters) -> Option<Burst> {
@@ -210,7 +182,7 @@ impl Cycle {
         }
         self.phases.enter(Phase::NotSaturated, over);
         self.phases.credit(now.at);
-        self.open.take().map(|burst| burst.finish(over))
+        self.open.take()?.finish(over)
     }
 
     /// Ends the open burst at `ended`, which is not later than `before`. Where memory was seen to

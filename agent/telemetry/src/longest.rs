@@ -1,21 +1,17 @@
 //! The longest evicting call of the last minutes, to the nanosecond.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use evictscope_abi::{CallStats, Longest};
 
+use super::recent_maximum::RecentMaximum;
 use super::snapshot::under_way_since;
-
-/// How far back calls count: a scrape every minute or two misses none, and an alert on a single slow call has the time
-/// to see it.
-const SPAN: Duration = Duration::from_secs(300);
 
 /// The longest inner calls of the last five minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LongestCalls {
-    /// The longest call of each window of time, oldest first; without those after which a longer one ended.
-    ended: VecDeque<Longest>,
+    /// The longest call of each window of time, at the window's end.
+    ended: RecentMaximum,
     /// How long the call under way has taken.
     under_way: Duration,
 }
@@ -28,28 +24,16 @@ impl LongestCalls {
         let mut kept = calls.longest;
         kept.sort_unstable_by_key(|longest| longest.window);
         for longest in kept {
+            let end = Duration::from_nanos((longest.window + 1) * Longest::WINDOW_NS);
             // An older window was complete when a later one was taken in.
-            if self
-                .ended
-                .back()
-                .is_some_and(|last| last.window > longest.window)
-            {
-                continue;
-            }
-            let is_longer = |last: &mut Longest| last.duration_ns <= longest.duration_ns;
-            while self.ended.pop_back_if(is_longer).is_some() {}
-            self.ended.push_back(longest);
+            self.ended.take_in(end, longest.duration_ns);
         }
-        let is_over = |longest: &mut Longest| {
-            Duration::from_nanos((longest.window + 1) * Longest::WINDOW_NS) + SPAN <= at
-        };
-        while self.ended.pop_front_if(is_over).is_some() {}
+        self.ended.forget(at);
     }
 
     /// Returns how long the longest one took, or takes, if it is still under way; zero where there was none.
     pub fn longest(&self) -> Duration {
-        let ended = self.ended.front().map_or(0, |longest| longest.duration_ns);
-        Duration::from_nanos(ended).max(self.under_way)
+        Duration::from_nanos(self.ended.get()).max(self.under_way)
     }
 }
 
@@ -60,7 +44,8 @@ mod tests {
     use evictscope_abi::{CallStats, Longest};
     use proptest::prelude::*;
 
-    use super::{LongestCalls, SPAN};
+    use super::LongestCalls;
+    use crate::recent_maximum::SPAN;
 
     const WINDOW: Duration = Duration::from_nanos(Longest::WINDOW_NS);
 
@@ -131,7 +116,6 @@ mod tests {
                     counts.map(|(_, duration)| *duration).max()
                 };
                 prop_assert!(Some(seen) >= within(SPAN) && Some(seen) <= within(SPAN + WINDOW));
-                prop_assert!(longest.ended.len() <= 1 + SPAN.div_duration_f64(WINDOW) as usize + 1);
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use evictscope_abi::ResultKind;
+
 use super::{MainThread, ServerState, Snapshot, StallCause};
 
 /// When evicting calls were made. Monotonic; zero is never.
@@ -28,6 +30,8 @@ pub struct Observation {
     pub evictions: EvictionTimes,
     /// Evicting calls since the server was found.
     pub evicting_calls: u64,
+    /// Those of them that failed: nothing could be evicted.
+    pub failed_calls: u64,
     /// `mem_reported` of the last evicting call that ended, bytes.
     pub last_reported: Option<u64>,
     /// For how long evicting calls were observed until then.
@@ -48,8 +52,12 @@ pub struct Observation {
     pub used_memory: Option<u64>,
     /// All client buffers, bytes.
     pub client_buffers: Option<u64>,
-    /// For how long evictions have stalled the server.
+    /// Connections in which requests lay unread at the last look.
+    pub clients_waiting: Option<u64>,
+    /// For how long clients were stalled.
     pub stalled: Option<Duration>,
+    /// For how long evicting calls stalled them.
+    pub stalled_by_evictions: Option<Duration>,
     /// Keys that expire cycles have sampled, and those of them that had expired.
     pub cycle_keys: Option<(u64, u64)>,
     /// The server's own estimate of the share of keys with a time to live that have expired and are still held.
@@ -73,6 +81,7 @@ impl Observation {
             unix_time: snapshot.unix_time,
             evictions: times.unwrap_or_default(),
             evicting_calls: state.eviction().inner.count(),
+            failed_calls: state.evicting_results[ResultKind::Fail as usize].count(),
             last_reported: evictions.last.reported.get(),
             observed: snapshot.observed.evicting,
             cpu_eviction_ns: thread.map(|thread| thread.eviction_ns),
@@ -83,7 +92,9 @@ impl Observation {
             evicted_keys: members.evicted_keys,
             used_memory: members.used_memory,
             client_buffers: members.client_buffers.map(|buffers| buffers.total()),
-            stalled: state.stalled(StallCause::Eviction),
+            clients_waiting: state.waits.is_known().then(|| state.waits.waiting()),
+            stalled: state.stalled_in_all(),
+            stalled_by_evictions: state.stalled(StallCause::Eviction),
             cycle_keys: Some(state.cycles.keys()),
             stale_ratio: members.expiry.stale_ratio,
         }

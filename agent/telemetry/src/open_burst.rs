@@ -1,22 +1,14 @@
 //! Measures a burst from its first evicting call to the end of its reclaim.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::counters::Counters;
 use super::reclaim::Reclaim;
 use super::{Burst, Observation};
 
-/// The span over which the slowest throughput is measured.
-const SECOND: Duration = Duration::from_secs(1);
-
 /// What is known of the time before a burst.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
-    /// Commands a second of late in `not_saturated`.
-    pub rate: Option<f64>,
-    /// Commands a second since the server's start.
-    pub rate_since_start: Option<f64>,
     /// Of the keys that expire cycles sampled in the last minute, the share that had expired.
     pub expired_share: Option<f64>,
     /// The server's own estimate of the keys that have expired and are still held.
@@ -43,9 +35,7 @@ pub(super) struct OpenBurst {
     last_inside: Counters,
     memory_peak: Option<f64>,
     buffers_peak: Option<f64>,
-    /// The observations of the last second of the burst, the oldest a second ago or more.
-    last_second: VecDeque<Counters>,
-    slowest_rate: Option<f64>,
+    waiting_peak: Option<f64>,
     /// `None` where memory is not known.
     reclaim: Option<Reclaim>,
 }
@@ -73,8 +63,7 @@ impl OpenBurst {
             last_inside: *now,
             memory_peak: start.used_memory,
             buffers_peak: start.client_buffers,
-            last_second: VecDeque::from([start]),
-            slowest_rate: None,
+            waiting_peak: start.clients_waiting,
             reclaim: None,
         }
     }
@@ -82,6 +71,12 @@ impl OpenBurst {
     /// Returns when its last evicting call ended, as far as is known.
     pub fn ended(&self) -> Duration {
         self.end.at
+    }
+
+    fn has_failed(&self) -> bool {
+        let grown = |counter: fn(&Counters) -> f64| counter(&self.last) - counter(&self.before);
+        let failed = grown(|counters| counters.failed_calls);
+        failed > 0.0 && failed >= grown(|counters| counters.evicting_calls)
     }
 
     /// Tells whether memory has fallen after the last evicting call.
@@ -109,9 +104,6 @@ impl OpenBurst {
             if self.last.at > self.first_inside.at {
                 self.last_inside = self.last;
             }
-            if self.last.at > self.began {
-                self.note_rate(self.last);
-            }
             self.memory_peak = higher(self.memory_peak, self.end.used_memory);
             let memory = self.end.used_memory.zip(self.memory_peak);
             self.reclaim = memory.map(|(end, peak)| Reclaim::new(self.end.at, end, peak));
@@ -120,21 +112,8 @@ impl OpenBurst {
             reclaim.saw(now.at, memory);
         }
         self.buffers_peak = higher(self.buffers_peak, now.client_buffers);
+        self.waiting_peak = higher(self.waiting_peak, now.clients_waiting);
         self.last = *now;
-    }
-
-    /// Takes in the throughput of the second that ended at an observation inside the burst.
-    fn note_rate(&mut self, now: Counters) {
-        while (self.last_second.get(1)).is_some_and(|next| next.at + SECOND <= now.at) {
-            self.last_second.pop_front();
-        }
-        if let Some(from) = self.last_second.front()
-            && from.at + SECOND <= now.at
-            && let Some(rate) = rate(from, &now, |counters| counters.commands)
-        {
-            self.slowest_rate = Some(self.slowest_rate.map_or(rate, |slowest| slowest.min(rate)));
-        }
-        self.last_second.push_back(now);
     }
 
     /// Returns when the reclaim was over, now that the next burst began at `at`.
@@ -154,8 +133,12 @@ impl OpenBurst {
         }
     }
 
-    /// Returns the burst, now that its reclaim was over at `over`, if it had one.
-    pub fn finish(self, over: Duration) -> Burst {
+    /// Returns the burst, now that its reclaim was over at `over`, if it had one; `None` where all its calls failed: then
+    /// writes were refused, and it was no burst.
+    pub fn finish(self, over: Duration) -> Option<Burst> {
+        if self.has_failed() {
+            return None;
+        }
         let growth = |from: Option<f64>, to: Option<f64>| Some((to? - from?).max(0.0));
         let (from, to) = self.measured();
         let during = rate(&from, &to, |counters| counters.commands);
@@ -167,8 +150,9 @@ impl OpenBurst {
         });
         // Nothing is evicted between the observation before and the first call, nor after the last.
         let evicted = growth(self.before.evicted_keys, self.last.evicted_keys);
-        let bytes = |value: Option<f64>| value.map(whole);
-        Burst {
+        let count = |value: Option<f64>| value.map(whole);
+        let seconds = |value: Option<f64>| Duration::try_from_secs_f64(value?).ok();
+        Some(Burst {
             started: self.began_unix,
             duration: self.end.at.saturating_sub(self.began),
             reclaim: over.saturating_sub(self.end.at),
@@ -176,24 +160,28 @@ impl OpenBurst {
             observed: Duration::try_from_secs_f64(self.end.observed - self.start.observed)
                 .unwrap_or_default(),
             evicted_keys: evicted.map(whole),
-            commands_per_second_before: self.known.rate,
-            commands_per_second_since_start: self.known.rate_since_start,
-            commands_per_second_during: during,
-            commands_per_second_slowest: self.slowest_rate.or(during),
+            commands_per_second: during,
+            clients_waiting_before: count(self.start.clients_waiting),
+            clients_waiting_peak: count(self.waiting_peak),
+            stalled: seconds(growth(self.before.stalled, self.last.stalled)),
+            stalled_by_evictions: seconds(growth(
+                self.before.stalled_by_evictions,
+                self.last.stalled_by_evictions,
+            )),
             expired_share_before: self.known.expired_share,
             stale_ratio_before: self.known.stale_ratio,
-            client_buffers_before: bytes(self.start.client_buffers),
-            client_buffers_peak: bytes(self.buffers_peak),
-            memory_start: bytes(self.start.used_memory),
-            memory_peak: bytes(self.memory_peak),
-            memory_end: bytes(self.end.used_memory),
-            memory_after: bytes(self.reclaim.as_ref().map(Reclaim::lowest)),
+            client_buffers_before: count(self.start.client_buffers),
+            client_buffers_peak: count(self.buffers_peak),
+            memory_start: count(self.start.used_memory),
+            memory_peak: count(self.memory_peak),
+            memory_end: count(self.end.used_memory),
+            memory_after: count(self.reclaim.as_ref().map(Reclaim::lowest)),
             cpu_share: cpu,
             waiting_share: share(|counters| counters.waiting_ns),
             eviction_cpu_share: eviction
                 .zip(observed.filter(|observed| *observed > 0.0))
                 .map(|(eviction, observed)| eviction / observed),
-        }
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClientBuffers, Snapshot};
+use super::{ClientBuffers, ServerState, Snapshot};
 
 /// What of a snapshot phases, bursts and stalls by evictions rest on. Times are monotonic nanoseconds, sizes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,7 @@ pub struct RecordedReading {
     observed: u64,
     cpu: Option<u64>,
     waiting: Option<u64>,
+    is_resting: Option<bool>,
     /// Evicting calls that have ended, and their wall time.
     calls: u64,
     evicting: u64,
@@ -29,6 +30,18 @@ pub struct RecordedReading {
     evicted_keys: Option<u64>,
     used_memory: Option<u64>,
     client_buffers: Option<u64>,
+    /// What the last look saw, where one was made.
+    look: Option<RecordedLook>,
+}
+
+/// What a look at the sockets saw.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct RecordedLook {
+    at: u64,
+    connected: u64,
+    waiting: u64,
+    /// Since when the oldest request has lain unread.
+    oldest: Option<u64>,
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -36,8 +49,8 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl RecordedReading {
-    /// Keeps what is needed of a snapshot.
-    pub fn of(snapshot: &Snapshot) -> Self {
+    /// Keeps what is needed of a snapshot that has been applied to `state`.
+    pub fn of(snapshot: &Snapshot, state: &ServerState) -> Self {
         let calls = snapshot.counted.calls.first();
         let calls = calls.copied().unwrap_or_default();
         let evictions = &snapshot.counted.evictions;
@@ -48,6 +61,7 @@ impl RecordedReading {
             observed: nanoseconds(snapshot.observed.evicting),
             cpu: snapshot.times.map(|times| times.cpu_ns),
             waiting: snapshot.times.map(|times| times.waiting_ns),
+            is_resting: snapshot.is_resting,
             calls: calls.inner.counts.iter().sum(),
             evicting: calls.inner.sum,
             since: calls.inner_since_ns,
@@ -59,6 +73,12 @@ impl RecordedReading {
             evicted_keys: members.evicted_keys,
             used_memory: members.used_memory,
             client_buffers: members.client_buffers.map(ClientBuffers::total),
+            look: snapshot.look.as_ref().map(|look| RecordedLook {
+                at: nanoseconds(look.at),
+                connected: state.waits.connected(),
+                waiting: state.waits.waiting(),
+                oldest: state.waits.oldest().map(nanoseconds),
+            }),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::{CallStats, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
 
-use super::Members;
+use super::{Members, SocketLook};
 
 /// What the programs have counted of one server. Its counters run since the server was attached to, modulo
 /// 2^64.
@@ -62,6 +62,10 @@ pub struct Snapshot {
     pub members: Option<Members>,
     /// The main thread's times; `None` where the kernel does not tell.
     pub times: Option<ThreadTimes>,
+    /// Whether the main thread slept in its event loop; `None` where it ran, or where the kernel does not tell.
+    pub is_resting: Option<bool>,
+    /// What a look at its sockets saw, where one was made.
+    pub look: Option<SocketLook>,
     /// For how long calls were observed until then.
     pub observed: Observed,
 }

@@ -7,11 +7,11 @@ use evictscope_abi::{EVICTION, Fault, bounds};
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
 use super::reading::Reading;
-use super::stalls::{StallCause, Stalls};
+use super::stalls::{STALL_THRESHOLD, StallCause, Stalls};
 use super::totals::advance_all;
 use super::{
     Accumulator, CallTotals, ExpireCycles, HistogramTotals, LongestCalls, MainThread, Members,
-    Observed, Snapshot, Withdrawal,
+    Observed, Snapshot, Waits, Withdrawal,
 };
 
 /// Least time between two entries in the histogram of client buffers: 10 a second at most, give or take what a
@@ -54,6 +54,8 @@ pub struct ServerState {
     /// which the main thread has work: without them, it would have made as many calls in the rest.
     pub observed: Observed,
     last_observed: Observed,
+    /// How long requests of its clients lie unread.
+    pub waits: Waits,
     stalls: Stalls,
     /// The values last read from the server's memory; `None` where the last reading failed.
     pub members: Option<Members>,
@@ -68,6 +70,11 @@ impl Default for ServerState {
 impl ServerState {
     /// Returns the state of a server that was not read yet.
     pub fn new() -> Self {
+        Self::stalled_after(STALL_THRESHOLD)
+    }
+
+    /// Does the same for a server whose clients are stalled while a request lies unread for longer than `threshold`.
+    pub fn stalled_after(threshold: Duration) -> Self {
         Self {
             calls: vec![CallTotals::new()],
             evicting_results: Default::default(),
@@ -88,7 +95,8 @@ impl ServerState {
             main_thread: MainThread::default(),
             observed: Observed::default(),
             last_observed: Observed::default(),
-            stalls: Stalls::new(),
+            waits: Waits::default(),
+            stalls: Stalls::new(threshold),
             members: None,
         }
     }
@@ -130,7 +138,15 @@ impl ServerState {
         }
         self.members = snapshot.members;
         self.audit_cycles(snapshot);
-        self.stalls.advance(self.reading(snapshot));
+        if let Some(reading) = self.reading(snapshot) {
+            self.stalls.advance(reading);
+        }
+        if let Some(look) = &snapshot.look {
+            self.waits.take_in(look);
+            if let Some(oldest) = self.waits.oldest() {
+                self.stalls.look(look.at, oldest);
+            }
+        }
         self.record_client_buffers(at);
     }
 
@@ -156,18 +172,14 @@ impl ServerState {
         self.expire_audit.contradiction()
     }
 
-    /// Returns what tells of stalls; `None` where the main thread's times could not be read.
+    /// Returns what tells why clients are stalled; `None` where the main thread's times could not be read.
     fn reading(&self, snapshot: &Snapshot) -> Option<Reading> {
-        let members = self.members.unwrap_or_default();
         Some(Reading {
             at: snapshot.at,
             times: snapshot.times?,
-            evicting_ns: self.evicting_ns,
-            evicting_since: snapshot.evicting_since(),
-            expiring_ns: self.expiring_ns,
-            expiring_since: snapshot.expiring_since(),
-            observed: snapshot.observed.evicting,
-            evicted_keys: members.evicted_keys,
+            eviction_ns: self.main_thread.all_eviction_ns(),
+            expire_ns: self.main_thread.expire_ns(),
+            is_resting: snapshot.is_resting,
         })
     }
 
@@ -190,9 +202,17 @@ impl ServerState {
         self.expiring_ns
     }
 
-    /// Returns the time in which the server was stalled by this; `None` where the main thread's times are not known.
+    /// Returns the time in which clients were stalled by this; `None` where it is not known what they wait.
     pub fn stalled(&self, by: StallCause) -> Option<Duration> {
-        self.main_thread.is_known().then(|| self.stalls.total(by))
+        self.waits.is_known().then(|| self.stalls.total(by))
+    }
+
+    /// Returns the time in which clients were stalled by anything; `None` where it is not known what they wait.
+    pub fn stalled_in_all(&self) -> Option<Duration> {
+        StallCause::ALL
+            .iter()
+            .map(|cause| self.stalled(*cause))
+            .sum()
     }
 
     fn record_client_buffers(&mut self, at: Duration) {

@@ -3,6 +3,7 @@
 //! `testdata/NAME.jsonl.gz` has the readings, and `testdata/NAME.json` what the server's own `INFO` showed meanwhile, and
 //! the command that made both.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use evictscope_abi::Noted;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 
-use super::RecordedReading;
+use super::{RecordedLook, RecordedReading};
 use crate::{
     Burst, ClientBuffers, Cycle, Members, Observation, Observed, Phase, ServerState, Snapshot,
-    StallCause, ThreadTimes,
+    SocketLook, StallCause, ThreadTimes, Unread,
 };
 
 /// How far apart the agent's two clocks may have been read, in seconds.
@@ -28,8 +29,9 @@ struct Info {
     bursts: Vec<SeenBurst>,
     /// What every burst has to be called; `None` where the run tells of both.
     kind: Option<String>,
-    /// For how long evictions stalled the server, at least and at most, in seconds.
-    stalled: (f64, f64),
+    /// For how long clients were stalled, by each cause, at least and at most, in seconds; nothing where no looks were recorded.
+    #[serde(default)]
+    stalled: BTreeMap<String, (f64, f64)>,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +68,8 @@ impl RecordedReading {
                 }),
                 ..Members::default()
             }),
+            look: self.look.map(|look| look.as_seen(time)),
+            is_resting: self.is_resting,
             ..Snapshot::default()
         };
         if let Some(calls) = snapshot.counted.calls.first_mut() {
@@ -82,6 +86,32 @@ impl RecordedReading {
             None => Noted::default(),
         };
         snapshot
+    }
+}
+
+impl RecordedLook {
+    /// Returns a look that saw as many connections with unread data, the oldest of which is as old.
+    fn as_seen(self, time: fn(u64) -> Duration) -> SocketLook {
+        let unread = |socket| Unread {
+            socket,
+            read_to: 0,
+            bytes: 1,
+            came: None,
+        };
+        let mut unread: Vec<_> = (1..=self.waiting).map(unread).collect();
+        if let (Some(first), Some(oldest)) = (unread.first_mut(), self.oldest) {
+            // Another one than before, or the same.
+            *first = Unread {
+                socket: u64::MAX - oldest,
+                came: Some(time(oldest)),
+                ..*first
+            };
+        }
+        SocketLook {
+            at: time(self.at),
+            connected: u32::try_from(self.connected).unwrap_or(u32::MAX),
+            unread,
+        }
     }
 }
 
@@ -103,10 +133,7 @@ fn judge(name: &str) -> anyhow::Result<()> {
     let first = readings.next().context("no readings")??.snapshot();
     let (mut state, mut cycle) = (
         ServerState::new(),
-        Cycle::new(
-            first.at.saturating_sub(Duration::from_millis(1)),
-            Duration::ZERO,
-        ),
+        Cycle::new(first.at.saturating_sub(Duration::from_millis(1))),
     );
     let (mut bursts, mut last, mut gap) = (Vec::new(), first.at, Duration::ZERO);
     for reading in readings {
@@ -139,10 +166,19 @@ fn judge(name: &str) -> anyhow::Result<()> {
         let is_right = seen.kind.as_ref().is_none_or(|wanted| *wanted == kind);
         ensure!(is_right, "{name}: {all:?}");
     }
-    let stalled = state.stalled(StallCause::Eviction);
-    let stalled = stalled.context("stalls are not known")?.as_secs_f64();
-    println!("{name}: {all:?}, stalled for {stalled} s, readings {gap:?} apart at most");
-    is_between("seconds stalled", stalled, seen.stalled)
+    for cause in StallCause::ALL {
+        let stalled = state.stalled(cause).unwrap_or_default().as_secs_f64();
+        println!(
+            "{name}: {all:?}, {cause} stalled clients for {stalled} s, readings {gap:?} apart at most"
+        );
+        let seen = seen.stalled.get(&cause.to_string());
+        is_between(
+            "seconds stalled",
+            stalled,
+            seen.copied().unwrap_or_default(),
+        )?;
+    }
+    Ok(())
 }
 
 macro_rules! judged {

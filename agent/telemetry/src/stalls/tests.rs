@@ -2,350 +2,182 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Reading, StallCause, Stalls, TENTH};
+use super::{Reading, STALL_THRESHOLD, StallCause, Stalls};
 use crate::ThreadTimes;
 
-const MS: u64 = 1_000_000;
-
-/// A main thread, in steps of a millisecond.
-struct Thread {
-    stalls: Stalls,
-    now: Reading,
-    /// The kernel's clock ticks this often, milliseconds: CPU time shows then.
-    tick: u64,
-    cpu_ns: u64,
-}
-
-/// What it does in each millisecond, in microseconds.
-#[derive(Clone, Copy, Debug)]
+/// What a main thread does in each millisecond, microseconds.
+#[derive(Clone, Copy, Debug, Default)]
 struct Doing {
-    cpu: u64,
+    eviction: u64,
+    expire: u64,
+    commands: u64,
     waiting: u64,
-    evicting: u64,
-    expiring: u64,
+    is_resting: Option<bool>,
 }
 
 const IDLE: Doing = Doing {
-    cpu: 50,
+    eviction: 0,
+    expire: 0,
+    commands: 20,
     waiting: 0,
-    evicting: 0,
-    expiring: 0,
-};
-const BUSY: Doing = Doing { cpu: 1_000, ..IDLE };
-const STALLED: Doing = Doing {
-    evicting: 600,
-    ..BUSY
+    is_resting: Some(true),
 };
 
-impl Thread {
+/// A server whose oldest request came at some moment.
+struct Server {
+    stalls: Stalls,
+    now: Reading,
+    oldest: Option<Duration>,
+}
+
+impl Server {
     fn new() -> Self {
-        Self {
-            stalls: Stalls::new(),
+        let mut server = Self {
+            stalls: Stalls::new(STALL_THRESHOLD),
             now: Reading {
                 at: Duration::from_secs(5),
                 times: ThreadTimes {
                     cpu_ns: 0,
                     waiting_ns: 0,
                 },
-                evicting_ns: 0,
-                evicting_since: None,
-                expiring_ns: 0,
-                expiring_since: None,
-                observed: Duration::ZERO,
-                evicted_keys: None,
+                eviction_ns: 0,
+                expire_ns: 0,
+                is_resting: None,
             },
-            tick: 4,
-            cpu_ns: 0,
-        }
+            oldest: None,
+        };
+        server.stalls.advance(server.now);
+        server
     }
 
-    /// Goes on for some milliseconds, read each time so many have passed.
+    /// Goes on for some milliseconds, and is read and looked at each time so many have passed.
     fn goes_on(&mut self, doing: Doing, milliseconds: u64, every: u64) {
         for step in 1..=milliseconds {
             let now = &mut self.now;
             now.at += Duration::from_millis(1);
-            now.observed += Duration::from_millis(1);
-            self.cpu_ns += doing.cpu * 1_000;
+            now.eviction_ns += doing.eviction * 1_000;
+            now.expire_ns += doing.expire * 1_000;
+            now.times.cpu_ns += (doing.eviction + doing.expire + doing.commands) * 1_000;
             now.times.waiting_ns += doing.waiting * 1_000;
-            now.evicting_ns += doing.evicting * 1_000;
-            now.expiring_ns += doing.expiring * 1_000;
-            let is_tick = (now.at.as_millis() as u64).is_multiple_of(self.tick);
-            if is_tick || doing.cpu < 1_000 {
-                now.times.cpu_ns = self.cpu_ns;
-            }
+            now.is_resting = doing.is_resting;
             if step % every == 0 {
-                self.stalls.advance(Some(self.now));
+                self.stalls.advance(self.now);
+                if let Some(oldest) = self.oldest {
+                    self.stalls.look(self.now.at, oldest);
+                }
             }
         }
     }
 
-    /// Makes one evicting call on a thread with nothing else to do.
-    fn calls(&mut self, milliseconds: u64, every: u64) {
-        self.now.evicting_since = Some(self.now.at);
-        let call = Doing {
-            evicting: 1_000,
-            ..BUSY
-        };
-        self.goes_on(call, milliseconds, every);
-        self.now.evicting_since = None;
+    /// Does the same while a request waits that comes now.
+    fn stalls(&mut self, doing: Doing, milliseconds: u64, every: u64) {
+        self.oldest = Some(self.now.at);
+        self.goes_on(doing, milliseconds, every);
+        self.oldest = None;
     }
 
-    fn stalled(&self) -> f64 {
-        self.stalls.total(StallCause::Eviction).as_secs_f64()
-    }
-}
-
-fn assert_between(stalled: f64, least: f64, most: f64) {
-    let is_right = (least..=most).contains(&stalled);
-    assert!(is_right, "{stalled} s of stalls, not {least} to {most}");
-}
-
-#[test]
-fn a_server_that_evicts_without_end_on_a_full_core_is_stalled_all_the_time() {
-    for tick in [1, 4, 10] {
-        for every in [20, 37, 100] {
-            let mut thread = Thread::new();
-            thread.tick = tick;
-            thread.goes_on(STALLED, 60_000, every);
-            // The first and the last tenth are not judged.
-            assert_between(thread.stalled(), 59.6, 60.0);
-        }
+    /// Returns the milliseconds stalled by each cause.
+    fn stalled(&self) -> [u128; 6] {
+        StallCause::ALL.map(|cause| self.stalls.total(cause).as_millis())
     }
 }
 
 #[test]
-fn a_burst_counts_while_it_goes_on() {
-    let mut thread = Thread::new();
-    thread.goes_on(IDLE, 10_000, 100);
-    assert_eq!(thread.stalled(), 0.0);
-    thread.goes_on(STALLED, 1_000, 20);
-    assert_between(thread.stalled(), 0.7, 1.0);
-    thread.goes_on(STALLED, 1_000, 20);
-    assert_between(thread.stalled(), 1.7, 2.0);
-    thread.goes_on(IDLE, 10_000, 20);
-    assert_between(thread.stalled(), 1.7, 2.1);
+fn each_cause_is_told() {
+    let busy = |doing: Doing| {
+        let mut server = Server::new();
+        server.goes_on(IDLE, 2_050, 100);
+        server.stalls(doing, 500, 20);
+        server.goes_on(IDLE, 2_000, 100);
+        server.stalled()
+    };
+    let eviction = Doing {
+        eviction: 600,
+        commands: 400,
+        ..Doing::default()
+    };
+    assert_eq!(busy(eviction), [400, 0, 0, 0, 0, 0]);
+    let expire = Doing {
+        expire: 600,
+        commands: 400,
+        ..Doing::default()
+    };
+    assert_eq!(busy(expire), [0, 400, 0, 0, 0, 0]);
+    let commands = Doing {
+        eviction: 300,
+        commands: 700,
+        ..Doing::default()
+    };
+    assert_eq!(busy(commands), [0, 0, 400, 0, 0, 0]);
+    let neighbour = Doing {
+        eviction: 250,
+        commands: 100,
+        waiting: 650,
+        ..Doing::default()
+    };
+    assert_eq!(busy(neighbour), [0, 0, 0, 400, 0, 0]);
+    let stopped = Doing {
+        is_resting: Some(false),
+        ..Doing::default()
+    };
+    assert_eq!(busy(stopped), [0, 0, 0, 0, 400, 0]);
+    assert_eq!(busy(IDLE), [0, 0, 0, 0, 0, 400]);
 }
 
 #[test]
-fn each_condition_is_needed() {
-    let calm_cache = Doing {
-        cpu: 500,
-        evicting: 300,
-        ..IDLE
+fn what_it_did_before_the_request_is_no_cause() {
+    let mut server = Server::new();
+    let evicting = Doing {
+        eviction: 1_000,
+        ..Doing::default()
     };
-    let busy_with_other_work = Doing {
-        evicting: 150,
-        ..BUSY
+    server.goes_on(evicting, 5_000, 20);
+    // Read ten times a second, it rested until the request came.
+    server.goes_on(IDLE, 1_090, 100);
+    let script = Doing {
+        commands: 1_000,
+        ..Doing::default()
     };
-    let nearly_busy = Doing {
-        cpu: 850,
-        evicting: 600,
-        ..IDLE
-    };
-    for doing in [IDLE, BUSY, calm_cache, busy_with_other_work, nearly_busy] {
-        let mut thread = Thread::new();
-        thread.goes_on(doing, 10_000, 20);
-        assert_eq!(thread.stalled(), 0.0, "{doing:?}");
-    }
+    server.stalls(script, 310, 100);
+    assert_eq!(server.stalled(), [0, 0, 200, 0, 0, 0]);
 }
 
 #[test]
-fn waiting_for_a_cpu_is_having_work() {
-    let mut thread = Thread::new();
-    let without_cpu = Doing {
-        cpu: 400,
-        waiting: 550,
-        evicting: 300,
-        expiring: 0,
+fn no_time_is_counted_twice() {
+    let mut server = Server::new();
+    let evicting = Doing {
+        eviction: 1_000,
+        ..Doing::default()
     };
-    thread.goes_on(without_cpu, 10_000, 20);
-    assert_between(thread.stalled(), 9.7, 10.0);
+    server.stalls(evicting, 1_000, 20);
+    // The request was read; another one is nearly as old.
+    server.oldest = Some(server.now.at - Duration::from_millis(900));
+    server.goes_on(evicting, 500, 20);
+    assert_eq!(server.stalled(), [1_400, 0, 0, 0, 0, 0]);
 }
 
 #[test]
-fn a_single_call_of_half_a_second_is_a_stall_of_half_a_second() {
-    // It begins anywhere between two readings of a calm server, which is then read more often.
-    for offset in [0, 30, 60, 99] {
-        let mut thread = Thread::new();
-        thread.goes_on(IDLE, 3_000, 100);
-        thread.goes_on(IDLE, offset, u64::MAX);
-        thread.now.evicting_since = Some(thread.now.at);
-        let call = Doing {
-            evicting: 1_000,
-            ..BUSY
-        };
-        thread.goes_on(call, 100 - offset, 100 - offset);
-        thread.goes_on(call, 300, 20);
-        let so_far = (400 - offset) as f64 / 1e3;
-        assert_between(thread.stalled(), so_far - 0.03, so_far);
-        thread.goes_on(call, 100 + offset, 20);
-        thread.now.evicting_since = None;
-        thread.goes_on(IDLE, 3_000, 20);
-        assert_between(thread.stalled(), 0.46, 0.51);
-    }
-}
-
-#[test]
-fn short_calls_of_an_idle_server_are_no_stall() {
-    let mut thread = Thread::new();
-    for _ in 0..100 {
-        thread.calls(50, 20);
-        thread.goes_on(IDLE, 150, 20);
-    }
-    assert_eq!(thread.stalled(), 0.0);
-}
-
-/// The end of a call that was not seen leaves it under way.
-#[test]
-fn a_call_that_an_idle_thread_seems_to_be_in_is_no_stall() {
-    let mut thread = Thread::new();
-    thread.now.evicting_since = Some(thread.now.at);
-    let idle = Doing {
-        evicting: 1_000,
-        ..IDLE
-    };
-    thread.goes_on(idle, 5_000, 20);
-    assert_eq!(thread.stalled(), 0.0);
-}
-
-#[test]
-fn what_cannot_be_known_is_not_counted() {
-    let mut thread = Thread::new();
-    thread.goes_on(STALLED, 1_000, 20);
-    let before = thread.stalled();
-    // The thread's times cannot be read.
-    for _ in 0..50 {
-        thread.goes_on(STALLED, 20, u64::MAX);
-        thread.stalls.advance(None);
-    }
-    assert_eq!(thread.stalled(), before);
-    // The agent reads again after a while.
-    thread.goes_on(STALLED, 3_000, 3_000);
-    thread.goes_on(STALLED, 3_000, 3_000);
-    assert_eq!(thread.stalled(), before);
-}
-
-/// Probes that are on for 10 ms of 500.
-fn sampled(doing: Doing, keys: Option<u64>) -> f64 {
-    let mut thread = Thread::new();
-    thread.now.evicted_keys = keys.map(|_| 0);
-    let mut goes_on = |is_on: bool, milliseconds| {
-        let (evicting, observed) = (thread.now.evicting_ns, thread.now.observed);
-        for _ in 0..milliseconds / 10 {
-            thread.goes_on(doing, 10, u64::MAX);
-            if !is_on {
-                (thread.now.evicting_ns, thread.now.observed) = (evicting, observed);
-            }
-            let keys = keys.unwrap_or(0);
-            thread.now.evicted_keys = thread.now.evicted_keys.map(|evicted| evicted + keys);
-            thread.stalls.advance(Some(thread.now));
-        }
-    };
-    for _ in 0..20 {
-        goes_on(false, 490);
-        goes_on(true, 10);
-    }
-    thread.stalled()
-}
-
-#[test]
-fn while_the_probes_are_off_evicted_keys_tell() {
-    // Of the first 0.5 s it is not known how long a key takes.
-    assert_between(sampled(STALLED, Some(600)), 9.2, 9.6);
-    let few = Doing {
-        evicting: 100,
-        ..BUSY
-    };
-    assert_eq!(sampled(few, Some(100)), 0.0);
-    assert_eq!(sampled(STALLED, None), 0.0, "evicted keys are not known");
-    assert_eq!(sampled(STALLED, Some(0)), 0.0, "calls that evict nothing");
-    let idle = Doing {
-        cpu: 700,
-        ..STALLED
-    };
-    assert_eq!(sampled(idle, Some(600)), 0.0);
-}
-
-/// Returns for how long evictions and expire cycles have stalled a server that does this for ten seconds.
-fn by_cause(doing: Doing) -> [f64; 2] {
-    let mut thread = Thread::new();
-    thread.goes_on(doing, 10_000, 20);
-    [StallCause::Eviction, StallCause::Expire].map(|cause| thread.stalls.total(cause).as_secs_f64())
-}
-
-#[test]
-fn a_stall_has_the_cause_that_took_more() {
-    let taking = |evicting, expiring| Doing {
-        evicting,
-        expiring,
-        ..BUSY
-    };
-    for (doing, stalled) in [
-        (taking(0, 250), [false, true]),
-        (taking(300, 250), [true, false]),
-        (taking(250, 300), [false, true]),
-        // Neither took a fifth.
-        (taking(150, 150), [false, false]),
-    ] {
-        for (seconds, is_stalled) in by_cause(doing).into_iter().zip(stalled) {
-            let expected = if is_stalled { 9.7..=10.0 } else { 0.0..=0.0 };
-            assert!(expected.contains(&seconds), "{doing:?}: {seconds}");
-        }
-    }
-    let calm = Doing {
-        cpu: 600,
-        expiring: 400,
-        ..IDLE
-    };
-    assert_eq!(by_cause(calm), [0.0; 2]);
-}
-
-/// With `hz` 1 and a high effort.
-#[test]
-fn a_long_cycle_counts_from_its_beginning() {
-    let mut thread = Thread::new();
-    thread.goes_on(IDLE, 3_070, 100);
-    thread.now.expiring_since = Some(thread.now.at);
-    let cycle = Doing {
-        expiring: 1_000,
-        ..BUSY
-    };
-    thread.goes_on(cycle, 400, 20);
-    thread.now.expiring_since = None;
-    thread.goes_on(IDLE, 3_000, 20);
-    let stalled = thread.stalls.total(StallCause::Expire).as_secs_f64();
-    assert_between(stalled, 0.36, 0.41);
-    assert_eq!(thread.stalled(), 0.0);
+fn a_server_that_was_never_read_is_stalled_by_what_is_not_known() {
+    let mut stalls = Stalls::new(STALL_THRESHOLD);
+    stalls.look(Duration::from_secs(9), Duration::from_secs(8));
+    assert_eq!(
+        stalls.total(StallCause::Unknown),
+        Duration::from_millis(900)
+    );
 }
 
 proptest! {
     #[test]
-    fn no_more_is_counted_than_has_passed(
-        steps in prop::collection::vec(
-            (0..2_000_u64, 0..2_000_u64, (0..2_000_u64, 0..2_000_u64), 0..2_000_u64, prop::option::of(0..3_000_u64), any::<bool>()),
-            0..80,
-        ),
+    fn clients_are_stalled_for_as_long_as_requests_wait_over_the_threshold(
+        waits in prop::collection::vec((1..400_u64, 0..1_000_u64), 1..40),
     ) {
-        let mut stalls = Stalls::new();
-        let mut now = Thread::new().now;
-        let begin = now.at;
-        let mut before = Duration::ZERO;
-        for (elapsed, cpu, (waiting, expiring), evicting, under_way, is_observed) in steps {
-            let elapsed = Duration::from_millis(elapsed / 10 + 1);
-            now.at += elapsed;
-            now.times.cpu_ns += cpu * MS;
-            now.times.waiting_ns += waiting * MS;
-            now.evicting_ns += evicting * MS;
-            now.expiring_ns += expiring * MS;
-            now.evicting_since = under_way.map(|time| now.at.saturating_sub(Duration::from_millis(time)).max(begin));
-            now.observed += if is_observed { elapsed } else { Duration::ZERO };
-            now.evicted_keys = Some(now.evicted_keys.unwrap_or(0) + evicting);
-            stalls.advance(Some(now));
-            let total = stalls.total(StallCause::Eviction) + stalls.total(StallCause::Expire);
-            prop_assert!(total >= before);
-            before = total;
-            prop_assert!(before <= now.at - begin + TENTH);
+        let mut server = Server::new();
+        let mut stalled = 0;
+        for (pause, wait) in waits {
+            server.goes_on(IDLE, pause, 20);
+            server.stalls(IDLE, wait / 20 * 20, 20);
+            stalled += u128::from((wait / 20 * 20).saturating_sub(100));
         }
-        prop_assert!(before <= now.at - begin);
+        prop_assert_eq!(server.stalled().iter().sum::<u128>(), stalled);
     }
 }
