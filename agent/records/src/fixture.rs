@@ -1,7 +1,7 @@
 //! Made-up records for tests.
 
 use evictscope_telemetry::{
-    Burst, CallResult, ClientBuffers, LatencySecond, Moment, Phase, SlowCall,
+    Burst, CallResult, ClientBuffers, LatencySecond, Moment, Phase, SlowCall, StallCause,
 };
 
 use crate::profile::{Activity, Profile, Stack};
@@ -61,7 +61,10 @@ pub fn burst_record() -> Record {
             expiring_us: Some(0),
             cpu_us: Some(cpu_us as u64),
             waiting_us: Some(0),
+            clients_waiting: Some(if is_evicting { 2_000 } else { 1 }),
+            longest_wait_us: Some(if is_evicting { 400_000 } else { 300 }),
             stalled_us: Some(evicting_us as u64),
+            stalled_by: is_evicting.then_some(StallCause::Eviction),
         });
         at += step;
     }
@@ -125,10 +128,11 @@ fn burst() -> Burst {
         evicting_calls: 10_500,
         observed: Duration::from_secs(7),
         evicted_keys: Some(280_000),
-        commands_per_second_before: Some(30_000.0),
-        commands_per_second_since_start: Some(29_000.0),
-        commands_per_second_during: Some(8_000.0),
-        commands_per_second_slowest: Some(6_000.0),
+        commands_per_second: Some(8_000.0),
+        stalled: Some(Duration::from_millis(5_600)),
+        stalled_by_evictions: Some(Duration::from_millis(5_600)),
+        clients_waiting_before: Some(1),
+        clients_waiting_peak: Some(2_000),
         expired_share_before: Some(0.01),
         stale_ratio_before: Some(0.01),
         client_buffers_before: Some(20 * MIB),

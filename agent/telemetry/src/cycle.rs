@@ -121,11 +121,7 @@ impl Cycle {
         self.expired_share.saw(seen);
         self.stale_ratio = seen.stale_ratio;
         finished.extend(over);
-        // Calls that fail evict nothing: writes are refused, and no burst is under way.
-        let evicted = finished
-            .into_iter()
-            .filter(|burst| burst.evicted_keys != Some(0));
-        evicted.map(|burst| self.keep(burst)).collect()
+        finished.into_iter().map(|burst| self.keep(burst)).collect()
     }
 
     fn enter_saturated(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClientBuffers, Phase, ServerState, Snapshot, StallCause};
+use super::{ClientBuffers, Phase, ServerState, Snapshot, StallCause, Waits};
 
 /// A server at one moment. Counters run since the server was attached to; the difference of two moments is what happened
 /// between them. What is not known is `None`.
@@ -42,8 +42,14 @@ pub struct Moment {
     pub cpu_us: Option<u64>,
     /// Time in which the main thread wanted a CPU and had none, microseconds.
     pub waiting_us: Option<u64>,
-    /// For how long evictions or expire cycles have stalled the server, microseconds.
+    /// In how many connections requests lay unread at the last look.
+    pub clients_waiting: Option<u64>,
+    /// How long the oldest of these requests had lain unread, microseconds; 0 where there was none.
+    pub longest_wait_us: Option<u64>,
+    /// For how long clients have been stalled, microseconds.
     pub stalled_us: Option<u64>,
+    /// By what they were since the moment before; `None` where they were not.
+    pub stalled_by: Option<StallCause>,
 }
 
 impl Moment {
@@ -56,8 +62,7 @@ impl Moment {
         times_cycles: bool,
     ) -> Self {
         let members = state.members.unwrap_or_default();
-        let stalled = state.stalled(StallCause::Eviction);
-        let by_cycles = (state.stalled(StallCause::Expire)).filter(|_| times_cycles);
+        let waits = Some(&state.waits).filter(|waits| waits.is_known());
         Self {
             unix_us: microseconds(snapshot.unix_time),
             phase,
@@ -75,8 +80,10 @@ impl Moment {
             expiring_us: times_cycles.then(|| state.expiring_ns() / 1_000),
             cpu_us: snapshot.times.map(|times| times.cpu_ns / 1_000),
             waiting_us: snapshot.times.map(|times| times.waiting_ns / 1_000),
-            stalled_us: stalled
-                .map(|stalled| microseconds(stalled + by_cycles.unwrap_or_default())),
+            clients_waiting: waits.map(Waits::waiting),
+            longest_wait_us: waits.map(|waits| microseconds(waits.oldest_wait())),
+            stalled_us: state.stalled_in_all().map(microseconds),
+            stalled_by: state.stalled_by(),
         }
     }
 

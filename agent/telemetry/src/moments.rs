@@ -20,8 +20,6 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(90);
 pub(super) struct Kept {
     at: Duration,
     moment: Moment,
-    /// For how long evictions have stalled the server.
-    stalled: Option<Duration>,
     is_sample: bool,
 }
 
@@ -31,7 +29,6 @@ impl Kept {
         Self {
             at: seen.at,
             moment,
-            stalled: seen.stalled,
             is_sample: false,
         }
     }
@@ -91,20 +88,16 @@ impl Moments {
         within.collect()
     }
 
-    /// Returns ten a second, each with the time for which evictions have stalled the server.
-    pub fn samples(
-        &self,
-        since_1970: Duration,
-    ) -> impl Iterator<Item = (Moment, Option<Duration>)> + '_ {
+    /// Returns ten a second.
+    pub fn samples(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
         let samples = self.all().filter(|kept| kept.is_sample);
-        samples.map(move |kept| (kept.moment(since_1970), kept.stalled))
+        samples.map(move |kept| kept.moment(since_1970))
     }
 
     /// Forgets what was measured of expire cycles.
     pub fn forget_cycles(&mut self) {
         for kept in self.older.iter_mut().chain(&mut self.recent) {
             kept.moment.expiring_us = None;
-            kept.moment.stalled_us = kept.stalled.map(microseconds);
         }
     }
 }
@@ -130,18 +123,10 @@ mod tests {
     fn kept(at: Duration) -> Kept {
         let seen = Observation {
             at,
-            stalled: Some(Duration::from_secs(1)),
             ..Observation::default()
         };
         let moment = Moment::new(&Snapshot::default(), &ServerState::new(), None, true);
-        let stalled_us = Some(3_000_000);
-        Kept::new(
-            &seen,
-            Moment {
-                stalled_us,
-                ..moment
-            },
-        )
+        Kept::new(&seen, moment)
     }
 
     /// Follows a server that is read 50 times a second for a quarter of an hour.
@@ -172,7 +157,7 @@ mod tests {
         // Ten a second throughout, and the same ones as they grow older.
         let samples: Vec<_> = moments.samples(SINCE_1970).collect();
         assert!(samples.len().abs_diff(6_000) <= 1);
-        for (moment, _) in samples {
+        for moment in samples {
             assert_eq!(moment.unix_us % 100_000, 20_000);
         }
     }
@@ -182,10 +167,7 @@ mod tests {
         let (mut moments, now) = followed();
         moments.forget_cycles();
         for moment in moments.between(Duration::ZERO, now, SINCE_1970) {
-            assert_eq!(
-                (moment.expiring_us, moment.stalled_us),
-                (None, Some(1_000_000))
-            );
+            assert_eq!(moment.expiring_us, None);
         }
     }
 }

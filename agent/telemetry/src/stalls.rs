@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::reading::Reading;
 
 /// How long a request lies unread before its client is stalled, where the user does not say. People notice a tenth of a second.
@@ -16,7 +18,8 @@ pub const STALL_THRESHOLD: Duration = Duration::from_millis(100);
 const SPAN: Duration = Duration::from_secs(10);
 
 /// What takes a main thread's time while a request waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StallCause {
     /// Evicting calls.
     Eviction,
@@ -93,14 +96,15 @@ impl Stalls {
         while self.readings.pop_front_if(is_over).is_some() {}
     }
 
-    /// Takes in a look at `at`, just before the last reading or at it, that found a request which has lain unread since `oldest`.
-    pub fn look(&mut self, at: Duration, oldest: Duration) {
+    /// Takes in a look at `at`, right after the last reading, that found a request which has lain unread since `oldest`. Returns
+    /// what clients are stalled by, if they are.
+    pub fn look(&mut self, at: Duration, oldest: Duration) -> Option<StallCause> {
         let from = (oldest + self.threshold).max(self.counted_to);
-        let Some(stalled) = at.checked_sub(from) else {
-            return;
-        };
-        self.stalled[self.cause(oldest, at) as usize] += stalled;
+        let stalled = at.checked_sub(from).filter(|stalled| !stalled.is_zero())?;
+        let cause = self.cause(oldest, at);
+        self.stalled[cause as usize] += stalled;
         self.counted_to = at;
+        Some(cause)
     }
 
     /// Returns what took most of the main thread's time between two moments.

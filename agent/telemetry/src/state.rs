@@ -57,6 +57,8 @@ pub struct ServerState {
     /// How long requests of its clients lie unread.
     pub waits: Waits,
     stalls: Stalls,
+    /// What clients were stalled by since the last snapshot.
+    stalled_by: Option<StallCause>,
     /// The values last read from the server's memory; `None` where the last reading failed.
     pub members: Option<Members>,
 }
@@ -97,6 +99,7 @@ impl ServerState {
             last_observed: Observed::default(),
             waits: Waits::default(),
             stalls: Stalls::new(threshold),
+            stalled_by: None,
             members: None,
         }
     }
@@ -141,11 +144,11 @@ impl ServerState {
         if let Some(reading) = self.reading(snapshot) {
             self.stalls.advance(reading);
         }
+        self.stalled_by = None;
         if let Some(look) = &snapshot.look {
             self.waits.take_in(look);
-            if let Some(oldest) = self.waits.oldest() {
-                self.stalls.look(look.at, oldest);
-            }
+            let oldest = self.waits.oldest();
+            self.stalled_by = oldest.and_then(|oldest| self.stalls.look(look.at, oldest));
         }
         self.record_client_buffers(at);
     }
@@ -213,6 +216,11 @@ impl ServerState {
             .iter()
             .map(|cause| self.stalled(*cause))
             .sum()
+    }
+
+    /// Returns what clients were stalled by since the snapshot before the last one; `None` where they were not.
+    pub fn stalled_by(&self) -> Option<StallCause> {
+        self.stalled_by
     }
 
     fn record_client_buffers(&mut self, at: Duration) {

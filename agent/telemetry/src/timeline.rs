@@ -183,8 +183,8 @@ impl Timeline {
         )
     }
 
-    /// Returns ten moments a second, the oldest first, each with the time for which evictions have stalled the server.
-    pub fn samples(&self) -> impl Iterator<Item = (Moment, Option<Duration>)> + '_ {
+    /// Returns ten moments a second, the oldest first.
+    pub fn samples(&self) -> impl Iterator<Item = Moment> + '_ {
         self.moments.samples(self.since_1970)
     }
 

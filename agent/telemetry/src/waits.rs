@@ -58,15 +58,20 @@ impl Waits {
         let elapsed = last.map_or(0.0, |last| at.saturating_sub(last).as_secs_f64());
         self.seconds += (before.len() + self.waiting.len()) as f64 / 2.0 * elapsed;
         self.connected = look.connected;
-        let longest = self.oldest().map_or(Duration::ZERO, |since| at - since);
-        self.longest
-            .take_in(at, u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
+        let longest = u64::try_from(self.oldest_wait().as_nanos());
+        self.longest.take_in(at, longest.unwrap_or(u64::MAX));
         self.longest.forget(at);
     }
 
     /// Returns since when the oldest request has lain unread that the last look found.
     pub fn oldest(&self) -> Option<Duration> {
         self.waiting.values().map(|waiting| waiting.since).min()
+    }
+
+    /// Returns how long that had lain unread then; zero where there was none.
+    pub fn oldest_wait(&self) -> Duration {
+        let wait = self.last.zip(self.oldest());
+        wait.map_or(Duration::ZERO, |(at, since)| at.saturating_sub(since))
     }
 
     /// Returns in how many connections requests lay unread at the last look.

@@ -127,10 +127,9 @@ impl Account {
         if evicted == 0.0 {
             return Some(0);
         }
-        let throughput = window.burst().and_then(|burst| burst.throughput_ratio());
         // A rise lasts as long as it was seen to, at least.
         let length = window.seconds().min(window.calm_length().as_secs_f64());
-        let length = length * throughput.unwrap_or(1.0).min(1.0);
+        let length = length * window.commands_kept().unwrap_or(1.0).min(1.0);
         let by_rise = self.rise_before.map_or(0.0, |rise| rise * length);
         let used = |moment: Option<&Moment>| Some(moment?.used_memory? as f64);
         let change = used(window.inside.first())

@@ -1,6 +1,6 @@
 //! What happened, in one sentence.
 
-use evictscope_telemetry::Burst;
+use evictscope_telemetry::{Burst, Moment, StallCause};
 
 use super::window::Window;
 use crate::text::{bytes, count, seconds};
@@ -8,19 +8,59 @@ use crate::text::{bytes, count, seconds};
 /// Calls that were observed for less than this share of the time took longer than is known.
 const MOST: f64 = 0.95;
 
-/// Returns the sentence.
+/// Returns the sentence: what clients felt, then what the server did.
 pub fn sentence(window: &Window<'_>) -> String {
-    let mut parts = match window.burst() {
-        Some(burst) => vec![evictions(window, burst)],
-        None => without_burst(window),
-    };
-    parts.extend(window.burst().and_then(throughput));
-    if let Some(stalled) = window.stalled_us().filter(|stalled| *stalled > 0) {
-        let stalled = seconds(stalled as f64 / 1e6);
-        parts.push(format!("the server was stalled for {stalled}"));
+    let mut parts = Vec::from_iter(felt(window));
+    match window.burst() {
+        Some(burst) => parts.push(evictions(window, burst)),
+        None => parts.extend(without_burst(window)),
     }
     parts.extend(window.burst().and_then(reclaim));
-    format!("{}.", parts.join("; "))
+    let mut sentence = format!("{}.", parts.join("; "));
+    if let Some(first) = sentence.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    sentence
+}
+
+/// Says what clients felt, where they waited.
+fn felt(window: &Window<'_>) -> Option<String> {
+    let stalled = window.stalled_us().filter(|stalled| *stalled > 0)?;
+    let time = |us: u64| seconds(us as f64 / 1e6);
+    let causes = window.stalled_by();
+    let causes = causes.iter().map(|(cause, us)| match causes.len() {
+        1 => format!("by {}", of(*cause)),
+        _ => format!("{} of it by {}", time(*us), of(*cause)),
+    });
+    let causes: Vec<_> = causes.collect();
+    let mut text = format!("clients were stalled for {}", time(stalled));
+    if !causes.is_empty() {
+        text = format!("{text}, {}", causes.join(", "));
+    }
+    let most = |value: fn(&Moment) -> Option<u64>| window.whole.iter().filter_map(value).max();
+    if let (Some(longest), Some(clients)) = (
+        most(|moment| moment.longest_wait_us),
+        most(|moment| moment.clients_waiting),
+    ) {
+        text = format!(
+            "{text}; the longest request waited {}, and up to {} clients waited at once",
+            time(longest),
+            count(clients as f64)
+        );
+    }
+    Some(text)
+}
+
+/// Names what took the main thread's time, after "by".
+fn of(cause: StallCause) -> &'static str {
+    match cause {
+        StallCause::Eviction => "evictions",
+        StallCause::Expire => "expiry",
+        StallCause::Commands => "other commands",
+        StallCause::Cpu => "waiting for a CPU",
+        StallCause::Blocked => "waiting for a disk, a lock, or to be continued",
+        StallCause::Unknown => "what is not known",
+    }
 }
 
 fn evictions(window: &Window<'_>, burst: &Burst) -> String {
@@ -36,7 +76,7 @@ fn evictions(window: &Window<'_>, burst: &Burst) -> String {
         Some(keys) => format!("; {} keys were removed", count(keys as f64)),
         None => String::new(),
     };
-    format!("Evictions went on for {length}{took}{keys}")
+    format!("evictions went on for {length}{took}{keys}")
 }
 
 fn without_burst(window: &Window<'_>) -> Vec<String> {
@@ -58,7 +98,7 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
         )
     });
     let mut parts = vec![format!(
-        "In {length}, evicting calls took {evicting}{observed} and expire cycles {expiring}"
+        "in {length}, evicting calls took {evicting}{observed} and expire cycles {expiring}"
     )];
     if let Some(keys) = window.evicted_keys() {
         parts.push(format!("{} keys were evicted", count(keys as f64)));
@@ -69,17 +109,6 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
         format!("memory was {used} of {limit} in the end")
     }));
     parts
-}
-
-fn throughput(burst: &Burst) -> Option<String> {
-    let slowest = burst.commands_per_second_slowest?;
-    // Where the load before was another one, there is nothing to compare with.
-    burst.throughput_ratio()?;
-    let before = burst.commands_per_second_before?;
-    (slowest < before).then(|| {
-        let (before, slowest) = (count(before), count(slowest));
-        format!("commands fell from {before} to {slowest} a second")
-    })
 }
 
 fn reclaim(burst: &Burst) -> Option<String> {

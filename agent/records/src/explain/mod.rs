@@ -113,11 +113,11 @@ pub fn explain(record: &Record) -> Explanation {
     if !window.is_incident() {
         let (why, help) = match window.stalled_us() {
             Some(_) => (
-                "There was no burst that fed on itself and no stall of a second, so there is nothing to explain.",
+                "Evictions stalled no client, and nothing else did for a second, so there is nothing to explain.",
                 "Nothing needs to be done.",
             ),
             None => (
-                "There was no burst that fed on itself. Whether the server was stalled is not known.",
+                "There was no burst that stalled clients. Whether anything else did is not known.",
                 "Nothing can be recommended.",
             ),
         };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use evictscope_telemetry::{Burst, BurstKind, CallResult, Moment, Phase, SlowCall, microseconds};
+use evictscope_telemetry::{
+    Burst, BurstKind, CallResult, Moment, Phase, SlowCall, StallCause, microseconds,
+};
 
 use crate::{Occasion, Record};
 
@@ -93,9 +95,38 @@ impl<'a> Window<'a> {
         is_burst || has_stalled || self.record.occasion == Occasion::Stall || self.failed_to_evict()
     }
 
-    /// Returns for how long evictions or expire cycles stalled the server, microseconds.
+    /// Returns for how long clients were stalled, microseconds.
     pub fn stalled_us(&self) -> Option<u64> {
         self.grown(|moment| moment.stalled_us)
+    }
+
+    /// Returns for how long clients were stalled by each cause, microseconds, the longest first.
+    pub fn stalled_by(&self) -> Vec<(StallCause, u64)> {
+        let mut stalled = StallCause::ALL.map(|cause| (cause, 0_u64));
+        let moments = self.calm.last().into_iter().chain(self.whole);
+        for (before, after) in moments.clone().zip(moments.skip(1)) {
+            let more = after.stalled_us.zip(before.stalled_us);
+            let more = more.and_then(|(after, before)| after.checked_sub(before));
+            if let (Some(cause), Some(more)) = (after.stalled_by, more) {
+                let total = &mut stalled[cause as usize].1;
+                *total = total.saturating_add(more);
+            }
+        }
+        let mut stalled = Vec::from(stalled);
+        stalled.retain(|(_, us)| *us > 0);
+        stalled.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
+        stalled
+    }
+
+    /// Returns commands a second while evictions went on, by those in the calm before.
+    pub fn commands_kept(&self) -> Option<f64> {
+        let rate = |moments: &[Moment]| {
+            let (first, last) = (moments.first()?, moments.last()?);
+            let commands = last.commands?.checked_sub(first.commands?)?;
+            let us = last.unix_us.checked_sub(first.unix_us)?;
+            (us > 0 && commands > 0).then(|| commands as f64 / us as f64)
+        };
+        Some(rate(self.inside)? / rate(self.calm)?)
     }
 
     /// Returns the moments between which counters are compared: just before it began, and a little after the last evicting call.
