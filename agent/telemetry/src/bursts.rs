@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::seconds;
+
 /// From this share of its time on, the main thread has no time to spare. GitLab's was at 100 %; a burst's first and last
 /// moments are less busy.
 const SATURATED_CPU: f64 = 0.9;
@@ -68,23 +70,29 @@ impl fmt::Display for BurstKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
     /// Its first evicting call passed the goal site, as time since 1970.
+    #[serde(rename = "started_unix_seconds", with = "seconds")]
     pub started: Duration,
     /// From there to the end of its last evicting call.
+    #[serde(rename = "duration_seconds", with = "seconds")]
     pub duration: Duration,
     /// From there to when memory had fallen but for a fifth, or the next burst began; zero where it did
     /// not fall at all.
+    #[serde(rename = "reclaim_seconds", with = "seconds")]
     pub reclaim: Duration,
     /// Evicting calls that were observed in it.
     pub evicting_calls: u64,
     /// For how long they were observed.
+    #[serde(rename = "observed_seconds", with = "seconds")]
     pub observed: Duration,
     /// Keys that were evicted in it.
     pub evicted_keys: Option<u64>,
     /// Commands a second in the burst.
     pub commands_per_second: Option<f64>,
     /// For how long clients were stalled, by whatever it was, until the end of the reclaim.
+    #[serde(rename = "stalled_seconds", with = "seconds::optional")]
     pub stalled: Option<Duration>,
     /// For how long evicting calls stalled them.
+    #[serde(rename = "stalled_by_evictions_seconds", with = "seconds::optional")]
     pub stalled_by_evictions: Option<Duration>,
     /// In how many connections requests lay unread at its start.
     pub clients_waiting_before: Option<u64>,
@@ -96,20 +104,28 @@ pub struct Burst {
     /// still held.
     pub stale_ratio_before: Option<f64>,
     /// Client buffers at its start, bytes.
+    #[serde(rename = "client_buffers_before_bytes")]
     pub client_buffers_before: Option<u64>,
     /// Highest client buffers until the end of the reclaim, bytes: the server's count lags behind.
+    #[serde(rename = "client_buffers_peak_bytes")]
     pub client_buffers_peak: Option<u64>,
     /// Memory tracked by the allocator at its start, bytes.
+    #[serde(rename = "memory_start_bytes")]
     pub memory_start: Option<u64>,
     /// Highest in the burst, bytes.
+    #[serde(rename = "memory_peak_bytes")]
     pub memory_peak: Option<u64>,
     /// At its last evicting call, bytes.
+    #[serde(rename = "memory_end_bytes")]
     pub memory_end: Option<u64>,
     /// Lowest until it fell no more, bytes.
+    #[serde(rename = "memory_after_bytes")]
     pub memory_after: Option<u64>,
     /// CPU time of the main thread, as a share of the burst.
+    #[serde(rename = "main_thread_cpu_share")]
     pub cpu_share: Option<f64>,
     /// How long the main thread was ready to run and had no CPU, as a share of the burst.
+    #[serde(rename = "main_thread_waiting_share")]
     pub waiting_share: Option<f64>,
     /// CPU time inside evicting calls, as a share of the main thread's while they were observed.
     pub eviction_cpu_share: Option<f64>,

@@ -47,6 +47,7 @@ mod recent_maximum;
 mod reclaim;
 mod recorded;
 mod sampling;
+mod seconds;
 mod slow_calls;
 mod snapshot;
 mod stalls;

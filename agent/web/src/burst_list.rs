@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use evictscope_records::RecordId;
 use evictscope_telemetry::Burst;
 use jiff::{SignedDuration, Timestamp};
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::server::ExportedServer;
 
@@ -16,9 +16,37 @@ pub(super) struct BurstList<'a> {
     bursts: Vec<Entry<'a>>,
 }
 
-/// A burst, and its server.
-#[derive(Debug)]
-struct Entry<'a>(&'a ExportedServer, &'a Burst);
+/// A burst, and what follows from it.
+#[derive(Debug, Serialize)]
+struct Entry<'a> {
+    server: &'a str,
+    start: Option<String>,
+    end: Option<String>,
+    kind: String,
+    reason: String,
+    hint: Option<String>,
+    record: Option<&'a RecordId>,
+    reclaimed_bytes: Option<u64>,
+    #[serde(flatten)]
+    burst: &'a Burst,
+}
+
+impl<'a> Entry<'a> {
+    fn of(server: &'a ExportedServer, burst: &'a Burst) -> Self {
+        let (kind, reason) = burst.kind();
+        Self {
+            server: &server.label,
+            start: rfc3339(burst.started),
+            end: rfc3339(burst.started + burst.duration),
+            kind: kind.to_string(),
+            reason,
+            hint: burst.expiry_behind(),
+            record: server.record_of(burst),
+            reclaimed_bytes: burst.reclaimed(),
+            burst,
+        }
+    }
+}
 
 impl<'a> BurstList<'a> {
     /// Lists the finished bursts of all servers, or of the one with that label; each server's oldest
@@ -29,62 +57,11 @@ impl<'a> BurstList<'a> {
             .filter(|server| only.is_none_or(|label| server.label == label));
         let entries = asked.flat_map(|server| {
             let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());
-            bursts.map(|burst| Entry(server, burst))
+            bursts.map(|burst| Entry::of(server, burst))
         });
         Self {
             bursts: entries.collect(),
         }
-    }
-}
-
-/// Writes a value that is not known as `null`.
-impl Serialize for Entry<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(server, burst) = self;
-        let (kind, reason) = burst.kind();
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("server", &server.label)?;
-        map.serialize_entry("start", &rfc3339(burst.started))?;
-        map.serialize_entry("end", &rfc3339(burst.started + burst.duration))?;
-        map.serialize_entry("duration_seconds", &burst.duration.as_secs_f64())?;
-        map.serialize_entry("reclaim_seconds", &burst.reclaim.as_secs_f64())?;
-        map.serialize_entry("evicting_calls", &burst.evicting_calls)?;
-        map.serialize_entry("observed_seconds", &burst.observed.as_secs_f64())?;
-        map.serialize_entry("evicted_keys", &burst.evicted_keys)?;
-        map.serialize_entry(
-            "commands_per_second_before",
-            &burst.commands_per_second_before,
-        )?;
-        map.serialize_entry(
-            "commands_per_second_since_start",
-            &burst.commands_per_second_since_start,
-        )?;
-        map.serialize_entry(
-            "commands_per_second_during",
-            &burst.commands_per_second_during,
-        )?;
-        map.serialize_entry(
-            "commands_per_second_slowest",
-            &burst.commands_per_second_slowest,
-        )?;
-        map.serialize_entry("throughput_ratio", &burst.throughput_ratio())?;
-        map.serialize_entry("expired_share_before", &burst.expired_share_before)?;
-        map.serialize_entry("stale_ratio_before", &burst.stale_ratio_before)?;
-        map.serialize_entry("client_buffers_before_bytes", &burst.client_buffers_before)?;
-        map.serialize_entry("client_buffers_peak_bytes", &burst.client_buffers_peak)?;
-        map.serialize_entry("memory_start_bytes", &burst.memory_start)?;
-        map.serialize_entry("memory_peak_bytes", &burst.memory_peak)?;
-        map.serialize_entry("memory_end_bytes", &burst.memory_end)?;
-        map.serialize_entry("memory_after_bytes", &burst.memory_after)?;
-        map.serialize_entry("reclaimed_bytes", &burst.reclaimed())?;
-        map.serialize_entry("main_thread_cpu_share", &burst.cpu_share)?;
-        map.serialize_entry("main_thread_waiting_share", &burst.waiting_share)?;
-        map.serialize_entry("eviction_cpu_share", &burst.eviction_cpu_share)?;
-        map.serialize_entry("kind", &kind.to_string())?;
-        map.serialize_entry("reason", &reason)?;
-        map.serialize_entry("hint", &burst.expiry_behind())?;
-        map.serialize_entry("record", &server.record_of(burst))?;
-        map.end()
     }
 }
 

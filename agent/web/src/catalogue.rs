@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_records::KeeperCounts;
-use evictscope_telemetry::BurstTotals;
+use evictscope_telemetry::{BurstTotals, Waits};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
 use super::cycles;
@@ -24,7 +24,7 @@ pub(super) struct Family {
     series: fn(&ExportedServer) -> Vec<Series<'_>>,
 }
 
-pub(super) const FAMILIES: [Family; 41] = [
+pub(super) const FAMILIES: [Family; 46] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         help: "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
@@ -165,15 +165,41 @@ pub(super) const FAMILIES: [Family; 41] = [
     },
     Family {
         name: "evictscope_stall_seconds_total",
-        help: "Time in which evicting calls, or expire cycles, took a fifth or more of a main thread that had none to \
-               spare, by tenths of a second. A tenth counts for the one that took more. Counted as it happens.",
+        help: "Time in which some client was stalled: a request had lain unread for 0.1 s or longer (--stall-threshold). \
+               cause: what took most of the main thread's time since that request came. Counted as it happens.",
         series: series::stalls,
+    },
+    Family {
+        name: "evictscope_client_wait_seconds_total",
+        help: "Connections times the time that their requests lay unread. Divided by commands: the mean wait of a command.",
+        series: |server| series::wait(server, Waits::seconds),
+    },
+    Family {
+        name: "evictscope_requests_waited_total",
+        help: "Times that a request lay unread for longer than that, in seconds.",
+        series: series::requests_waited,
+    },
+    Family {
+        name: "evictscope_client_wait_longest_seconds",
+        help: "The longest time that a request lay unread, in the last 5 minutes.",
+        series: |server| series::wait(server, |waits| waits.longest().as_secs_f64()),
+    },
+    Family {
+        name: "evictscope_clients_waiting",
+        help: "Connections in which requests lay unread, at the last look.",
+        series: |server| series::wait(server, |waits| waits.waiting() as f64),
+    },
+    Family {
+        name: "evictscope_clients_connected",
+        help: "Connections, at the last look.",
+        series: |server| series::wait(server, |waits| waits.connected() as f64),
     },
     Family {
         name: "evictscope_bursts_total",
         help: "Finished bursts: one visit to saturated, and the reclaim that follows it. \
-               self_amplifying: the main thread's CPU was saturated, throughput fell and client \
-               buffers grew. plain: one of these was not so. unknown: one is not known.",
+               self_amplifying: it stalled clients and fed on itself: evictions took the CPU time that the main thread lacked, \
+               more and more requests waited, and client buffers grew. stalling: its evictions stalled clients. plain: they \
+               stalled none. unknown: what decides is not known.",
         series: series::bursts,
     },
     Family {

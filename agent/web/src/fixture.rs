@@ -147,7 +147,7 @@ pub fn new_server() -> ExportedServer {
         overhead_ratio: None,
         overhead_budget_ratio: 0.01,
         state: ServerState::new(),
-        cycle: Some(Cycle::new(Duration::from_secs(1), Duration::ZERO)),
+        cycle: Some(Cycle::new(Duration::from_secs(1))),
         timeline: None,
         records: Arc::default(),
         read: Instant::now(),
@@ -355,7 +355,7 @@ fn moment(seen: &Observation) -> Moment {
 
 /// Returns the cycle of a server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.
 fn after_a_burst() -> Cycle {
-    let mut cycle = Cycle::new(Duration::from_secs(1), Duration::ZERO);
+    let mut cycle = Cycle::new(Duration::from_secs(1));
     for second in 2..=45_u64 {
         let evicting = second.clamp(31, 35);
         let burst = if second < 31 { 0 } else { evicting };
@@ -379,7 +379,10 @@ fn after_a_burst() -> Cycle {
             cpu_unobserved_ns: 0,
             last_reported: Some(64 << 20),
             client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
-            stalled: None,
+            failed_calls: 0,
+            clients_waiting: Some(if burst > 0 { 12 * (evicting - 30) } else { 1 }),
+            stalled: Some(Duration::from_millis(500 * (evicting - 31))),
+            stalled_by_evictions: Some(Duration::from_millis(400 * (evicting - 31))),
             cycle_keys: Some((200 * second, 90 * second)),
             stale_ratio: Some(0.4),
         });

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use evictscope_abi::{Fault, Probe, ResultKind, VARIABLES, Variable};
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, TracedFunction, variable_name};
 use evictscope_telemetry::{
-    Accumulator, BrokenInvariant, BurstKind, BurstTotals, Cycle, HistogramTotals, Members, Phase,
-    ProbeMode, StallCause, policy_name,
+    Accumulator, BrokenInvariant, BurstKind, BurstTotals, Cycle, HistogramTotals, Members, OVER,
+    Phase, ProbeMode, StallCause, Waits, policy_name,
 };
 
 use super::cycles;
@@ -212,24 +212,31 @@ pub(super) fn by_phase(
     by("phase", server.cycle().into_iter().flat_map(phases))
 }
 
-/// Returns for how long the server was stalled by what is timed now.
+/// Returns for how long clients were stalled by each cause.
 pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
-    let is_timed =
-        trusted_function(server).is_some_and(|function| counts_evicting(server, function));
-    let causes = [
-        ("eviction", StallCause::Eviction, is_timed),
-        (
-            "expire",
-            StallCause::Expire,
-            cycles::timed(server).is_some(),
-        ),
-    ];
-    let timed = causes.into_iter().filter(|(.., is_timed)| *is_timed);
-    let stalled = timed.filter_map(|(name, cause, _)| {
+    let stalled = |cause| {
         let stalled = server.state.stalled(cause)?;
-        Some((name, stalled.as_secs_f64()))
-    });
-    by("cause", stalled)
+        Some((cause, stalled.as_secs_f64()))
+    };
+    by("cause", StallCause::ALL.into_iter().filter_map(stalled))
+}
+
+/// Returns what is known of its clients' waits.
+pub(super) fn wait(server: &ExportedServer, value: fn(&Waits) -> f64) -> Vec<Series<'_>> {
+    let waits = Some(&server.state.waits).filter(|waits| waits.is_known());
+    single(waits.map(value))
+}
+
+/// Returns how often requests waited, by the seconds that they waited for at least.
+pub(super) fn requests_waited(server: &ExportedServer) -> Vec<Series<'_>> {
+    let waits = Some(&server.state.waits).filter(|waits| waits.is_known());
+    let counts = waits
+        .into_iter()
+        .flat_map(|waits| OVER.iter().zip(waits.over()));
+    by(
+        "over",
+        counts.map(|(over, count)| (over.as_secs_f64(), count as f64)),
+    )
 }
 
 pub(super) fn bursts(server: &ExportedServer) -> Vec<Series<'_>> {

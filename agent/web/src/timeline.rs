@@ -23,6 +23,8 @@ struct Sample {
     used_memory_bytes: Option<u64>,
     client_buffers_bytes: Option<u64>,
     commands_processed: Option<u64>,
+    clients_waiting: Option<u64>,
+    longest_wait_seconds: Option<f64>,
     stall_seconds: Option<f64>,
 }
 
@@ -32,12 +34,15 @@ impl<'a> TimelineAnswer<'a> {
             let bins = timeline.bins();
             bins.map(|bin| Some(f64::from(part(bin?)) / 1e9)).collect()
         };
-        let samples = timeline.samples().map(|(moment, stalled)| Sample {
+        let seconds_of = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
+        let samples = timeline.samples().map(|moment| Sample {
             time: rfc3339(moment.unix_time()),
             used_memory_bytes: moment.used_memory,
             client_buffers_bytes: moment.client_buffers.map(ClientBuffers::total),
             commands_processed: moment.commands,
-            stall_seconds: stalled.map(|stalled| stalled.as_secs_f64()),
+            clients_waiting: moment.clients_waiting,
+            longest_wait_seconds: seconds_of(moment.longest_wait_us),
+            stall_seconds: seconds_of(moment.stalled_us),
         });
         Self {
             server,

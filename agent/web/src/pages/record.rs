@@ -110,17 +110,18 @@ fn of_burst(burst: &Burst) -> Markup {
         ("Kind", facts::kind(&kind.to_string()).to_owned()),
         ("Lasted", duration(burst.duration)),
         ("Reclaim after it", duration(burst.reclaim)),
+        ("Clients stalled for", or_unknown(burst.stalled, duration)),
         (
-            "Commands before it",
-            or_unknown(burst.commands_per_second_before, super::times::rate),
+            "… by evictions",
+            or_unknown(burst.stalled_by_evictions, duration),
+        ),
+        (
+            "Clients waiting, at most",
+            or_unknown(burst.clients_waiting_peak, grouped),
         ),
         (
             "Commands in it",
-            or_unknown(burst.commands_per_second_during, super::times::rate),
-        ),
-        (
-            "In its slowest second",
-            or_unknown(burst.commands_per_second_slowest, super::times::rate),
+            or_unknown(burst.commands_per_second, super::times::rate),
         ),
         ("Client buffers, to the peak", growth(buffers, buffers_peak)),
         (

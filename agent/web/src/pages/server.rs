@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::columns::{Columns, Span};
 use super::frame::{Place, page};
 use super::overview::mode;
-use super::times::{UNKNOWN, date_and_time, duration, grouped, or_unknown, percent, rate, size};
+use super::times::{UNKNOWN, date_and_time, duration, grouped, or_unknown, percent, size};
 use super::{facts, heat, links, panels};
 use crate::cycles;
 use crate::server::ExportedServer;
@@ -151,8 +151,8 @@ fn bursts(server: &ExportedServer, records: &[Listed]) -> Markup {
                     thead {
                         tr {
                             th scope="col" { "Began" } th.number scope="col" { "Lasted" } th scope="col" { "Kind" }
-                            th.number scope="col" { "Evicted keys" } th.number scope="col" { "Commands before" }
-                            th.number scope="col" { "In it" } th.number scope="col" { "Client buffers grew" }
+                            th.number scope="col" { "Clients stalled for" } th.number scope="col" { "Most waiting" }
+                            th.number scope="col" { "Evicted keys" } th.number scope="col" { "Client buffers grew" }
                             th scope="col" { "Record" }
                         }
                     }
@@ -174,9 +174,9 @@ fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
             td.time { (date_and_time(microseconds(burst.started))) }
             td.number { (duration(burst.duration)) }
             td { (facts::kind(&burst.kind().0.to_string())) }
+            td.number { (or_unknown(burst.stalled, duration)) }
+            td.number { (or_unknown(burst.clients_waiting_peak, grouped)) }
             td.number { (or_unknown(burst.evicted_keys, grouped)) }
-            td.number { (or_unknown(burst.commands_per_second_before, rate)) }
-            td.number { (or_unknown(burst.commands_per_second_during, rate)) }
             td.number { (or_unknown(burst.client_buffer_growth(), size)) }
             td {
                 @match record {
