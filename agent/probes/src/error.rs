@@ -59,6 +59,17 @@ pub enum ProbeError {
     /// The built object lacks something: a defect of the build.
     #[error("the BPF object has no {0}: build evictscope again")]
     Object(&'static str),
+    /// The kernel does not describe its own types.
+    #[error(
+        "this kernel does not describe its own types ({0}): boot one that was built with CONFIG_DEBUG_INFO_BTF, as the distributions' are"
+    )]
+    NoBtf(String),
+    /// The kernel cannot walk over the files of one process.
+    #[error("this kernel cannot walk over the files of one process: boot Linux 6.1 or newer")]
+    NoTaskFilter,
+    /// The kernel's own description of its types lacks something.
+    #[error("this kernel has no {0}, which evictscope reads: please report this, with `uname -r`")]
+    NoMember(String),
     /// The agent's own executable cannot be read, whose functions the cost of a hit is measured on.
     #[error("cannot read evictscope's own executable: {0}")]
     OwnExecutable(String),

@@ -22,6 +22,7 @@ mod multi;
 mod own;
 mod profile;
 mod programs;
+mod sockets;
 mod target;
 mod trace;
 
@@ -30,4 +31,5 @@ pub use attachment::{Attachment, Coverage, Probed, Server};
 pub use config::server_config;
 pub use error::{OLDER_KERNELS, ProbeError};
 pub use profile::{Sample, Sampler, Sampling};
+pub use sockets::SocketIterator;
 pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing};

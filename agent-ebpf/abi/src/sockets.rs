@@ -1,0 +1,99 @@
+//! What the socket iterator shares with its own program: which members of kernel structures it reads, and what it writes.
+//!
+//! For each connection it writes one record: a byte where nothing lies unread, else an [`UnreadSocket`]. A [`LookEnd`] ends a
+//! look. The first byte of each says which it is.
+
+/// The first byte of a record, and all of it: a connection in which nothing lies unread.
+pub const IDLE: u8 = 1;
+/// The first byte of an [`UnreadSocket`] of TCP.
+pub const UNREAD_TCP: u8 = 2;
+/// The first byte of an [`UnreadSocket`] of a Unix socket.
+pub const UNREAD_UNIX: u8 = 3;
+/// The first byte of a [`LookEnd`].
+pub const LOOK_END: u8 = 4;
+
+/// A connection in which bytes lie unread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnreadSocket {
+    /// [`UNREAD_TCP`] or [`UNREAD_UNIX`], then zeros.
+    pub kind: [u8; 4],
+    /// Bytes that lie unread.
+    pub bytes: u32,
+    /// The inode of the socket.
+    pub inode: u64,
+    /// How far the owner has read: `copied_seq`, or what tells the first message of a Unix socket from others.
+    pub read_to: u32,
+    /// The lower half of `jiffies` when data last came; 0 of a Unix socket.
+    pub came: u32,
+}
+
+/// The end of a look.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookEnd {
+    /// [`LOOK_END`], then zeros.
+    pub kind: [u8; 4],
+    /// The lower half of `jiffies`.
+    pub jiffies: u32,
+    /// Monotonic time at the same moment, nanoseconds.
+    pub monotonic_ns: u64,
+    /// How many open files the kernel went through, less one: 0 of a process that has ended.
+    pub files: u64,
+}
+
+/// A member of a kernel structure whose offset the program is told: index into its table of offsets.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelMember {
+    /// `struct file`: its inode.
+    FileInode,
+    /// `struct inode`: its number, 64 bits.
+    InodeNumber,
+    /// `struct socket`: the kind of socket, 16 bits.
+    SocketType,
+    /// `struct socket`: its `struct sock`.
+    SocketSock,
+    /// `struct sock`: the address family, 16 bits.
+    Family,
+    /// `struct sock`: the state of the connection, 8 bits.
+    State,
+    /// `struct sock`: the protocol, 16 bits.
+    Protocol,
+    /// `struct sock`: the list of what came. It begins as a `struct sk_buff` does.
+    ReceiveQueue,
+    /// `struct tcp_sock`: what comes next, 32 bits.
+    RcvNxt,
+    /// `struct tcp_sock`: what is read next, 32 bits.
+    CopiedSeq,
+    /// `struct tcp_sock`: when data last came, 32 bits.
+    LastReceived,
+    /// `struct sk_buff`: the next one of its list.
+    BufferNext,
+    /// `struct sk_buff`: its length, 32 bits.
+    BufferLength,
+    /// `struct sk_buff` of a Unix stream socket: how much of it was read, 32 bits.
+    BufferConsumed,
+}
+
+impl KernelMember {
+    /// All of them, in their order.
+    pub const ALL: [Self; 14] = [
+        Self::FileInode,
+        Self::InodeNumber,
+        Self::SocketType,
+        Self::SocketSock,
+        Self::Family,
+        Self::State,
+        Self::Protocol,
+        Self::ReceiveQueue,
+        Self::RcvNxt,
+        Self::CopiedSeq,
+        Self::LastReceived,
+        Self::BufferNext,
+        Self::BufferLength,
+        Self::BufferConsumed,
+    ];
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+}

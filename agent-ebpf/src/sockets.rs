@@ -1,0 +1,208 @@
+//! The BPF program that looks at the sockets of a process: the kernel calls it for each open file of one task, in the thread of
+//! the agent that reads the iterator. An object of its own. It has no state, so that looks of several threads do not meet: all
+//! that it finds it writes to the reader.
+//!
+//! Where the kernel's members are is told by its own BTF, at load time. What is read is not locked: the process may read, and
+//! data may come, meanwhile.
+#![no_std]
+#![no_main]
+#![allow(
+    missing_docs,
+    reason = "the entry function is found by its name in the object"
+)]
+
+use core::ffi::c_void;
+use core::ptr::{addr_of, read_volatile};
+
+use aya_ebpf::bindings::{file, seq_file};
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::helpers::generated::{
+    bpf_jiffies64, bpf_probe_read_kernel, bpf_seq_write, bpf_sock_from_file,
+};
+use evictscope_abi::{
+    IDLE, KernelMember, LOOK_END, LookEnd, UNREAD_TCP, UNREAD_UNIX, UnreadSocket,
+};
+
+const SOCK_STREAM: u16 = 1;
+const AF_UNIX: u16 = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+const IPPROTO_TCP: u16 = 6;
+/// Also the state of a Unix stream socket that is connected.
+const TCP_ESTABLISHED: u8 = 1;
+/// The other side sends no more.
+const TCP_CLOSE_WAIT: u8 = 8;
+
+/// Most messages of a Unix socket whose bytes are added up. So of a client that has sent more, fewer bytes are reported.
+const MOST_MESSAGES: usize = 32;
+
+/// Where the members are, by [`KernelMember`]. Written before the program is loaded, and never again.
+#[unsafe(no_mangle)]
+static OFFSETS: [u32; KernelMember::COUNT] = [0; KernelMember::COUNT];
+
+/// What the kernel passes to a program on the files of tasks (`struct bpf_iter__task_file`).
+#[repr(C)]
+struct Context {
+    meta: *const Meta,
+    _task: *const c_void,
+    _fd: u64,
+    /// Null behind the last file.
+    file: *mut file,
+}
+
+/// `struct bpf_iter_meta`.
+#[repr(C)]
+struct Meta {
+    seq: *mut seq_file,
+    _session: u64,
+    seq_num: u64,
+}
+
+/// At each open file. Whether what it writes fits is for the kernel: if not, it throws that away, and calls again.
+///
+/// # Safety
+///
+/// To be called by the kernel, with its context.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task_file")]
+unsafe extern "C" fn socket_look(context: *const Context) -> i32 {
+    // SAFETY: both come from the kernel, which checks that they are read as they are.
+    let (seq, file) = unsafe { ((*(*context).meta).seq, (*context).file) };
+    if file.is_null() {
+        // SAFETY: as above.
+        let files = unsafe { (*(*context).meta).seq_num };
+        write(seq, &end(files));
+    } else {
+        let _ = try_look(seq, file);
+    }
+    0
+}
+
+#[inline(always)]
+fn end(files: u64) -> LookEnd {
+    LookEnd {
+        kind: [LOOK_END, 0, 0, 0],
+        // SAFETY: neither helper takes anything or fails.
+        jiffies: unsafe { bpf_jiffies64() } as u32,
+        // SAFETY: as above.
+        monotonic_ns: unsafe { bpf_ktime_get_ns() },
+        files,
+    }
+}
+
+/// Writes what there is to say of a file; `None` where that is nothing.
+#[inline(always)]
+fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
+    // SAFETY: the kernel has passed the file; null is returned for one that is no socket.
+    let socket = unsafe { bpf_sock_from_file(file) }
+        .cast::<c_void>()
+        .cast_const();
+    if socket.is_null() || read::<u16>(socket, KernelMember::SocketType)? != SOCK_STREAM {
+        return None;
+    }
+    let sock = read::<*const c_void>(socket, KernelMember::SocketSock)?;
+    let state = read::<u8>(sock, KernelMember::State)?;
+    let unread = match read::<u16>(sock, KernelMember::Family)? {
+        AF_INET | AF_INET6 if read::<u16>(sock, KernelMember::Protocol)? == IPPROTO_TCP => {
+            tcp(sock, state)?
+        }
+        AF_UNIX if state == TCP_ESTABLISHED => unix(sock)?,
+        _ => return None,
+    };
+    if unread.bytes == 0 {
+        write(seq, &IDLE);
+    } else {
+        let inode = read::<*const c_void>(file.cast::<c_void>(), KernelMember::FileInode)?;
+        let inode = read::<u64>(inode, KernelMember::InodeNumber)?;
+        write(seq, &UnreadSocket { inode, ..unread });
+    }
+    Some(())
+}
+
+/// Returns what lies unread in a TCP socket; `None` where it is not connected.
+#[inline(always)]
+fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
+    if state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT {
+        return None;
+    }
+    // In this order, so that what comes and is read in between is not taken for unread.
+    let received = read::<u32>(sock, KernelMember::RcvNxt)?;
+    let read_to = read::<u32>(sock, KernelMember::CopiedSeq)?;
+    let mut unread = received.wrapping_sub(read_to).cast_signed();
+    // The end of what the other side sends has a number, too, until the owner has seen it.
+    if state == TCP_CLOSE_WAIT {
+        unread -= 1;
+    }
+    let bytes = if unread > 0 {
+        unread.cast_unsigned()
+    } else {
+        0
+    };
+    Some(UnreadSocket {
+        kind: [UNREAD_TCP, 0, 0, 0],
+        bytes,
+        inode: 0,
+        read_to,
+        came: read::<u32>(sock, KernelMember::LastReceived)?,
+    })
+}
+
+/// Returns what lies unread in a connected Unix socket.
+#[inline(always)]
+fn unix(sock: *const c_void) -> Option<UnreadSocket> {
+    let queue = at(sock, KernelMember::ReceiveQueue);
+    let first = read::<*const c_void>(queue, KernelMember::BufferNext)?;
+    let mut unread = UnreadSocket {
+        kind: [UNREAD_UNIX, 0, 0, 0],
+        ..UnreadSocket::default()
+    };
+    let mut message = first;
+    for _ in 0..MOST_MESSAGES {
+        if message == queue || message.is_null() {
+            break;
+        }
+        let length = read::<u32>(message, KernelMember::BufferLength)?;
+        let consumed = read::<u32>(message, KernelMember::BufferConsumed)?;
+        if message == first {
+            // Addresses of messages are multiples of 64.
+            unread.read_to = ((first as u64 >> 6) as u32).wrapping_add(consumed.rotate_left(16));
+        }
+        unread.bytes += length.saturating_sub(consumed);
+        message = read(message, KernelMember::BufferNext)?;
+    }
+    Some(unread)
+}
+
+/// Returns the address of a member.
+#[inline(always)]
+fn at(structure: *const c_void, member: KernelMember) -> *const c_void {
+    // SAFETY: an element of a static. The loader writes it, which the compiler must not overlook.
+    let offset = unsafe { read_volatile(addr_of!(OFFSETS[member as usize])) };
+    structure.wrapping_byte_add(offset as usize)
+}
+
+/// Reads a member; `None` where there is no such memory.
+#[inline(always)]
+fn read<T: Copy>(structure: *const c_void, member: KernelMember) -> Option<T> {
+    let mut value = core::mem::MaybeUninit::<T>::uninit();
+    // SAFETY: as many bytes as the value has; the helper fails where it cannot read them. Integers and pointers only.
+    unsafe {
+        let to = value.as_mut_ptr().cast();
+        let failed = bpf_probe_read_kernel(to, size_of::<T>() as u32, at(structure, member));
+        (failed == 0).then(|| value.assume_init())
+    }
+}
+
+/// Writes a record to the reader.
+#[inline(always)]
+fn write<T: Copy>(seq: *mut seq_file, record: &T) {
+    // SAFETY: as many bytes as the record has, none of them padding.
+    unsafe { bpf_seq_write(seq, (&raw const *record).cast(), size_of::<T>() as u32) };
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo) -> ! {
+    // The verifier refuses a program in which this can be reached.
+    loop {}
+}

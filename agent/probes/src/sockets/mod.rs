@@ -1,0 +1,130 @@
+//! Looks at the connections of a server: which have bytes that the server has not read.
+//!
+//! The kernel walks over the open files of one process, and calls a program for each, in the thread that reads: it costs the
+//! server nothing. aya 0.14 cannot ask for one process, so the link is made here.
+
+mod offsets;
+mod records;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aya::programs::Iter;
+use aya::{Btf, Ebpf, EbpfLoader};
+use aya_obj::generated::bpf_attach_type::BPF_TRACE_ITER;
+use aya_obj::generated::bpf_cmd;
+use evictscope_telemetry::SocketLook;
+use rustix::time::{ClockId, clock_getres};
+
+use super::error::ProbeError;
+use super::multi::{bpf, zeroed};
+
+const PROGRAM: &str = "socket_look";
+/// What the kernel keeps for a reader; it gives no more at once.
+const BUFFER: usize = 32 << 10;
+
+/// The loaded program. Clones share it.
+#[derive(Clone)]
+pub struct SocketIterator(Arc<Loaded>);
+
+struct Loaded {
+    /// Keeps the program and its table of offsets.
+    ebpf: Ebpf,
+    tick: Duration,
+}
+
+/// Which task's files are walked over: the first member of `union bpf_iter_link_info`.
+#[repr(C)]
+struct OneTask {
+    tid: u32,
+    pid: u32,
+    pid_fd: u32,
+}
+
+impl SocketIterator {
+    /// Loads the program into the kernel.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the program.
+    pub fn load() -> Result<Self, ProbeError> {
+        let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
+        let offsets = offsets::of(&btf)?;
+        let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-sockets"));
+        let mut ebpf = EbpfLoader::new()
+            .override_global("OFFSETS", &offsets[..], true)
+            .load(object)
+            .map_err(ProbeError::load)?;
+        let program = ebpf.program_mut(PROGRAM);
+        let program = program.ok_or(ProbeError::Object(PROGRAM))?;
+        let program: &mut Iter = program.try_into().map_err(ProbeError::program)?;
+        program
+            .load("task_file", &btf)
+            .map_err(ProbeError::program)?;
+        Ok(Self(Arc::new(Loaded { ebpf, tick: tick() })))
+    }
+
+    /// Looks at the connections of the process `pid`: those in the file table of its main thread.
+    ///
+    /// # Errors
+    ///
+    /// "Not found" where the process has ended; else what the kernel says.
+    pub fn look(&self, pid: u32) -> io::Result<SocketLook> {
+        let mut iterator = File::from(self.iterator(pid)?);
+        let mut bytes = vec![0; BUFFER];
+        let mut len = 0;
+        loop {
+            bytes.resize(len + BUFFER, 0);
+            match iterator.read(&mut bytes[len..]) {
+                Ok(0) => break,
+                Ok(read) => len += read,
+                // It has gone through a million files, and found nothing.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        records::look(&bytes[..len], self.0.tick)
+    }
+
+    /// Returns an iterator over the files of the process.
+    fn iterator(&self, pid: u32) -> io::Result<OwnedFd> {
+        let program = self.0.ebpf.program(PROGRAM);
+        let program: &Iter = program
+            .ok_or(ErrorKind::NotFound)?
+            .try_into()
+            .map_err(io::Error::other)?;
+        let program = program.fd().map_err(io::Error::other)?;
+        let task = OneTask {
+            tid: pid,
+            pid: 0,
+            pid_fd: 0,
+        };
+        let mut attr = zeroed();
+        attr.link_create.__bindgen_anon_1.prog_fd = program.as_fd().as_raw_fd().cast_unsigned();
+        attr.link_create.attach_type = BPF_TRACE_ITER as u32;
+        // SAFETY: all of it is zero, which is a value of every member of the union.
+        let iter = unsafe { &mut attr.link_create.__bindgen_anon_3.__bindgen_anon_1 };
+        iter.iter_info = &raw const task as u64;
+        iter.iter_info_len = size_of_val(&task) as u32;
+        // SAFETY: `task` is as long as said, and lives on.
+        let link = unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }?;
+        let mut attr = zeroed();
+        attr.iter_create.link_fd = link.as_raw_fd().cast_unsigned();
+        // SAFETY: it has no pointers.
+        unsafe { bpf(bpf_cmd::BPF_ITER_CREATE, &attr) }
+    }
+}
+
+/// Returns how long a tick is by which the kernel says when data came: coarse clocks have it for their resolution.
+fn tick() -> Duration {
+    let resolution = clock_getres(ClockId::MonotonicCoarse);
+    Duration::new(
+        resolution.tv_sec.cast_unsigned(),
+        u32::try_from(resolution.tv_nsec).unwrap_or(0),
+    )
+}
