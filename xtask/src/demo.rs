@@ -84,16 +84,16 @@ const LONGEST: &str = "evictscope_eviction_call_longest_seconds";
 fn bursts(bursts: &[Burst]) -> String {
     let mut text =
         "Bursts, from /api/v1/bursts:\n  duration  reclaimed   client buffers at their peak  \
-         throughput  kind\n"
+         clients stalled  kind\n"
             .to_owned();
     for burst in bursts {
         let amount = |value: Option<u64>| known(value, bytes);
         text += &format!(
-            "  {:>6.1} s  {:>10}  {:>28}  {:>10}  {}: {}\n",
+            "  {:>6.1} s  {:>10}  {:>28}  {:>15}  {}: {}\n",
             burst.end - burst.start,
             amount(burst.reclaimed_bytes),
             amount(burst.client_buffers_peak_bytes),
-            known(burst.throughput_ratio, percent),
+            known(burst.stalled_seconds, |seconds| format!("{seconds:.1} s")),
             burst.kind,
             burst.reason,
         );

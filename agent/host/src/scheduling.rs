@@ -5,13 +5,32 @@ use std::os::unix::fs::FileExt as _;
 
 /// The scheduling of the main thread of one process, which no later process with the same pid can take over.
 #[derive(Debug)]
-pub struct Scheduling(File);
+pub struct Scheduling {
+    times: File,
+    /// Where in the kernel it sleeps; `None` where the kernel does not tell.
+    channel: Option<File>,
+}
 
 impl Scheduling {
     /// Opens a running process. Returns `None` if it has ended or the kernel does not count this.
     pub fn of(pid: u32) -> Option<Self> {
-        let file = File::open(format!("/proc/{pid}/task/{pid}/schedstat"));
-        file.ok().map(Self)
+        let open = |name| File::open(format!("/proc/{pid}/task/{pid}/{name}")).ok();
+        Some(Self {
+            times: open("schedstat")?,
+            channel: open("wchan"),
+        })
+    }
+
+    /// Tells whether the thread sleeps in its event loop, `epoll_wait(2)`. Returns `None` where it runs, or where the kernel
+    /// does not tell (`wchan` of proc(5)).
+    pub fn is_resting(&self) -> Option<bool> {
+        let mut text = [0; 64];
+        let read = self.channel.as_ref()?.read_at(&mut text, 0).ok()?;
+        match std::str::from_utf8(text.get(..read)?).ok()? {
+            "" | "0" => None,
+            // The function that sleeps, or the one that it was inlined into.
+            function => Some(["do_epoll_wait", "ep_poll"].contains(&function)),
+        }
     }
 
     /// Returns for how many nanoseconds since its start the thread was on a CPU, and for how many it was ready to
@@ -19,7 +38,7 @@ impl Scheduling {
     /// up to date when the thread is switched out, and at each tick. Returns `None` if the process has ended.
     pub fn times_ns(&self) -> Option<(u64, u64)> {
         let mut text = [0; 64];
-        let read = self.0.read_at(&mut text, 0).ok()?;
+        let read = self.times.read_at(&mut text, 0).ok()?;
         let mut words = std::str::from_utf8(&text[..read]).ok()?.split_whitespace();
         Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
     }

@@ -58,7 +58,7 @@ fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
         .ok_or("not a number of seconds from 0.1 to 86400")
 }
 
-fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     let units = [
         ("ns", 1e-9),
         ("us", 1e-6),

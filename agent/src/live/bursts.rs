@@ -13,7 +13,7 @@ pub struct Burst {
     duration_seconds: f64,
     reclaim_seconds: f64,
     evicted_keys: Option<f64>,
-    throughput_ratio: Option<f64>,
+    stalled_seconds: Option<f64>,
     client_buffers_before_bytes: Option<f64>,
     client_buffers_peak_bytes: Option<f64>,
     reclaimed_bytes: Option<f64>,
@@ -41,9 +41,8 @@ pub const COLUMNS: [Column<Burst>; 9] = [
     number("EVICTED", 7, |burst| {
         or_unknown(burst.evicted_keys, count).into()
     }),
-    number("THROUGHPUT", 10, |burst| {
-        let percent = |ratio| format!("{:.0} %", ratio * 100.0);
-        or_unknown(burst.throughput_ratio, percent).into()
+    number("STALLED", 7, |burst| {
+        or_unknown(burst.stalled_seconds, seconds).into()
     }),
     number("RECLAIM", 7, |burst| seconds(burst.reclaim_seconds).into()),
     number("RECLAIMED", 9, |burst| {

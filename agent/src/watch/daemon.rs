@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use evictscope_host::Scanner;
-use evictscope_probes::{Probes, Sampler};
-use evictscope_records::{Keeper, Limits, NoProfile, Store};
+use evictscope_probes::{Probes, Sampler, SocketIterator};
+use evictscope_records::{self as records, Keeper, NoProfile, Store};
 use evictscope_web::{Web, WebConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +20,7 @@ use super::server::Watch;
 use super::service;
 use super::settings::Settings;
 use super::stop::Stop;
+use super::watched::Limits;
 use super::watcher::Watcher;
 use crate::profile::Profiler;
 
@@ -49,6 +50,11 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     tracing::debug!(?costs, "measured what a probe hit costs");
 
     let sampler = Sampler::load();
+    let sockets = SocketIterator::load();
+    let sockets = sockets.inspect_err(|error| {
+        tracing::warn!("what clients wait is not seen, nor are stalls: {error}");
+    });
+    let sockets = sockets.ok();
 
     // Binding a port below 1024 and loading the programs take more privileges than watching.
     let to_attach = privileges::to_attach(&probes);
@@ -66,9 +72,13 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let watch = Watch {
         probes: probes.clone(),
         planner,
-        costs,
         mode: settings.probe_mode,
-        budget: settings.overhead_budget,
+        limits: Limits {
+            costs,
+            budget: settings.overhead_budget,
+            stall_threshold: settings.stall_threshold,
+        },
+        sockets,
         profiler,
         shared: shared.clone(),
         stop: stop.clone(),
@@ -163,8 +173,8 @@ fn keeper(directory: &Path, most: u64) -> Result<Keeper, String> {
     if most == 0 {
         return Err("records are not kept: --keep-records is 0".to_owned());
     }
-    let limits = Limits {
-        records: Limits::RECORDS,
+    let limits = records::Limits {
+        records: records::Limits::RECORDS,
         bytes: most,
     };
     let keeper = Store::open(directory, limits)

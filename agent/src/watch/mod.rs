@@ -16,6 +16,7 @@ mod recorder;
 mod server;
 mod service;
 mod settings;
+mod sockets;
 mod stop;
 #[cfg(test)]
 mod traced_function;

@@ -93,8 +93,11 @@ impl Reader {
             Err(error) => (None, Some(error)),
         };
         let times = self.scheduling.as_ref().and_then(Scheduling::times_ns);
+        let is_resting = self.scheduling.as_ref().and_then(Scheduling::is_resting);
         let snapshot = Snapshot {
             at,
+            is_resting,
+            look: None,
             unix_time,
             counted: self.counted.clone(),
             members,

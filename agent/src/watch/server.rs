@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use evictscope_host::{Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias};
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
-use evictscope_probes::{Attachment, ProbeError, Probes, Server};
+use evictscope_probes::{Attachment, ProbeError, Probes, Server, SocketIterator};
 use evictscope_records::NoProfile;
-use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
+use evictscope_telemetry::{AutoMode, ProbeMode};
 use evictscope_web::{Reason, Shared};
 
 use super::planner::Planner;
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
 use super::settings::RequestedMode;
+use super::sockets::Sockets;
 use super::stop::Stop;
-use super::watched::Watched;
+use super::watched::{Limits, Sources, Watched};
 use crate::profile::Profiler;
 
 /// Least time between two states that are published of a server.
@@ -33,12 +34,12 @@ pub struct Watch {
     pub probes: Arc<Probes>,
     /// Makes the plans.
     pub planner: Planner,
-    /// The cost of a probe hit on this machine.
-    pub costs: HitCosts,
     /// The probe mode that the user asks for.
     pub mode: RequestedMode,
-    /// The most that the probes may cost in probe mode auto.
-    pub budget: OverheadBudget,
+    /// What conclusions are drawn by.
+    pub limits: Limits,
+    /// Looks at the connections of servers; `None` where this kernel cannot.
+    pub sockets: Option<SocketIterator>,
     /// Takes profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
     /// Where servers are published.
@@ -153,7 +154,7 @@ impl Watch {
             _ => ProbeMode::EvictingOnly,
         };
         let is_auto = self.mode == RequestedMode::Auto;
-        let auto = is_auto.then(|| AutoMode::new(self.budget, has_choice));
+        let auto = is_auto.then(|| AutoMode::new(self.limits.budget, has_choice));
         let reader = Reader::new(pid, words, &plan, load_bias);
         let subject = Subject {
             profiler: self.profiler.clone(),
@@ -164,7 +165,7 @@ impl Watch {
         let around = Surroundings {
             keeper: self.shared.keeper().cloned().map_err(str::to_owned),
             requests: self.shared.requests().clone(),
-            budget: self.budget.share(),
+            budget: self.limits.budget.share(),
         };
         let server = Server {
             pid,
@@ -176,16 +177,12 @@ impl Watch {
             ProbeError::Gone(_) => Refusal::Gone,
             error => Refusal::for_now(error),
         };
-        let attachment = Attachment::new(&self.probes, server).map_err(for_now)?;
-        let mut watched = Watched::new(
-            label,
-            subject,
-            around,
-            attachment,
+        let sources = Sources {
+            attachment: Attachment::new(&self.probes, server).map_err(for_now)?,
             reader,
-            self.costs,
-            self.budget,
-        );
+            sockets: Sockets::new(pid, self.sockets.clone()),
+        };
+        let mut watched = Watched::new(label, subject, around, sources, self.limits);
         watched.begin(mode, auto).map_err(for_now)?;
         // The program that was planned may have been replaced meanwhile; then no probe stays.
         watched.read()?;

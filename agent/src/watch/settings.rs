@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use evictscope_host::{Exclusion, Matcher};
@@ -34,6 +35,8 @@ pub struct Settings {
     pub probe_mode: RequestedMode,
     /// The most that the probes may cost in probe mode auto.
     pub overhead_budget: OverheadBudget,
+    /// How long a request lies unread before its client is stalled.
+    pub stall_threshold: Duration,
     /// Which processes are servers.
     pub process_match: Matcher,
     /// Which servers are left alone.

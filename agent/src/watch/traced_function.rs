@@ -16,14 +16,15 @@ use evictscope_host::{
 use evictscope_plan::{EVICTION_CALL, plan_functions};
 use evictscope_probes::{Attachment, Probes, Server};
 use evictscope_records::NoProfile;
-use evictscope_telemetry::{HitCosts, OverheadBudget, ProbeMode};
+use evictscope_telemetry::{HitCosts, ProbeMode, STALL_THRESHOLD};
 use evictscope_testkit::{owned::Owned, process};
 use evictscope_web::{Requests, families};
 use prometheus::TextEncoder;
 
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
-use super::watched::Watched;
+use super::sockets::Sockets;
+use super::watched::{Limits, Sources, Watched};
 use made_up::MADE_UP;
 
 /// How often the program calls the function for each line that it reads.
@@ -77,11 +78,17 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         load_bias,
         plan: plan.clone(),
     };
-    let attachment = Attachment::new(&probes, server)?;
-    let (costs, budget): (_, OverheadBudget) = (HitCosts::DOCUMENTED, "1%".parse()?);
-    let mut watched = Watched::new(
-        "made-up", subject, around, attachment, reader, costs, budget,
-    );
+    let sources = Sources {
+        attachment: Attachment::new(&probes, server)?,
+        reader,
+        sockets: Sockets::new(pid, None),
+    };
+    let limits = Limits {
+        costs: HitCosts::DOCUMENTED,
+        budget: "1%".parse()?,
+        stall_threshold: STALL_THRESHOLD,
+    };
+    let mut watched = Watched::new("made-up", subject, around, sources, limits);
     watched.begin(ProbeMode::EveryCall, None)?;
     for _ in 0..2 {
         input.write_all(b"\n")?;

@@ -16,6 +16,7 @@ use super::burst_log::log_burst;
 use super::clock::monotonic;
 use super::reading::Reader;
 use super::recorder::{Recorder, Seen, Subject, Surroundings};
+use super::sockets::Sockets;
 
 /// What logs each reading, for the tests of what follows from it.
 const READINGS: &str = "readings";
@@ -25,6 +26,27 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const EVICTING_INTERVAL: Duration = Duration::from_millis(20);
 /// How often at most.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Where what is known of a server comes from.
+pub struct Sources {
+    /// Its probes.
+    pub attachment: Attachment,
+    /// Its memory, and its main thread's times.
+    pub reader: Reader,
+    /// Its connections.
+    pub sockets: Sockets,
+}
+
+/// What conclusions are drawn by.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// The cost of a probe hit on this machine.
+    pub costs: HitCosts,
+    /// The most that the probes may cost in probe mode auto.
+    pub budget: OverheadBudget,
+    /// How long a request lies unread before its client is stalled.
+    pub stall_threshold: Duration,
+}
 
 /// A server that probes are attached to.
 pub struct Watched {
@@ -36,6 +58,7 @@ pub struct Watched {
     plan: Arc<ProbePlan>,
     attachment: Attachment,
     reader: Reader,
+    sockets: Sockets,
     /// The mode that it is in.
     mode: ProbeMode,
     /// Chooses the mode; `None` if the user has chosen.
@@ -65,10 +88,8 @@ impl Watched {
         label: &str,
         subject: Subject,
         around: Surroundings,
-        attachment: Attachment,
-        reader: Reader,
-        costs: HitCosts,
-        budget: OverheadBudget,
+        sources: Sources,
+        limits: Limits,
     ) -> Self {
         let found = monotonic();
         let (process, plan) = (subject.process.clone(), subject.plan.clone());
@@ -79,20 +100,21 @@ impl Watched {
         Self {
             label: label.to_owned(),
             container_name,
-            overhead: Overhead::new(costs, probed_sites(&plan)),
+            overhead: Overhead::new(limits.costs, probed_sites(&plan)),
             plan,
-            attachment,
-            reader,
+            attachment: sources.attachment,
+            reader: sources.reader,
+            sockets: sources.sockets,
             mode: ProbeMode::EvictingOnly,
             auto: None,
             withdrawn: None,
             cycles_withdrawn: None,
-            state: ServerState::new(),
-            cycle: sees_evictions.then(|| Cycle::new(found, process.age())),
+            state: ServerState::stalled_after(limits.stall_threshold),
+            cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
             recorder: Recorder::new(label, subject, around, sees_evictions),
             process,
-            budget,
+            budget: limits.budget,
             not_placed: None,
             not_read: None,
         }
@@ -183,7 +205,9 @@ impl Watched {
     ///
     /// Fails where the process has ended, or runs another program.
     pub fn read(&mut self) -> Result<(), MemoryError> {
-        let (snapshot, failed) = self.reader.read(&self.attachment)?;
+        let (mut snapshot, failed) = self.reader.read(&self.attachment)?;
+        let is_pressing = self.is_evicting() || self.state.waits.waiting() > 0;
+        snapshot.look = self.sockets.look(&snapshot, is_pressing);
         self.log_not_read(failed.map(|error| error.to_string()));
         self.take_in(&snapshot);
         self.follow_mode();
@@ -197,11 +221,18 @@ impl Watched {
         Ok(())
     }
 
+    /// Tells whether it evicts, or memory falls after it has.
+    fn is_evicting(&self) -> bool {
+        let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
+        phase.is_some_and(|phase| phase != Phase::NotSaturated)
+    }
+
     /// Returns when to read it again.
     pub fn next(&self) -> Instant {
-        let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
-        let is_calm = phase.is_none_or(|phase| phase == Phase::NotSaturated);
-        let interval = if is_calm { INTERVAL } else { EVICTING_INTERVAL };
+        let interval = match self.is_evicting() {
+            true => EVICTING_INTERVAL,
+            false => INTERVAL,
+        };
         let turn = self.auto.as_ref().and_then(AutoMode::next);
         let turn = turn.map_or(interval, |at| at.saturating_sub(monotonic()));
         // What is due may have to wait until the last change is through.
@@ -222,12 +253,12 @@ impl Watched {
     }
 
     fn take_in(&mut self, snapshot: &Snapshot) {
+        self.state.apply(snapshot);
         if tracing::enabled!(target: READINGS, tracing::Level::TRACE)
-            && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot))
+            && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot, &self.state))
         {
             tracing::trace!(target: READINGS, server = self.label, "{line}");
         }
-        self.state.apply(snapshot);
         self.withdraw_if_wrong();
         let mut seen = Observation::new(snapshot, &self.state);
         let cycle = self.plan.function(EXPIRE_CYCLE.description);

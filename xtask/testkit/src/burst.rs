@@ -23,13 +23,13 @@ pub struct Burst {
     pub evicting_calls: Option<f64>,
     /// Keys evicted, where that is known.
     pub evicted_keys: Option<f64>,
-    /// Throughput in the burst by that of the minute before.
-    pub throughput_ratio: Option<f64>,
+    /// For how long clients were stalled, in seconds.
+    pub stalled_seconds: Option<f64>,
     /// The highest client buffers.
     pub client_buffers_peak_bytes: Option<u64>,
     /// How far memory fell after the burst.
     pub reclaimed_bytes: Option<u64>,
-    /// `self_amplifying`, `plain` or `unknown`.
+    /// `self_amplifying`, `stalling`, `plain` or `unknown`.
     pub kind: String,
     /// Why it is of that kind.
     pub reason: String,

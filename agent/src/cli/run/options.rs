@@ -5,14 +5,15 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use evictscope_host::{DEFAULT_PATTERN, Exclusion, Matcher};
-use evictscope_telemetry::OverheadBudget;
+use evictscope_telemetry::{OverheadBudget, STALL_THRESHOLD};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::cli::state_dir;
+use crate::cli::{state_dir, trace::parse_duration};
 use crate::watch::{RequestedMode, Settings};
 
 /// The default address of HTTP, which other hosts cannot reach.
@@ -46,6 +47,10 @@ pub struct Options {
     #[arg(long, value_name = "SHARE")]
     #[serde(deserialize_with = "parsed")]
     overhead_budget: Option<OverheadBudget>,
+    /// How long a request lies unread before its client is stalled, such as 100ms or 1s [default: 100ms]
+    #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "parsed")]
+    stall_threshold: Option<StallThreshold>,
     /// Regular expression: a process whose command name, executable's name or argument 0 it
     /// matches is a server (sentinels and forked children never are)
     /// [default: ^(redis-server|valkey-server)$]
@@ -73,6 +78,18 @@ pub struct Options {
     keep_records: Option<ByteSize>,
 }
 
+/// How long a request lies unread before its client is stalled.
+#[derive(Clone, Copy, Debug)]
+struct StallThreshold(Duration);
+
+impl FromStr for StallThreshold {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_duration(text).map(Self)
+    }
+}
+
 impl Options {
     /// Returns these options, with those of `other` where one is not given.
     pub fn or(self, other: Self) -> Self {
@@ -81,6 +98,7 @@ impl Options {
             web_config: self.web_config.or(other.web_config),
             probe_mode: self.probe_mode.or(other.probe_mode),
             overhead_budget: self.overhead_budget.or(other.overhead_budget),
+            stall_threshold: self.stall_threshold.or(other.stall_threshold),
             process_match: self.process_match.or(other.process_match),
             exclude: self.exclude.or(other.exclude),
             debug_dir: self.debug_dir.or(other.debug_dir),
@@ -115,6 +133,9 @@ impl Options {
             overhead_budget: self
                 .overhead_budget
                 .map_or_else(|| DEFAULT_BUDGET.parse(), Ok)?,
+            stall_threshold: self
+                .stall_threshold
+                .map_or(STALL_THRESHOLD, |threshold| threshold.0),
             process_match: self
                 .process_match
                 .map_or_else(|| DEFAULT_PATTERN.parse(), Ok)

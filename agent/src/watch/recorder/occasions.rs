@@ -177,7 +177,7 @@ impl Occasions {
     fn is_allowed(&mut self, now: Duration, kind: BurstKind) -> bool {
         let reserve = match kind {
             BurstKind::SelfAmplifying => 0.0,
-            BurstKind::Unknown => BURSTS / 2.0,
+            BurstKind::Stalling | BurstKind::Unknown => BURSTS / 2.0,
             BurstKind::Plain => return false,
         };
         let since = self.allowed_at.replace(now);

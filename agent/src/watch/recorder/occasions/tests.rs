@@ -20,11 +20,9 @@ fn burst(kind: BurstKind, started: Duration) -> Arc<Burst> {
     let mut burst = Burst { started, ..burst };
     match kind {
         BurstKind::SelfAmplifying => {}
-        BurstKind::Plain => burst.duration = Duration::from_millis(100),
-        BurstKind::Unknown => {
-            burst.commands_per_second_before = None;
-            burst.commands_per_second_since_start = None;
-        }
+        BurstKind::Stalling => burst.client_buffers_peak = burst.client_buffers_before,
+        BurstKind::Plain => burst.stalled = Some(Duration::ZERO),
+        BurstKind::Unknown => burst.stalled = None,
     }
     assert_eq!(burst.kind().0, kind);
     Arc::new(burst)
