@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{EVICTION, Fault, bounds};
+use evictscope_abi::{EVICTION, EXPIRE, Fault, bounds};
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
@@ -131,11 +131,18 @@ impl ServerState {
             self.longest.take_in(at, calls);
         }
         if let Some(times) = snapshot.times {
+            let waited = |function: usize| {
+                self.calls
+                    .get(function)
+                    .map_or(0, |calls| calls.cpu_wait.count())
+            };
             let spent = Spent {
-                evicting_ns: self.evicting_ns,
+                evicting_ns: self
+                    .evicting_ns
+                    .saturating_sub(waited(usize::from(EVICTION))),
                 evicted_keys: snapshot.members.and_then(|members| members.evicted_keys),
                 observed: snapshot.observed.evicting,
-                expiring_ns: self.expiring_ns,
+                expiring_ns: self.expiring_ns.saturating_sub(waited(usize::from(EXPIRE))),
             };
             self.main_thread.advance(at, times, spent);
         }

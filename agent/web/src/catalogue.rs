@@ -24,7 +24,7 @@ pub(super) struct Family {
     series: fn(&ExportedServer) -> Vec<Series<'_>>,
 }
 
-pub(super) const FAMILIES: [Family; 46] = [
+pub(super) const FAMILIES: [Family; 47] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         help: "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
@@ -39,8 +39,14 @@ pub(super) const FAMILIES: [Family; 46] = [
     },
     Family {
         name: "evictscope_eviction_call_longest_seconds",
-        help: "The longest evicting call of the last 5 minutes, with the one under way; 0 where there was none.",
+        help: "The longest evicting call of the last 5 minutes, with the one under way, without the time in which it waited for a \
+               CPU; 0 where there was none.",
         series: series::longest_call,
+    },
+    Family {
+        name: "evictscope_eviction_call_cpu_wait_seconds_total",
+        help: "Time inside evicting calls in which the main thread waited for a CPU.",
+        series: series::cpu_wait,
     },
     Family {
         name: "evictscope_observed_seconds_total",

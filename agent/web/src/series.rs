@@ -121,6 +121,17 @@ pub(super) fn not_counted_memory(server: &ExportedServer) -> Vec<Series<'_>> {
     single(noted.map(|bytes| bytes as f64))
 }
 
+/// Returns for how long evicting calls waited for a CPU, where they are counted and the kernel tells.
+pub(super) fn cpu_wait(server: &ExportedServer) -> Vec<Series<'_>> {
+    let state = &server.state;
+    // Both rest on what the kernel says of its own structures, and on what it counts of each thread.
+    let is_told = state.waits.is_known() && state.main_thread.is_known();
+    let is_counted =
+        trusted_function(server).is_some_and(|function| counts_evicting(server, function));
+    let waited = state.eviction().cpu_wait.total() as f64 / 1e9;
+    single((is_told && is_counted).then_some(waited))
+}
+
 /// Returns how long the longest evicting call of late took, where they are counted.
 pub(super) fn longest_call(server: &ExportedServer) -> Vec<Series<'_>> {
     let is_counted =
