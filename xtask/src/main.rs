@@ -1,6 +1,6 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`, `drawing`,
+//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`,
 //! `matrix`, and `testkit`, which starts and reads everything.
 //! `setup` and the testkit's `debian` name everything that the tasks need on the machine.
 

@@ -71,12 +71,10 @@ pub fn run(installed: &Installed) -> Result<()> {
     thread::sleep(3 * PACE);
     let rules = answers::of_rules(&prometheus, &server, start)?;
     let dashboards: PathBuf = installed.path("/usr/share/evictscope/dashboards");
-    let asked = answers::of_dashboards(&prometheus, &dashboards, &server, start)?;
-    asked.must_have_data()?;
-    ensure!(asked.count > 0, "no dashboard is installed");
+    let queries = answers::of_dashboards(&prometheus, &dashboards, &server, start)?;
+    ensure!(queries > 0, "no dashboard is installed");
     println!(
-        "{} queries of the dashboards and {rules} rules have data, and {FIRING:?} fired",
-        asked.count
+        "{queries} queries of the dashboards and {rules} rules have data, and {FIRING:?} fired"
     );
     Ok(())
 }

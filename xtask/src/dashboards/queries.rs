@@ -3,7 +3,6 @@
 use std::{iter, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use evictscope_drawing::place;
 use serde::Deserialize;
 
 /// A query of a dashboard.
@@ -128,7 +127,7 @@ pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
     let annotations = annotations.map(|annotation| (&annotation.name, None, &annotation.target));
     for (name, step, target) in panels.chain(annotations) {
         queries.push(Query {
-            place: place(title, name, &target.letter),
+            place: format!("{title} / {name} / {}", target.letter),
             text: filled_in(&target.expr, opened, step)?,
             kind: if target.instant {
                 Kind::Now

@@ -1,7 +1,6 @@
 //! A throw-away redis-server, and what it says about itself.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, SystemTime},
@@ -60,11 +59,6 @@ impl Redis {
         let mut redis = Self::start_program_on(Command::new(own.path()), port, options)?;
         redis.own = Some(own);
         Ok(redis)
-    }
-
-    /// Starts it on this port, which must be free.
-    pub fn start_on(port: u16, options: &[&str]) -> Result<Self> {
-        Self::start_program_on(Command::new("redis-server"), port, options)
     }
 
     /// Starts another redis-server, or starts it in another way.
