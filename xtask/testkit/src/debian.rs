@@ -103,7 +103,7 @@ pub const CONTAINERS: Needed = Needed {
 };
 
 /// Packages that start a service of the same name unless they are told not to.
-const SERVICES: [&str; 3] = ["redis-server", "prometheus", "prometheus-redis-exporter"];
+const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
 
 /// Where a running systemd has its directory.
 const SYSTEMD: &str = "/run/systemd/system";
