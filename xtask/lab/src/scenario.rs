@@ -49,8 +49,6 @@ pub struct Plan {
     pub cycles: Option<usize>,
     /// Whether keys expire with the load only, and what expired keys hold is measured at its end.
     pub measures_expiry: bool,
-    /// Whether the agent's records are judged, for which they are waited for.
-    pub judges_records: bool,
     /// The agent that watches it.
     pub agent: Option<Program>,
 }
@@ -71,7 +69,6 @@ impl Plan {
             length: scenario.length(),
             cycles: scenario.cycles(),
             measures_expiry: scenario == Scenario::Expire,
-            judges_records: false,
             agent,
         }
     }
