@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::evictscope, skip::skip};
+use evictscope_testkit::{
+    agent::{evictscope, inspect},
+    skip::skip,
+};
 
 /// A stripped program, its debug file, and the path below a directory of debug files where that
 /// belongs.
@@ -50,12 +53,7 @@ fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
         }
     }
     let program = directory.join("program");
-    let plan = json(
-        &evictscope()
-            .args(["inspect", "--json"])
-            .arg(&program)
-            .output()?,
-    )?;
+    let plan = inspect(&program)?;
     let build_id = plan["build_id"].as_str().context("no build id")?;
     let (first, rest) = build_id.split_at(2);
     Ok(Some(Stripped {

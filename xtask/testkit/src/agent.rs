@@ -1,6 +1,7 @@
 //! The agent, running.
 
 use std::{
+    ffi::OsStr,
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
@@ -42,7 +43,15 @@ pub fn evictscope() -> Command {
     command
 }
 
-/// Returns the same, as a user without any privilege.
+/// Returns what `evictscope inspect --json` says of a file or, by its number, of a process.
+pub fn inspect(target: impl AsRef<OsStr>) -> Result<serde_json::Value> {
+    let mut inspect = evictscope();
+    let output = inspect.args(["inspect", "--json"]).arg(target).output()?;
+    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).with_context(said)
+}
+
+/// Returns the agent's program in a test of the agent, as a user without any privilege.
 pub fn evictscope_without_privileges() -> Command {
     let mut command = evictscope();
     if rustix::process::geteuid().is_root() {
@@ -107,6 +116,13 @@ impl Agent {
             run.arg(own_build::all());
         }
         Self::start_command(run, free_port()?, options)
+    }
+
+    /// Starts the same, and waits until it watches a server.
+    pub fn watching(redis: &Redis, options: &[&str]) -> Result<Self> {
+        let agent = Self::start(options)?;
+        agent.watches(redis)?;
+        Ok(agent)
     }
 
     /// Starts an agent by another command that ends in `evictscope run`, on this loopback port.

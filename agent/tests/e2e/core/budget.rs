@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, redis::Redis, schedstat, scrape::Scrape, wait::until};
+use evictscope_testkit::{agent::Agent, redis::Redis, schedstat, scrape::Scrape, wait::until_true};
 use procfs::process::Process;
 
 /// How often the cost is read, once a second: it is a mean of the last ten.
@@ -47,25 +47,11 @@ fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
 fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::Result<()> {
     let redis = Redis::own(&["--maxmemory", "20mb"])?;
     redis.write_keys(100_000)?;
-    let agent = Agent::start(&["--overhead-budget", "1%"])?;
-    agent.watches(&redis)?;
-    let load = redis.load(&[
-        "-t",
-        "set",
-        "-d",
-        "500",
-        "-r",
-        "10000000",
-        "-c",
-        "20",
-        "-P",
-        "50",
-        "-n",
-        "100000000",
-    ])?;
-    until("it is sampled", || {
+    let agent = Agent::watching(&redis, &["--overhead-budget", "1%"])?;
+    let load = redis.load("-t set -d 500 -r 10000000 -c 20 -P 50 -n 100000000")?;
+    until_true("it is sampled", || {
         load.must_be_alive()?;
-        Ok(mode_is(&agent.reading(&redis)?, "sampled")?.then_some(()))
+        mode_is(&agent.reading(&redis)?, "sampled")
     })?;
     // What was spent before is in the mean of the first ten seconds.
     let budget = agent.reading(&redis)?;
@@ -98,8 +84,8 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
         ensure!(observed < 1.0, "it is observed all the time");
     }
     drop(load);
-    until("it is observed all the time again", || {
-        Ok((!mode_is(&agent.reading(&redis)?, "sampled")?).then_some(()))
+    until_true("it is observed all the time again", || {
+        Ok(!mode_is(&agent.reading(&redis)?, "sampled")?)
     })
 }
 
@@ -123,8 +109,7 @@ fn a_cache_that_evicts_now_and_then_is_observed_all_the_time() -> anyhow::Result
     let redis = Redis::own(&["--maxmemory", "5mb"])?;
     redis.write_keys(30_000)?;
     let outside = Instant::now();
-    let agent = Agent::start(&["--overhead-budget", "1%"])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &["--overhead-budget", "1%"])?;
     // The clients that filled it are gone, and so is what they took of the limit.
     write(&redis, 60, Duration::ZERO, 100)?;
     let first = agent.settled_reading(&redis)?;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::Agent,
     redis::{Redis, copy_to},
-    wait::until,
+    wait::{until, until_true},
 };
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
@@ -48,8 +48,7 @@ fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() 
     let start = || Redis::start_program(Command::new(directory.path().join(&name)), &[]);
     let only = format!("^{name}$");
     let first = start()?;
-    let agent = Agent::start(&["--process-match", &only])?;
-    agent.watches(&first)?;
+    let agent = Agent::watching(&first, &["--process-match", &only])?;
 
     // With one the processes can be listed, but none can be looked at.
     leave_free(&agent, 1)?;
@@ -95,11 +94,12 @@ fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() 
         let log = agent.log()?;
         let said = log.matches("processes can be looked at again").count();
         ensure!(said < 2, "{log}");
-        Ok((said == 1).then_some(()))
+        Ok(said == 1)
     };
-    until("the log says that it is over", is_over)?;
+    until_true("the log says that it is over", is_over)?;
     // A server that ends is still noticed.
     first.kill()?;
-    let is_gone = || Ok((!agent.scrape()?.has_server(&first.name())).then_some(()));
-    until("its series are gone", is_gone)
+    until_true("its series are gone", || {
+        Ok(!agent.scrape()?.has_server(&first.name()))
+    })
 }

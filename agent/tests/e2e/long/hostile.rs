@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::Agent, own_build::OwnBuild, owned::Owned, process, schedstat, wait::until,
+    agent::Agent, own_build::OwnBuild, owned::Owned, process, schedstat, wait::until_true,
 };
 use procfs::process::{Process, Task};
 
@@ -78,8 +78,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     let redis = own.start(&[])?;
     fill(&redis)?;
     let hostile = start_hostile(&own)?;
-    let agent = Agent::start(&["--probe-mode=evicting-only", &own.only()])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &own.only()])?;
     let before = planned_for(&agent)?;
     let seen = follow(&agent, &redis, without_pause)?;
     let meanwhile = planned_for(&agent)? - before;
@@ -88,9 +87,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
 
     // Each is refused once, and never planned again.
     let refusals = || anyhow::Ok(agent.log()?.matches("cannot watch this server").count());
-    until("all are refused", || {
-        Ok((refusals()? >= HOSTILE).then_some(()))
-    })?;
+    until_true("all are refused", || Ok(refusals()? >= HOSTILE))?;
     let all = planned_for(&agent)?;
     println!("{all:?} of planning for all");
     // What is refused for now only would be tried again after 10 s.
@@ -100,9 +97,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
             .sum("evictscope_observed_seconds_total", &[])
     };
     let since = observed()?;
-    until("12 s pass", || {
-        Ok((observed()? - since > 12.0).then_some(()))
-    })?;
+    until_true("12 s pass", || Ok(observed()? - since > 12.0))?;
     let again = planned_for(&agent)? - all;
     let least = all / (2 * HOSTILE as u32);
     ensure!(again < least, "planned for {again:?} more");

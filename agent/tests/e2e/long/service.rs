@@ -14,7 +14,7 @@ use evictscope_testkit::{
     redis::Redis,
     service,
     stopped::Stopped,
-    wait::until,
+    wait::until_true,
 };
 use procfs::process::{Process, Task};
 use rustix::process::Signal;
@@ -57,9 +57,9 @@ impl Manager {
     }
 
     fn wait_for(&self, state: &str) -> anyhow::Result<()> {
-        until(state, || {
+        until_true(state, || {
             let heard = self.hear(Duration::from_millis(50));
-            Ok(heard.iter().any(|line| line == state).then_some(()))
+            Ok(heard.iter().any(|line| line == state))
         })
     }
 }
@@ -116,11 +116,11 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
         redis.write_keys(200_000)?;
         let evicted = redis.info("evicted_keys")?;
         ensure!(evicted > 1_000.0, "{evicted} keys evicted");
-        until("all evictions are counted", || {
+        until_true("all evictions are counted", || {
             let scrape = agent.reading(redis)?;
             let counted = scrape.sum("evictscope_evicted_keys_total", &[])?;
             let calls = scrape.sum("evictscope_mem_tofree_bytes_count", &[])?;
-            Ok((counted == evicted && calls > 0.0).then_some(()))
+            Ok(counted == evicted && calls > 0.0)
         })?;
     }
 
@@ -149,8 +149,8 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
 
     // The watcher alone is stopped. HTTP still answers, but no server is watched.
     let watcher = Stopped::new(service.watcher()?.tid)?;
-    until("the agent says that it hangs", || {
-        Ok(service.agent.get("/-/healthy").is_err().then_some(()))
+    until_true("the agent says that it hangs", || {
+        Ok(service.agent.get("/-/healthy").is_err())
     })?;
     // Those from before are still to be heard.
     signs(WATCHDOG / 2);
