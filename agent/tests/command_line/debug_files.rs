@@ -2,11 +2,12 @@
 //! test, which is said.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::{evictscope, inspect},
+    compiler,
     skip::skip,
 };
 
@@ -23,33 +24,15 @@ fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
     let source = source.to_str().context("a path that is no text")?;
     let whole = format!("whole{level}");
-    for command in [
-        &[
-            "gcc",
-            "-g",
-            "-w",
-            level,
-            "-DFORM=__attribute__((noinline))",
-            "-o",
-            &whole,
-            source,
-        ][..],
-        &["objcopy", "--only-keep-debug", &whole, "debug"],
-        &["strip", "--strip-all", "-o", "program", &whole],
+    let compile = ["-g", "-w", level, "-DFORM=__attribute__((noinline))"];
+    for (tool, arguments) in [
+        ("gcc", &[&compile[..], &["-o", &whole, source]].concat()[..]),
+        ("objcopy", &["--only-keep-debug", &whole, "debug"]),
+        ("strip", &["--strip-all", "-o", "program", &whole]),
     ] {
-        let [tool, arguments @ ..] = command else {
-            continue;
-        };
-        let done = Command::new(tool)
-            .args(arguments)
-            .current_dir(directory)
-            .status();
-        match done {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                skip(&format!("{tool} is not installed"))?;
-                return Ok(None);
-            }
-            done => ensure!(done?.success(), "{command:?}"),
+        if !compiler::run(directory, tool, arguments) {
+            skip(&format!("{tool} is not installed"))?;
+            return Ok(None);
         }
     }
     let program = directory.join("program");

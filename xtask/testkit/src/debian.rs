@@ -232,21 +232,3 @@ fn keep_from_starting(service: &str) -> Result<bool> {
     }
     Ok(has_policy)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commands_to_type_name_every_package() {
-        let commands = install_commands(&["one".to_owned(), "two".to_owned()]);
-        let typed: Vec<_> = commands.iter().map(process::display).collect();
-        assert_eq!(
-            typed,
-            [
-                "apt-get update",
-                "apt-get install --yes --no-install-recommends one two"
-            ]
-        );
-    }
-}
