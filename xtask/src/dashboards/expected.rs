@@ -14,11 +14,8 @@ pub const EMPTY_QUERIES: [&str; 9] = [
     "evictscope / Agent / Not found, or switched off / B",
 ];
 
-/// Queries that have data or not, as it happens: they show what changed between two scrapes.
-pub const UNCERTAIN_QUERIES: [&str; 2] = [
-    "evictscope / Eviction cycle / Client buffers / B",
-    "evictscope / Eviction cycle / Last bursts / H",
-];
+/// A query that has data or not, as it happens: it shows what changed between two scrapes.
+pub const UNCERTAIN_QUERY: &str = "evictscope / Eviction cycle / Client buffers / B";
 
 /// Series in the rules of alerts that have no data, for the same reasons.
 pub const EMPTY_SELECTORS: [&str; 3] = [
