@@ -101,7 +101,6 @@ mod run;
 mod sample;
 mod scenario;
 mod schedule;
-mod stall;
 mod summary;
 mod threads;
 mod witness;

@@ -21,7 +21,6 @@ use crate::{
 pub struct Observer {
     record: JsonLines,
     begin: f64,
-    has_stalled: bool,
     has_replica: bool,
     samples: Vec<Sample>,
     loads: Vec<Load>,
@@ -36,7 +35,6 @@ impl Observer {
         let mut observer = Self {
             record: JsonLines::create(name)?,
             begin: f64::INFINITY,
-            has_stalled: false,
             has_replica: false,
             samples: Vec::new(),
             loads: Vec::new(),
@@ -58,7 +56,6 @@ impl Observer {
         match line {
             Line::Event { at, what } => match what {
                 What::LoadBegins => self.begin = at,
-                What::StallBegins | What::StallEnds => self.has_stalled = true,
                 What::ReplicaComes => self.has_replica = true,
             },
             Line::Info(sample) => self.samples.push(sample),
@@ -73,9 +70,7 @@ impl Observer {
     /// Returns whether nothing but the load has happened: no key was evicted, and the lab did nothing else.
     pub fn is_calm(&self) -> bool {
         let evicted = |sample: Option<&Sample>| sample.map(|sample| sample.evicted_keys);
-        evicted(self.samples.first()) == evicted(self.samples.last())
-            && !self.has_stalled
-            && !self.has_replica
+        evicted(self.samples.first()) == evicted(self.samples.last()) && !self.has_replica
     }
 
     /// Returns what was missing until a time, under all of the load.

@@ -80,10 +80,6 @@ pub struct Measured {
 pub enum What {
     /// The load begins.
     LoadBegins,
-    /// The server is made slow.
-    StallBegins,
-    /// The server is let go.
-    StallEnds,
     /// A replica asks for all data.
     ReplicaComes,
 }

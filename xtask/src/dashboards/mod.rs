@@ -29,8 +29,8 @@ pub struct Arguments {
 
 /// Generates the dashboards and checks them and the rules, or does what the arguments say instead.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    debian::provide(&[&debian::RULES, &debian::DASHBOARDS])?;
-    if let Some(reason) = missing().or_else(missing_rules) {
+    debian::provide(&[&debian::RULES, &debian::GO])?;
+    if let Some(reason) = debian::missing(&debian::GO).or_else(missing_rules) {
         bail!(reason);
     }
     if arguments.generated {
@@ -50,9 +50,4 @@ pub fn check_rules() -> Result<()> {
 /// Returns why the rules cannot be checked on this machine.
 pub fn missing_rules() -> Option<String> {
     debian::missing(&debian::RULES)
-}
-
-/// Returns why the dashboards cannot be generated on this machine.
-pub fn missing() -> Option<String> {
-    debian::missing(&debian::DASHBOARDS)
 }

@@ -55,7 +55,7 @@ pub fn run(purpose: For) -> Result<()> {
     }
     if purpose == For::AllTests {
         debian::provide(&[
-            &debian::DASHBOARDS,
+            &debian::GO,
             &debian::PACKING,
             &debian::PACKAGE,
             &debian::MATRIX,

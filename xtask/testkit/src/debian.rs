@@ -33,15 +33,9 @@ pub const RULES: Needed = Needed {
     programs: &[("promtool", "prometheus"), ("prometheus", "prometheus")],
 };
 
-/// What generating the dashboards needs.
-pub const DASHBOARDS: Needed = Needed {
-    by: "generating the dashboards",
-    programs: &[("go", "golang-go")],
-};
-
-/// What checking the chart needs.
-pub const KUBERNETES: Needed = Needed {
-    by: "checking the Helm chart",
+/// What generating the dashboards and checking the chart needs.
+pub const GO: Needed = Needed {
+    by: "generating the dashboards and checking the Helm chart",
     programs: &[("go", "golang-go")],
 };
 
