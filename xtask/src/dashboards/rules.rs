@@ -10,7 +10,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::{process, workspace};
 use serde_json::Value;
 
-use super::folders;
+use super::{
+    folders,
+    queries::{each, text},
+};
 
 /// The address of the runbooks, until an operator replaces it (docs/ALERTS.md).
 const RUNBOOKS: &str = "https://evictscope.example/docs/runbooks/";
@@ -79,16 +82,6 @@ fn parse_all(files: &[PathBuf]) -> Result<Vec<Value>> {
             .with_context(|| format!("cannot understand {}", file.display()))
     };
     files.iter().map(parse).collect()
-}
-
-/// Returns the elements of a list; none where it is not there.
-fn each(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
-}
-
-/// Returns a text; an empty one where it is not there.
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 /// Checks that an alert has its annotations, and tests in which it fires and does not fire.
