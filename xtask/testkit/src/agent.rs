@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use procfs::process::Process;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -145,6 +146,15 @@ impl Agent {
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// Returns the id of its thread of this name.
+    pub fn thread(&self, name: &str) -> Result<u32> {
+        let tasks = Process::new(self.pid().try_into()?)?.tasks()?;
+        let mut tasks = tasks.filter_map(Result::ok);
+        let thread = tasks.find(|task| task.stat().is_ok_and(|stat| stat.comm == name));
+        let thread = thread.with_context(|| format!("no thread {name}"))?;
+        Ok(thread.tid.try_into()?)
     }
 
     /// Returns the directory in which it keeps what it writes.

@@ -7,9 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use evictscope_testkit::{agent::Agent, redis::Redis, schedstat, scrape::Scrape, wait::until_true};
-use procfs::process::Process;
 
 /// How often the cost is read, once a second: it is a mean of the last ten.
 const READINGS: usize = 20;
@@ -31,15 +30,9 @@ fn observed(scrape: &Scrape) -> anyhow::Result<f64> {
 
 /// Returns for how long the agent's thread of a server had work and no CPU, in seconds.
 fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
-    let process = Process::new(agent.pid().try_into()?)?;
-    let name = format!("server {}", redis.name());
-    let threads = process.tasks()?.collect::<Result<Vec<_>, _>>()?;
-    let mut threads = threads.iter();
-    let own = threads.find(|task| task.stat().is_ok_and(|stat| stat.comm == name));
-    let own = own.context("no thread for the server")?.tid;
-    Ok(schedstat::of_thread(agent.pid(), own.try_into()?)?
-        .waiting
-        .as_secs_f64())
+    let own = agent.thread(&format!("server {}", redis.name()))?;
+    let times = schedstat::of_thread(agent.pid(), own)?;
+    Ok(times.waiting.as_secs_f64())
 }
 
 #[test]

@@ -1,30 +1,24 @@
 //! An agent that has no file descriptors left.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::Agent,
-    redis::{Redis, copy_to},
+    own_build::OwnBuild,
     wait::{until, until_true},
 };
+use procfs::process::Process;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// Leaves the agent this many descriptors beside those that it has open.
 fn leave_free(agent: &Agent, free: usize) -> anyhow::Result<()> {
-    let mut open = BTreeSet::new();
-    for entry in std::fs::read_dir(format!("/proc/{}/fd", agent.pid()))? {
-        let number = entry?.file_name();
-        open.extend(
-            number
-                .to_str()
-                .and_then(|number| number.parse::<u64>().ok()),
-        );
-    }
+    let process = Process::new(agent.pid().try_into()?)?;
+    let open = process.fd()?.map(|open| Ok(open?.fd));
+    let open = open.collect::<anyhow::Result<BTreeSet<i32>>>()?;
     // Numbers from this one on cannot be opened any more.
     let limit = (0..).filter(|number| !open.contains(number)).nth(free);
-    limit_to(agent, limit.context("no number is free")?)
+    limit_to(agent, limit.context("no number is free")?.try_into()?)
 }
 
 fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
@@ -41,18 +35,13 @@ fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() -> anyhow::Result<()>
 {
-    // No other agent on this host looks for this name.
-    let directory = tempfile::tempdir()?;
-    let name = format!("descriptors-{}", std::process::id());
-    copy_to(directory.path(), &name)?;
-    let start = || Redis::start_program(Command::new(directory.path().join(&name)), &[]);
-    let only = format!("^{name}$");
-    let first = start()?;
-    let agent = Agent::watching(&first, &["--process-match", &only])?;
+    let own = OwnBuild::of_redis()?;
+    let first = own.start(&[])?;
+    let agent = Agent::watching(&first, &[&own.only()])?;
 
     // With one the processes can be listed, but none can be looked at.
     leave_free(&agent, 1)?;
-    let second = start()?;
+    let second = own.start(&[])?;
     for free in [1, 0] {
         leave_free(&agent, free)?;
         for _ in 0..5 {

@@ -6,11 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use evictscope_testkit::{
     agent::Agent, own_build::OwnBuild, owned::Owned, process, schedstat, wait::until_true,
 };
-use procfs::process::{Process, Task};
 
 use crate::bursts::{agreed, fill, follow, without_pause};
 
@@ -62,12 +61,8 @@ fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
 
 /// Returns how long the thread that plans has run.
 fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
-    let process = Process::new(agent.pid().try_into()?)?;
-    let threads = process.tasks()?.collect::<Result<Vec<_>, _>>()?;
-    let is_planner = |task: &&Task| task.stat().is_ok_and(|stat| stat.comm == "planner");
-    let planner = threads.iter().find(is_planner).context("no planner")?;
-    let tid = planner.tid.try_into()?;
-    Ok(schedstat::of_thread(agent.pid(), tid)?.running)
+    let planner = agent.thread("planner")?;
+    Ok(schedstat::of_thread(agent.pid(), planner)?.running)
 }
 
 #[test]

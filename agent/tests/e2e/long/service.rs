@@ -16,7 +16,7 @@ use evictscope_testkit::{
     stopped::Stopped,
     wait::until_true,
 };
-use procfs::process::{Process, Task};
+use procfs::process::Process;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -81,18 +81,6 @@ impl Service {
         manager.wait_for("READY=1")?;
         Ok(Self { agent, manager })
     }
-
-    fn threads(&self) -> anyhow::Result<Vec<Task>> {
-        let process = Process::new(self.agent.pid().try_into()?)?;
-        Ok(process.tasks()?.collect::<Result<_, _>>()?)
-    }
-
-    /// Returns the thread that watches servers.
-    fn watcher(&self) -> anyhow::Result<Task> {
-        let mut threads = self.threads()?.into_iter();
-        let watcher = threads.find(|task| task.stat().is_ok_and(|stat| stat.comm == "watcher"));
-        watcher.context("no watcher")
-    }
 }
 
 /// Starts a server of a user other than root and the agent's.
@@ -125,12 +113,10 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
     }
 
     service::must_have_these_privileges(agent.pid(), service::NOBODY, service::NOBODY)?;
-    service.watcher()?;
-    for task in service.threads()? {
-        // At most half of MemoryMax, in kilobytes.
-        let peak = task.status()?.vmhwm;
-        ensure!(peak.is_some_and(|peak| peak < 256 << 10), "{peak:?}");
-    }
+    agent.thread("watcher")?;
+    // At most half of MemoryMax, in kilobytes.
+    let peak = Process::new(agent.pid().try_into()?)?.status()?.vmhwm;
+    ensure!(peak.is_some_and(|peak| peak < 256 << 10), "{peak:?}");
     Ok(())
 }
 
@@ -148,7 +134,7 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     }
 
     // The watcher alone is stopped. HTTP still answers, but no server is watched.
-    let watcher = Stopped::new(service.watcher()?.tid)?;
+    let watcher = Stopped::new(service.agent.thread("watcher")?)?;
     until_true("the agent says that it hangs", || {
         Ok(service.agent.get("/-/healthy").is_err())
     })?;
