@@ -40,7 +40,7 @@ pub struct Arguments {
     /// The scenario in which `remedy` applies it [default: by remedy]
     #[arg(long, value_enum)]
     cause: Option<Scenario>,
-    /// Watch it with evictscope (needs root), and fail where that differs from the record
+    /// Watch it with evictscope (needs root), and fail where that differs from the record of an undisturbed run
     #[arg(long)]
     pub agent: bool,
 }

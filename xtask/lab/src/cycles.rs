@@ -117,12 +117,6 @@ impl Cycle {
         ]
     }
 
-    /// Returns whether the premise of the lab was gone before the burst or in it.
-    pub fn was_disturbed(&self) -> bool {
-        let mut phases = self.phases().into_iter();
-        phases.any(|(_, premise)| premise.disturbance().is_some())
-    }
-
     /// Returns the throughput in the burst as a share of that before it.
     pub fn throughput_ratio(&self) -> Option<f64> {
         Some(self.throughput_during / self.throughput_before?)
