@@ -114,8 +114,7 @@ fn expire(redis: &Redis) -> Result<()> {
 fn fail(redis: &Redis) -> Result<()> {
     redis.config_set("maxmemory-policy", "noeviction")?;
     redis.config_set("maxmemory", LOWEST_LIMIT)?;
-    let requests = FAILING.to_string();
-    process::answer_of(&mut redis.benchmark(&["-t", "get", "-n", &requests]))?;
+    process::answer_of(&mut redis.benchmark(&format!("-t get -n {FAILING}")))?;
     redis.config_set("maxmemory", LOWER_LIMIT)?;
     redis.config_set("maxmemory-policy", "allkeys-lru")
 }
