@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn each_name_is_that_of_a_metric_or_an_alert() {
-        let members = Member::OF_SERVER.map(of_member);
-        for lost in members.iter().chain([&EVICTING_CALLS, &EXPIRE_CYCLES]) {
+        let members = Member::ALL.iter().map(|member| of_member(*member));
+        for lost in members.chain([EVICTING_CALLS, EXPIRE_CYCLES]) {
             for metric in lost.metrics {
                 let name = metric.split('{').next();
                 assert!(
@@ -246,7 +246,7 @@ mod tests {
             Variable::MemTofree,
         ];
         // The setting `maxmemory` has a clause of its own, because a goal variable has the same name.
-        let members = Member::OF_SERVER.into_iter().chain([Member::UsedMemory]);
+        let members = Member::ALL.iter().copied();
         let members = members.filter(|member| *member != Member::Maxmemory);
         let items = [Item::Plan, Item::DebugInfo, Item::Version].into_iter();
         let items = items.chain(parts).chain(goal.map(Item::Quantity));
