@@ -62,7 +62,7 @@ impl Content {
 
 /// A metric that is a member as it is, with no label but `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metric {
+pub struct MemberMetric {
     /// Its name. That of a counter ends in `_total`.
     pub name: &'static str,
     /// Its unit, as docs/METRICS.md has it.
@@ -71,7 +71,7 @@ pub struct Metric {
     pub(super) about: &'static str,
 }
 
-impl Metric {
+impl MemberMetric {
     /// Tells whether it is a counter.
     pub fn is_counter(&self) -> bool {
         self.name.ends_with("_total")
@@ -86,7 +86,7 @@ pub struct Line {
     pub newer_name: Option<&'static str>,
     pub shown: Shown,
     pub content: Content,
-    pub metric: Option<Metric>,
+    pub metric: Option<MemberMetric>,
 }
 
 const fn line(name: &'static str, shown: Shown) -> Line {
@@ -174,7 +174,7 @@ impl Line {
         unit: &'static str,
         about: &'static str,
     ) -> Self {
-        self.metric = Some(Metric { name, unit, about });
+        self.metric = Some(MemberMetric { name, unit, about });
         self
     }
 

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use super::line::{Content, Line, Metric, Printed, Shown, directive, in_sum, info, mark};
+use super::line::{Content, Line, MemberMetric, Printed, Shown, directive, in_sum, info, mark};
 
 /// Makes the type of members from the list.
 macro_rules! members {
@@ -79,12 +79,12 @@ impl Member {
     }
 
     /// Returns the metric that it is as it is.
-    pub const fn metric(self) -> Option<Metric> {
+    pub const fn metric(self) -> Option<MemberMetric> {
         self.line().metric
     }
 
     /// Returns the text that explains its metric to Prometheus.
-    pub fn help(self, metric: Metric) -> String {
+    pub fn help(self, metric: MemberMetric) -> String {
         match self.in_info().filter(|_| metric.is_counter()) {
             Some(info) => {
                 let about = metric.about;
