@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::{EVICTION, Fault, bounds};
+use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
@@ -122,7 +123,8 @@ impl ServerState {
         if let Some(times) = snapshot.times {
             let spent = Spent {
                 evicting_ns: self.evicting_ns,
-                evicted_keys: snapshot.members.and_then(|members| members.evicted_keys),
+                evicted_keys: (snapshot.members)
+                    .and_then(|members| members.get(Member::StatEvictedkeys)),
                 observed: snapshot.observed.evicting,
                 expiring_ns: self.expiring_ns,
             };
@@ -138,8 +140,8 @@ impl ServerState {
     fn audit_cycles(&mut self, snapshot: &Snapshot) {
         let members = self.members.unwrap_or_default();
         let own = ServerCounts {
-            expired_keys: members.expired_keys,
-            cycle_us: members.expiry.cycle_us,
+            expired_keys: members.get(Member::StatExpiredkeys),
+            cycle_us: members.get(Member::StatExpireCycleTimeUsed),
         };
         let seen = CycleCounts {
             cycles: self.cycles.count(),
@@ -167,7 +169,7 @@ impl ServerState {
             expiring_ns: self.expiring_ns,
             expiring_since: snapshot.expiring_since(),
             observed: snapshot.observed.evicting,
-            evicted_keys: members.evicted_keys,
+            evicted_keys: members.get(Member::StatEvictedkeys),
         })
     }
 
@@ -196,8 +198,8 @@ impl ServerState {
     }
 
     fn record_client_buffers(&mut self, at: Duration) {
-        let buffers = self.members.and_then(|members| members.client_buffers);
-        let Some(total) = buffers.map(|buffers| buffers.total()) else {
+        let members = self.members.unwrap_or_default();
+        let Some(total) = members.get(Member::StatClientsTypeMemory) else {
             return;
         };
         self.client_buffers_peak = self.client_buffers_peak.max(total);

@@ -12,6 +12,7 @@ mod app;
 mod browsers;
 mod burst_list;
 mod catalogue;
+mod complete;
 mod connections;
 mod cycles;
 #[cfg(test)]

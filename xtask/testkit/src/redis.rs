@@ -206,6 +206,18 @@ impl Redis {
         until_true("all keys expire", none_is_left)
     }
 
+    /// Looks up a key that there is, and one that there is not.
+    pub fn look_up(&self) -> Result<()> {
+        let commands = [
+            &["set", "there", "x"][..],
+            &["get", "there"],
+            &["get", "not-there"],
+        ];
+        commands
+            .iter()
+            .try_for_each(|command| self.cli(command).map(drop))
+    }
+
     /// Sends pipelined `SET`s of 100 bytes to random ones of `keys` keys from 20 connections, and returns how
     /// many a second the server answered.
     pub fn sets_per_second(&self, keys: u32, requests: u32) -> Result<f64> {
