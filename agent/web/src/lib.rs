@@ -18,7 +18,6 @@ mod cycles;
 mod documentation;
 #[cfg(test)]
 mod fixture;
-mod gzip;
 mod heatmap;
 mod http;
 mod lost;

@@ -1,7 +1,7 @@
 //! Who may see the metrics: users and their passwords' bcrypt hashes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bcrypt::HashParts;
 use ring::hmac;
@@ -21,7 +21,7 @@ pub struct Users {
     /// scraper comes every few seconds with the same password.
     accepted: Mutex<HashSet<Vec<u8>>>,
     /// One password at a time: guessing must not take more than a core.
-    turn: Semaphore,
+    turn: Arc<Semaphore>,
 }
 
 impl Users {
@@ -43,7 +43,7 @@ impl Users {
             // Fails only if the kernel has no random numbers, and then TLS fails too.
             key: key.map_err(|_| "(the kernel gives no random numbers)".to_owned())?,
             accepted: Mutex::default(),
-            turn: Semaphore::new(1),
+            turn: Arc::new(Semaphore::new(1)),
         }))
     }
 
@@ -54,9 +54,8 @@ impl Users {
         if self.accepted().contains(&shown) {
             return true;
         }
-        let Ok(_turn) = self.turn.acquire().await else {
-            return false;
-        };
+        // It cannot fail: nobody closes it.
+        let turn = self.turn.clone().acquire_owned().await;
         // Somebody with the same password may have been before.
         if self.accepted().contains(&shown) {
             return true;
@@ -67,8 +66,13 @@ impl Users {
             return false;
         };
         let password = password.to_owned();
-        let verified = tokio::task::spawn_blocking(move || bcrypt::verify(password, &hash));
-        let right = known.is_some() && matches!(verified.await, Ok(Ok(true)));
+        let verified = tokio::task::spawn_blocking(move || {
+            // Kept until the work is done, also where nobody waits for the answer any more.
+            let _turn = turn;
+            bcrypt::verify(password, &hash)
+        });
+        let verified = matches!(verified.await, Ok(Ok(true)));
+        let right = known.is_some() && verified;
         if right {
             let mut accepted = self.accepted();
             if accepted.len() >= REMEMBERED {
@@ -88,6 +92,8 @@ impl Users {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::future::Future as _;
+    use std::task::{Context, Waker};
 
     use anyhow::Context as _;
 
@@ -121,6 +127,30 @@ mod tests {
         let other = bcrypt::hash("other", 4)?;
         users.hashes.insert("alice".to_owned(), other);
         assert!(users.admit("alice", "secret").await);
+        Ok(())
+    }
+
+    #[test]
+    fn one_hash_is_computed_at_a_time_whoever_asks() -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()?;
+        let _entered = runtime.enter();
+        let users = alice(bcrypt::hash("secret", 4)?)?;
+        let (release, released) = std::sync::mpsc::channel();
+        // No hash can be computed meanwhile.
+        runtime.spawn_blocking(move || released.recv());
+        let mut context = Context::from_waker(Waker::noop());
+        let mut begins = |user| {
+            let mut asked = Box::pin(users.admit(user, "wrong"));
+            asked.as_mut().poll(&mut context).is_pending()
+        };
+        assert!(begins("bob"), "is told at once that nobody has that name");
+        // This client has gone, and its hash is still to be computed.
+        assert_eq!(users.turn.available_permits(), 0);
+        assert!(begins("alice"), "does not wait for its turn");
+        release.send(())?;
+        assert!(runtime.block_on(users.admit("alice", "secret")));
         Ok(())
     }
 
