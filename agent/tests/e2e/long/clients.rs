@@ -258,12 +258,9 @@ fn unknown_users_have_one_thread_for_all_their_passwords() -> anyhow::Result<()>
             answers += std::str::from_utf8(&buffer[..length])?;
         }
     }
-    // An idle thread is kept for ten seconds, so that all that there were are there yet.
+    // A thread for each would still be there: the runtime keeps idle ones for ten seconds.
     let after = agent.own()?.stat()?.num_threads;
-    ensure!(
-        after <= before + 1,
-        "{before} threads before, {after} after"
-    );
+    ensure!(after <= before, "{before} threads before, {after} after");
     agent.get("/metrics")?;
     Ok(())
 }

@@ -160,7 +160,7 @@ impl Sources {
             .as_ref()
             .map(|tls| tls.client_auth_type);
         let users = Users::new(spec.basic_auth_users.unwrap_or_default())
-            .map_err(|user| WebConfigError::Hash(path.to_owned(), user))?;
+            .map_err(|why| WebConfigError::Users(path.to_owned(), why))?;
         let tls = tls.transpose()?;
         if tls.is_none() && users.is_none() {
             return Err(WebConfigError::Nothing(path.to_owned()));

@@ -20,10 +20,7 @@ pub enum WebConfigError {
     /// Its TLS settings cannot be used.
     #[error("the web configuration {path}, tls_server_config: {1}", path = .0.display())]
     Tls(PathBuf, String),
-    /// The password of this user is not hashed as it has to be.
-    #[error(
-        "the web configuration {path}, basic_auth_users, {1}: not a bcrypt hash; \
-         `htpasswd -nBC 10 {1}` makes one", path = .0.display()
-    )]
-    Hash(PathBuf, String),
+    /// A password is not hashed as it has to be.
+    #[error("the web configuration {path}, basic_auth_users, {1}", path = .0.display())]
+    Users(PathBuf, String),
 }
