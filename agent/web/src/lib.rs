@@ -19,7 +19,6 @@ mod cycles;
 mod documentation;
 #[cfg(test)]
 mod fixture;
-mod gzip;
 mod heatmap;
 mod http;
 mod lost;
