@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::{EVICTION, EXPIRE, Fault, bounds};
+use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
@@ -140,7 +141,8 @@ impl ServerState {
                 evicting_ns: self
                     .evicting_ns
                     .saturating_sub(waited(usize::from(EVICTION))),
-                evicted_keys: snapshot.members.and_then(|members| members.evicted_keys),
+                evicted_keys: (snapshot.members)
+                    .and_then(|members| members.get(Member::StatEvictedkeys)),
                 observed: snapshot.observed.evicting,
                 expiring_ns: self.expiring_ns.saturating_sub(waited(usize::from(EXPIRE))),
             };
@@ -164,8 +166,8 @@ impl ServerState {
     fn audit_cycles(&mut self, snapshot: &Snapshot) {
         let members = self.members.unwrap_or_default();
         let own = ServerCounts {
-            expired_keys: members.expired_keys,
-            cycle_us: members.expiry.cycle_us,
+            expired_keys: members.get(Member::StatExpiredkeys),
+            cycle_us: members.get(Member::StatExpireCycleTimeUsed),
         };
         let seen = CycleCounts {
             cycles: self.cycles.count(),
@@ -231,8 +233,8 @@ impl ServerState {
     }
 
     fn record_client_buffers(&mut self, at: Duration) {
-        let buffers = self.members.and_then(|members| members.client_buffers);
-        let Some(total) = buffers.map(|buffers| buffers.total()) else {
+        let members = self.members.unwrap_or_default();
+        let Some(total) = members.get(Member::StatClientsTypeMemory) else {
             return;
         };
         self.client_buffers_peak = self.client_buffers_peak.max(total);
