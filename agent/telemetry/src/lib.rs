@@ -63,7 +63,7 @@ pub use expire::{CycleTotals, ExpireCycles};
 pub use invariant::{BrokenInvariant, Withdrawal};
 pub use latencies::{Latencies, LatencySecond};
 pub use longest::LongestCalls;
-pub use look::{SocketLook, Unread};
+pub use look::{Owed, SocketLook, Unread};
 pub use main_thread::MainThread;
 pub use members::{ClientBuffers, ExpiryMembers, Members, policy_name};
 pub use mode::ProbeMode;
