@@ -8,6 +8,7 @@ use aya::Ebpf;
 use evictscope_abi::MAX_SERVERS;
 
 use super::error::ProbeError;
+use super::kernel_types;
 use super::log::{KernelLog, Message};
 use super::maps::Maps;
 use super::own::own_sites;
@@ -21,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Probes {
     pub(super) programs: Programs,
     pub(super) maps: Maps,
+    /// Where the kernel has the time for which a thread has waited for a CPU: see [`evictscope_abi::ServerConfig::run_delay`].
+    pub(super) run_delay: Option<u32>,
     log: Mutex<Option<KernelLog>>,
     slots: Mutex<Slots>,
     given_back: Condvar,
@@ -57,6 +60,7 @@ impl Probes {
         let log = KernelLog::open(&mut ebpf);
         Ok(Arc::new(Self {
             maps: Maps::of(&ebpf)?,
+            run_delay: kernel_types::run_delay(),
             programs: match multi {
                 Some(programs) => programs,
                 None => Programs::by_perf_events(ebpf, names())?,

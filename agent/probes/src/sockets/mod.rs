@@ -3,7 +3,6 @@
 //! The kernel walks over the open files of one process, and calls a program for each, in the thread that reads: it costs the
 //! server nothing. aya 0.14 cannot ask for one process, so the link is made here.
 
-mod offsets;
 mod records;
 #[cfg(test)]
 mod tests;
@@ -22,6 +21,7 @@ use evictscope_telemetry::SocketLook;
 use ticks::Ticks;
 
 use super::error::ProbeError;
+use super::kernel_types;
 use super::multi::{bpf, zeroed};
 
 const PROGRAM: &str = "socket_look";
@@ -47,7 +47,7 @@ impl SocketIterator {
     ///
     /// Where the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the program.
     pub fn load() -> Result<Self, ProbeError> {
-        let offsets = offsets::of_kernel()?;
+        let offsets = kernel_types::of_sockets()?;
         let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-sockets"));
         let mut ebpf = EbpfLoader::new()

@@ -1,11 +1,11 @@
-//! Where the members are that the program reads, by the kernel's own description of its types (BTF).
+//! Where the members of kernel structures are that the programs read, by the kernel's own description of its types (BTF).
 
 use std::io::{self, ErrorKind};
 
 use btfparse::{Offset, Readable, TypeInformation, TypeVariant};
 use evictscope_abi::KernelMember;
 
-use super::super::error::ProbeError;
+use super::error::ProbeError;
 
 /// Where the kernel describes itself.
 const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -35,15 +35,24 @@ const fn path(member: KernelMember) -> Path {
     }
 }
 
-/// Returns the offsets by [`KernelMember`].
+fn types() -> Result<TypeInformation, ProbeError> {
+    let bytes = std::fs::read(KERNEL_BTF).map_err(|error| ProbeError::NoBtf(error.to_string()))?;
+    let types = TypeInformation::new(&Bytes(&bytes));
+    types.map_err(|error| ProbeError::NoBtf(format!("{error:?}")))
+}
+
+/// Returns the offset of `sched_info.run_delay` in `task_struct`, bytes; `None` where the kernel does not tell.
+pub fn run_delay() -> Option<u32> {
+    offset(&types().ok()?, "task_struct", "sched_info.run_delay")
+}
+
+/// Returns the offsets of what the program on sockets reads, by [`KernelMember`].
 ///
 /// # Errors
 ///
 /// Where the kernel does not describe itself, cannot walk over the files of one task, or lacks a member.
-pub(super) fn of_kernel() -> Result<[u32; KernelMember::COUNT], ProbeError> {
-    let bytes = std::fs::read(KERNEL_BTF).map_err(|error| ProbeError::NoBtf(error.to_string()))?;
-    let types = TypeInformation::new(&Bytes(&bytes));
-    let types = types.map_err(|error| ProbeError::NoBtf(format!("{error:?}")))?;
+pub fn of_sockets() -> Result<[u32; KernelMember::COUNT], ProbeError> {
+    let types = types()?;
     // A kernel that does not know the filter would walk over the files of all tasks.
     offset(&types, "bpf_iter_link_info", "task.tid").ok_or(ProbeError::NoTaskFilter)?;
     let mut offsets = [0; KernelMember::COUNT];
