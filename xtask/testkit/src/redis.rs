@@ -1,7 +1,6 @@
 //! A throw-away redis-server, and what it says about itself.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, SystemTime},
