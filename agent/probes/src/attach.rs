@@ -8,7 +8,6 @@ use aya::Ebpf;
 use evictscope_abi::MAX_SERVERS;
 
 use super::error::ProbeError;
-use super::kernel_types;
 use super::log::{KernelLog, Message};
 use super::maps::Maps;
 use super::own::own_sites;
@@ -22,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Probes {
     pub(super) programs: Programs,
     pub(super) maps: Maps,
-    /// Where the kernel has the time for which a thread has waited for a CPU: see [`evictscope_abi::ServerConfig::run_delay`].
     pub(super) run_delay: Option<u32>,
     log: Mutex<Option<KernelLog>>,
     slots: Mutex<Slots>,
@@ -42,12 +40,13 @@ pub(super) struct Slot {
 }
 
 impl Probes {
-    /// Loads the programs into the kernel.
+    /// Loads the programs into the kernel. `run_delay` is where in the kernel's `task_struct` the time is for which a thread has
+    /// waited for a CPU, bytes; without it, that time in calls is not told from the rest.
     ///
     /// # Errors
     ///
     /// Where the kernel does not allow it or refuses a program.
-    pub fn load() -> Result<Arc<Self>, ProbeError> {
+    pub fn load(run_delay: Option<u32>) -> Result<Arc<Self>, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
         let own = Target {
@@ -60,7 +59,7 @@ impl Probes {
         let log = KernelLog::open(&mut ebpf);
         Ok(Arc::new(Self {
             maps: Maps::of(&ebpf)?,
-            run_delay: kernel_types::run_delay(),
+            run_delay,
             programs: match multi {
                 Some(programs) => programs,
                 None => Programs::by_perf_events(ebpf, names())?,

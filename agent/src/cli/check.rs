@@ -106,7 +106,7 @@ fn capability(checklist: &mut Checklist) -> bool {
 }
 
 fn programs(checklist: &mut Checklist) {
-    let (probes, costs) = match Probes::load_and_calibrate() {
+    let (probes, costs) = match Probes::load_and_calibrate(None) {
         Ok(loaded) => loaded,
         Err(error) => return checklist.fail("BPF", &format!("{error:#}")),
     };
