@@ -74,17 +74,15 @@ const fn of_member(member: Member) -> Lost {
             metrics: &["evictscope_maxmemory_bytes"],
             alerts: &["EvictscopeMaxmemoryNear"],
         },
-        Member::StatNumcommands => Lost {
-            metrics: &[
-                "evictscope_commands_processed_total",
-                "evictscope_bursts_total{kind=\"self_amplifying\"}",
-            ],
-            alerts: &["EvictscopeEvictionBurst", "EvictscopeBurstsRecurring"],
-        },
-        // In the probe mode sampled, which a server that evicts without end is in, stalls are estimated from it.
+        Member::StatNumcommands => metrics(&["evictscope_commands_processed_total"]),
+        // In the probe mode sampled, which a server that evicts without end is in, time in evicting calls is estimated from it.
         Member::StatEvictedkeys => Lost {
             metrics: &["evictscope_evicted_keys_total"],
-            alerts: &["EvictscopeStalled", "EvictscopeStallBudgetExceeded"],
+            alerts: &[
+                "EvictscopeStalled",
+                "EvictscopeStallBudgetExceeded",
+                "EvictscopeEvictionsCostly",
+            ],
         },
         Member::StatExpiredkeys => metrics(&["evictscope_expired_keys_total"]),
         Member::StatClientsTypeMemory => Lost {
@@ -126,6 +124,8 @@ const EVERYTHING: Lost = Lost {
         "EvictscopeStalled",
         "EvictscopeStallBudgetExceeded",
         "EvictscopeEvictionsFailing",
+        "EvictscopeClientsWaiting",
+        "EvictscopeEvictionsCostly",
         "EvictscopeEvictionBurst",
         "EvictscopeBurstsRecurring",
         "EvictscopeEvictionCallSlow",
@@ -171,6 +171,7 @@ const EVICTING_CALLS: Lost = Lost {
         "EvictscopeStalled",
         "EvictscopeStallBudgetExceeded",
         "EvictscopeEvictionsFailing",
+        "EvictscopeEvictionsCostly",
         "EvictscopeEvictionBurst",
         "EvictscopeBurstsRecurring",
         "EvictscopeEvictionCallSlow",

@@ -41,16 +41,13 @@ pub const EMPTY_QUERIES: [(&str, &str); 9] = [
 ];
 
 /// Queries that have data or not, as it happens: they show what changed between two scrapes.
-pub const UNCERTAIN_QUERIES: [&str; 2] = [
-    "evictscope / Eviction cycle / Client buffers / B",
-    "evictscope / Eviction cycle / Last bursts / H",
-];
+pub const UNCERTAIN_QUERIES: [&str; 1] = ["evictscope / Eviction cycle / Client buffers / B"];
 
 /// Series in the rules of alerts that have no data, with the reason.
 pub const EMPTY_SELECTORS: [(&str, &str); 3] = [
     (
         "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|expire_cycle|\
-         expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
+         expire_start|expire_end|used_memory|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
          stat_expired_time_cap_reached_count\"}",
         "everything is found in Debian's redis-server",
     ),
