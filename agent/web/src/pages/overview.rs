@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use evictscope_plan::Member;
 use evictscope_records::Listed;
 use evictscope_telemetry::ProbeMode;
 use maud::{Markup, html};
@@ -116,11 +117,11 @@ fn row(server: &ExportedServer) -> Markup {
 
 /// Says how much of its limit a server uses.
 fn memory(server: &ExportedServer) -> String {
-    let members = facts::members(server);
-    match (members.used_memory, members.maxmemory) {
-        (None, None) => UNKNOWN.to_owned(),
-        (used, Some(0)) => format!("{}, no limit", or_unknown(used, size)),
-        (used, limit) => format!("{} of {}", or_unknown(used, size), or_unknown(limit, size)),
+    let members = server.members();
+    match [Member::UsedMemory, Member::Maxmemory].map(|member| members.get(member)) {
+        [None, None] => UNKNOWN.to_owned(),
+        [used, Some(0)] => format!("{}, no limit", or_unknown(used, size)),
+        [used, limit] => format!("{} of {}", or_unknown(used, size), or_unknown(limit, size)),
     }
 }
 
