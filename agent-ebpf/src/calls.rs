@@ -1,8 +1,8 @@
 //! The programs on any traced function: they count its calls and time them.
 
-use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::helpers::{bpf_get_current_task, bpf_ktime_get_ns, bpf_probe_read_kernel};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evictscope_abi::{CallStats, Longest, Probe, bounds};
+use evictscope_abi::{CallStats, Longest, Probe, ServerConfig, bounds};
 
 use crate::maps::{Error, Hit, hit};
 
@@ -23,7 +23,7 @@ pub fn try_return(ctx: &RetProbeContext) -> Result<(), Error> {
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Return) }?;
     if hit.calls.inner_since_ns != 0 {
-        end_inner(&mut hit.calls, ended);
+        end_inner(&mut hit, ended);
     } else if hit.calls.entered_ns != 0 {
         end_noop(&mut hit.calls, ended);
     }
@@ -40,8 +40,7 @@ pub fn try_inner(ctx: &ProbeContext) -> Result<(), Error> {
     if !hit.is_observed() {
         return Ok(());
     }
-    // Last, so that what this program costs is not part of the duration.
-    hit.calls.inner_since_ns = now();
+    begin_inner(&mut hit);
     Ok(())
 }
 
@@ -52,7 +51,7 @@ pub fn try_exit(ctx: &ProbeContext) -> Result<(), Error> {
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Exit) }?;
     if hit.calls.inner_since_ns != 0 && ends(ctx, &hit) {
-        end_inner(&mut hit.calls, ended);
+        end_inner(&mut hit, ended);
         // The return program has nothing left to count.
         hit.calls.entered_ns = 0;
     }
@@ -66,23 +65,60 @@ pub fn ends(ctx: &ProbeContext, hit: &Hit) -> bool {
     hit.when.holds(unsafe { (*ctx.regs).eflags })
 }
 
-/// Counts the inner call that ended at `ended`, and returns how long it took.
+/// Notes that an inner call begins, and returns when. To be called last, so that what the program costs is not part of the
+/// duration.
 #[inline(always)]
-pub fn end_inner(calls: &mut CallStats, ended: u64) -> u64 {
-    let duration = leave_inner(calls, ended);
-    let bucket = bounds::INNER_NS.bucket(duration);
-    calls.inner.record(bucket, duration);
-    keep_longest(calls, ended, duration);
+pub fn begin_inner(hit: &mut Hit) -> u64 {
+    hit.calls.inner_waited_ns = waited(hit.config);
+    let begun = now();
+    hit.calls.inner_since_ns = begun;
+    begun
+}
+
+/// Counts the inner call that ended at `ended`, and returns how long it took without its waits for a CPU.
+#[inline(always)]
+pub fn end_inner(hit: &mut Hit, ended: u64) -> u64 {
+    let Left { wall, waited } = leave_inner(hit, ended);
+    let bucket = bounds::INNER_NS.bucket(wall);
+    hit.calls.inner.record(bucket, wall);
+    let duration = wall - waited;
+    keep_longest(&mut hit.calls, ended, duration);
     duration
 }
 
-/// Notes that the inner call ended at `ended`, and returns how long it took.
+/// An inner call that has ended, nanoseconds.
+pub struct Left {
+    /// How long it took.
+    pub wall: u64,
+    /// For how long of that it waited for a CPU.
+    pub waited: u64,
+}
+
+/// Notes that the inner call ended at `ended`, and counts the time in which it waited for a CPU.
 #[inline(always)]
-pub fn leave_inner(calls: &mut CallStats, ended: u64) -> u64 {
-    let duration = ended.saturating_sub(calls.inner_since_ns);
+pub fn leave_inner(hit: &mut Hit, ended: u64) -> Left {
+    let until = waited(hit.config);
+    let calls = &mut hit.calls;
+    let wall = ended.saturating_sub(calls.inner_since_ns);
+    let waited = until.saturating_sub(calls.inner_waited_ns).min(wall);
+    calls.cpu_wait_ns = calls.cpu_wait_ns.wrapping_add(waited);
     calls.inner_since_ns = 0;
     calls.last_inner_ns = ended;
-    duration
+    Left { wall, waited }
+}
+
+/// Returns for how long the thread has waited for a CPU since it began, nanoseconds (`run_delay` of its `sched_info`: raised
+/// when it gets one); 0 where the kernel does not tell.
+#[inline(always)]
+fn waited(config: &ServerConfig) -> u64 {
+    if config.run_delay == 0 {
+        return 0;
+    }
+    // SAFETY: the helper takes nothing and always succeeds.
+    let task = unsafe { bpf_get_current_task() } as *const u64;
+    let place = task.wrapping_byte_add(config.run_delay as usize);
+    // SAFETY: the helper fails where it cannot read.
+    unsafe { bpf_probe_read_kernel(place) }.unwrap_or(0)
 }
 
 /// Keeps the duration of an inner call that ended at `ended`, where it is the longest of its window.

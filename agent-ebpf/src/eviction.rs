@@ -17,7 +17,7 @@ use evictscope_abi::{
     Noted, Probe, QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, TermKind, Variable, bounds,
 };
 
-use crate::calls::{end_inner, end_noop, ends, lose_unfinished, now};
+use crate::calls::{begin_inner, end_inner, end_noop, ends, lose_unfinished, now};
 use crate::counters::{self, Sum};
 use crate::evaluate::{
     Known, copy_registers, is_within_limit, place, read_user, read_words, recipe,
@@ -66,14 +66,12 @@ pub fn try_goal(ctx: &ProbeContext) -> Result<(), Error> {
     }
     match evaluate_goal(&hit, stats)? {
         Kind::Over => {
-            // Last, so that what this program costs is not part of the duration.
-            let begun = now();
+            let begun = begin_inner(&mut hit);
             if begun.saturating_sub(hit.calls.last_inner_ns) >= QUIET_NS {
                 stats.burst_before_ended_ns = hit.calls.last_inner_ns;
                 stats.burst_began_ns = begun;
                 stats.first_left = CHECKED_FIRST;
             }
-            hit.calls.inner_since_ns = begun;
         }
         Kind::Within => {}
         // The return program is not to take it for a no-op call.
@@ -245,7 +243,7 @@ fn note(to: &mut Noted, known: Known) {
 
 #[inline(always)]
 fn end_evicting(hit: &mut Hit, stats: &mut EvictionStats, ended: u64, result: ResultKind) {
-    let duration_ns = end_inner(&mut hit.calls, ended);
+    let duration_ns = end_inner(hit, ended);
     keep_slow(
         stats,
         SlowEviction {

@@ -7,7 +7,7 @@
 use aya_ebpf::programs::ProbeContext;
 use evictscope_abi::{CycleCheck, CycleType, ExpireStats, Fault, Probe, Term, TermKind, bounds};
 
-use crate::calls::{ends, leave_inner, lose_unfinished, now};
+use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished, now};
 use crate::evaluate::{self, Known, Words, copy_registers};
 use crate::maps::{self, Error, count_fault, hit};
 use crate::report;
@@ -37,8 +37,7 @@ pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
         true => value,
         false => CycleType::Unknown as u64,
     };
-    // Last, so that what this program costs is not part of the duration.
-    hit.calls.inner_since_ns = now();
+    begin_inner(&mut hit);
     Ok(())
 }
 
@@ -55,7 +54,7 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
     let stats = unsafe { &mut *maps::expire(hit.slot)? };
     // SAFETY: the kernel passes the registers of the probed thread.
     copy_registers(&mut stats.words, unsafe { &*ctx.regs });
-    let duration = leave_inner(&mut hit.calls, ended);
+    let Left { wall: duration, .. } = leave_inner(&mut hit, ended);
     let (mut sampled, mut expired) = (Known::NOT, Known::NOT);
     if let Some(keys) = hit.config.cycle_keys.get(hit.site as usize) {
         sampled = place(hit.slot, &keys.sampled, &stats.words);

@@ -82,7 +82,7 @@ unsafe extern "C" fn socket_look(context: *const Context) -> i32 {
 fn end(files: u64) -> LookEnd {
     LookEnd {
         kind: [LOOK_END, 0, 0, 0],
-        // SAFETY: neither helper takes anything or fails.
+        // SAFETY: both helpers take nothing, and always succeed.
         jiffies: unsafe { bpf_jiffies64() } as u32,
         // SAFETY: as above.
         monotonic_ns: unsafe { bpf_ktime_get_ns() },

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what watching servers costs them, and what scraping the agent costs it.
+//! `cargo xtask bench`: what watching servers costs them.
 
 use anyhow::{Result, ensure};
 use evictscope_bench::Bench;

@@ -113,23 +113,13 @@ fn summary(reading: &Scrape, loaded: Duration) -> String {
     let mut add = |label: &str, value: String| {
         text += &format!("  {label:<28}{value}\n");
     };
-    for (label, kind) in [("evicting calls", "evicting"), ("no-op calls", "noop")] {
-        let calls = reading.sum(CALLS, &[("kind", kind)]);
-        let value = match calls {
-            Ok(calls) if calls > 0.0 => count(calls),
-            _ if kind == "noop" => "not counted in this probe mode".to_owned(),
-            _ => "none".to_owned(),
-        };
-        add(label, value);
-        let duration = histogram(DURATION, &[("kind", kind)]);
-        if duration.count() > 0.0 {
-            let longest = one(LONGEST).filter(|_| kind == "evicting");
-            add("  duration", percentiles(&duration, longest, duration_text));
-            if longest.is_some() {
-                add("  longest", known(longest, duration_text));
-            }
-        }
-    }
+    let evicting = [("kind", "evicting")];
+    let calls = reading.sum(CALLS, &evicting).unwrap_or(0.0);
+    add("evicting calls", count(calls));
+    let longest = one(LONGEST);
+    let duration = histogram(DURATION, &evicting);
+    add("  duration", percentiles(&duration, longest, duration_text));
+    add("  longest", known(longest, duration_text));
     add(
         "stalled",
         known(one("evictscope_stall_seconds_total"), |seconds| {

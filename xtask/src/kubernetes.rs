@@ -26,7 +26,7 @@ const OPERATOR_VARIABLE: &str = "PROMETHEUS_OPERATOR";
 
 /// Checks everything.
 pub fn run() -> Result<()> {
-    debian::provide(&[&debian::KUBERNETES])?;
+    debian::provide(&[&debian::GO])?;
     if let Some(reason) = missing() {
         bail!(reason);
     }
@@ -59,7 +59,7 @@ pub fn manifests() -> Result<String> {
 
 /// Returns why the chart cannot be checked on this machine.
 pub fn missing() -> Option<String> {
-    debian::missing(&debian::KUBERNETES)
+    debian::missing(&debian::GO)
 }
 
 fn program(go: &Go) -> Result<PathBuf> {

@@ -1,6 +1,6 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`, `drawing`,
+//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`,
 //! `matrix`, and `testkit`, which starts and reads everything.
 //! `setup` and the testkit's `debian` name everything that the tasks need on the machine.
 
@@ -54,8 +54,8 @@ enum Task {
     Kubernetes,
     /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums and bills of materials
     Package(package::Arguments),
-    /// Make what is published of a version from its tag, twice, and compare the bytes
-    Release(release::Arguments),
+    /// Make what is published of a version from its tag
+    Release,
     /// Set up, build, and try the agent on the builds of servers that people run, or on Debian's kernels (needs root)
     Matrix(evictscope_matrix::Arguments),
     /// Set up, then check that evictscope works here; with --all, whatever CI runs
@@ -83,7 +83,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Kubernetes => kubernetes::run()?,
         Task::Package(arguments) => package::run(arguments)?,
-        Task::Release(arguments) => release::run(*arguments)?,
+        Task::Release => release::run()?,
         Task::Matrix(arguments) => matrix::run(arguments)?,
         Task::Test(arguments) => return test::run(arguments),
     }

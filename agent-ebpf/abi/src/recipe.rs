@@ -178,8 +178,8 @@ impl CycleKeys {
 pub struct ServerConfig {
     /// Process id in the initial pid namespace; 0 switches the slot off.
     pub tgid: u32,
-    /// Keeps what follows aligned.
-    pub reserved: u32,
+    /// Where `task_struct.sched_info.run_delay` is in this kernel, bytes; 0 where that is not known.
+    pub run_delay: u32,
     /// By traced function, whether calls that begin now are to be counted: 1 while the probes of a call's
     /// beginning and of its end are both attached.
     pub is_observed: [u32; MAX_FUNCTIONS as usize],
@@ -204,7 +204,7 @@ impl ServerConfig {
     /// A slot that nobody uses.
     pub const OFF: Self = Self {
         tgid: 0,
-        reserved: 0,
+        run_delay: 0,
         is_observed: [0; MAX_FUNCTIONS as usize],
         reads: [Term::ABSENT; MAX_READS],
         recipes: [Recipe::UNKNOWN; VARIABLES.len()],

@@ -142,13 +142,13 @@ pub struct Updated<T> {
 /// taken each of them in, unless it was held up for as many windows.
 pub const LONGEST_WINDOWS: usize = 8;
 
-/// The longest inner call that ended in a window of time.
+/// The longest inner call that ended in a window of time, less the time in which it waited for a CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
     /// The window's number.
     pub window: u64,
-    /// How long the call took, nanoseconds.
+    /// How long the call took without that, nanoseconds.
     pub duration_ns: u64,
 }
 
@@ -184,8 +184,12 @@ pub struct CallStats {
     pub entered_ns: u64,
     /// Monotonic time at which the current call passed the inner site, nanoseconds; 0 where none did.
     pub inner_since_ns: u64,
+    /// For how long the thread had waited for a CPU by then, since it began, nanoseconds.
+    pub inner_waited_ns: u64,
     /// Monotonic time at which the last inner call ended, nanoseconds.
     pub last_inner_ns: u64,
+    /// Time in inner calls in which the thread waited for a CPU, nanoseconds; 0 where the kernel does not tell.
+    pub cpu_wait_ns: u64,
     /// Wall time of inner calls from the inner site on, nanoseconds.
     pub inner: Histogram<{ bounds::INNER_NS.buckets() }>,
     /// The longest inner calls of late, each at [`Longest::place`] of its window.
@@ -243,7 +247,7 @@ pub const SLOW_SLOTS: usize = 32;
 pub struct SlowEviction {
     /// Monotonic time of its end, nanoseconds; 0 where there was no call.
     pub ended_ns: u64,
-    /// Its wall time, nanoseconds.
+    /// Its wall time less the time in which it waited for a CPU, nanoseconds.
     pub duration_ns: u64,
     /// Its goal, bytes.
     pub tofree: Noted,

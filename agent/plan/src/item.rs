@@ -5,6 +5,8 @@ use std::fmt;
 use evictscope_abi::Variable;
 use serde::Serialize;
 
+use crate::members::Member;
+
 /// Lets JSON have values of these types as the text that they are printed as.
 macro_rules! serialize_as_text {
     ($($type:ty),*) => {$(
@@ -62,95 +64,6 @@ pub const fn variable_name(variable: Variable) -> &'static str {
         Variable::MemUsed => "mem_used",
         Variable::MemTofree => "mem_tofree",
         Variable::Maxmemory => "maxmemory",
-    }
-}
-
-/// Something in the server's memory: a member of `server`, or the allocator's counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Member {
-    /// The allocator's counter (`used_memory` in zmalloc.c), bytes.
-    UsedMemory,
-    /// `server.maxclients`.
-    Maxclients,
-    /// `server.maxmemory`, bytes.
-    Maxmemory,
-    /// `server.maxmemory_policy`.
-    MaxmemoryPolicy,
-    /// `server.port`.
-    Port,
-    /// `server.stat_clients_type_memory`, an array of four, bytes.
-    StatClientsTypeMemory,
-    /// `server.stat_evictedkeys`.
-    StatEvictedkeys,
-    /// `server.stat_expiredkeys`.
-    StatExpiredkeys,
-    /// `server.stat_numcommands`.
-    StatNumcommands,
-    /// `server.active_expire_effort`, 1 to 10, an `int`.
-    ActiveExpireEffort,
-    /// `server.config_hz` (`server.hz` since Valkey 8.1), an `int`: what `hz` was set to.
-    ConfigHz,
-    /// `server.stat_expire_cycle_time_used`, microseconds.
-    StatExpireCycleTimeUsed,
-    /// `server.stat_expired_stale_perc` (`server.stat_expired_keys_stale_perc` since Valkey 9.0), a `double` from 0 to
-    /// 1: the share of the sampled keys that had expired.
-    StatExpiredStalePerc,
-    /// `server.stat_expired_time_cap_reached_count`.
-    StatExpiredTimeCapReachedCount,
-    /// `server.stat_expired_subkeys` (Redis 7.4) or `server.stat_expiredfields` (Valkey 9.0): fields of hashes.
-    StatExpiredSubkeys,
-}
-
-impl Member {
-    /// The members of `server`.
-    pub const OF_SERVER: [Self; 14] = [
-        Self::Maxclients,
-        Self::Maxmemory,
-        Self::MaxmemoryPolicy,
-        Self::Port,
-        Self::StatNumcommands,
-        Self::StatEvictedkeys,
-        Self::StatExpiredkeys,
-        Self::StatClientsTypeMemory,
-        Self::ActiveExpireEffort,
-        Self::ConfigHz,
-        Self::StatExpiredStalePerc,
-        Self::StatExpiredTimeCapReachedCount,
-        Self::StatExpireCycleTimeUsed,
-        Self::StatExpiredSubkeys,
-    ];
-
-    /// Returns its name in Redis's source.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UsedMemory => "used_memory",
-            Self::Maxclients => "maxclients",
-            Self::Maxmemory => "maxmemory",
-            Self::MaxmemoryPolicy => "maxmemory_policy",
-            Self::Port => "port",
-            Self::StatNumcommands => "stat_numcommands",
-            Self::StatEvictedkeys => "stat_evictedkeys",
-            Self::StatExpiredkeys => "stat_expiredkeys",
-            Self::StatClientsTypeMemory => "stat_clients_type_memory",
-            Self::ActiveExpireEffort => "active_expire_effort",
-            Self::ConfigHz => "config_hz",
-            Self::StatExpireCycleTimeUsed => "stat_expire_cycle_time_used",
-            Self::StatExpiredStalePerc => "stat_expired_stale_perc",
-            Self::StatExpiredTimeCapReachedCount => "stat_expired_time_cap_reached_count",
-            Self::StatExpiredSubkeys => "stat_expired_subkeys",
-        }
-    }
-
-    /// Returns the name that it has in the source of newer Valkeys, where that is another one.
-    pub(crate) const fn other_name(self) -> Option<&'static str> {
-        match self {
-            // Elsewhere `hz` is something else: what the server makes of `config_hz`.
-            Self::ConfigHz => Some("hz"),
-            Self::StatExpiredStalePerc => Some("stat_expired_keys_stale_perc"),
-            Self::StatExpiredSubkeys => Some("stat_expiredfields"),
-            _ => None,
-        }
     }
 }
 

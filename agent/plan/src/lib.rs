@@ -44,8 +44,8 @@ pub use evictscope_machine::elf::{DebugFileNames, FileAddress, FileOffset, Image
 pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};
-pub use item::{Description, FunctionKind, Item, Member, Method, variable_name};
-pub use members::{Counters, MemberPlan};
+pub use item::{Description, FunctionKind, Item, Method, variable_name};
+pub use members::{Content, Counters, Member, MemberMetric, MemberPlan, Shown};
 pub use names::Identity;
 pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, TracedFunction};
 pub use planner::{plan, plan_functions};

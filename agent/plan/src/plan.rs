@@ -6,8 +6,8 @@ use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::{Site, Way};
 use serde::{Serialize, Serializer};
 
-use crate::item::{Description, FunctionKind, Item, Member, Method, variable_name};
-use crate::members::MemberPlan;
+use crate::item::{Description, FunctionKind, Item, Method, variable_name};
+use crate::members::{Member, MemberPlan};
 use crate::names::Identity;
 use crate::reason::Reason;
 

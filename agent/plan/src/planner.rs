@@ -3,8 +3,8 @@
 use evictscope_machine::elf::{ElfError, Image};
 
 use crate::dwarf::DebugInfo;
-use crate::item::{FunctionKind, Item, Member};
-use crate::members::{self, ConfigTable, Evidence, Members};
+use crate::item::{FunctionKind, Item};
+use crate::members::{self, ConfigTable, Evidence, Member, Members};
 use crate::names::{self, Identity, Texts};
 use crate::plan::{NotFound, ProbePlan};
 use crate::reason::Reason;

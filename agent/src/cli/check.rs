@@ -6,7 +6,7 @@ use evictscope_host::{
     Confinement, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner, ServerProcess,
     capability_names as names, container_name, find_debug_file, root_of,
 };
-use evictscope_probes::{OLDER_KERNELS, Probes};
+use evictscope_probes::{OLDER_KERNELS, Probes, SocketIterator};
 use rustix::system::uname;
 
 use super::checklist::Checklist;
@@ -137,6 +137,19 @@ fn programs(checklist: &mut Checklist) {
             checklist.note("profiles", &detail);
         }
     }
+    match sockets() {
+        Ok(()) => checklist.ok("sockets", "the kernel shows which requests lie unread"),
+        Err(why) => {
+            let lost = "what clients waited is not seen. Everything else works";
+            checklist.note("sockets", &format!("{why:#}: {lost}"));
+        }
+    }
+}
+
+/// Tries to look at the sockets of this very process.
+fn sockets() -> anyhow::Result<()> {
+    SocketIterator::load()?.look(std::process::id())?;
+    Ok(())
 }
 
 fn servers(checklist: &mut Checklist, mut scanner: Scanner) {

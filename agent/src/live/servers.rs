@@ -84,7 +84,7 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
             heading: "PHASE",
             width: "not_saturated".len(),
             alignment: Alignment::Left,
-            cell: |row| or_unknown(row.reading.phase.as_ref(), String::clone).into(),
+            cell: |row: &Row<'a>| or_unknown(row.reading.phase.as_ref(), String::clone).into(),
         },
         number("EVICT/S", 7, |row| {
             or_unknown(row.rate(|rates| rates.evicted_keys), count).into()

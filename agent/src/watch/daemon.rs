@@ -128,11 +128,12 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
             stop.set();
         };
         tokio::spawn(service::report(shared.clone()));
-        let web = web_config.as_ref().map_or_else(Web::open, WebConfig::web);
+        let web = web_config.as_ref().map(WebConfig::web);
+        let web = web.unwrap_or_else(|| Web::open(settings.host_names));
         if let Some(web_config) = web_config {
             tokio::spawn(web_config.follow());
         }
-        evictscope_web::serve(listener, shared, web, shutdown).await;
+        evictscope_web::serve(listener, shared, web, settings.open_requests, shutdown).await;
         anyhow::Ok(())
     });
     // However that ended, no probe stays.

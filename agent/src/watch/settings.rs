@@ -31,6 +31,10 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The file that says how HTTP is protected, if any.
     pub web_config: Option<PathBuf>,
+    /// More names by which it may be asked where there is no such file.
+    pub host_names: Vec<String>,
+    /// Whether everyone may have records and profiles made, also from other hosts.
+    pub open_requests: bool,
     /// Which eviction calls to probe.
     pub probe_mode: RequestedMode,
     /// The most that the probes may cost in probe mode auto.

@@ -69,7 +69,7 @@ pub use longest::LongestCalls;
 pub use look::{SocketLook, Unread};
 pub use look_pace::LookPace;
 pub use main_thread::MainThread;
-pub use members::{ClientBuffers, ExpiryMembers, Members, policy_name};
+pub use members::{ClientBuffers, Members};
 pub use mode::ProbeMode;
 pub use moment::{Moment, microseconds};
 pub use observation::{EvictionTimes, Observation};

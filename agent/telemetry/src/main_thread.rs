@@ -22,13 +22,13 @@ const SHARE_OVER: f64 = 5.0;
 /// What the main thread has spent its time on until one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spent {
-    /// The wall time in evicting calls, nanoseconds.
+    /// The time in evicting calls, without waits for a CPU, nanoseconds.
     pub evicting_ns: u64,
     /// The server's own counter of evicted keys.
     pub evicted_keys: Option<u64>,
     /// For how long evicting calls were observed.
     pub observed: Duration,
-    /// The wall time in expire cycles, which are observed all the time, nanoseconds.
+    /// The same in expire cycles, which are observed all the time, nanoseconds.
     pub expiring_ns: u64,
 }
 

@@ -1,52 +1,88 @@
-//! The server's own counters.
+//! The values of a server's members.
 
+use evictscope_plan::{Content, Member};
 use serde::{Deserialize, Serialize};
 
 /// Values read together from a server's memory; one that is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Members {
-    /// `server.maxmemory`, bytes.
-    pub maxmemory: Option<u64>,
-    /// `server.maxmemory_policy`: see [`policy_name`].
-    pub maxmemory_policy: Option<u32>,
-    /// `server.stat_numcommands`.
-    pub commands: Option<u64>,
-    /// `server.stat_evictedkeys`.
-    pub evicted_keys: Option<u64>,
-    /// `server.stat_expiredkeys`.
-    pub expired_keys: Option<u64>,
-    /// `server.stat_clients_type_memory[]`.
-    pub client_buffers: Option<ClientBuffers>,
-    /// The allocator's counter, bytes.
-    pub used_memory: Option<u64>,
-    /// `server.config_hz`: rounds of the cron a second, as configured.
-    pub hz: Option<u32>,
-    /// `server.active_expire_effort`, 1 to 10.
-    pub active_expire_effort: Option<u32>,
-    /// What keys with a time to live do to the server.
-    pub expiry: ExpiryMembers,
+    values: [Option<u64>; Member::ALL.len()],
+    client_buffers: Option<ClientBuffers>,
 }
 
-/// What a server counts and is told of keys with a time to live.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ExpiryMembers {
-    /// The server's own estimate of the share of keys with a time to live that have expired and are still held,
-    /// from 0 to 1: `server.stat_expired_stale_perc`, a moving average over expire cycles.
-    pub stale_ratio: Option<f64>,
-    /// Expire cycles that ended at their time limit: `server.stat_expired_time_cap_reached_count`.
-    pub time_limit_hits: Option<u64>,
-    /// Time in expire cycles, microseconds: `server.stat_expire_cycle_time_used`.
-    pub cycle_us: Option<u64>,
+impl Members {
+    /// Takes in a member, given the words of 8 bytes that were read of it.
+    pub fn set(&mut self, member: Member, words: &[u64]) {
+        // Threads can free what others allocated, so one of several counters can be negative.
+        let sum = words
+            .iter()
+            .fold(0, |sum: u64, word| sum.wrapping_add(*word));
+        self.values[member as usize] = Some(match member.content() {
+            Content::Int => u64::from(sum as u32),
+            _ => sum,
+        });
+        if member == Member::StatClientsTypeMemory {
+            let class = |index: usize| words.get(index).copied().unwrap_or_default();
+            self.client_buffers = Some(ClientBuffers {
+                normal: class(0),
+                replica: class(1),
+                pubsub: class(2),
+                primary: class(3),
+            });
+        }
+    }
+
+    /// Forgets the members for which `is_kept` is false.
+    pub fn retain(&mut self, is_kept: impl Fn(Member) -> bool) {
+        for member in Member::ALL.iter().filter(|member| !is_kept(**member)) {
+            self.values[*member as usize] = None;
+            if *member == Member::StatClientsTypeMemory {
+                self.client_buffers = None;
+            }
+        }
+    }
+
+    /// Returns a member; where it is several numbers, their sum.
+    pub fn get(&self, member: Member) -> Option<u64> {
+        self.values[member as usize]
+    }
+
+    /// Returns `server.stat_clients_type_memory[]`.
+    pub fn client_buffers(&self) -> Option<ClientBuffers> {
+        self.client_buffers
+    }
+
+    /// Returns the server's own estimate of the share of keys with a time to live that have expired and are still held,
+    /// from 0 to 1: a moving average over expire cycles.
+    pub fn stale_ratio(&self) -> Option<f64> {
+        let ratio = self.get(Member::StatExpiredStalePerc).map(f64::from_bits);
+        ratio.filter(|ratio| (0.0..=1.0).contains(ratio))
+    }
+
+    /// Returns the `maxmemory-policy`, as `CONFIG` has it, where it is a known one.
+    pub fn policy(&self) -> Option<&'static str> {
+        policy_name(self.get(Member::MaxmemoryPolicy)?)
+    }
 }
 
-/// Returns the name, as `CONFIG` has it, of a policy with this number (server.h: `MAXMEMORY_VOLATILE_LRU` and the
+impl FromIterator<(Member, u64)> for Members {
+    fn from_iter<I: IntoIterator<Item = (Member, u64)>>(values: I) -> Self {
+        let mut members = Self::default();
+        for (member, value) in values {
+            members.set(member, &[value]);
+        }
+        members
+    }
+}
+
+/// Returns the name of a policy with this number (server.h: `MAXMEMORY_VOLATILE_LRU` and the
 /// others, the same since Redis 4.0; the last two are of Redis 8.4 and later). `None` for one that is not known.
-pub fn policy_name(number: u32) -> Option<&'static str> {
-    const LRU: u32 = 1 << 0;
-    const LFU: u32 = 1 << 1;
-    const ALLKEYS: u32 = 1 << 2;
-    const LRM: u32 = 1 << 3;
-    const NAMES: [(u32, &str); 10] = [
+fn policy_name(number: u64) -> Option<&'static str> {
+    const LRU: u64 = 1 << 0;
+    const LFU: u64 = 1 << 1;
+    const ALLKEYS: u64 = 1 << 2;
+    const LRM: u64 = 1 << 3;
+    const NAMES: [(u64, &str); 10] = [
         (LRU, "volatile-lru"),
         (1 << 8 | LFU, "volatile-lfu"),
         (2 << 8, "volatile-ttl"),
@@ -80,5 +116,43 @@ impl ClientBuffers {
     pub fn total(self) -> u64 {
         let types = [self.normal, self.replica, self.pubsub, self.primary];
         types.into_iter().fold(0, u64::wrapping_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_plan::Member;
+
+    use super::Members;
+
+    #[test]
+    fn a_member_is_what_its_bytes_say() {
+        let mut members = Members::default();
+        members.set(Member::UsedMemory, &[u64::MAX, 11]);
+        assert_eq!(members.get(Member::UsedMemory), Some(10));
+        // What lies behind an `int` is not part of it.
+        members.set(Member::MaxmemoryPolicy, &[7 << 8 | 99 << 32]);
+        assert_eq!(members.policy(), Some("noeviction"));
+        members.set(Member::StatClientsTypeMemory, &[1, 2, 3, 4]);
+        assert_eq!(members.get(Member::StatClientsTypeMemory), Some(10));
+        let classes = members.client_buffers();
+        assert_eq!(classes.map(|classes| classes.primary), Some(4));
+        members.retain(|member| member != Member::StatClientsTypeMemory);
+        assert_eq!(members.client_buffers(), None);
+        assert_eq!(members.get(Member::StatClientsTypeMemory), None);
+        assert_eq!(members.get(Member::UsedMemory), Some(10));
+    }
+
+    #[test]
+    fn a_stale_ratio_is_a_share() {
+        let read = |bits| Members::from_iter([(Member::StatExpiredStalePerc, bits)]).stale_ratio();
+        for share in [0.0_f64, 0.0512, 1.0] {
+            assert_eq!(read(share.to_bits()), Some(share));
+        }
+        for none in [-0.01_f64, 1.01, 5.12, f64::NAN, f64::INFINITY] {
+            assert_eq!(read(none.to_bits()), None, "{none}");
+        }
+        // A whole number that is not one.
+        assert_eq!(read(u64::MAX), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use evictscope_plan::Member;
 use serde::{Deserialize, Serialize};
 
 use super::{ClientBuffers, Phase, ServerState, Snapshot, StallCause, Waits};
@@ -66,14 +67,14 @@ impl Moment {
         Self {
             unix_us: microseconds(snapshot.unix_time),
             phase,
-            used_memory: members.used_memory,
-            maxmemory: members.maxmemory,
+            used_memory: members.get(Member::UsedMemory),
+            maxmemory: members.get(Member::Maxmemory),
             not_counted: state.overhead,
-            client_buffers: members.client_buffers,
-            commands: members.commands,
-            evicted_keys: members.evicted_keys,
-            expired_keys: members.expired_keys,
-            stale_ratio: members.expiry.stale_ratio,
+            client_buffers: members.client_buffers(),
+            commands: members.get(Member::StatNumcommands),
+            evicted_keys: members.get(Member::StatEvictedkeys),
+            expired_keys: members.get(Member::StatExpiredkeys),
+            stale_ratio: members.stale_ratio(),
             evicting_calls: state.eviction().inner.count(),
             evicting_us: state.evicting_ns() / 1_000,
             observed_us: microseconds(state.observed.evicting),

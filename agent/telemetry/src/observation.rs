@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::ResultKind;
+use evictscope_plan::Member;
 
 use super::{MainThread, ServerState, Snapshot, StallCause};
 
@@ -88,15 +89,15 @@ impl Observation {
             cpu_other_ns: thread.map(|thread| thread.other_ns),
             cpu_unobserved_ns: state.main_thread.unobserved_ns,
             waiting_ns: snapshot.times.map(|times| times.waiting_ns),
-            commands: members.commands,
-            evicted_keys: members.evicted_keys,
-            used_memory: members.used_memory,
-            client_buffers: members.client_buffers.map(|buffers| buffers.total()),
+            commands: members.get(Member::StatNumcommands),
+            evicted_keys: members.get(Member::StatEvictedkeys),
+            used_memory: members.get(Member::UsedMemory),
+            client_buffers: members.get(Member::StatClientsTypeMemory),
             clients_waiting: state.waits.is_known().then(|| state.waits.waiting()),
             stalled: state.stalled_in_all(),
             stalled_by_evictions: state.stalled(StallCause::Eviction),
             cycle_keys: Some(state.cycles.keys()),
-            stale_ratio: members.expiry.stale_ratio,
+            stale_ratio: members.stale_ratio(),
         }
     }
 }

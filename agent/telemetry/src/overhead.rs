@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use evictscope_abi::{EVICTION, Probe};
-use evictscope_plan::{Site, TracedFunction};
+use evictscope_plan::{Member, Site, TracedFunction};
 
 use super::{ProbeMode, ServerState};
 
@@ -202,7 +202,7 @@ impl Overhead {
                 + self.profiled_ns as f64,
             inside_ns: inside_ns.iter().sum(),
             goals: eviction.hits[Probe::Inner as usize].count(),
-            commands: state.members.and_then(|members| members.commands),
+            commands: (state.members).and_then(|members| members.get(Member::StatNumcommands)),
         };
         let begin = at.saturating_sub(WINDOW);
         while self.readings.get(1).is_some_and(|next| next.at <= begin) {
@@ -260,6 +260,8 @@ impl Overhead {
 mod tests {
     use std::time::Duration;
 
+    use evictscope_plan::Member;
+
     use super::{Cost, HitCosts, Overhead, ProbedSites, Stepping};
     use crate::{Members, ProbeMode, ServerState, Snapshot};
 
@@ -292,10 +294,7 @@ mod tests {
         for (second, (hits, commands)) in readings {
             let mut snapshot = Snapshot::default();
             snapshot.counted.calls[0].hits = *hits;
-            snapshot.members = Some(Members {
-                commands: Some(*commands),
-                ..Members::default()
-            });
+            snapshot.members = Some(Members::from_iter([(Member::StatNumcommands, *commands)]));
             state.apply(&snapshot);
             cost = overhead.update(Duration::from_secs(*second), &state);
         }

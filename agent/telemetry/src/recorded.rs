@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+use evictscope_plan::Member;
 use serde::{Deserialize, Serialize};
 
-use super::{ClientBuffers, ServerState, Snapshot};
+use super::{ServerState, Snapshot};
 
 /// What of a snapshot phases, bursts and stalls by evictions rest on. Times are monotonic nanoseconds, sizes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,10 +70,10 @@ impl RecordedReading {
             burst_began: evictions.burst_began_ns,
             burst_before_ended: evictions.burst_before_ended_ns,
             reported: evictions.last.reported.get(),
-            commands: members.commands,
-            evicted_keys: members.evicted_keys,
-            used_memory: members.used_memory,
-            client_buffers: members.client_buffers.map(ClientBuffers::total),
+            commands: members.get(Member::StatNumcommands),
+            evicted_keys: members.get(Member::StatEvictedkeys),
+            used_memory: members.get(Member::UsedMemory),
+            client_buffers: members.get(Member::StatClientsTypeMemory),
             look: snapshot.look.as_ref().map(|look| RecordedLook {
                 at: nanoseconds(look.at),
                 connected: state.waits.connected(),

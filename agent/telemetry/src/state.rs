@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{EVICTION, Fault, bounds};
+use evictscope_abi::{EVICTION, EXPIRE, Fault, bounds};
+use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
@@ -131,11 +132,19 @@ impl ServerState {
             self.longest.take_in(at, calls);
         }
         if let Some(times) = snapshot.times {
+            let waited = |function: usize| {
+                self.calls
+                    .get(function)
+                    .map_or(0, |calls| calls.cpu_wait.count())
+            };
             let spent = Spent {
-                evicting_ns: self.evicting_ns,
-                evicted_keys: snapshot.members.and_then(|members| members.evicted_keys),
+                evicting_ns: self
+                    .evicting_ns
+                    .saturating_sub(waited(usize::from(EVICTION))),
+                evicted_keys: (snapshot.members)
+                    .and_then(|members| members.get(Member::StatEvictedkeys)),
                 observed: snapshot.observed.evicting,
-                expiring_ns: self.expiring_ns,
+                expiring_ns: self.expiring_ns.saturating_sub(waited(usize::from(EXPIRE))),
             };
             self.main_thread.advance(at, times, spent);
         }
@@ -157,8 +166,8 @@ impl ServerState {
     fn audit_cycles(&mut self, snapshot: &Snapshot) {
         let members = self.members.unwrap_or_default();
         let own = ServerCounts {
-            expired_keys: members.expired_keys,
-            cycle_us: members.expiry.cycle_us,
+            expired_keys: members.get(Member::StatExpiredkeys),
+            cycle_us: members.get(Member::StatExpireCycleTimeUsed),
         };
         let seen = CycleCounts {
             cycles: self.cycles.count(),
@@ -224,8 +233,8 @@ impl ServerState {
     }
 
     fn record_client_buffers(&mut self, at: Duration) {
-        let buffers = self.members.and_then(|members| members.client_buffers);
-        let Some(total) = buffers.map(|buffers| buffers.total()) else {
+        let members = self.members.unwrap_or_default();
+        let Some(total) = members.get(Member::StatClientsTypeMemory) else {
             return;
         };
         self.client_buffers_peak = self.client_buffers_peak.max(total);

@@ -113,6 +113,8 @@ pub struct CallTotals {
     pub noop: HistogramTotals,
     /// Hits, by [`Probe`].
     pub hits: [Accumulator; Probe::ALL.len()],
+    /// Time in inner calls in which the thread waited for a CPU, nanoseconds.
+    pub cpu_wait: Accumulator,
     /// Inner calls that were not seen to end.
     pub lost_exits: Accumulator,
 }
@@ -124,6 +126,7 @@ impl CallTotals {
             inner: HistogramTotals::new(bounds::INNER_NS),
             noop: HistogramTotals::new(bounds::NOOP_NS),
             hits: Default::default(),
+            cpu_wait: Accumulator::default(),
             lost_exits: Accumulator::default(),
         }
     }
@@ -133,6 +136,7 @@ impl CallTotals {
         self.inner.advance(&kernel.inner);
         self.noop.advance(&kernel.noop);
         advance_all(&mut self.hits, &kernel.hits);
+        self.cpu_wait.advance(kernel.cpu_wait_ns);
         self.lost_exits.advance(kernel.lost_exits);
     }
 }

@@ -2,10 +2,14 @@
 //! test, which is said.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::evictscope, skip::skip};
+use evictscope_testkit::{
+    agent::{evictscope, inspect},
+    compiler,
+    skip::skip,
+};
 
 /// A stripped program, its debug file, and the path below a directory of debug files where that
 /// belongs.
@@ -20,42 +24,19 @@ fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
     let source = source.to_str().context("a path that is no text")?;
     let whole = format!("whole{level}");
-    for command in [
-        &[
-            "gcc",
-            "-g",
-            "-w",
-            level,
-            "-DFORM=__attribute__((noinline))",
-            "-o",
-            &whole,
-            source,
-        ][..],
-        &["objcopy", "--only-keep-debug", &whole, "debug"],
-        &["strip", "--strip-all", "-o", "program", &whole],
+    let compile = ["-g", "-w", level, "-DFORM=__attribute__((noinline))"];
+    for (tool, arguments) in [
+        ("gcc", &[&compile[..], &["-o", &whole, source]].concat()[..]),
+        ("objcopy", &["--only-keep-debug", &whole, "debug"]),
+        ("strip", &["--strip-all", "-o", "program", &whole]),
     ] {
-        let [tool, arguments @ ..] = command else {
-            continue;
-        };
-        let done = Command::new(tool)
-            .args(arguments)
-            .current_dir(directory)
-            .status();
-        match done {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                skip(&format!("{tool} is not installed"))?;
-                return Ok(None);
-            }
-            done => ensure!(done?.success(), "{command:?}"),
+        if !compiler::run(directory, tool, arguments) {
+            skip(&format!("{tool} is not installed"))?;
+            return Ok(None);
         }
     }
     let program = directory.join("program");
-    let plan = json(
-        &evictscope()
-            .args(["inspect", "--json"])
-            .arg(&program)
-            .output()?,
-    )?;
+    let plan = inspect(&program)?;
     let build_id = plan["build_id"].as_str().context("no build id")?;
     let (first, rest) = build_id.split_at(2);
     Ok(Some(Stripped {

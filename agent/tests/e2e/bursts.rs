@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use evictscope_testkit::{
-    agent::Agent, burst::Burst, evictions::Evictions, redis::Redis, scrape::Scrape, wait::until,
+    agent::Agent, burst::Burst, evictions::Evictions, redis::Redis, scrape::Scrape,
+    wait::until_true,
 };
 
 /// A burst is over this many seconds after its last evicting call (`QUIET_NS` of the abi).
@@ -26,8 +27,7 @@ pub fn fill(redis: &Redis) -> anyhow::Result<()> {
 
 /// Sends requests until it is told to end, each after the answer to the one before.
 pub fn without_pause(redis: &Redis, ends: &AtomicBool) -> anyhow::Result<()> {
-    let options = "-t set -d 500 -r 10000000 -c 8 -n 100000000";
-    let load = redis.load(&options.split(' ').collect::<Vec<_>>())?;
+    let load = redis.load("-t set -d 500 -r 10000000 -c 8 -n 100000000")?;
     while !ends.load(Ordering::Relaxed) {
         load.must_be_alive()?;
         std::thread::sleep(Duration::from_millis(20));
@@ -52,18 +52,18 @@ pub fn follow(
     std::thread::scope(|scope| {
         let load = scope.spawn(|| load(redis, &load_ends));
         let seen = scope.spawn(|| Evictions::watch(redis, || !is_over.load(Ordering::Relaxed)));
-        let saturated = until("the server evicts, and is saturated", || {
+        let saturated = until_true("the server evicts, and is saturated", || {
             let is_saturated = is_in(&agent.reading(redis)?, "saturated")?;
             let evicted = redis.info("evicted_keys")? - before;
-            Ok((is_saturated && evicted >= EVICTED).then_some(()))
+            Ok(is_saturated && evicted >= EVICTED)
         });
         load_ends.store(true, Ordering::Relaxed);
         let ended = load.join().map_err(|_| anyhow!("the load panicked"));
         let over = saturated.and_then(|()| {
             ended??;
-            until("the burst is over", || {
+            until_true("the burst is over", || {
                 let scrape = agent.settled_reading(redis)?;
-                Ok(is_in(&scrape, "not_saturated")?.then_some(()))
+                is_in(&scrape, "not_saturated")
             })
         });
         is_over.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use super::server::{ExportedServer, Shared};
 
 /// How many threads read files and draw at once: a crowd of readers is to leave the servers' threads a CPU.
 const THREADS: usize = 2;
-/// How many answers may be waited for at once, of those that take a minute. They hold connections, of which there are 64.
+/// How many answers may be waited for at once, of those that take a minute.
 const LONG: usize = 8;
 
 /// What answers are made from. Clones share it.

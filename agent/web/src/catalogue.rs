@@ -1,10 +1,12 @@
-//! Every metric family of the agent, in the order in which they are exported.
+//! Every metric family of the agent, in the order in which they are exported. Those that are a member of `server` as it
+//! is come from the list of members (`evictscope-plan`), and stand between the others.
 //!
 //! `docs/METRICS.md` describes them to users, and `documentation.rs` tests that it does.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use evictscope_plan::{Member, MemberMetric};
 use evictscope_records::KeeperCounts;
 use evictscope_telemetry::{BurstTotals, Waits};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
@@ -16,15 +18,16 @@ use super::server::ExportedServer;
 use super::unwatched::{Reason, Unwatched};
 use crate::version;
 
-/// One metric family. Its type follows from its name and its series.
+/// A metric family. Its type follows from its name and its series.
 pub(super) struct Family {
-    pub(super) name: &'static str,
+    name: &'static str,
     help: &'static str,
     /// Returns the series of one server.
     series: fn(&ExportedServer) -> Vec<Series<'_>>,
 }
 
-pub(super) const FAMILIES: [Family; 46] = [
+/// The families before those of members that are settings or sizes.
+const BEFORE_GAUGES: [Family; 10] = [
     Family {
         name: "evictscope_eviction_call_duration_seconds",
         help: "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
@@ -39,8 +42,14 @@ pub(super) const FAMILIES: [Family; 46] = [
     },
     Family {
         name: "evictscope_eviction_call_longest_seconds",
-        help: "The longest evicting call of the last 5 minutes, with the one under way; 0 where there was none.",
+        help: "The longest evicting call of the last 5 minutes, with the one under way, without the time in which it waited for a \
+               CPU; 0 where there was none.",
         series: series::longest_call,
+    },
+    Family {
+        name: "evictscope_eviction_call_cpu_wait_seconds_total",
+        help: "Time inside evicting calls in which the main thread waited for a CPU.",
+        series: series::cpu_wait,
     },
     Family {
         name: "evictscope_observed_seconds_total",
@@ -75,36 +84,17 @@ pub(super) const FAMILIES: [Family; 46] = [
         help: "Highest total of client buffers since the process was found.",
         series: series::client_buffers_peak,
     },
-    Family {
-        name: "evictscope_used_memory_bytes",
-        help: "Memory tracked by the allocator, at the last sample: used_memory of INFO.",
-        series: series::used_memory,
-    },
-    Family {
-        name: "evictscope_maxmemory_bytes",
-        help: "Configured memory limit, at the last sample. 0: no limit.",
-        series: |server| series::member(server, |members| members.maxmemory),
-    },
-    Family {
-        name: "evictscope_maxmemory_policy_info",
-        help: "1 for the maxmemory-policy that is configured, at the last sample.",
-        series: series::policy_info,
-    },
-    Family {
-        name: "evictscope_commands_processed_total",
-        help: "The server's own counter: total_commands_processed of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::member(server, |members| members.commands),
-    },
-    Family {
-        name: "evictscope_evicted_keys_total",
-        help: "The server's own counter: evicted_keys of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::member(server, |members| members.evicted_keys),
-    },
-    Family {
-        name: "evictscope_expired_keys_total",
-        help: "The server's own counter: expired_keys of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| series::member(server, |members| members.expired_keys),
-    },
+];
+
+/// The families between these and the members that are counters.
+const BEFORE_COUNTERS: [Family; 1] = [Family {
+    name: "evictscope_maxmemory_policy_info",
+    help: "1 for the maxmemory-policy that is configured, at the last sample.",
+    series: series::policy_info,
+}];
+
+/// The families between these and the server's own counters of expire cycles.
+const BEFORE_COUNTERS_OF_CYCLES: [Family; 3] = [
     Family {
         name: "evictscope_expire_cycle_duration_seconds",
         help: "Wall time of expire cycles, activeExpireCycle(), from behind the early returns on. slow: made by \
@@ -122,17 +112,15 @@ pub(super) const FAMILIES: [Family; 46] = [
                are only in evictscope_expired_keys_total.",
         series: cycles::expired,
     },
-    Family {
-        name: "evictscope_expire_cycle_time_limit_hits_total",
-        help: "The server's own counter of expire cycles that ended at their time limit: \
-               expired_time_cap_reached_count of INFO. CONFIG RESETSTAT resets it.",
-        series: |server| cycles::own(server, |own| own.time_limit_hits.map(|hits| hits as f64)),
-    },
+];
+
+/// The families after those of members.
+const AFTER_MEMBERS: [Family; 27] = [
     Family {
         name: "evictscope_expire_stale_ratio",
         help: "The server's own estimate, a moving average over expire cycles, of the share of keys with a time \
                to live that have expired and are still held: expired_stale_perc of INFO, as a ratio.",
-        series: |server| cycles::own(server, |own| own.stale_ratio),
+        series: |server| single(server.members().stale_ratio()),
     },
     Family {
         name: "evictscope_main_thread_cpu_seconds_total",
@@ -227,7 +215,7 @@ pub(super) const FAMILIES: [Family; 46] = [
                until the end of its reclaim, added up.",
         series: |server| {
             let grown = |totals: &BurstTotals| totals.client_buffer_growth;
-            series::of_bursts(server, grown, |members| members.client_buffers.is_some())
+            series::of_bursts(server, grown, Member::StatClientsTypeMemory)
         },
     },
     Family {
@@ -236,7 +224,7 @@ pub(super) const FAMILIES: [Family; 46] = [
                more, added up.",
         series: |server| {
             let reclaimed = |totals: &BurstTotals| totals.reclaimed;
-            series::of_bursts(server, reclaimed, |members| members.used_memory.is_some())
+            series::of_bursts(server, reclaimed, Member::UsedMemory)
         },
     },
     Family {
@@ -301,11 +289,68 @@ pub(super) const FAMILIES: [Family; 46] = [
     },
 ];
 
+/// A family of servers.
+pub(super) enum OfServers {
+    /// One of those above.
+    Made(&'static Family),
+    /// A member of `server` as it is.
+    Member(Member, MemberMetric),
+}
+
+/// Returns the families of servers, in the order in which they are exported.
+pub(super) fn of_servers() -> impl Iterator<Item = OfServers> {
+    let made = |families: &'static [Family]| families.iter().map(OfServers::Made);
+    let members = |are_here: fn(&MemberMetric) -> bool| {
+        Member::ALL.iter().filter_map(move |member| {
+            let metric = member.metric().filter(are_here)?;
+            Some(OfServers::Member(*member, metric))
+        })
+    };
+    fn is_of_cycles(metric: &MemberMetric) -> bool {
+        metric.name.starts_with("evictscope_expire_cycle_")
+    }
+    made(&BEFORE_GAUGES)
+        .chain(members(|metric| !metric.is_counter()))
+        .chain(made(&BEFORE_COUNTERS))
+        .chain(members(|metric| {
+            metric.is_counter() && !is_of_cycles(metric)
+        }))
+        .chain(made(&BEFORE_COUNTERS_OF_CYCLES))
+        .chain(members(is_of_cycles))
+        .chain(made(&AFTER_MEMBERS))
+}
+
+impl OfServers {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Made(family) => family.name,
+            Self::Member(_, metric) => metric.name,
+        }
+    }
+
+    fn help(&self) -> String {
+        match self {
+            Self::Made(family) => family.help.to_owned(),
+            Self::Member(member, metric) => member.help(*metric),
+        }
+    }
+
+    pub(super) fn series<'a>(&self, server: &'a ExportedServer) -> Vec<Series<'a>> {
+        match self {
+            Self::Made(family) => (family.series)(server),
+            Self::Member(member, _) => series::member(server, *member),
+        }
+    }
+}
+
 /// Returns all families that have a series: those of the servers, and the build of this agent.
 pub fn families(servers: &[Arc<ExportedServer>]) -> Vec<MetricFamily> {
     let mut families: Vec<MetricFamily> = Vec::new();
-    for Family { name, help, series } in FAMILIES {
-        let of_server = |server| series(server).into_iter().map(move |one| (server, one));
+    for family in of_servers() {
+        let of_server = |server| {
+            let series = family.series(server).into_iter();
+            series.map(move |one| (server, one))
+        };
         let series: Vec<(&ExportedServer, Series<'_>)> = servers
             .iter()
             .map(Arc::as_ref)
@@ -314,11 +359,12 @@ pub fn families(servers: &[Arc<ExportedServer>]) -> Vec<MetricFamily> {
         let Some((_, first)) = series.first() else {
             continue;
         };
-        let kind = first.kind(name);
+        let kind = first.kind(family.name());
         let metrics = series
             .iter()
             .map(|(server, one)| one.metric(&server.label, kind));
-        families.push(metric_family(name, kind, help, metrics.collect()));
+        let (name, help) = (family.name(), family.help());
+        families.push(metric_family(name, kind, &help, metrics.collect()));
     }
     families.push(build_info());
     families

@@ -2,9 +2,9 @@
 
 use evictscope_abi::CycleType;
 use evictscope_plan::{EXPIRE_CYCLE, Exit, Operand, TracedFunction};
-use evictscope_telemetry::{Accumulator, CycleTotals, ExpiryMembers};
+use evictscope_telemetry::{Accumulator, CycleTotals};
 
-use super::proto::{Series, Unit, Value, by, single};
+use super::proto::{Series, Unit, Value, by};
 use super::server::ExportedServer;
 
 /// Returns the expire cycle in the plan, where its cycles are timed: they are probed whatever the mode, unless that
@@ -83,19 +83,4 @@ pub(super) fn counted(server: &ExportedServer) -> Vec<(&'static str, u64)> {
     types
         .map(|(name, totals)| (name, totals.duration.count()))
         .collect()
-}
-
-/// Returns what the server itself says of expiry, where that can be trusted.
-pub(super) fn trusted_own(server: &ExportedServer) -> Option<&ExpiryMembers> {
-    let members = server.state.members.as_ref();
-    let members = members.filter(|_| server.trusts_members());
-    members.map(|members| &members.expiry)
-}
-
-/// Returns the series of a value of that.
-pub(super) fn own(
-    server: &ExportedServer,
-    value: fn(&ExpiryMembers) -> Option<f64>,
-) -> Vec<Series<'_>> {
-    single(trusted_own(server).and_then(value))
 }

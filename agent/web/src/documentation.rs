@@ -12,9 +12,13 @@ use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 
-use super::catalogue::{FAMILIES, families, loop_last_turn, records, servers_unwatched};
+use super::catalogue::{
+    OfServers, families, loop_last_turn, of_servers, records, servers_unwatched,
+};
 use super::fixture::{busy_server, partial_server};
 use super::server::ExportedServer;
+
+const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
 
 /// A family as it is documented, or as it is exported.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -203,13 +207,12 @@ fn labels_of(cell: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn the_documentation_describes_all_exported_families_and_no_others() -> std::io::Result<()> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
-    let text = std::fs::read_to_string(path)?;
+    let text = std::fs::read_to_string(METRICS)?;
     let rows = documented(&text);
     let exported = exported();
     let names: BTreeSet<&str> = exported.iter().map(|family| family.name()).collect();
-    for family in &FAMILIES {
-        assert!(names.contains(family.name), "no server has {}", family.name);
+    for name in of_servers().map(|family| family.name()) {
+        assert!(names.contains(name), "no server has {name}");
     }
     let said: BTreeSet<&str> = rows.iter().map(|(name, ..)| *name).collect();
     assert_eq!(said, names);
@@ -231,6 +234,27 @@ fn the_documentation_describes_all_exported_families_and_no_others() -> std::io:
             let wrong = in_name && !unit.starts_with(expected);
             assert!(!wrong, "{name} is in {unit}");
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_row_of_a_member_has_its_unit_and_what_info_calls_it() -> std::io::Result<()> {
+    let text = std::fs::read_to_string(METRICS)?;
+    for family in of_servers() {
+        let OfServers::Member(member, metric) = family else {
+            continue;
+        };
+        let begin = format!("| `{}` |", metric.name);
+        let row = text.lines().find(|line| line.starts_with(&begin));
+        let cells: Vec<&str> = row.unwrap_or_default().split(" | ").collect();
+        let [_, _, unit, meaning] = cells.as_slice() else {
+            panic!("{}: {cells:?}", metric.name);
+        };
+        assert!(unit.starts_with(metric.unit), "{}: {unit}", metric.name);
+        let shown = member.in_info().map(|shown| format!("`{shown}` of `INFO`"));
+        let is_said = shown.is_none_or(|shown| meaning.contains(&shown));
+        assert!(is_said, "{}: {meaning}", metric.name);
     }
     Ok(())
 }

@@ -5,20 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evictscope_abi::{
-    CallStats, Check, CycleStats, CycleType, EXPIRE, Histogram, Longest, Noted, ResultKind,
-    VARIABLES, Variable, bounds,
+    CallStats, Check, CycleStats, CycleType, Histogram, Longest, Noted, ResultKind, bounds,
 };
 use evictscope_host::Container;
-use evictscope_plan::{
-    EVICTION_CALL, EXPIRE_CYCLE, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite,
-    Item, Member, Method, NotFound, Operand, ProbePlan, QuantityPlan, Reason, Recipe, Site, Term,
-    TracedFunction,
-};
+use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
-    BIN_NS, ClientBuffers, Cycle, EvictionTimes, ExpiryMembers, Members, Moment, Observation,
-    Observed, ProbeMode, ServerState, Snapshot, ThreadTimes, Timeline,
+    BIN_NS, Cycle, EvictionTimes, Members, Moment, Observation, Observed, ProbeMode, ServerState,
+    Snapshot, ThreadTimes, Timeline,
 };
 
+use super::complete::{EVICTION, every_member, plan};
 use super::server::ExportedServer;
 use super::unwatched::{Reason as WhyUnwatched, Unwatched};
 
@@ -29,101 +25,6 @@ pub fn unwatched() -> Unwatched {
         pid: 43,
         reason: WhyUnwatched::Executable,
         why: "Redis <5> is too old".to_owned(),
-    }
-}
-
-fn site(address: u64) -> Site {
-    Site {
-        address: FileAddress::new(address),
-        file_offset: FileOffset::new(address),
-        instruction: "jmp 0x10".to_owned(),
-        emulated: true,
-    }
-}
-
-const EVICTION: FunctionKind = FunctionKind {
-    index: 0,
-    description: EVICTION_CALL.description,
-};
-
-const EXPIRY: FunctionKind = FunctionKind {
-    index: EXPIRE as usize,
-    description: EXPIRE_CYCLE.description,
-};
-
-/// Returns an expire cycle of which everything was found.
-fn expire_cycle() -> TracedFunction {
-    let register = |number| Operand::Register {
-        plus: 0,
-        number,
-        width: 8,
-    };
-    TracedFunction {
-        kind: EXPIRY,
-        name: "activeExpireCycle",
-        address: FileAddress::new(0x3000),
-        entry: Some(site(0x3000)),
-        inner: Some(InnerSite {
-            site: site(0x3040),
-            quantities: Vec::new(),
-            cycle_type: Some(register(5)),
-        }),
-        exits: vec![Exit {
-            site: site(0x3080),
-            way: None,
-            result: None,
-            sampled: Some(register(12)),
-            expired: Some(register(13)),
-        }],
-    }
-}
-
-fn quantity(quantity: Variable) -> QuantityPlan {
-    let operand = Operand::Register {
-        plus: 0,
-        number: 3,
-        width: 8,
-    };
-    let negative = false;
-    let terms = vec![Term { negative, operand }];
-    QuantityPlan {
-        quantity,
-        recipe: Recipe { terms },
-        method: Method::Dataflow,
-    }
-}
-
-fn plan() -> ProbePlan {
-    let inner = InnerSite {
-        site: site(0x2040),
-        quantities: VARIABLES.map(quantity).into(),
-        cycle_type: None,
-    };
-    let exit = Exit {
-        site: site(0x2080),
-        way: None,
-        result: None,
-        sampled: None,
-        expired: None,
-    };
-    let function = TracedFunction {
-        kind: EVICTION,
-        name: "performEvictions",
-        address: FileAddress::new(0x2000),
-        entry: Some(site(0x2000)),
-        inner: Some(inner),
-        exits: vec![exit],
-    };
-    ProbePlan {
-        identity: Identity {
-            build_id: Some("ae4d7c97".to_owned()),
-            product: Some("redis"),
-            version: Some("7.0.15".to_owned()),
-            entry_point: FileAddress::new(0x1000),
-        },
-        functions: vec![function, expire_cycle()],
-        members: Vec::new(),
-        not_found: Vec::new(),
     }
 }
 
@@ -194,27 +95,23 @@ pub fn busy_server() -> ExportedServer {
             waiting_ns: cpu_ns / 10,
         })
     };
-    snapshot.members = Some(Members {
-        maxmemory: Some(64 * mebi),
-        maxmemory_policy: Some(4 << 8 | 5),
-        commands: Some(1_000),
-        evicted_keys: Some(20),
-        expired_keys: Some(3),
-        client_buffers: Some(ClientBuffers {
-            normal: 400_000,
-            replica: 0,
-            pubsub: 0,
-            primary: 0,
-        }),
-        used_memory: Some(64 * mebi),
-        hz: Some(10),
-        active_expire_effort: Some(1),
-        expiry: ExpiryMembers {
-            stale_ratio: Some(0.25),
-            time_limit_hits: Some(2),
-            cycle_us: Some(51_400),
-        },
-    });
+    let mut members = every_member();
+    let own_values = [
+        (Member::Maxmemory, 64 * mebi),
+        (Member::MaxmemoryPolicy, 4 << 8 | 5),
+        (Member::StatNumcommands, 1_000),
+        (Member::StatEvictedkeys, 20),
+        (Member::StatExpiredkeys, 3),
+        (Member::StatClientsTypeMemory, 400_000),
+        (Member::UsedMemory, 64 * mebi),
+        (Member::StatExpiredStalePerc, 0.25_f64.to_bits()),
+        (Member::StatExpiredTimeCapReachedCount, 2),
+        (Member::StatExpireCycleTimeUsed, 51_400),
+    ];
+    for (member, value) in own_values {
+        members.set(member, &[value]);
+    }
+    snapshot.members = Some(members);
     let before = Snapshot {
         times: times(0),
         ..Snapshot::default()
@@ -270,10 +167,7 @@ pub fn partial_server() -> ExportedServer {
     })
     .into();
     let snapshot = Snapshot {
-        members: Some(Members {
-            maxmemory: Some(0),
-            ..Members::default()
-        }),
+        members: Some(Members::from_iter([(Member::Maxmemory, 0)])),
         ..Snapshot::default()
     };
     let mut server = ExportedServer {
@@ -332,24 +226,19 @@ pub fn timeline() -> Timeline {
 
 /// Returns the moment of an observation, as far as that tells.
 fn moment(seen: &Observation) -> Moment {
-    let buffers = |normal| ClientBuffers {
-        normal,
-        replica: 0,
-        pubsub: 0,
-        primary: 0,
-    };
     let snapshot = Snapshot {
         at: seen.at,
         unix_time: seen.unix_time,
         ..Snapshot::default()
     };
     let mut state = ServerState::new();
-    state.members = Some(Members {
-        used_memory: seen.used_memory,
-        client_buffers: seen.client_buffers.map(buffers),
-        commands: seen.commands,
-        ..Members::default()
-    });
+    let members = [
+        (Member::UsedMemory, seen.used_memory),
+        (Member::StatClientsTypeMemory, seen.client_buffers),
+        (Member::StatNumcommands, seen.commands),
+    ];
+    let known = members.map(|(member, value)| Some((member, value?)));
+    state.members = Some(known.into_iter().flatten().collect());
     Moment::new(&snapshot, &state, None, true)
 }
 

@@ -12,13 +12,13 @@ mod app;
 mod browsers;
 mod burst_list;
 mod catalogue;
+mod complete;
 mod connections;
 mod cycles;
 #[cfg(test)]
 mod documentation;
 #[cfg(test)]
 mod fixture;
-mod gzip;
 mod heatmap;
 mod http;
 mod lost;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -13,7 +12,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::app::{App, Which, too_many};
-use super::connections::Patience;
 use super::requests::Request;
 
 /// For how long a profile is taken where nothing else is asked for, in seconds, as Go's own servers do.
@@ -35,11 +33,7 @@ pub(super) struct Wanted {
     hz: Option<u32>,
 }
 
-pub(super) async fn profile(
-    State(app): State<App>,
-    Extension(patience): Extension<Patience>,
-    Query(wanted): Query<Wanted>,
-) -> Response {
+pub(super) async fn profile(State(app): State<App>, Query(wanted): Query<Wanted>) -> Response {
     let (seconds, hz) = (wanted.seconds.unwrap_or(SECONDS), wanted.hz.unwrap_or(HZ));
     if !(1..=MOST_SECONDS).contains(&seconds) || !(1..=MOST_HZ).contains(&hz) {
         let text = format!("seconds is 1 to {MOST_SECONDS}, and hz is 1 to {MOST_HZ}\n");
@@ -63,7 +57,6 @@ pub(super) async fn profile(
         return too_many();
     }
     let limit = length + EXTRA;
-    let _waiting = patience.wait(limit);
     let unavailable = |why: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
     match timeout(limit, answered).await {
         Ok(Ok(Ok(profile))) => app.aside(move |_| packed(&profile)).await,

@@ -55,6 +55,11 @@ impl<'a> Series<'a> {
         }
     }
 
+    /// Returns its labels beside `server`.
+    pub(super) fn labels(&self) -> &[(&'static str, String)] {
+        &self.labels
+    }
+
     /// Returns the type of the family of this name: names of counters, and no others, end in `_total`.
     pub(super) fn kind(&self, family: &str) -> MetricType {
         match self.value {

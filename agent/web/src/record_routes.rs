@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use evictscope_records::{Listed, Occasion, Record, RecordId, StoreError};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use super::app::{App, Refusal, Which, too_many};
 use super::burst_list::rfc3339;
-use super::connections::Patience;
 use super::requests::Request;
 use super::server::Shared;
 
@@ -97,11 +96,7 @@ pub(super) async fn one(State(app): State<App>, Path(id): Path<String>) -> Respo
 }
 
 /// Asks the server's thread for a record of now, and answers when it is written.
-pub(super) async fn make(
-    State(app): State<App>,
-    Extension(patience): Extension<Patience>,
-    Query(which): Query<Which>,
-) -> Response {
+pub(super) async fn make(State(app): State<App>, Query(which): Query<Which>) -> Response {
     let servers = app.shared.servers().unwrap_or_default();
     let label = match which.of(&servers) {
         Ok(server) => server.label.clone(),
@@ -117,7 +112,6 @@ pub(super) async fn make(
     if !app.shared.requests().ask(&label, Request::Record(answer)) {
         return too_many();
     }
-    let _waiting = patience.wait(RECORD);
     match timeout(RECORD, answered).await {
         Ok(Ok(Ok(id))) => {
             let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 
 use evictscope_abi::{Fault, Probe, ResultKind, VARIABLES, Variable};
 use evictscope_plan::{
-    EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, Item, NotFound, TracedFunction, variable_name,
+    EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, Item, Member, NotFound, TracedFunction,
+    variable_name,
 };
 use evictscope_telemetry::{
-    Accumulator, BrokenInvariant, BurstKind, BurstTotals, Cycle, HistogramTotals, Members, OVER,
-    Phase, ProbeMode, StallCause, Waits, policy_name,
+    Accumulator, BurstKind, BurstTotals, Cycle, HistogramTotals, OVER, Phase, ProbeMode,
+    StallCause, Waits,
 };
 
 use super::cycles;
@@ -135,6 +136,17 @@ pub(super) fn not_counted_memory(server: &ExportedServer) -> Vec<Series<'_>> {
     single(noted.map(|bytes| bytes as f64))
 }
 
+/// Returns for how long evicting calls waited for a CPU, where they are counted and the kernel tells.
+pub(super) fn cpu_wait(server: &ExportedServer) -> Vec<Series<'_>> {
+    let state = &server.state;
+    // Both rest on what the kernel says of its own structures, and on what it counts of each thread.
+    let is_told = state.waits.is_known() && state.main_thread.is_known();
+    let is_counted =
+        trusted_function(server).is_some_and(|function| counts_evicting(server, function));
+    let waited = state.eviction().cpu_wait.total() as f64 / 1e9;
+    single((is_told && is_counted).then_some(waited))
+}
+
 /// Returns how long the longest evicting call of late took, where they are counted.
 pub(super) fn longest_call(server: &ExportedServer) -> Vec<Series<'_>> {
     let is_counted =
@@ -149,17 +161,15 @@ pub(super) fn client_buffer_samples(server: &ExportedServer) -> Vec<Series<'_>> 
 }
 
 pub(super) fn client_buffers(server: &ExportedServer) -> Vec<Series<'_>> {
-    let classes = server.state.members.and_then(|members| {
-        let buffers = members.client_buffers?;
-        Some([
+    let classes = server.members().client_buffers().map(|buffers| {
+        [
             ("normal", buffers.normal as f64),
             ("replica", buffers.replica as f64),
             ("pubsub", buffers.pubsub as f64),
             ("primary", buffers.primary as f64),
-        ])
+        ]
     });
-    let trusted = classes.filter(|_| server.trusts_members());
-    by("class", trusted.into_iter().flatten())
+    by("class", classes.into_iter().flatten())
 }
 
 pub(super) fn client_buffers_peak(server: &ExportedServer) -> Vec<Series<'_>> {
@@ -168,29 +178,13 @@ pub(super) fn client_buffers_peak(server: &ExportedServer) -> Vec<Series<'_>> {
     single(trusted.map(|bytes| bytes as f64))
 }
 
-pub(super) fn used_memory(server: &ExportedServer) -> Vec<Series<'_>> {
-    let bytes = server.state.members.and_then(|members| members.used_memory);
-    // A failed check of the allocator says that this counter may be the wrong one.
-    let bytes = bytes.filter(|_| server.withdrawn != Some(BrokenInvariant::Allocator));
-    single(bytes.map(|bytes| bytes as f64))
-}
-
-/// Returns the series of one member of `server`.
-pub(super) fn member(
-    server: &ExportedServer,
-    member: fn(&Members) -> Option<u64>,
-) -> Vec<Series<'_>> {
-    let members = server
-        .state
-        .members
-        .as_ref()
-        .filter(|_| server.trusts_members());
-    single(members.and_then(member).map(|value| value as f64))
+/// Returns the series of a metric that is a member as it is.
+pub(super) fn member(server: &ExportedServer, member: Member) -> Vec<Series<'_>> {
+    single(server.members().get(member).map(|value| value as f64))
 }
 
 pub(super) fn policy_info(server: &ExportedServer) -> Vec<Series<'_>> {
-    let members = server.state.members.filter(|_| server.trusts_members());
-    let policy = members.and_then(|members| policy_name(members.maxmemory_policy?));
+    let policy = server.members().policy();
     by("policy", policy.map(|policy| (policy, 1.0)))
 }
 
@@ -262,24 +256,23 @@ pub(super) fn bursts(server: &ExportedServer) -> Vec<Series<'_>> {
 
 /// Returns the histogram of reclaims, where memory is known.
 pub(super) fn reclaims(server: &ExportedServer) -> Vec<Series<'_>> {
-    let is_known = knows(server, |members| members.used_memory.is_some());
-    let cycle = server.cycle().filter(|_| is_known);
+    let cycle = cycle_with(server, Member::UsedMemory);
     histogram(cycle.map(|cycle| &cycle.totals.reclaim), Unit::Seconds)
 }
 
-/// Returns a sum over finished bursts, where the members that it comes from are known.
+/// Returns a sum over finished bursts, where the member that it comes from is known.
 pub(super) fn of_bursts(
     server: &ExportedServer,
     sum: fn(&BurstTotals) -> u64,
-    are_known: fn(&Members) -> bool,
+    member: Member,
 ) -> Vec<Series<'_>> {
-    let cycle = server.cycle().filter(|_| knows(server, are_known));
-    single(cycle.map(|cycle| sum(&cycle.totals) as f64))
+    single(cycle_with(server, member).map(|cycle| sum(&cycle.totals) as f64))
 }
 
-/// Tells whether members of `server` were read.
-fn knows(server: &ExportedServer, are_known: fn(&Members) -> bool) -> bool {
-    server.state.members.as_ref().is_some_and(are_known)
+/// Returns phases and bursts, where a member was read.
+fn cycle_with(server: &ExportedServer, member: Member) -> Option<&Cycle> {
+    let is_known = server.members().get(member).is_some();
+    server.cycle().filter(|_| is_known)
 }
 
 pub(super) fn last_burst_start(server: &ExportedServer) -> Vec<Series<'_>> {

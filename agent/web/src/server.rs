@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_host::Container;
-use evictscope_plan::ProbePlan;
+use evictscope_plan::{Member, ProbePlan};
 use evictscope_records::{Keeper, RecordId};
-use evictscope_telemetry::{BrokenInvariant, Burst, Cycle, ProbeMode, ServerState, Timeline};
+use evictscope_telemetry::{
+    BrokenInvariant, Burst, Cycle, Members, ProbeMode, ServerState, Timeline,
+};
 use tokio::sync::watch;
 
 use super::requests::Requests;
@@ -61,6 +63,17 @@ impl ExportedServer {
         !self
             .withdrawn
             .is_some_and(BrokenInvariant::disproves_members)
+    }
+
+    /// Returns the values that were last read of it, as far as they can be trusted.
+    pub(super) fn members(&self) -> Members {
+        let mut members = self.state.members.unwrap_or_default();
+        members.retain(|member| match member {
+            // A failed check of the allocator says that this counter may be the wrong one.
+            Member::UsedMemory => self.withdrawn != Some(BrokenInvariant::Allocator),
+            _ => self.trusts_members(),
+        });
+        members
     }
 
     /// Returns phases and bursts, where they may be exported: they rest on the plan.

@@ -40,6 +40,11 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
 
     let cores = Cores::split()?;
     println!("server   {}: {}", target.program.display(), target.version);
+    let begins = match target.endbr64 {
+        true => "begins",
+        false => "does not begin",
+    };
+    println!("function {}, which {begins} with endbr64", target.function);
     println!(
         "cores    {}",
         match cores {
@@ -54,7 +59,6 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
         "function": target.function,
         "endbr64": target.endbr64,
     }))?;
-    let mut summaries = Vec::new();
     for condition in &CONDITIONS {
         let program = Command::new(&target.program);
         let start = || Redis::start_program(program, &["--maxmemory", condition.maxmemory]);
@@ -69,16 +73,17 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
         );
         // All rounds then find the same keys.
         server.sets_per_second(condition.keys, condition.keys.max(requests))?;
-        let mut sides: [Vec<Measurement>; Side::ALL.len()] = Default::default();
+        let mut rounds = Vec::new();
         report::print_heading();
         for round in 0..arguments.rounds {
-            let mut order: Vec<usize> = (0..Side::ALL.len()).collect();
-            if round % 2 == 1 {
+            let is_reversed = round % 2 == 1;
+            let mut order = Side::ALL;
+            if is_reversed {
                 order.reverse();
             }
-            for index in order {
+            let mut sides = Vec::new();
+            for side in order {
                 ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
-                let side = Side::ALL[index];
                 let watch = side.watch(agent, &server, &target)?;
                 let measurement =
                     measure(watch, condition, &server, requests).with_context(|| side.name())?;
@@ -90,15 +95,16 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
                     "main_thread_cpu_ns_per_command": measurement.cpu,
                     "evicting_calls_per_command": measurement.evicting_share,
                 }))?;
-                sides[index].push(measurement);
+                sides.push(measurement);
+            }
+            if is_reversed {
+                sides.reverse();
             }
             report::print_round(round, &sides);
+            rounds.push(sides);
         }
-        let summary = report::Summary::of(condition, &sides);
-        summary.print();
-        summaries.push(summary);
+        report::print(condition, &rounds);
     }
-    report::print_targets(&summaries, &target);
     println!("\nall measurements: {}", log.path().display());
     Ok(())
 }

@@ -50,7 +50,7 @@ impl Side {
     pub const EVICTING_ONLY: Self = Self::Evictscope("evicting-only");
     /// All eviction calls are probed.
     pub const EVERY_CALL: Self = Self::Evictscope(EVERY_CALL);
-    /// The rival that the targets name.
+    /// The rival that all sides are compared with.
     pub const FUNCLATENCY: Self = Self::Rival(Rival::Funclatency);
 
     /// Returns its name in the tables.

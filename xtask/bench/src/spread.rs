@@ -1,18 +1,14 @@
 //! The spread of the values of several rounds.
 
-/// Five numbers that describe the spread of values. Without values they are NaN.
+/// Numbers that describe the spread of values. Without values they are NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The least value.
-    pub least: f64,
-    /// A quarter of the values is below this.
-    pub lower: f64,
     /// Half of the values is below this.
     pub median: f64,
-    /// A quarter of the values is above this.
-    pub upper: f64,
-    /// The greatest value.
-    pub greatest: f64,
+    /// A quarter of the values is below the first, and a quarter above the second.
+    quartiles: [f64; 2],
+    /// The least and the greatest value.
+    ends: [f64; 2],
 }
 
 impl Spread {
@@ -21,23 +17,15 @@ impl Spread {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         Self {
-            least: quantile(&values, 0.0),
-            lower: quantile(&values, 0.25),
             median: quantile(&values, 0.5),
-            upper: quantile(&values, 0.75),
-            greatest: quantile(&values, 1.0),
+            quartiles: [0.25, 0.75].map(|part| quantile(&values, part)),
+            ends: [0.0, 1.0].map(|part| quantile(&values, part)),
         }
     }
 
     /// Returns the median, the quartiles in brackets, and the least and the greatest value in parentheses.
     pub fn text(&self, digits: usize) -> String {
-        let Self {
-            least,
-            lower,
-            median,
-            upper,
-            greatest,
-        } = self;
+        let (median, [lower, upper], [least, greatest]) = (self.median, self.quartiles, self.ends);
         format!(
             "{median:.digits$} [{lower:.digits$} {upper:.digits$}] ({least:.digits$} … {greatest:.digits$})"
         )
@@ -62,11 +50,7 @@ mod tests {
     #[test]
     fn quartiles_lie_between_the_values() {
         let spread = Spread::of([4.0, 1.0, 3.0, 2.0]);
-        assert_eq!(spread.least, 1.0);
-        assert_eq!(spread.lower, 1.75);
-        assert_eq!(spread.median, 2.5);
-        assert_eq!(spread.upper, 3.25);
-        assert_eq!(spread.text(1), "2.5 [1.8 3.2] (1.0 … 4.0)");
+        assert_eq!(spread.text(2), "2.50 [1.75 3.25] (1.00 … 4.00)");
         assert!(Spread::of([]).median.is_nan());
     }
 }

@@ -1,20 +1,18 @@
-//! The runs that others ask for: those of `cargo xtask lab SCENARIO`, and bursts that other tasks look at.
+//! The runs that others ask for: those of `cargo xtask lab SCENARIO`, and the burst of the demo.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use evictscope_testkit::{agent::Program, cores::Cores, process};
 
 use crate::{
-    compared::compared,
     comparison::comparison,
     judge::Finished,
-    lives::Ttls,
     remedy::{Before, Remedy},
-    run::{Onlooker, carry_out},
+    run::carry_out,
     scenario::{Plan, Scenario, name_of},
     summary,
 };
@@ -42,10 +40,7 @@ pub struct Arguments {
     /// The scenario in which `remedy` applies it [default: by remedy]
     #[arg(long, value_enum)]
     cause: Option<Scenario>,
-    /// The times to live in `expire`
-    #[arg(long, value_enum, default_value = "one")]
-    ttls: Ttls,
-    /// Watch it with evictscope (needs root), and fail where that differs from the record
+    /// Watch it with evictscope (needs root), and fail where that differs from the record of an undisturbed run
     #[arg(long)]
     pub agent: bool,
 }
@@ -64,12 +59,8 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     };
     let mut plan = Plan {
         name: name_of(&scenario),
-        judges_records: true,
         ..Plan::new(tried_in, agent)
     };
-    if tried_in == Scenario::Expire {
-        plan.parameters.mix.lives = arguments.ttls.lives();
-    }
     if let Some(connections) = arguments.connections {
         plan.parameters.connections = connections;
     }
@@ -78,7 +69,7 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     }
     plan.rate = arguments.rate;
     plan.cycles = arguments.cycles.or(plan.cycles);
-    let without = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
+    let without = carry_out(&plan, cores.as_ref(), &interrupted)?;
     println!("\n{}", summary::outcome(&without.outcome));
     let mut verdict = without.must_agree(scenario.kind_of_bursts());
     if let Some(wanted) = arguments.cycles.filter(|_| !without.outcome.interrupted) {
@@ -100,22 +91,22 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
     plan.cycles = None;
     let mut runs = vec![("without".to_owned(), without)];
-    for change in remedy.changes() {
+    for (run, name) in remedy.runs().into_iter().enumerate() {
         if interrupted.load(Ordering::Relaxed) {
             return Ok(());
         }
-        plan.name = format!("remedy-{}", change.name());
-        plan.rate = Some(change.apply(&mut plan.parameters, &before));
-        let with = carry_out(&plan, cores.as_ref(), None, &interrupted)?;
+        plan.name = format!("remedy-{name}");
+        plan.rate = Some(remedy.apply(run, &mut plan.parameters, &before));
+        let with = carry_out(&plan, cores.as_ref(), &interrupted)?;
         println!("\n{}", summary::outcome(&with.outcome));
         // A difference says nothing about the remedy: both runs are compared, and then it is told.
         verdict = verdict.and(with.must_agree(None));
-        runs.push((change.name(), with));
+        runs.push((name, with));
     }
     print!("{}", comparison(&runs));
     if let (Some(agent), [(_, without), others @ ..]) = (&plan.agent, &runs[..]) {
         for (name, with) in others {
-            println!("\n{}", compared(agent, without, name, with)?);
+            println!("\n{name}: {}", compared(agent, without, with)?);
         }
     }
     verdict
@@ -124,40 +115,18 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
 /// Makes one complete cycle, watched by the agent.
 pub fn one_cycle(agent: Program, interrupted: &AtomicBool) -> Result<Finished> {
     let cores = Cores::split()?;
-    carry_out(&bursts(agent, 1), cores.as_ref(), None, interrupted)
-}
-
-/// Makes complete cycles, watched by the agent, and through it by `onlooker`.
-///
-/// # Errors
-///
-/// Fails where the agent and the record differ, where the onlooker finds a fault, and on Ctrl-C. What the onlooker looks for
-/// may be missing because the run was disturbed: the error says so.
-pub fn cycles_before(
-    onlooker: &mut dyn Onlooker,
-    agent: Program,
-    cycles: usize,
-    interrupted: &AtomicBool,
-) -> Result<()> {
-    let cores = Cores::split()?;
-    let plan = bursts(agent, cycles);
-    let finished = carry_out(&plan, cores.as_ref(), Some(onlooker), interrupted)?;
-    let outcome = &finished.outcome;
-    ensure!(!outcome.interrupted, "interrupted");
-    println!("\n{}", summary::outcome(outcome));
-    finished
-        .must_agree(Scenario::Burst.kind_of_bursts())
-        .and(finished.must_have_cycles(cycles))?;
-    let was_disturbed = outcome.was_disturbed();
-    finished.onlooker.map_err(|error| match was_disturbed {
-        true => error.context("this run was disturbed, as told above"),
-        false => error,
-    })
-}
-
-fn bursts(agent: Program, cycles: usize) -> Plan {
-    Plan {
-        cycles: Some(cycles),
+    let plan = Plan {
+        cycles: Some(1),
         ..Plan::new(Scenario::Burst, Some(agent))
-    }
+    };
+    carry_out(&plan, cores.as_ref(), interrupted)
+}
+
+/// Returns what `evictscope compare` says of the first records of two runs.
+fn compared(agent: &Program, without: &Finished, with: &Finished) -> Result<String> {
+    let first = |run: &Finished| Some(run.testimony.as_ref()?.records.first()?.clone());
+    let Some((before, after)) = first(without).zip(first(with)) else {
+        return Ok("nothing to compare, as one of the two runs left no record".to_owned());
+    };
+    process::answer_of(agent.command("compare").args([before, after]))
 }

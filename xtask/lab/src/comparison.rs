@@ -2,7 +2,7 @@
 
 use evictscope_testkit::text::{bytes, count, known, percent};
 
-use crate::{cycles::Cycle, expired, expiry::Expiry, judge::Finished};
+use crate::{cycles::Cycle, expiry::Expiry, judge::Finished};
 
 /// A line of the table: its label, and the text of a run, where the run has it.
 type Line = (&'static str, fn(&Finished) -> Option<String>);
@@ -47,9 +47,6 @@ const LINES: &[Line] = &[
         let stalled = run.testimony.as_ref()?.stalled().ok()?;
         Some(format!("{stalled:.1} s"))
     }),
-    ("slow while it evicted", |run| {
-        of_bursts(run, |_| format!("{:.1} s", run.outcome.slow_seconds))
-    }),
     ("longest evicting call", |run| {
         of_bursts(run, |_| known(run.outcome.longest_call, milliseconds))
     }),
@@ -71,8 +68,6 @@ const LINES: &[Line] = &[
     ("time in expire cycles", |run| {
         of(run, |expiry| percent(expiry.cycles_share()))
     }),
-    ("p50 of slow expire cycles", |run| slow_cycles(run, 0.5)),
-    ("p99 of slow expire cycles", |run| slow_cycles(run, 0.99)),
 ];
 
 /// Compares runs, each with its name.
@@ -102,65 +97,6 @@ fn of(run: &Finished, text: impl Fn(&Expiry) -> String) -> Option<String> {
     run.outcome.expiry.as_ref().map(text)
 }
 
-/// Returns the text of a percentile of the slow cycles' durations, where the agent counted them.
-fn slow_cycles(run: &Finished, quantile: f64) -> Option<String> {
-    let reading = run.testimony.as_ref()?.expiry.as_ref()?;
-    let seconds = expired::slow_cycles(reading)?.quantile(quantile)?;
-    Some(format!("{:.1} ms", seconds * 1000.0))
-}
-
 fn milliseconds(seconds: f64) -> String {
     format!("{:.0} ms", seconds * 1000.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        expiry::Moment,
-        record::{Measured, Outcome},
-    };
-
-    fn run(expiry: Option<Expiry>) -> Finished {
-        Finished {
-            measured: Measured::default(),
-            outcome: Outcome {
-                seconds: 10.0,
-                answered: 5000,
-                expiry,
-                ..Outcome::default()
-            },
-            testimony: None,
-            onlooker: Ok(()),
-        }
-    }
-
-    fn table(expiry: [Option<Expiry>; 2]) -> String {
-        let [without, with] = expiry.map(run);
-        comparison(&[
-            ("without".to_owned(), without),
-            ("effort-5".to_owned(), with),
-        ])
-    }
-
-    #[test]
-    fn only_lines_that_all_runs_have_are_there() {
-        let expiry = Expiry {
-            begin: Moment::default(),
-            before: Moment::default(),
-            after: Moment::default(),
-            scan_seconds: 1.0,
-        };
-        let of_bursts = table([None, None]);
-        assert!(of_bursts.starts_with(&format!("{:>46}{:>14}\n", "without", "effort-5")));
-        assert!(
-            of_bursts.contains("requests answered a second                 500           500\n")
-        );
-        assert!(of_bursts.contains("\ntime saturated "));
-        assert!(!of_bursts.contains("expire"));
-        let of_expiry = table([Some(expiry), Some(expiry)]);
-        assert!(of_expiry.contains("\nheld by expired keys "));
-        assert!(!of_expiry.contains("burst"));
-        assert!(!of_expiry.contains("p99 of slow"));
-    }
 }

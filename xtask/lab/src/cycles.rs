@@ -20,16 +20,9 @@ pub const QUIET: f64 = 1.0;
 /// `reclaim` is over when memory has fallen but for this share of its whole fall, and stays there. In each round of
 /// its event loop the server's memory swells by the replies that it holds.
 const LEFT: f64 = 0.2;
-/// Memory that swells in each round is at this much more or less of its fall by chance.
-const CHANCE: f64 = 0.1;
 
 /// How long memory has to stay low, in seconds: some rounds of a server that works off a backlog.
 const SETTLED: f64 = 1.0;
-
-/// One in as many samples of a second in which memory stays low is low for a moment only.
-const LOW: usize = 20;
-/// The parts of that time whose lowest samples are compared.
-const QUARTER: f64 = SETTLED / 4.0;
 
 /// How many seconds before a burst are compared with it, at most.
 const BEFORE: f64 = 60.0;
@@ -53,8 +46,6 @@ pub struct Cycle {
     pub start_uncertainty: f64,
     /// Half the time between the samples around `end`.
     pub end_uncertainty: f64,
-    /// How far `reclaim_end` is from where three tenths of the fall were left, or one, whichever is further.
-    pub reclaim_end_uncertainty: f64,
     /// Whether the record goes on after the reclaim, so that all of this is final.
     pub complete: bool,
     /// From the end of the last cycle's reclaim, or the beginning of the load, to `start`.
@@ -86,9 +77,6 @@ pub struct Cycle {
     pub memory_peak: u64,
     /// The lowest of the reclaim, and of the time in which memory then stays low.
     pub memory_after: u64,
-    /// The difference between the lowest samples of the first and the second quarter of that time. Memory swells and
-    /// shrinks in each round of the event loop, and samples rarely meet it at its lowest.
-    pub memory_after_uncertainty: u64,
     /// The higher of the samples around the last eviction, less `memory_after`.
     pub reclaimed: u64,
     /// CPU time of the main thread as a share of the time, between the same samples.
@@ -127,18 +115,6 @@ impl Cycle {
             ("saturated", self.saturated),
             ("reclaim", self.reclaim),
         ]
-    }
-
-    /// Returns whether the premise of the lab was gone before the burst or in it.
-    pub fn was_disturbed(&self) -> bool {
-        let mut phases = self.phases().into_iter();
-        phases.any(|(_, premise)| premise.disturbance().is_some())
-    }
-
-    /// Returns whether the samples show the throughput in most of the burst. One long call is between two samples.
-    pub fn shows_throughput(&self) -> bool {
-        let hidden = 2.0 * (self.start_uncertainty + self.end_uncertainty);
-        hidden <= self.saturated_seconds / 2.0
     }
 
     /// Returns the throughput in the burst as a share of that before it.
@@ -186,13 +162,9 @@ fn cycle(
         .max()
         .unwrap_or_default();
     let memory_at_end = before_last.used_memory.max(at_end.used_memory);
-    let highest = highest_of_seconds(after);
-    let settled = settled(memory_peak, &highest, LEFT);
-    let (memory_after, memory_after_uncertainty) = lowest(memory_peak, after, settled);
-    let until = |settled: Option<f64>| settled.unwrap_or(after[after.len() - 1].at).max(end);
-    let reclaim_end = until(settled);
-    let by_chance = [LEFT - CHANCE, LEFT + CHANCE]
-        .map(|left| until(self::settled(memory_peak, &highest, left)) - reclaim_end);
+    let settled = settled(memory_peak, after);
+    let memory_after = lowest(memory_peak, after, settled);
+    let reclaim_end = settled.unwrap_or(after[after.len() - 1].at).max(end);
     // The next burst ends the reclaim.
     let complete = last + after.len() < samples.len()
         || settled.is_some() && after[after.len() - 1].at - at_end.at >= QUIET;
@@ -220,7 +192,6 @@ fn cycle(
         reclaim_end,
         start_uncertainty: (after_first.at - before.at) / 2.0,
         end_uncertainty: (at_end.at - before_last.at) / 2.0,
-        reclaim_end_uncertainty: by_chance.iter().fold(0.0, |most, off| most.max(off.abs())),
         complete,
         not_saturated_seconds: (start - since).max(0.0),
         saturated_seconds: end - start,
@@ -241,7 +212,6 @@ fn cycle(
         memory_at_start: before.used_memory,
         memory_peak,
         memory_after,
-        memory_after_uncertainty,
         reclaimed: memory_at_end.saturating_sub(memory_after),
         main_thread_cpu: busy(from, to),
         main_thread_cpu_before: last_seconds.map_or(0.0, |from| busy(from, before)),
@@ -260,65 +230,33 @@ fn until_next_eviction(samples: &[Sample]) -> &[Sample] {
     &samples[..end.unwrap_or(samples.len())]
 }
 
-/// Returns the lowest memory after `peak`, until it has stayed low for a time since `settled`, and its uncertainty.
-fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> (u64, u64) {
-    let end = samples.last().map_or(0.0, |sample| sample.at);
-    let stayed = settled.map_or(end, |settled| (settled + SETTLED).min(end));
-    let lowest_within = |from: f64, to: f64| {
-        let within = samples
-            .iter()
-            .filter(|sample| (from..=to).contains(&sample.at));
-        within.map(|sample| sample.used_memory).min()
-    };
-    let since = stayed - SETTLED;
-    let first = lowest_within(since, since + QUARTER);
-    let second = lowest_within(since + QUARTER, since + 2.0 * QUARTER);
-    let bytes = lowest_within(f64::MIN, stayed).unwrap_or(peak).min(peak);
-    let pair = first.zip(second);
-    let differ = pair.map_or(0, |(first, second)| first.abs_diff(second));
-    // Memory is as low for moments only, in which `INFO` is rarely asked: how far the lowest of the samples is below
-    // others tells how far below it memory can have been between them.
-    let mut last: Vec<u64> = (samples.iter())
-        .filter(|sample| (since..=stayed).contains(&sample.at))
-        .map(|sample| sample.used_memory)
-        .collect();
-    last.sort_unstable();
-    let among = last.get(last.len() / LOW).zip(last.first());
-    let below = among.map_or(0, |(low, lowest)| low - lowest);
-    // Between two rounds of the event loop no `INFO` is answered, and the replies of a round are gone: memory can have been
-    // as low as what is no client's, with the smallest client buffers that were seen.
-    let fallen = || samples.iter().filter(|sample| sample.at <= stayed);
-    let buffers = fallen().map(|sample| sample.client_buffers).min();
-    let others = fallen().map(|sample| sample.used_memory.saturating_sub(sample.client_buffers));
-    let between = buffers
-        .zip(others.min())
-        .map_or(bytes, |(one, other)| one + other);
-    (bytes, differ.max(below).max(bytes.saturating_sub(between)))
+/// Returns the lowest memory after `peak`, until it has stayed low for a time since `settled`.
+fn lowest(peak: u64, samples: &[Sample], settled: Option<f64>) -> u64 {
+    let stayed = settled.map_or(f64::MAX, |settled| settled + SETTLED);
+    let fallen = samples.iter().take_while(|sample| sample.at <= stayed);
+    let memory = fallen.map(|sample| sample.used_memory);
+    memory.min().unwrap_or(peak).min(peak)
 }
 
-/// Returns the highest memory of each second that is within these samples, and when the second began.
-fn highest_of_seconds(samples: &[Sample]) -> Vec<(f64, u64)> {
-    let end = samples.last().map_or(0.0, |sample| sample.at);
-    samples
+/// Returns when memory had fallen from `peak` but for a share of its fall, where it falls no more: the highest of each
+/// second falls while a backlog is worked off.
+fn settled(peak: u64, samples: &[Sample]) -> Option<f64> {
+    let end = samples.last()?.at;
+    let seconds = samples
         .iter()
         .enumerate()
-        .take_while(|(_, sample)| sample.at + SETTLED <= end)
-        .filter_map(|(index, first)| {
-            let within = samples[index..]
-                .iter()
-                .take_while(|sample| sample.at <= first.at + SETTLED);
-            let highest = within.map(|sample| sample.used_memory).max()?;
-            Some((first.at, highest))
-        })
-        .collect()
-}
-
-/// Returns when memory had fallen from `peak` but for the share `left` of its fall, where it falls no more: the highest
-/// of each second falls while a backlog is worked off.
-fn settled(peak: u64, highest: &[(f64, u64)], left: f64) -> Option<f64> {
+        .take_while(|(_, sample)| sample.at + SETTLED <= end);
+    let highest = seconds.filter_map(|(index, first)| {
+        let within = samples[index..]
+            .iter()
+            .take_while(|sample| sample.at <= first.at + SETTLED);
+        let highest = within.map(|sample| sample.used_memory).max()?;
+        Some((first.at, highest))
+    });
+    let highest: Vec<(f64, u64)> = highest.collect();
     let least = highest.iter().map(|highest| highest.1).min()?;
     let falls_no_more = highest.last().is_some_and(|last| last.1 > least);
-    let low = least as f64 + peak.saturating_sub(least) as f64 * left;
+    let low = least as f64 + peak.saturating_sub(least) as f64 * LEFT;
     let mut seconds = highest.iter().filter(|_| falls_no_more);
     let settled = seconds.find(|highest| highest.1 as f64 <= low)?;
     Some(settled.0)
@@ -450,12 +388,11 @@ mod tests {
         let rounds = (0..30).map(|tenth| (tenth, if tenth % 5 == 0 { 900 } else { 500 }));
         let calm = (30..60).map(|tenth| (tenth, 550 + u64::from(tenth)));
         let samples: Vec<_> = rounds.clone().chain(calm).map(sample).collect();
-        let settled = |samples: &[Sample]| settled(1000, &highest_of_seconds(samples), LEFT);
-        assert_eq!(settled(&samples), Some(2.6));
-        assert_eq!(lowest(1000, &samples, Some(2.8)), (500, 81));
+        assert_eq!(settled(1000, &samples), Some(2.6));
+        assert_eq!(lowest(1000, &samples, Some(2.8)), 500);
         let samples: Vec<_> = rounds.map(sample).collect();
-        assert_eq!(settled(&samples), None);
-        assert_eq!(lowest(1000, &samples, None).0, 500);
+        assert_eq!(settled(1000, &samples), None);
+        assert_eq!(lowest(1000, &samples, None), 500);
     }
 
     #[test]

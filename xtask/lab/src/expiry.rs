@@ -1,4 +1,4 @@
-//! What expired keys hold: the memory that a full SCAN frees, as Twitter measured it, beside estimates of it.
+//! What expired keys hold: the memory that a full SCAN frees, as Twitter measured it, beside an estimate of it.
 //!
 //! A SCAN deletes each expired key that it meets. It runs in a script, in which the server's clock stands still: no
 //! key expires while it runs, and all that had expired when it began are deleted. Active expiry is switched off just
@@ -9,10 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::{
-    client::Client,
-    sample::{Sample, number},
-};
+use crate::{client::Client, sample::Sample};
 
 /// Visits each key once.
 const SCAN: &str = "local cursor = '0' repeat cursor = redis.call('SCAN', cursor, 'COUNT', 1000)[1] \
@@ -27,8 +24,6 @@ pub struct Moment {
     /// What every sample has.
     #[serde(flatten)]
     pub sample: Sample,
-    /// `used_memory_startup`: an empty server.
-    pub startup_memory: u64,
     /// Keys, expired ones among them (`DBSIZE`).
     pub keys: u64,
     /// Those with a time to live.
@@ -114,7 +109,6 @@ impl Moment {
         };
         Ok(Self {
             sample: Sample::parse(text)?,
-            startup_memory: number(text, "used_memory_startup")? as u64,
             keys: count("keys")?,
             keys_with_ttl: count("expires")?,
         })
@@ -144,27 +138,9 @@ impl Expiry {
         self.held_keys() as f64 / self.before.keys_with_ttl.max(1) as f64
     }
 
-    /// Estimates what expired keys held from what INFO has: the stale ratio, the keys with a time to live, and the
-    /// mean size of all keys.
-    pub fn estimate_by_keys(&self) -> f64 {
-        let before = &self.before;
-        let of_keys = before
-            .without_clients()
-            .saturating_sub(before.startup_memory);
-        let key = of_keys as f64 / before.keys.max(1) as f64;
-        before.sample.stale_ratio * before.keys_with_ttl as f64 * key
-    }
-
-    /// Estimates it from what the agent exports: the stale ratio, used memory and client buffers. Where not all keys
-    /// have a time to live, this is too much.
-    pub fn estimate_by_memory(&self) -> f64 {
+    /// Estimates what expired keys held as the recording rule does: from the stale ratio, used memory and client buffers.
+    pub fn estimate(&self) -> f64 {
         self.before.sample.stale_ratio * self.before.without_clients() as f64
-    }
-
-    /// Returns how far an estimate is off, as a share of what was held, where anything was.
-    pub fn error(&self, estimate: f64) -> Option<f64> {
-        let held = self.held() as f64;
-        (held > 0.0).then(|| estimate / held - 1.0)
     }
 
     /// Returns how many keys expired under load.
@@ -203,7 +179,6 @@ mod tests {
                 expire_cycle_seconds: expired_keys as f64 / 4.0,
                 ..Sample::default()
             },
-            startup_memory: MIB,
             keys,
             keys_with_ttl: keys - 20,
         };
@@ -221,20 +196,7 @@ mod tests {
         assert_eq!(expiry.held(), 20 * MIB);
         assert_eq!(expiry.held_keys(), 20);
         assert_eq!(expiry.held_ratio(), 0.25);
-    }
-
-    #[test]
-    fn estimates_are_too_high_where_not_all_keys_have_a_time_to_live() {
-        let expiry = expiry();
-        let by_keys = expiry.estimate_by_keys();
-        assert_eq!(by_keys, (40 * MIB) as f64);
-        assert_eq!(expiry.error(by_keys), Some(1.0));
-        assert_eq!(expiry.estimate_by_memory(), 50.5 * MIB as f64);
-        let nothing = Expiry {
-            after: expiry.before,
-            ..expiry
-        };
-        assert_eq!(nothing.error(by_keys), None);
+        assert_eq!(expiry.estimate(), 50.5 * MIB as f64);
     }
 
     #[test]
@@ -247,9 +209,8 @@ mod tests {
 
     #[test]
     fn the_keyspace_is_read_from_its_line() -> Result<()> {
-        let rest = Sample::TEXT.to_owned() + "used_memory_startup:800\r\n";
-        let empty = Moment::parse(&rest)?;
-        assert_eq!((empty.keys, empty.startup_memory), (0, 800));
+        let rest = Sample::TEXT.to_owned();
+        assert_eq!(Moment::parse(&rest)?.keys, 0);
         let line = "db0:keys=12,expires=7,avg_ttl=3000\r\n";
         let moment = Moment::parse(&(rest.clone() + line))?;
         assert_eq!((moment.keys, moment.keys_with_ttl), (12, 7));

@@ -3,7 +3,7 @@
 //!
 //! The server runs on the first core. A load generator and a recorder run on the others. Requests fall due at a
 //! rate, not when the last reply came. Everything ends by itself, also on Ctrl-C. The record consists of the
-//! server's own numbers and the generator's, and the agent is judged by it.
+//! server's own numbers and the generator's, and what the agent says is compared with it.
 //!
 //! # The record
 //!
@@ -77,18 +77,14 @@
 
 mod client;
 mod command;
-mod compared;
 mod comparison;
 mod connection;
 mod counts;
 mod cycles;
-mod expired;
 mod expiry;
 mod fill;
 mod generator;
 mod judge;
-mod judge_kept;
-mod kept;
 mod latency;
 mod lives;
 mod observer;
@@ -105,19 +101,14 @@ mod run;
 mod sample;
 mod scenario;
 mod schedule;
-mod slow;
-mod stall;
 mod summary;
-mod swelling;
 mod threads;
 mod witness;
 mod workload;
 
 pub use self::{
-    client::Client,
-    command::{Arguments, cycles_before, one_cycle, run},
+    command::{Arguments, one_cycle, run},
     judge::Finished,
     record::Outcome,
-    run::Onlooker,
     witness::Testimony,
 };

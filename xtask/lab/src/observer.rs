@@ -15,17 +15,12 @@ use crate::{
     premise::{Premise, Times},
     record::{Line, Outcome, Run, What},
     sample::Sample,
-    slow,
-    swelling::Swelling,
 };
 
 /// The record and what it is judged by.
 pub struct Observer {
     record: JsonLines,
     begin: f64,
-    /// What the server can answer, a second.
-    capacity: f64,
-    stall: (Option<f64>, Option<f64>),
     has_replica: bool,
     samples: Vec<Sample>,
     loads: Vec<Load>,
@@ -40,8 +35,6 @@ impl Observer {
         let mut observer = Self {
             record: JsonLines::create(name)?,
             begin: f64::INFINITY,
-            capacity: run.measured.capacity,
-            stall: (None, None),
             has_replica: false,
             samples: Vec::new(),
             loads: Vec::new(),
@@ -63,8 +56,6 @@ impl Observer {
         match line {
             Line::Event { at, what } => match what {
                 What::LoadBegins => self.begin = at,
-                What::StallBegins => self.stall.0 = Some(at),
-                What::StallEnds => self.stall.1 = Some(at),
                 What::ReplicaComes => self.has_replica = true,
             },
             Line::Info(sample) => self.samples.push(sample),
@@ -79,9 +70,7 @@ impl Observer {
     /// Returns whether nothing but the load has happened: no key was evicted, and the lab did nothing else.
     pub fn is_calm(&self) -> bool {
         let evicted = |sample: Option<&Sample>| sample.map(|sample| sample.evicted_keys);
-        evicted(self.samples.first()) == evicted(self.samples.last())
-            && self.stall.0.is_none()
-            && !self.has_replica
+        evicted(self.samples.first()) == evicted(self.samples.last()) && !self.has_replica
     }
 
     /// Returns what was missing until a time, under all of the load.
@@ -115,10 +104,6 @@ impl Observer {
         expiry: Option<Expiry>,
     ) -> Result<Outcome> {
         let cycles = self.cycles();
-        let swelling = match self.stall {
-            (Some(start), Some(end)) => Swelling::of(start, end, &self.samples, &self.loads),
-            _ => None,
-        };
         let (samples, loads, seconds) = (&self.samples, &self.loads, &self.seconds);
         let evicted = |sample: Option<&Sample>| sample.map_or(0, |sample| sample.evicted_keys);
         let total = |count: fn(&Load) -> u64| {
@@ -144,10 +129,8 @@ impl Observer {
             rate,
             has_replica: self.has_replica,
             longest_call,
-            slow_seconds: slow::seconds(self.begin, self.capacity, samples),
             rest: Premise::between(rest.min(at), at, &self.times, loads),
             cycles,
-            swelling,
             expiry,
         };
         self.take(Line::Result(Box::new(outcome.clone())))?;

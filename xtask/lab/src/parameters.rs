@@ -38,8 +38,6 @@ pub struct Parameters {
     pub filled: Filled,
     /// Fields of a hash that is written before all other keys; 0 for no such key.
     pub big_key_fields: u64,
-    /// When and how the server is made slow.
-    pub stall: Option<Stall>,
     /// A replica that does not read.
     pub replica: Option<Replica>,
 }
@@ -66,17 +64,6 @@ pub enum Filled {
         /// When they double, in seconds of load.
         after: f64,
     },
-}
-
-/// When and how the server is made slow.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Stall {
-    /// When it begins, in seconds of load.
-    pub after: f64,
-    /// How long it lasts, in seconds.
-    pub seconds: f64,
-    /// Share of the time that the server is stopped in it.
-    pub stopped_share: f64,
 }
 
 /// A replica that asks for all data and then does not read.
@@ -113,7 +100,6 @@ const BURST: Parameters = Parameters {
     busy: 0.45,
     filled: Filled::Memory { bytes: 285 * MIB },
     big_key_fields: 0,
-    stall: None,
     replica: None,
 };
 
@@ -159,21 +145,6 @@ impl Parameters {
             Scenario::Burst | Scenario::Remedy => BURST,
             Scenario::Healthy => Self {
                 maxmemory: 2048 * MIB,
-                ..BURST
-            },
-            Scenario::Stall => Self {
-                maxmemory: 4096 * MIB,
-                busy: 0.8,
-                most_under_way: 5,
-                mix: Mix {
-                    set_share: 0.5,
-                    ..BURST.mix
-                },
-                stall: Some(Stall {
-                    after: 15.0,
-                    seconds: 8.0,
-                    stopped_share: 0.5,
-                }),
                 ..BURST
             },
             Scenario::Steady => STEADY,

@@ -13,7 +13,6 @@ use crate::{
     parameters::Parameters,
     premise::{Premise, Times},
     sample::Sample,
-    swelling::Swelling,
 };
 
 /// One line of the record; its `type` is the name of the variant in lower case.
@@ -81,10 +80,6 @@ pub struct Measured {
 pub enum What {
     /// The load begins.
     LoadBegins,
-    /// The server is made slow.
-    StallBegins,
-    /// The server is let go.
-    StallEnds,
     /// A replica asks for all data.
     ReplicaComes,
 }
@@ -122,14 +117,10 @@ pub struct Outcome {
     pub evicted_keys: u64,
     /// How long the longest evicting call took, by the server, in seconds; `None` where all were brief.
     pub longest_call: Option<f64>,
-    /// Seconds in which the server evicted and executed less than half of what it can.
-    pub slow_seconds: f64,
     /// Every burst, complete or not.
     pub cycles: Vec<Cycle>,
     /// What was missing after the last of them.
     pub rest: Premise,
-    /// For `stall`: how client buffers swelled.
-    pub swelling: Option<Swelling>,
     /// For `expire`: what expired, and what expired keys held in the end.
     pub expiry: Option<Expiry>,
 }

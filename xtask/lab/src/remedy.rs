@@ -36,6 +36,9 @@ pub enum Remedy {
 /// but have not been found yet take some 45 % of it.
 const KEPT: f64 = 0.35;
 
+/// What the remedy `effort` sets, run after run.
+const EFFORTS: [u32; 2] = [5, 10];
+
 /// The share of the requests that the remedy `rate` leaves.
 const FEWER: f64 = 2.0 / 3.0;
 
@@ -69,77 +72,19 @@ impl Remedy {
         }
     }
 
-    /// Returns what is changed, run after run.
-    pub fn changes(self) -> &'static [Change] {
+    /// Returns the names of its runs.
+    pub fn runs(self) -> Vec<String> {
         match self {
-            Self::Ttl => &[Change::Ttl],
-            Self::Maxmemory => &[Change::Maxmemory],
-            Self::Tenacity => &[Change::Tenacity],
-            Self::Rate => &[Change::Rate],
-            Self::Effort => &[Change::Effort(5), Change::Effort(10)],
-            Self::Lazyfree => &[Change::Lazyfree],
-            Self::Clients => &[Change::Clients],
-            Self::Outstanding => &[Change::OneUnderWay, Change::FewConnections],
-            Self::Backlog => &[Change::Backlog],
-        }
-    }
-}
-
-/// What is changed in a run with a remedy.
-#[derive(Clone, Copy, Debug)]
-pub enum Change {
-    /// As [`Remedy::Ttl`].
-    Ttl,
-    /// As [`Remedy::Maxmemory`].
-    Maxmemory,
-    /// As [`Remedy::Tenacity`].
-    Tenacity,
-    /// As [`Remedy::Rate`].
-    Rate,
-    /// The server's `active-expire-effort`.
-    Effort(u32),
-    /// As [`Remedy::Lazyfree`].
-    Lazyfree,
-    /// As [`Remedy::Clients`].
-    Clients,
-    /// One request under way on each connection.
-    OneUnderWay,
-    /// That, and a tenth of the connections.
-    FewConnections,
-    /// As [`Remedy::Backlog`].
-    Backlog,
-}
-
-/// What the run before showed, of which remedies take their sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct Before {
-    /// What was measured before its load.
-    pub measured: Measured,
-    /// Requests due a second in the end.
-    pub rate: f64,
-    /// The client buffers before its first burst, in bytes.
-    pub client_buffers: u64,
-}
-
-impl Change {
-    /// Returns its name.
-    pub fn name(self) -> String {
-        match self {
-            Self::Ttl => name_of(&Remedy::Ttl),
-            Self::Maxmemory => name_of(&Remedy::Maxmemory),
-            Self::Tenacity => name_of(&Remedy::Tenacity),
-            Self::Rate => name_of(&Remedy::Rate),
-            Self::Effort(effort) => format!("{}-{effort}", name_of(&Remedy::Effort)),
-            Self::Lazyfree => name_of(&Remedy::Lazyfree),
-            Self::Clients => name_of(&Remedy::Clients),
-            Self::OneUnderWay => "one-under-way".to_owned(),
-            Self::FewConnections => "few-connections".to_owned(),
-            Self::Backlog => name_of(&Remedy::Backlog),
+            Self::Effort => EFFORTS.map(|effort| format!("effort-{effort}")).into(),
+            Self::Outstanding => ["one-under-way", "few-connections"]
+                .map(str::to_owned)
+                .into(),
+            other => vec![name_of(&other)],
         }
     }
 
-    /// Applies it to the parameters of a run. Returns the rate of the next run.
-    pub fn apply(self, parameters: &mut Parameters, before: &Before) -> f64 {
+    /// Applies it to the parameters of the run before, for its run of this number. Returns the rate of that run.
+    pub fn apply(self, run: usize, parameters: &mut Parameters, before: &Before) -> f64 {
         let (rate, key_bytes) = (before.rate, before.measured.key_bytes);
         match self {
             Self::Ttl => {
@@ -154,12 +99,11 @@ impl Change {
             },
             Self::Tenacity => parameters.tenacity = 0,
             Self::Rate => return rate * FEWER,
-            Self::Effort(effort) => parameters.effort = effort,
+            Self::Effort => parameters.effort = EFFORTS[run],
             Self::Lazyfree => parameters.lazy_eviction = true,
             Self::Clients => parameters.clients_limit = before.client_buffers + CLIENTS_ROOM,
-            Self::OneUnderWay => parameters.most_under_way = 1,
-            Self::FewConnections => {
-                parameters.most_under_way = 1;
+            Self::Outstanding if run == 0 => parameters.most_under_way = 1,
+            Self::Outstanding => {
                 parameters.connections = (parameters.connections / FEWER_CONNECTIONS).max(1);
             }
             Self::Backlog => {
@@ -170,4 +114,15 @@ impl Change {
         }
         rate
     }
+}
+
+/// What the run before showed, of which remedies take their sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    /// What was measured before its load.
+    pub measured: Measured,
+    /// Requests due a second in the end.
+    pub rate: f64,
+    /// The client buffers before its first burst, in bytes.
+    pub client_buffers: u64,
 }

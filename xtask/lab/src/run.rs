@@ -9,9 +9,7 @@ use std::{
 };
 
 use anyhow::Result;
-use evictscope_testkit::{
-    clock::unix_time, cores::Cores, port::port_for_later, progress::Progress, redis::Redis,
-};
+use evictscope_testkit::{clock::unix_time, cores::Cores, progress::Progress, redis::Redis};
 
 use crate::{
     expiry::Switch,
@@ -34,29 +32,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// memory swell once more, and a record that ended just then would not show the reclaim.
 const FINAL: f64 = 5.0;
 
-/// An observer of a run, through the agent that watches it.
-pub trait Onlooker {
-    /// Begins to observe. The server has just started, and all that this thread starts runs beside it on the other
-    /// cores. The agent will listen on this loopback port once the load begins.
-    fn come(&mut self, agent_port: u16) -> Result<()>;
-
-    /// Judges the run. The load has ended, but the server and the agent, which is the process `agent`, are still
-    /// there.
-    fn ask(&mut self, server: &Redis, agent: u32, interrupted: &AtomicBool) -> Result<()>;
-}
-
 /// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
-pub fn carry_out(
-    plan: &Plan,
-    cores: Option<&Cores>,
-    mut onlooker: Option<&mut dyn Onlooker>,
-    interrupted: &AtomicBool,
-) -> Result<Finished> {
+pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
     let server = start_server(&plan.parameters, cores)?;
-    let agent_port = port_for_later()?;
-    if let Some(onlooker) = &mut onlooker {
-        onlooker.come(agent_port)?;
-    }
     let progress = Progress::start(&plan.name);
     let prepared = prepare(plan, &server, &progress, interrupted);
     // Where the server has ended, that is the better reason.
@@ -82,11 +60,10 @@ pub fn carry_out(
         .transpose()?;
     let agent = plan.agent.as_ref();
     let mut witness = agent
-        .map(|agent| Witness::start(agent, agent_port, &server))
+        .map(|agent| Witness::start(agent, &server))
         .transpose()?;
-    if let Some(Witness { agent, .. }) = &witness {
-        let (pid, url) = (agent.pid(), agent.metrics_url());
-        progress.print(&format!("evictscope     pid {pid}, {url}"));
+    if let Some(witness) = &witness {
+        progress.print(&format!("evictscope     {}", witness.place()));
     }
 
     if let Some(expiry) = &mut expiry {
@@ -130,24 +107,9 @@ pub fn carry_out(
     let mut testimony = testimony?;
     let longest_call = longest_call?;
     let expiry = expiry.transpose()?;
-    if let (Some(testimony), Some(witness), Some(expiry)) = (&mut testimony, &witness, &expiry) {
-        testimony.expiry = Some(witness.testify_of(expiry, &server)?);
+    if let (Some(testimony), Some(witness)) = (&mut testimony, witness) {
+        testimony.records = witness.end(&observer.path().with_extension(""))?;
     }
-    if let (Some(testimony), Some(witness), true) = (
-        &mut testimony,
-        &witness,
-        plan.judges_records && !is_interrupted(),
-    ) {
-        let into = observer.path().with_extension("");
-        testimony.records = Some(witness.records_of(testimony, &into)?);
-    }
-    let asked = match (onlooker, &witness) {
-        (Some(onlooker), Some(witness)) if !is_interrupted() => {
-            onlooker.ask(&server, witness.agent.pid(), interrupted)
-        }
-        _ => Ok(()),
-    };
-    drop(witness);
     // The lines since the last look.
     for line in lines.try_iter() {
         observer.take(line)?;
@@ -156,7 +118,6 @@ pub fn carry_out(
         measured,
         outcome: observer.end(ended_at, is_interrupted(), rate, longest_call, expiry)?,
         testimony,
-        onlooker: asked,
     })
 }
 
@@ -229,9 +190,6 @@ impl Watch<'_> {
             // A cycle that seemed complete may go on, and is not printed again then.
             if cycle.start < last {
                 continue;
-            }
-            if number == 0 {
-                self.progress.print(summary::CYCLES_HEADING);
             }
             self.progress.print(&summary::cycle(number + 1, cycle));
             self.printed = (number + 1, cycle.end);

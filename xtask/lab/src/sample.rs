@@ -62,7 +62,7 @@ impl Sample {
 }
 
 /// Returns one number of an answer to `INFO`.
-pub fn number(text: &str, name: &str) -> Result<f64> {
+fn number(text: &str, name: &str) -> Result<f64> {
     let found = text.lines().find_map(|line| {
         let value = line.strip_prefix(name)?.strip_prefix(':')?;
         value.trim().parse().ok()

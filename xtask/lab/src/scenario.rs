@@ -15,8 +15,6 @@ pub const PLAIN: &str = "plain";
 pub enum Scenario {
     /// The three-phase cycle, several times over
     Burst,
-    /// A slow main thread without evictions: queueing alone swells the client buffers
-    Stall,
     /// Evictions all the time, calmly
     Steady,
     /// Below the limit: no evictions
@@ -49,8 +47,6 @@ pub struct Plan {
     pub cycles: Option<usize>,
     /// Whether keys expire with the load only, and what expired keys hold is measured at its end.
     pub measures_expiry: bool,
-    /// Whether the agent's records are judged, for which they are waited for.
-    pub judges_records: bool,
     /// The agent that watches it.
     pub agent: Option<Program>,
 }
@@ -71,7 +67,6 @@ impl Plan {
             length: scenario.length(),
             cycles: scenario.cycles(),
             measures_expiry: scenario == Scenario::Expire,
-            judges_records: false,
             agent,
         }
     }
@@ -82,7 +77,7 @@ impl Scenario {
     pub fn kind_of_bursts(self) -> Option<&'static str> {
         match self {
             Self::Burst => Some("self_amplifying"),
-            Self::Stall | Self::Steady | Self::Healthy | Self::Expire => Some(PLAIN),
+            Self::Steady | Self::Healthy | Self::Expire => Some(PLAIN),
             Self::Stale | Self::BigKey | Self::Table | Self::Replication | Self::Remedy => None,
         }
     }
@@ -92,7 +87,7 @@ impl Scenario {
         Duration::from_secs(match self {
             Self::Burst | Self::Remedy => 240,
             Self::Stale => 90,
-            Self::Stall | Self::BigKey | Self::Table => 40,
+            Self::BigKey | Self::Table => 40,
             Self::Expire => 25,
             Self::Steady | Self::Healthy | Self::Replication => 60,
         })
@@ -104,7 +99,6 @@ impl Scenario {
             // What comes later has another cause.
             Self::Stale | Self::Table | Self::Replication => Some(1),
             Self::Burst
-            | Self::Stall
             | Self::Steady
             | Self::Healthy
             | Self::Expire

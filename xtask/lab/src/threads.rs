@@ -1,4 +1,4 @@
-//! The threads of a load: the generator, the recorder, and what makes the server slow.
+//! The threads of a load: the generator, the recorder, and a replica.
 
 use std::{
     sync::{
@@ -17,7 +17,6 @@ use crate::{
     record::{Line, Run, What, tell},
     replica,
     schedule::Rate,
-    stall,
 };
 
 /// The threads of a load, which end when this is dropped.
@@ -43,11 +42,6 @@ impl Threads {
             rate: Arc::new(Rate::new(run.measured.rate)),
         };
         tell(&lines, What::LoadBegins)?;
-        if let Some(stall) = run.parameters.stall {
-            let (stop, lines, pid) = (Arc::clone(&load.stop), lines.clone(), run.pid);
-            let inflict = move || stall::inflict(&stall, pid, &stop, &lines);
-            load.threads.push(thread::spawn(inflict));
-        }
         if let Some(replica) = run.parameters.replica {
             let (stop, lines, port) = (Arc::clone(&load.stop), lines.clone(), run.port);
             let come = move || replica::come(&replica, port, &stop, &lines);

@@ -4,24 +4,22 @@
 //! filling before.
 
 use std::{
-    path::Path,
+    fs,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use evictscope_testkit::{
     agent::{Agent, Program},
     burst::Burst,
+    port::free_port,
     redis::Redis,
     scrape::Scrape,
+    workspace,
 };
-
-use crate::{
-    expired::EXPIRED_KEYS,
-    expiry::Expiry,
-    kept::{self, Kept},
-};
+use rustix::process::Signal;
 
 /// How long the agent may take to finish a burst that is over in the record. It waits 4 s for memory to fall
 /// further.
@@ -32,8 +30,7 @@ const CALM: &str = "not_saturated";
 
 /// A running agent that watches the server.
 pub struct Witness {
-    /// Its process.
-    pub agent: Agent,
+    agent: Agent,
     phase: Option<String>,
 }
 
@@ -43,10 +40,8 @@ pub struct Testimony {
     pub bursts: Vec<Burst>,
     /// What is on `/metrics`.
     pub reading: Scrape,
-    /// The records that it kept, where they are judged.
-    pub records: Option<Vec<Kept>>,
-    /// What was there when expired keys had been deleted, where that was measured.
-    pub expiry: Option<Scrape>,
+    /// Copies of the records that it kept, the oldest first.
+    pub records: Vec<PathBuf>,
 }
 
 impl Testimony {
@@ -58,11 +53,16 @@ impl Testimony {
 }
 
 impl Witness {
-    /// Starts the agent on this loopback port, and waits until it watches the server.
-    pub fn start(program: &Program, port: u16, server: &Redis) -> Result<Self> {
-        let agent = Agent::start_command(program.run(), port, &[])?;
+    /// Starts the agent, and waits until it watches the server.
+    pub fn start(program: &Program, server: &Redis) -> Result<Self> {
+        let agent = Agent::start_command(program.run(), free_port()?, &[])?;
         agent.watches(server)?;
         Ok(Self { agent, phase: None })
+    }
+
+    /// Returns its process and its address.
+    pub fn place(&self) -> String {
+        format!("pid {}, {}", self.agent.pid(), self.agent.metrics_url())
     }
 
     /// Returns the phase that it shows, where that has changed since the last call.
@@ -82,29 +82,24 @@ impl Witness {
         Ok(Testimony {
             bursts: self.agent.bursts(server)?,
             reading: self.agent.reading(server)?,
-            records: None,
-            expiry: None,
+            records: Vec::new(),
         })
     }
 
-    /// Waits for its records of the bursts and the stall that it told of, and copies them into `into`.
-    pub fn records_of(&self, testimony: &Testimony, into: &Path) -> Result<Vec<Kept>> {
-        let has_stalled = testimony.stalled()? >= kept::STALL;
-        kept::collect(self.agent.state(), &testimony.bursts, has_stalled, into)
-    }
-
-    /// Returns what it says once it has taken in the expired keys of a SCAN.
-    pub fn testify_of(&self, expiry: &Expiry, server: &Redis) -> Result<Scrape> {
-        let asked = Instant::now();
-        let expired = expiry.after.sample.expired_keys as f64;
-        loop {
-            let reading = self.agent.reading(server)?;
-            let has_it = reading.sum(EXPIRED_KEYS, &[]).ok() == Some(expired);
-            if has_it || asked.elapsed() >= SETTLE {
-                return Ok(reading);
-            }
-            thread::sleep(Duration::from_millis(200));
+    /// Ends it, which makes it keep the records that wait, and copies all of them into a directory.
+    pub fn end(self, into: &Path) -> Result<Vec<PathBuf>> {
+        self.agent.end(Signal::TERM)?;
+        let mut records = workspace::entries(&self.agent.state().join("records"))?;
+        records.retain(|record| record.to_string_lossy().ends_with(".json.gz"));
+        let mut copies = Vec::new();
+        for record in records {
+            fs::create_dir_all(into)?;
+            let copy = into.join(record.file_name().context("a record has no name")?);
+            fs::copy(&record, &copy)
+                .with_context(|| format!("cannot copy {}", record.display()))?;
+            copies.push(copy);
         }
+        Ok(copies)
     }
 
     fn phase_of(&self, server: &Redis) -> Result<Option<String>> {

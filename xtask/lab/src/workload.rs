@@ -4,10 +4,8 @@ use fastrand::Rng;
 
 use crate::lives::Lives;
 
-/// Sets each of its keys to the first argument. The second is their time to live in milliseconds, where there is one.
-const SET_ALL: &str = "for i = 1, #KEYS do \
-    if ARGV[2] then redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) \
-    else redis.call('SET', KEYS[i], ARGV[1]) end end";
+/// Sets each of its keys to the first argument. The second is their time to live in milliseconds.
+const SET_ALL: &str = "for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end";
 
 /// The mix.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
@@ -88,24 +86,18 @@ impl Workload {
         self.mix.lives = lives;
     }
 
-    fn set(&self, key: String, life: Option<f64>, output: &mut Vec<u8>) {
+    fn set(&self, key: String, life: f64, output: &mut Vec<u8>) {
         let mut command = redis::cmd("SET");
-        command.arg((key, &self.value[..]));
-        if let Some(life) = life {
-            command.arg(("PX", milliseconds(life)));
-        }
+        command.arg((key, &self.value[..], "PX", milliseconds(life)));
         command.write_packed_command(output);
     }
 
     /// Appends one request that sets several new keys of the same life.
-    fn set_all(&mut self, keys: usize, life: Option<f64>, output: &mut Vec<u8>) {
+    fn set_all(&mut self, keys: usize, life: f64, output: &mut Vec<u8>) {
         let keys: Vec<String> = (0..keys).map(|_| self.new_key()).collect();
         let mut command = redis::cmd("EVAL");
         command.arg(SET_ALL).arg(keys.len()).arg(keys);
-        command.arg(&self.value[..]);
-        if let Some(life) = life {
-            command.arg(milliseconds(life));
-        }
+        command.arg((&self.value[..], milliseconds(life)));
         command.write_packed_command(output);
     }
 
@@ -195,25 +187,18 @@ mod tests {
 
     #[test]
     fn a_write_of_several_keys_is_one_request() -> Result<()> {
-        let mix = |lives| Mix {
+        let mix = Mix {
             set_share: 1.0,
             keys_per_write: 3,
-            lives,
+            lives: Lives::One { seconds: 1.5 },
             ..MIX
         };
         let mut output = Vec::new();
-        Workload::new(mix(Lives::One { seconds: 1.5 })).request(&mut output);
-        let with_ttl = words(&output)?;
-        assert_eq!(with_ttl[0], "EVAL");
-        assert_eq!(with_ttl[2..6], ["3".to_owned(), key(0), key(1), key(2)]);
-        assert_eq!(with_ttl[6..], ["vvvvvvvvvv", "1500"]);
-
-        output.clear();
-        Workload::new(mix(Lives::One {
-            seconds: f64::INFINITY,
-        }))
-        .request(&mut output);
-        assert_eq!(words(&output)?.len(), 7);
+        Workload::new(mix).request(&mut output);
+        let words = words(&output)?;
+        assert_eq!(words[0], "EVAL");
+        assert_eq!(words[2..6], ["3".to_owned(), key(0), key(1), key(2)]);
+        assert_eq!(words[6..], ["vvvvvvvvvv", "1500"]);
         Ok(())
     }
 }

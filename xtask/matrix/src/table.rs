@@ -135,46 +135,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_value_stands_out_and_is_a_fault() {
-        let mut row = Row::new("kernel", "6.1");
-        row.check("check", true, "ok");
-        row.check("exit", false, "1");
-        assert_eq!(row.faults, ["exit: 1"]);
-        assert_eq!(
-            markdown(&[row]),
-            "| kernel | check | exit |\n| --- | --- | --- |\n| 6.1 | ok | **1**: wrong |\n"
-        );
-    }
-
-    #[test]
-    fn a_row_may_lack_columns() {
-        let (mut long, mut short) = (Row::new("build", "a"), Row::new("build", "b"));
-        long.fact("plan", "complete");
-        long.fact("calls", "7");
-        short.fact("calls", "8");
-        assert_eq!(
-            markdown(&[short, long]),
-            "| build | plan | calls |\n| --- | --- | --- |\n| b | - | 8 |\n| a | complete | 7 |\n"
-        );
-    }
-
-    #[test]
-    fn what_is_not_told_is_right_or_stands_out() {
-        let (mut right, mut wrong) = (Row::new("build", "a"), Row::new("build", "b"));
-        for row in [&mut right, &mut wrong] {
-            row.fact("plan", "complete");
-            row.fact("memory", "13 MiB");
-        }
-        right.check("keys", true, "7 = 7");
-        wrong.check("keys", false, "7 = 8");
-        assert_eq!(
-            brief(&[right, wrong], &["build", "plan"]),
-            "| build | plan | all else |\n| --- | --- | --- |\n| a | complete | right |\n\
-             | b | complete | **keys: 7 = 8**: wrong |\n"
-        );
-    }
-
-    #[test]
     fn only_the_text_of_the_section_changes() {
         let page = with_section("# Page\n", "## Kernels", "old");
         assert_eq!(page, "# Page\n\n## Kernels\n\nold\n");

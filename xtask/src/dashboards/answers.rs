@@ -1,6 +1,6 @@
 //! Runs the queries of the dashboards and the rules in a Prometheus, and demands data.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -10,52 +10,25 @@ use evictscope_testkit::{
 };
 
 use super::{
-    expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERIES},
+    expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERY},
     folders,
     queries::{self, Kind, Opened, Pods, Query},
 };
 
-/// Series by the place of the query that they answer.
-pub type Answers = BTreeMap<String, Vec<Series>>;
-
-/// What the queries of some dashboards were answered.
-pub struct Asked {
-    /// The number of queries.
-    pub count: usize,
-    /// Their answers.
-    pub answers: Answers,
-    /// Queries without data, or with data though [`EMPTY_QUERIES`] has them.
-    strange: Vec<String>,
-}
-
-impl Asked {
-    /// Fails where a query has no data, except for [`EMPTY_QUERIES`], which must have none.
-    pub fn must_have_data(&self) -> Result<()> {
-        let strange = &self.strange;
-        ensure!(
-            strange.is_empty(),
-            "{} of {} queries have no data, or have data where none is expected:\n{}",
-            strange.len(),
-            self.count,
-            strange.join("\n")
-        );
-        Ok(())
-    }
-}
-
-/// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970)
-/// on.
+/// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns how
+/// many there are.
+///
+/// # Errors
+///
+/// Fails where a query has no data, except for [`EMPTY_QUERIES`], which must have none.
 pub fn of_dashboards(
     prometheus: &Prometheus,
     dashboards: &Path,
     server: &str,
     start: f64,
-) -> Result<Asked> {
-    let mut asked = Asked {
-        count: 0,
-        answers: Answers::new(),
-        strange: Vec::new(),
-    };
+) -> Result<usize> {
+    let mut count = 0;
+    let mut strange = Vec::new();
     let opened = Opened {
         server,
         pods: Pods::ALL,
@@ -64,29 +37,33 @@ pub fn of_dashboards(
     };
     for file in folders::dashboards(dashboards)? {
         for query in queries::of_dashboard(&folders::read(&file)?, &opened)? {
-            asked.count += 1;
-            let (answered, series) = answer(prometheus, &query, start)
+            count += 1;
+            let answered = answer(prometheus, &query, start)
                 .with_context(|| format!("the query of {} fails: {}", query.place, query.text))?;
-            let is_empty = EMPTY_QUERIES.iter().any(|(place, _)| *place == query.place);
-            let is_certain = !UNCERTAIN_QUERIES.contains(&query.place.as_str());
+            let is_empty = EMPTY_QUERIES.contains(&query.place.as_str());
+            let is_certain = query.place != UNCERTAIN_QUERY;
             if answered == is_empty && is_certain {
-                let strange = format!("{}: {}", query.place, query.text);
-                asked.strange.push(strange);
+                strange.push(format!("{}: {}", query.place, query.text));
             }
-            asked.answers.insert(query.place, series);
         }
     }
-    Ok(asked)
+    ensure!(
+        strange.is_empty(),
+        "{} of {count} queries have no data, or have data where none is expected:\n{}",
+        strange.len(),
+        strange.join("\n")
+    );
+    Ok(count)
 }
 
-/// Returns whether a query has data, and the series of its answer if it asks for series.
-fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<(bool, Vec<Series>)> {
+/// Returns whether a query has data.
+fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
     let series = match &query.kind {
         Kind::Now => prometheus.now(&query.text)?,
         Kind::Range => prometheus.since(start, &query.text)?,
         Kind::Label(label) => {
             let values = prometheus.label_values(&query.text, label)?;
-            return Ok((!values.is_empty(), Vec::new()));
+            return Ok(!values.is_empty());
         }
     };
     // With the variables at All, series such as `up` also come from other jobs.
@@ -98,7 +75,7 @@ fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<(bool, V
         strange.is_none(),
         "the answer is about other jobs than {JOB}: {strange:?}"
     );
-    Ok((has_data(&series), series))
+    Ok(has_data(&series))
 }
 
 fn has_data(series: &[Series]) -> bool {
@@ -124,7 +101,7 @@ pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usi
             }
         } else {
             for selector in queries::selectors(&rule.query) {
-                let expected = !EMPTY_SELECTORS.iter().any(|(empty, _)| *empty == selector);
+                let expected = !EMPTY_SELECTORS.contains(&selector.as_str());
                 let found = has_data(&prometheus.since(start, &selector)?);
                 if found != expected {
                     wrong.push(format!("{name}: {selector} has data: {found}"));

@@ -9,11 +9,9 @@ mod expected;
 mod folders;
 mod generated;
 mod growing;
-mod live;
 mod pods;
 mod proof;
 mod queries;
-mod recording;
 mod rules;
 
 use anyhow::{Result, bail};
@@ -21,33 +19,19 @@ use evictscope_testkit::debian;
 
 pub use self::proof::run as prove;
 
-/// What to do instead.
+/// Whether to check only.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Instead, ask a real Prometheus all queries beside two bursts of the lab, to draw the dashboards from the answers
-    /// (needs root and a release build)
-    #[arg(long)]
-    live: bool,
     /// Instead, write nothing: check that the dashboards are as generated, in Grafana's schema, and pass its linter
-    #[arg(long, conflicts_with_all = ["live", "draw"])]
+    #[arg(long)]
     generated: bool,
-    /// Instead, draw the dashboards into docs/images, from the answers that Prometheus gave in the last
-    /// run of --live
-    #[arg(long, conflicts_with = "live")]
-    draw: bool,
 }
 
 /// Generates the dashboards and checks them and the rules, or does what the arguments say instead.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    if arguments.draw {
-        return recording::draw();
-    }
-    debian::provide(&[&debian::RULES, &debian::DASHBOARDS])?;
-    if let Some(reason) = missing().or_else(missing_rules) {
+    debian::provide(&[&debian::RULES, &debian::GO])?;
+    if let Some(reason) = debian::missing(&debian::GO).or_else(missing_rules) {
         bail!(reason);
-    }
-    if arguments.live {
-        return live::run();
     }
     if arguments.generated {
         return generated::check();
@@ -66,9 +50,4 @@ pub fn check_rules() -> Result<()> {
 /// Returns why the rules cannot be checked on this machine.
 pub fn missing_rules() -> Option<String> {
     debian::missing(&debian::RULES)
-}
-
-/// Returns why the dashboards cannot be generated on this machine.
-pub fn missing() -> Option<String> {
-    debian::missing(&debian::DASHBOARDS)
 }

@@ -3,8 +3,7 @@
 use std::{iter, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use evictscope_drawing::place;
-use serde::Deserialize;
+use serde_json::Value;
 
 /// A query of a dashboard.
 #[derive(Debug)]
@@ -28,58 +27,8 @@ pub enum Kind {
     Label(String),
 }
 
-#[derive(Deserialize)]
-struct Dashboard {
-    title: String,
-    panels: Vec<Panel>,
-    templating: List<Variable>,
-    annotations: List<Annotation>,
-}
-
-#[derive(Deserialize)]
-struct List<T> {
-    // A dashboard without annotations has no list of them.
-    #[serde(default = "Vec::new")]
-    list: Vec<T>,
-}
-
-/// A panel, or a row of them that folds.
-#[derive(Deserialize)]
-struct Panel {
-    title: String,
-    /// The shortest step, if it is not that of all panels.
-    interval: Option<String>,
-    #[serde(default)]
-    targets: Vec<Target>,
-    #[serde(default)]
-    panels: Vec<Panel>,
-}
-
 /// The shortest step of the panels: an operator's time from one scrape to the next.
 const STEP: &str = "15s";
-
-#[derive(Deserialize)]
-struct Target {
-    expr: String,
-    #[serde(rename = "refId")]
-    letter: String,
-    #[serde(default)]
-    instant: bool,
-}
-
-#[derive(Deserialize)]
-struct Variable {
-    name: String,
-    #[serde(rename = "type")]
-    kind: String,
-    query: String,
-}
-
-#[derive(Deserialize)]
-struct Annotation {
-    name: String,
-    target: Target,
-}
 
 /// The pods whose servers a dashboard shows, as regular expressions.
 #[derive(Clone, Copy)]
@@ -110,52 +59,54 @@ pub struct Opened<'a> {
     pub range: Duration,
 }
 
+/// Returns the elements of a list; none where it is not there.
+pub fn each(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// Returns a text; an empty one where it is not there.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
 /// Returns the queries of a dashboard.
 pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
-    let dashboard: Dashboard =
-        serde_json::from_str(json).context("cannot understand a dashboard")?;
-    let mut queries = Vec::new();
-    let title = &dashboard.title;
-    let panels = dashboard.panels.iter();
-    let panels = panels
-        .flat_map(|panel| iter::once(panel).chain(&panel.panels))
+    let dashboard: Value = serde_json::from_str(json).context("cannot understand a dashboard")?;
+    let title = text(&dashboard["title"]);
+    // A row that folds has panels of its own.
+    let panels = each(&dashboard["panels"])
+        .flat_map(|panel| iter::once(panel).chain(each(&panel["panels"])))
         .flat_map(|panel| {
-            let step = panel.interval.as_deref();
-            let targets = panel.targets.iter();
-            targets.map(move |target| (&panel.title, step, target))
+            let targets = each(&panel["targets"]);
+            targets.map(move |target| (text(&panel["title"]), panel["interval"].as_str(), target))
         });
-    let annotations = dashboard.annotations.list.iter();
-    let annotations = annotations.map(|annotation| (&annotation.name, None, &annotation.target));
+    let annotations = each(&dashboard["annotations"]["list"])
+        .map(|annotation| (text(&annotation["name"]), None, &annotation["target"]));
+    let mut queries = Vec::new();
     for (name, step, target) in panels.chain(annotations) {
         queries.push(Query {
-            place: place(title, name, &target.letter),
-            text: filled_in(&target.expr, opened, step)?,
-            kind: if target.instant {
-                Kind::Now
-            } else {
-                Kind::Range
+            place: format!("{title} / {name} / {}", text(&target["refId"])),
+            text: filled_in(text(&target["expr"]), opened, step)?,
+            kind: match target["instant"].as_bool() {
+                Some(true) => Kind::Now,
+                _ => Kind::Range,
             },
         });
     }
-    for variable in dashboard.templating.list {
-        if variable.kind != "query" {
-            continue;
-        }
-        let inner = |function| {
-            let rest = variable.query.strip_prefix(function);
-            rest.and_then(|rest| rest.strip_suffix(')'))
-        };
-        let (text, kind) = if let Some(query) = inner("query_result(") {
+    for variable in each(&dashboard["templating"]["list"]).filter(|one| one["type"] == "query") {
+        let query = text(&variable["query"]);
+        let inner = |function| query.strip_prefix(function)?.strip_suffix(')');
+        let (asked, kind) = if let Some(query) = inner("query_result(") {
             (query, Kind::Now)
         } else {
             let (series, label) = inner("label_values(")
                 .and_then(|inner| inner.rsplit_once(','))
-                .with_context(|| format!("not label_values(series, label): {}", variable.query))?;
+                .with_context(|| format!("not label_values(series, label): {query}"))?;
             (series, Kind::Label(label.trim().to_owned()))
         };
         queries.push(Query {
-            place: format!("{title} / variable {}", variable.name),
-            text: filled_in(text, opened, None)?,
+            place: format!("{title} / variable {}", text(&variable["name"])),
+            text: filled_in(asked, opened, None)?,
             kind,
         });
     }

@@ -8,88 +8,18 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::{process, workspace};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 
-use super::folders;
+use super::{
+    folders,
+    queries::{each, text},
+};
 
 /// The address of the runbooks, until an operator replaces it (docs/ALERTS.md).
 const RUNBOOKS: &str = "https://evictscope.example/docs/runbooks/";
 
 /// The address of Grafana, likewise.
 const GRAFANA: &str = "https://grafana.example/d/";
-
-#[derive(Deserialize)]
-struct RuleFile {
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-struct Group {
-    rules: Vec<Rule>,
-}
-
-#[derive(Deserialize)]
-struct Rule {
-    record: Option<String>,
-    alert: Option<String>,
-    expr: String,
-    labels: Option<Labels>,
-    annotations: Option<Annotations>,
-}
-
-#[derive(Deserialize)]
-struct Labels {
-    severity: String,
-}
-
-#[derive(Deserialize)]
-struct Annotations {
-    summary: String,
-    description: String,
-    runbook_url: String,
-    dashboard_url: String,
-}
-
-#[derive(Deserialize)]
-struct Dashboard {
-    uid: String,
-    templating: Templating,
-}
-
-#[derive(Deserialize)]
-struct Templating {
-    list: Vec<Variable>,
-}
-
-#[derive(Deserialize)]
-struct Variable {
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct TestFile {
-    tests: Vec<Test>,
-}
-
-#[derive(Deserialize)]
-struct Test {
-    #[serde(default)]
-    alert_rule_test: Vec<AlertTest>,
-    #[serde(default)]
-    promql_expr_test: Vec<ExpressionTest>,
-}
-
-#[derive(Deserialize)]
-struct AlertTest {
-    alertname: String,
-    #[serde(default)]
-    exp_alerts: Vec<serde_json::Value>,
-}
-
-#[derive(Deserialize)]
-struct ExpressionTest {
-    expr: String,
-}
 
 /// Returns the rule files in a folder, by name.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>> {
@@ -111,89 +41,88 @@ pub fn check(directory: &Path) -> Result<()> {
             .args(&tests),
     )?;
 
-    let rules: Vec<Rule> = parse_all::<RuleFile>(&files)?
-        .into_iter()
-        .flat_map(|file| file.groups)
-        .flat_map(|group| group.rules)
+    let groups = parse_all(&files)?;
+    let rules: Vec<&Value> = (groups.iter())
+        .flat_map(|file| each(&file["groups"]))
+        .flat_map(|group| each(&group["rules"]))
         .collect();
-    let tests: Vec<Test> = parse_all::<TestFile>(&tests)?
-        .into_iter()
-        .flat_map(|file| file.tests)
+    let tests = parse_all(&tests)?;
+    let tests: Vec<&Value> = tests.iter().flat_map(|file| each(&file["tests"])).collect();
+    let dashboards = parse_all(&folders::dashboards(&folders::sources())?)?;
+    let alerts: BTreeSet<&str> = rules
+        .iter()
+        .filter_map(|rule| rule["alert"].as_str())
         .collect();
-    // JSON is YAML too.
-    let dashboards: Vec<Dashboard> = parse_all(&folders::dashboards(&folders::sources())?)?;
     for rule in &rules {
-        match (&rule.alert, &rule.record) {
+        match (rule["alert"].as_str(), rule["record"].as_str()) {
             (Some(alert), None) => check_alert(alert, rule, &tests, &dashboards)?,
             (None, Some(record)) => ensure!(
                 tests
                     .iter()
-                    .flat_map(|test| &test.promql_expr_test)
-                    .any(|test| test.expr.contains(record.as_str())),
+                    .flat_map(|test| each(&test["promql_expr_test"]))
+                    .any(|test| text(&test["expr"]).contains(record)),
                 "the recording rule {record} has no test in dashboards/rules/tests"
             ),
             _ => bail!("a rule in dashboards/rules is neither alert nor recording rule"),
         }
     }
-    check_runbooks(&rules)?;
-    let alerts = rules.iter().filter(|rule| rule.alert.is_some()).count();
+    check_runbooks(&alerts)?;
     println!(
-        "{alerts} alerts and {} recording rules are sound and tested",
-        rules.len() - alerts
+        "{} alerts and {} recording rules are sound and tested",
+        alerts.len(),
+        rules.len() - alerts.len()
     );
     Ok(())
 }
 
-fn parse_all<T: DeserializeOwned>(files: &[PathBuf]) -> Result<Vec<T>> {
-    files
-        .iter()
-        .map(|file| {
-            serde_saphyr::from_str(&folders::read(file)?)
-                .with_context(|| format!("cannot understand {}", file.display()))
-        })
-        .collect()
+/// Reads files of YAML. JSON is YAML too.
+fn parse_all(files: &[PathBuf]) -> Result<Vec<Value>> {
+    let parse = |file: &PathBuf| {
+        serde_saphyr::from_str(&folders::read(file)?)
+            .with_context(|| format!("cannot understand {}", file.display()))
+    };
+    files.iter().map(parse).collect()
 }
 
 /// Checks that an alert has its annotations, and tests in which it fires and does not fire.
-fn check_alert(alert: &str, rule: &Rule, tests: &[Test], dashboards: &[Dashboard]) -> Result<()> {
-    let severity = rule.labels.as_ref().map(|labels| labels.severity.as_str());
+fn check_alert(alert: &str, rule: &Value, tests: &[&Value], dashboards: &[Value]) -> Result<()> {
+    let severity = text(&rule["labels"]["severity"]);
     ensure!(
-        matches!(severity, Some("critical" | "warning")),
+        matches!(severity, "critical" | "warning"),
         "{alert} has the severity {severity:?}"
     );
-    let annotations = rule
-        .annotations
-        .as_ref()
-        .with_context(|| format!("{alert} has no annotations"))?;
+    let annotation = |name: &str| text(&rule["annotations"][name]);
+    let (summary, description) = (annotation("summary"), annotation("description"));
     // Annotations ask queries, too.
-    let texts = [&rule.expr, &annotations.summary, &annotations.description];
+    let texts = [text(&rule["expr"]), summary, description];
     ensure!(
-        !texts.into_iter().any(|text| reads_histogram(text)),
+        !texts.into_iter().any(reads_histogram),
         "{alert} reads a histogram: a level that evaluates the alerts alone has none \
          (docs/METRICS.md). Let recording.yaml read it"
     );
     ensure!(
-        !annotations.summary.is_empty() && !annotations.description.is_empty(),
+        !summary.is_empty() && !description.is_empty(),
         "{alert} has no summary or no description"
     );
+    let runbook = annotation("runbook_url");
     ensure!(
-        annotations.runbook_url == format!("{RUNBOOKS}{alert}.md"),
-        "the runbook of {alert} is {}",
-        annotations.runbook_url
+        runbook == format!("{RUNBOOKS}{alert}.md"),
+        "the runbook of {alert} is {runbook}"
     );
-    check_link(alert, &annotations.dashboard_url, dashboards)?;
+    check_link(alert, annotation("dashboard_url"), dashboards)?;
     let cases = || {
         tests
             .iter()
-            .flat_map(|test| &test.alert_rule_test)
-            .filter(|test| test.alertname == alert)
+            .flat_map(|test| each(&test["alert_rule_test"]))
+            .filter(|test| test["alertname"] == alert)
+            .map(|test| each(&test["exp_alerts"]).count())
     };
     ensure!(
-        cases().any(|test| !test.exp_alerts.is_empty()),
+        cases().any(|fired| fired > 0),
         "no test in dashboards/rules/tests has {alert} fire"
     );
     ensure!(
-        cases().any(|test| test.exp_alerts.is_empty()),
+        cases().any(|fired| fired == 0),
         "no test in dashboards/rules/tests has {alert} not fire"
     );
     Ok(())
@@ -212,18 +141,13 @@ fn reads_histogram(expression: &str) -> bool {
 }
 
 /// Checks that an alert leads to a dashboard that there is, and sets variables that this has.
-fn check_link(alert: &str, address: &str, dashboards: &[Dashboard]) -> Result<()> {
+fn check_link(alert: &str, address: &str, dashboards: &[Value]) -> Result<()> {
     let (path, variables) = address.split_once('?').unwrap_or((address, ""));
-    let dashboard = dashboards
-        .iter()
-        .find(|dashboard| path.strip_prefix(GRAFANA) == Some(dashboard.uid.as_str()));
+    let uid = path.strip_prefix(GRAFANA).unwrap_or_default();
+    let dashboard = dashboards.iter().find(|one| one["uid"] == uid);
     let dashboard = dashboard.with_context(|| format!("{alert} leads to no dashboard: {path}"))?;
-    let names: Vec<&str> = dashboard
-        .templating
-        .list
-        .iter()
-        .map(|it| &*it.name)
-        .collect();
+    let names = each(&dashboard["templating"]["list"]).map(|variable| text(&variable["name"]));
+    let names: Vec<&str> = names.collect();
     ensure!(
         !variables.is_empty(),
         "{alert} leads to a dashboard with no variable filled in"
@@ -233,25 +157,22 @@ fn check_link(alert: &str, address: &str, dashboards: &[Dashboard]) -> Result<()
         ensure!(
             name.strip_prefix("var-")
                 .is_some_and(|name| names.contains(&name)),
-            "{alert} fills in {name}, but {} has the variables {names:?}",
-            dashboard.uid
+            "{alert} fills in {name}, but {path} has the variables {names:?}"
         );
     }
     Ok(())
 }
 
 /// Checks that each alert has its page, and each page its alert.
-fn check_runbooks(rules: &[Rule]) -> Result<()> {
+fn check_runbooks(alerts: &BTreeSet<&str>) -> Result<()> {
     let directory = workspace::root().join("docs/runbooks");
-    let pages: BTreeSet<_> = workspace::files_ending(&directory, "md")?
-        .into_iter()
-        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
-        .collect();
-    let alerts: BTreeSet<_> = rules.iter().filter_map(|rule| rule.alert.clone()).collect();
+    let pages = workspace::files_ending(&directory, "md")?;
+    let pages = pages.iter().filter_map(|path| path.file_stem()?.to_str());
+    let pages: BTreeSet<&str> = pages.collect();
     ensure!(
-        pages == alerts,
+        pages == *alerts,
         "alerts without a page in docs/runbooks, or pages without an alert: {:?}",
-        pages.symmetric_difference(&alerts).collect::<Vec<_>>()
+        pages.symmetric_difference(alerts).collect::<Vec<_>>()
     );
     Ok(())
 }

@@ -28,8 +28,8 @@ const BPF_TARGET: &str = "bpfel-unknown-none";
 /// How a compiler is called.
 #[derive(Clone, Debug)]
 enum Call {
-    /// As this toolchain of rustup.
-    Rustup(PathBuf, &'static str),
+    /// As the toolchain [`TOOLCHAIN`] of this rustup.
+    Rustup(PathBuf),
     /// By its path.
     Path(PathBuf),
 }
@@ -38,9 +38,9 @@ impl Call {
     /// Returns its `rustc` without arguments.
     fn rustc(&self) -> Command {
         match self {
-            Self::Rustup(rustup, toolchain) => {
+            Self::Rustup(rustup) => {
                 let mut command = Command::new(rustup);
-                command.args(["run", toolchain, "rustc"]);
+                command.args(["run", TOOLCHAIN, "rustc"]);
                 // Looking must not download, and a missing toolchain needs no backtrace.
                 command.envs([("RUSTUP_AUTO_INSTALL", "0"), ("RUST_BACKTRACE", "0")]);
                 command
@@ -104,22 +104,11 @@ pub fn rustup() -> Option<PathBuf> {
 /// Returns the compiler that the build takes as things are, if it is suitable.
 pub fn current() -> Result<Compiler> {
     suitable(match rustup() {
-        Some(rustup) => Call::Rustup(rustup, TOOLCHAIN),
+        Some(rustup) => Call::Rustup(rustup),
         None => {
             Call::Path(which::which("rustc").context("there is neither rustup nor rustc on PATH")?)
         }
     })
-}
-
-/// Returns rustup's `nightly`, if it is suitable.
-pub fn nightly(rustup: &Path) -> Result<Compiler> {
-    suitable(Call::Rustup(rustup.to_owned(), "nightly"))
-}
-
-/// Returns rustup's `nightly`, if it lacks the source of `core`.
-pub fn nightly_without_source(rustup: &Path) -> Option<Compiler> {
-    let compiler = describe(Call::Rustup(rustup.to_owned(), "nightly")).ok()?;
-    (!compiler.has_source_of_core()).then_some(compiler)
 }
 
 /// Returns Debian's compiler, if it is suitable.

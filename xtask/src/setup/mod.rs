@@ -55,7 +55,7 @@ pub fn run(purpose: For) -> Result<()> {
     }
     if purpose == For::AllTests {
         debian::provide(&[
-            &debian::DASHBOARDS,
+            &debian::GO,
             &debian::PACKING,
             &debian::PACKAGE,
             &debian::MATRIX,
@@ -186,8 +186,8 @@ fn provide(found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// Chooses the compiler for the BPF programs among those that are here or that rustup can complete.
-/// Returns `None` if Debian's must be installed.
+/// Chooses the compiler for the BPF programs among those that are here. Returns `None` if Debian's must be installed: its
+/// packages fit together.
 fn choose_compiler(found: &Found) -> Result<Option<Compiler>> {
     if let Ok(compiler) = &found.compiler
         && linker::obtainable(compiler)
@@ -195,35 +195,13 @@ fn choose_compiler(found: &Found) -> Result<Option<Compiler>> {
         return Ok(Some(compiler.clone()));
     }
     let debians = compiler::debian().ok().filter(linker::obtainable);
-    let Some(rustup) = compiler::rustup() else {
+    if let (None, Some(compiler)) = (compiler::rustup(), &debians) {
         // The build takes the first cargo on PATH, and only the user can change that.
-        if let Some(compiler) = debians {
-            bail!(
-                "{compiler} is suitable, but another one comes before it on PATH: put /usr/bin first"
-            );
-        }
-        return Ok(None);
-    };
-    let nightly = || compiler::nightly(&rustup).ok().filter(linker::obtainable);
-    if let Some(compiler) = nightly().or(debians) {
-        return Ok(Some(compiler));
+        bail!(
+            "{compiler} is suitable, but another one comes before it on PATH: put /usr/bin first"
+        );
     }
-    // Debian's packages are preferred: they fit together, and rustup would download from elsewhere.
-    if debian::installable().is_err()
-        && compiler::nightly_without_source(&rustup)
-            .is_some_and(|nightly| linker::obtainable(&nightly))
-    {
-        let mut command = Command::new(&rustup);
-        command
-            .args(["component", "add", "rust-src", "--toolchain", "nightly"])
-            .env_remove("RUST_BACKTRACE");
-        println!("  running: {}", process::display(&command));
-        match process::answer_of(&mut command) {
-            Ok(_) => return Ok(nightly()),
-            Err(error) => println!("  {error:#}"),
-        }
-    }
-    Ok(None)
+    Ok(debians)
 }
 
 /// Returns what the user can do where set-up may not.
@@ -245,17 +223,4 @@ fn listing(steps: &[Command]) -> String {
         .iter()
         .map(|step| format!("    {}", process::display(step)));
     steps.collect::<Vec<_>>().join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_to_do_names_the_commands_for_debian_and_for_rustup() {
-        let steps = debian::install_commands(&["redis-server".to_owned()]);
-        let text = what_to_do(&steps);
-        assert!(text.contains("    apt-get update\n    apt-get install --yes"));
-        assert!(text.contains("rustup toolchain link evictscope-bpf"));
-    }
 }

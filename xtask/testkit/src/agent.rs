@@ -1,6 +1,7 @@
 //! The agent, running.
 
 use std::{
+    ffi::OsStr,
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
@@ -8,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use procfs::process::Process;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -42,7 +44,15 @@ pub fn evictscope() -> Command {
     command
 }
 
-/// Returns the same, as a user without any privilege.
+/// Returns what `evictscope inspect --json` says of a file or, by its number, of a process.
+pub fn inspect(target: impl AsRef<OsStr>) -> Result<serde_json::Value> {
+    let mut inspect = evictscope();
+    let output = inspect.args(["inspect", "--json"]).arg(target).output()?;
+    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).with_context(said)
+}
+
+/// Returns the agent's program in a test of the agent, as a user without any privilege.
 pub fn evictscope_without_privileges() -> Command {
     let mut command = evictscope();
     if rustix::process::geteuid().is_root() {
@@ -109,6 +119,13 @@ impl Agent {
         Self::start_command(run, free_port()?, options)
     }
 
+    /// Starts the same, and waits until it watches a server.
+    pub fn watching(redis: &Redis, options: &[&str]) -> Result<Self> {
+        let agent = Self::start(options)?;
+        agent.watches(redis)?;
+        Ok(agent)
+    }
+
     /// Starts an agent by another command that ends in `evictscope run`, on this loopback port.
     pub fn start_command(mut run: Command, port: u16, options: &[&str]) -> Result<Self> {
         let state = state_directory()?;
@@ -129,6 +146,15 @@ impl Agent {
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// Returns the id of its thread of this name.
+    pub fn thread(&self, name: &str) -> Result<u32> {
+        let tasks = Process::new(self.pid().try_into()?)?.tasks()?;
+        let mut tasks = tasks.filter_map(Result::ok);
+        let thread = tasks.find(|task| task.stat().is_ok_and(|stat| stat.comm == name));
+        let thread = thread.with_context(|| format!("no thread {name}"))?;
+        Ok(thread.tid.try_into()?)
     }
 
     /// Returns the directory in which it keeps what it writes.

@@ -33,15 +33,9 @@ pub const RULES: Needed = Needed {
     programs: &[("promtool", "prometheus"), ("prometheus", "prometheus")],
 };
 
-/// What generating the dashboards needs.
-pub const DASHBOARDS: Needed = Needed {
-    by: "generating the dashboards",
-    programs: &[("go", "golang-go")],
-};
-
-/// What checking the chart needs.
-pub const KUBERNETES: Needed = Needed {
-    by: "checking the Helm chart",
+/// What generating the dashboards and checking the chart needs.
+pub const GO: Needed = Needed {
+    by: "generating the dashboards and checking the Helm chart",
     programs: &[("go", "golang-go")],
 };
 
@@ -103,7 +97,7 @@ pub const CONTAINERS: Needed = Needed {
 };
 
 /// Packages that start a service of the same name unless they are told not to.
-const SERVICES: [&str; 3] = ["redis-server", "prometheus", "prometheus-redis-exporter"];
+const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
 
 /// Where a running systemd has its directory.
 const SYSTEMD: &str = "/run/systemd/system";
@@ -231,22 +225,4 @@ fn keep_from_starting(service: &str) -> Result<bool> {
         println!("  the package {service} will start a service here, which is stopped afterwards");
     }
     Ok(has_policy)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commands_to_type_name_every_package() {
-        let commands = install_commands(&["one".to_owned(), "two".to_owned()]);
-        let typed: Vec<_> = commands.iter().map(process::display).collect();
-        assert_eq!(
-            typed,
-            [
-                "apt-get update",
-                "apt-get install --yes --no-install-recommends one two"
-            ]
-        );
-    }
 }

@@ -19,12 +19,6 @@ impl Histogram {
         self.buckets.last().map_or(0.0, |bucket| bucket.1)
     }
 
-    /// Returns how many values are not above `bound`, which is one of its upper bounds; 0 for any other.
-    pub fn count_up_to(&self, bound: f64) -> f64 {
-        let bucket = self.buckets.iter().find(|bucket| bucket.0 == bound);
-        bucket.map_or(0.0, |bucket| bucket.1)
-    }
-
     /// Returns a quantile as Prometheus's `histogram_quantile` estimates it: linear within a bucket, and the
     /// lower bound of the last one. Without values there is no quantile.
     pub fn quantile(&self, quantile: f64) -> Option<f64> {

@@ -21,7 +21,7 @@ use crate::{
     process,
     redis::{self, Info},
     servers,
-    wait::until,
+    wait::until_true,
     workspace,
 };
 
@@ -263,9 +263,9 @@ impl Container {
             .args(["rm", "--force", "--ignore", "--time=0", &self.id]);
         // podman cleans up after a container that has ended too, and is in its own way then.
         let mut why = None;
-        let removed = until("podman removes a container", || {
+        let removed = until_true("podman removes a container", || {
             why = process::answer_of(&mut remove).err();
-            Ok(why.is_none().then_some(()))
+            Ok(why.is_none())
         });
         match (removed, why) {
             (Err(_), Some(error)) => Err(error),

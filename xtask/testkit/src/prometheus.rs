@@ -9,10 +9,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, de::DeserializeOwned};
 use tempfile::TempDir;
 
-use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port, scrape::Scrape};
+use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port};
 
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
@@ -30,29 +30,11 @@ pub struct Prometheus {
 }
 
 /// One series of an answer: its labels, and its values with their times in seconds since 1970.
-#[derive(Serialize, Deserialize)]
 pub struct Series {
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Time and value.
     pub points: Vec<(f64, f64)>,
-}
-
-/// A group of rules as Prometheus has loaded it.
-#[derive(Deserialize)]
-pub struct Group {
-    /// Its name.
-    pub name: String,
-    /// From one evaluation to the next, in seconds.
-    pub interval: f64,
-    /// How long the last evaluation took, in seconds.
-    #[serde(rename = "evaluationTime")]
-    pub seconds: f64,
-    /// When that was, as text.
-    #[serde(rename = "lastEvaluation")]
-    pub evaluated: String,
-    /// Its rules.
-    pub rules: Vec<Rule>,
 }
 
 /// A rule as Prometheus has loaded it.
@@ -67,9 +49,6 @@ pub struct Rule {
     pub kind: String,
     /// `ok` where it could be evaluated.
     pub health: String,
-    /// How long the last evaluation took, in seconds.
-    #[serde(rename = "evaluationTime")]
-    pub seconds: f64,
 }
 
 /// An alert that is pending or firing.
@@ -94,34 +73,19 @@ impl Prometheus {
         for rule in rules {
             copy_at_pace(rule, directory.path(), pace)?;
         }
-        let seconds = pace.as_secs();
-        let config = |port| {
-            format!(
-                "global:\n  scrape_interval: {seconds}s\n  evaluation_interval: {seconds}s\n\
-                 rule_files: ['*.yaml']\n\
-                 scrape_configs:\n  - job_name: {JOB}\n    static_configs:\n      \
-                 - targets: ['127.0.0.1:{agent_port}']\n\
-                 \x20 - job_name: prometheus\n    static_configs:\n      \
-                 - targets: ['127.0.0.1:{port}']\n"
-            )
-        };
-        Self::start_in(directory, Path::new("prometheus"), config, &[], pace)
-    }
-
-    /// Starts this program in a directory, which is removed at the end, with the configuration that `config` makes of
-    /// its port and with these flags. `pace` is the time from one scrape to the next in that configuration.
-    pub fn start_in(
-        directory: TempDir,
-        program: &Path,
-        config: impl FnOnce(u16) -> String,
-        flags: &[&str],
-        pace: Duration,
-    ) -> Result<Self> {
         let port = free_port()?;
+        let seconds = pace.as_secs();
+        let config = format!(
+            "global:\n  scrape_interval: {seconds}s\n  evaluation_interval: {seconds}s\n\
+             rule_files: ['*.yaml']\n\
+             scrape_configs:\n  - job_name: {JOB}\n    static_configs:\n      \
+             - targets: ['127.0.0.1:{agent_port}']\n\
+             \x20 - job_name: prometheus\n    static_configs:\n      \
+             - targets: ['127.0.0.1:{port}']\n"
+        );
         let file = directory.path().join("prometheus.yml");
-        fs::write(&file, config(port))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        let mut command = Command::new(program);
+        fs::write(&file, config).with_context(|| format!("cannot write {}", file.display()))?;
+        let mut command = Command::new("prometheus");
         command
             .arg(format!("--config.file={}", file.display()))
             .arg(format!(
@@ -129,8 +93,7 @@ impl Prometheus {
                 directory.path().join("data").display()
             ))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .arg("--log.level=warn")
-            .args(flags);
+            .arg("--log.level=warn");
         let process = Owned::start(&mut command)?;
         let http = Http::new(port);
         process.until("prometheus is ready", || Ok(http.get("/-/ready").ok()))?;
@@ -145,12 +108,6 @@ impl Prometheus {
     /// Fails with its log where it has ended.
     pub fn must_be_alive(&self) -> Result<()> {
         self.process.must_be_alive()
-    }
-
-    /// Returns what it says of itself on `/metrics`.
-    pub fn metrics(&self) -> Result<Scrape> {
-        self.must_be_alive()?;
-        Scrape::parse(&self.http.get("/metrics")?)
     }
 
     /// Returns the answer to a query now.
@@ -183,18 +140,16 @@ impl Prometheus {
 
     /// Returns the rules that it evaluates.
     pub fn rules(&self) -> Result<Vec<Rule>> {
-        let groups = self.groups()?.into_iter();
-        Ok(groups.flat_map(|group| group.rules).collect())
-    }
-
-    /// Returns the groups of rules that it evaluates.
-    pub fn groups(&self) -> Result<Vec<Group>> {
         #[derive(Deserialize)]
         struct Groups {
             groups: Vec<Group>,
         }
+        #[derive(Deserialize)]
+        struct Group {
+            rules: Vec<Rule>,
+        }
         let Groups { groups } = self.get("rules", &[])?;
-        Ok(groups)
+        Ok(groups.into_iter().flat_map(|group| group.rules).collect())
     }
 
     /// Returns the alerts that are pending or firing now.

@@ -16,11 +16,15 @@ use crate::{
     port::free_port,
     process, program,
     schedstat::{self, ThreadTimes},
-    wait::until,
+    wait::until_true,
 };
 
 /// How long it may take to give keys a time to live: they expire this much after it began.
 const TO_EXPIRE: Duration = Duration::from_secs(5);
+
+/// A load under which evictions leave a full server time for nothing else, on any machine: clients that send pipelined
+/// `SET`s without a pause.
+pub const EVICTING_WITHOUT_PAUSE: &str = "-t set -d 500 -r 10000000 -c 20 -P 100 -n 100000000";
 
 /// A running redis-server, which is killed when this is dropped.
 pub struct Redis {
@@ -59,11 +63,6 @@ impl Redis {
         let mut redis = Self::start_program_on(Command::new(own.path()), port, options)?;
         redis.own = Some(own);
         Ok(redis)
-    }
-
-    /// Starts it on this port, which must be free.
-    pub fn start_on(port: u16, options: &[&str]) -> Result<Self> {
-        Self::start_program_on(Command::new("redis-server"), port, options)
     }
 
     /// Starts another redis-server, or starts it in another way.
@@ -159,65 +158,75 @@ impl Redis {
         self.all_info()?.number(field)
     }
 
-    /// Returns a redis-benchmark of this server, not started yet.
-    pub fn benchmark(&self, arguments: &[&str]) -> Command {
+    /// Returns a redis-benchmark of this server, not started yet. Spaces are between its arguments.
+    pub fn benchmark(&self, arguments: &str) -> Command {
         let mut command = Command::new("redis-benchmark");
         command
             .args(["-p", &self.port.to_string(), "-q"])
-            .args(arguments);
+            .args(arguments.split(' '));
         command
     }
 
-    /// Starts a redis-benchmark of this server, which is killed when the result is dropped.
-    pub fn load(&self, arguments: &[&str]) -> Result<Owned> {
+    /// Starts the same, which is killed when the result is dropped.
+    pub fn load(&self, arguments: &str) -> Result<Owned> {
         Owned::start(&mut self.benchmark(arguments))
     }
 
     /// Writes `requests` random keys of 500 bytes, so that the server has to evict, and waits until it has. Where a call
     /// stops at its time limit, a timer goes on with it, before the next command or the one after that.
     pub fn write_keys(&self, requests: u32) -> Result<()> {
-        let requests = requests.to_string();
-        process::answer_of(&mut self.benchmark(&[
-            "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", &requests,
-        ]))?;
+        let load = format!("-t set -d 500 -r 10000000 -P 4 -n {requests}");
+        process::answer_of(&mut self.benchmark(&load))?;
         let mut before = None;
-        until("the server evicts no more", || {
+        until_true("the server evicts no more", || {
             let evicted = self.info("evicted_keys")?;
-            Ok((before.replace(evicted) == Some(evicted)).then_some(()))
+            Ok(before.replace(evicted) == Some(evicted))
         })
     }
 
     /// Writes so many keys, most of which expire at the same moment, and waits until none is left that can expire. With
     /// 20,000 of them and `hz` at 500, expire cycles meet their time limit.
     pub fn expire_keys(&self, keys: u32) -> Result<()> {
-        let (range, requests) = (keys.to_string(), (6 * keys).to_string());
+        let among = format!("-r {keys} -P 100");
         // More requests than keys, because they choose at random.
-        let common = ["-n", &requests, "-r", &range, "-P", "100"];
-        let key = "short:__rand_int__";
-        let write = [&common, &["set", key, "x"][..]].concat();
+        let write = format!("-n {} {among} set short:__rand_int__ x", 6 * keys);
         process::answer_of(&mut self.benchmark(&write))?;
         let moment = SystemTime::now() + TO_EXPIRE;
         let moment = moment.duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
-        let moment = moment.to_string();
         // Fewer of these, as the last has to be there before that moment, also on a busy machine.
-        let requests = (2 * keys).to_string();
-        let common = ["-n", &requests, "-r", &range, "-P", "100"];
-        let expire = [&common, &["pexpireat", key, &moment][..]].concat();
+        let expire = format!(
+            "-n {} {among} pexpireat short:__rand_int__ {moment}",
+            2 * keys
+        );
         process::answer_of(&mut self.benchmark(&expire))?;
         let none_is_left = || {
             let keys = self.cli(&["info", "keyspace"])?;
-            Ok((!keys.contains("expires=") || keys.contains("expires=0")).then_some(()))
+            Ok(!keys.contains("expires=") || keys.contains("expires=0"))
         };
-        until("all keys expire", none_is_left)
+        until_true("all keys expire", none_is_left)
+    }
+
+    /// Looks up a key that there is, and one that there is not.
+    pub fn look_up(&self) -> Result<()> {
+        let commands = [
+            &["set", "there", "x"][..],
+            &["get", "there"],
+            &["get", "not-there"],
+        ];
+        commands
+            .iter()
+            .try_for_each(|command| self.cli(command).map(drop))
     }
 
     /// Sends pipelined `SET`s of 100 bytes to random ones of `keys` keys from 20 connections, and returns how
     /// many a second the server answered.
     pub fn sets_per_second(&self, keys: u32, requests: u32) -> Result<f64> {
-        let text = process::answer_of(
-            self.benchmark(&["--csv", "-t", "set", "-d", "100", "-c", "20", "-P", "16"])
-                .args(["-r", &keys.to_string(), "-n", &requests.to_string()]),
-        )?;
+        let text = process::answer_of(self.benchmark("--csv -t set -d 100 -c 20 -P 16").args([
+            "-r",
+            &keys.to_string(),
+            "-n",
+            &requests.to_string(),
+        ]))?;
         let rate = text.lines().find_map(|line| {
             let rest = line.strip_prefix("\"SET\",\"")?;
             rest.split('"').next()?.parse().ok()

@@ -24,15 +24,6 @@ pub fn of_thread(pid: u32, tid: u32) -> Result<ThreadTimes> {
     })
 }
 
-/// Returns the time on a CPU of all threads that a process has now.
-pub fn running_of_process(pid: u32) -> Result<Duration> {
-    let threads = Process::new(pid.try_into()?)?.tasks()?;
-    // A thread that ends meanwhile takes its time with it.
-    let times = threads.filter_map(|thread| thread.ok()?.schedstat().ok());
-    let running = times.map(|times| Duration::from_nanos(times.sum_exec_runtime));
-    Ok(running.sum())
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -41,7 +32,6 @@ mod tests {
 
     #[test]
     fn work_shows_in_the_account() -> Result<()> {
-        // The process's own time may fall, because threads of other tests end.
         let (process, thread) = (std::process::id(), rustix::thread::gettid());
         let thread = thread.as_raw_nonzero().get().cast_unsigned();
         let before = of_thread(process, thread)?.running;
@@ -51,7 +41,6 @@ mod tests {
         }
         let now = of_thread(process, thread)?.running;
         assert!(now > before);
-        assert!(running_of_process(process)? >= now);
         assert!(of_thread(process, u32::MAX).is_err());
         Ok(())
     }

@@ -15,9 +15,6 @@ pub struct Scrape {
     samples: Vec<Sample>,
 }
 
-/// How many series there are about each server, by metric family.
-pub type SeriesByServer = BTreeMap<String, BTreeMap<String, usize>>;
-
 impl Scrape {
     /// Reads Prometheus's text format.
     pub fn parse(text: &str) -> Result<Self> {
@@ -65,11 +62,15 @@ impl Scrape {
 
     /// Returns whether there are series about the server of this name.
     pub fn has_server(&self, server: &str) -> bool {
-        let mut servers = self
-            .samples
-            .iter()
-            .map(|sample| sample.labels.get("server"));
-        servers.any(|found| found == Some(server))
+        self.servers().contains(server)
+    }
+
+    /// Returns the names of all servers that there are series about.
+    pub fn servers(&self) -> BTreeSet<&str> {
+        let samples = self.samples.iter();
+        samples
+            .filter_map(|sample| sample.labels.get("server"))
+            .collect()
     }
 
     /// Returns the sum of the counters or gauges of this name that have these labels.
@@ -115,32 +116,6 @@ impl Scrape {
         values
     }
 
-    /// Counts the series about each server. A histogram has one for each bucket, one for the sum and one
-    /// for the count.
-    pub fn series_by_server(&self) -> SeriesByServer {
-        let is_histogram = |sample: &&Sample| matches!(sample.value, Value::Histogram(_));
-        let histograms = self.samples.iter().filter(is_histogram);
-        let histograms: BTreeSet<&str> = histograms.map(|sample| sample.metric.as_str()).collect();
-        let family = |name: &str| {
-            let base = (name.strip_suffix("_sum")).or_else(|| name.strip_suffix("_count"));
-            let base = base.filter(|base| histograms.contains(base));
-            base.unwrap_or(name).to_owned()
-        };
-        let mut servers = SeriesByServer::new();
-        for sample in &self.samples {
-            let Some(server) = sample.labels.get("server") else {
-                continue;
-            };
-            let series = match &sample.value {
-                Value::Histogram(buckets) => buckets.len(),
-                _ => 1,
-            };
-            let families = servers.entry(server.to_owned()).or_default();
-            *families.entry(family(&sample.metric)).or_default() += series;
-        }
-        servers
-    }
-
     fn matching<'a>(
         &'a self,
         name: &'a str,
@@ -153,12 +128,6 @@ impl Scrape {
                     .all(|(label, value)| sample.labels.get(label) == Some(*value))
         })
     }
-}
-
-/// Counts the series in Prometheus's text format, those included that [`Scrape`] cannot read.
-pub fn count_series(text: &str) -> usize {
-    let is_series = |line: &&str| !line.is_empty() && !line.starts_with('#');
-    text.lines().filter(is_series).count()
 }
 
 fn number(sample: &Sample) -> Option<f64> {
@@ -234,27 +203,6 @@ evictscope_used_memory_bytes{server=\"7001\"} 6.7108864e+07
     fn series_are_told_apart_by_a_label_and_zeros_left_out() -> Result<()> {
         let hits = of_server(PAGE, 7001, 42)?.by_label("evictscope_probe_hits_total", "probe");
         assert_eq!(hits, BTreeMap::from([("eviction_goal".to_owned(), 100.0)]));
-        Ok(())
-    }
-
-    #[test]
-    fn series_are_counted_by_server_and_family() -> Result<()> {
-        let servers = Scrape::parse(PAGE)?.series_by_server();
-        let families = |server: &str| {
-            let families = servers.get(server).into_iter().flatten();
-            Vec::from_iter(families.map(|(family, series)| (family.as_str(), *series)))
-        };
-        assert_eq!(
-            families("7001"),
-            [
-                ("evictscope_eviction_calls_total", 3),
-                ("evictscope_mem_tofree_bytes", 5),
-                ("evictscope_probe_hits_total", 2),
-                ("evictscope_used_memory_bytes", 1),
-            ]
-        );
-        assert_eq!(families("7002"), [("evictscope_eviction_calls_total", 1)]);
-        assert_eq!(count_series(PAGE), 12);
         Ok(())
     }
 }

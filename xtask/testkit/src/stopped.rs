@@ -14,8 +14,8 @@ pub struct Stopped(Pid);
 
 impl Stopped {
     /// Stops the thread with this id.
-    pub fn new(tid: i32) -> Result<Self> {
-        let thread = Pid::from_raw(tid);
+    pub fn new(tid: u32) -> Result<Self> {
+        let thread = Pid::from_raw(tid.try_into()?);
         ptrace::seize(thread, ptrace::Options::empty()).context("cannot trace a thread")?;
         let stopped = Self(thread);
         ptrace::interrupt(thread)?;

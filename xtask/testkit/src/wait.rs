@@ -13,6 +13,15 @@ pub(crate) const HANG: Duration = Duration::from_secs(300);
 /// From one attempt to the next.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Asks until `is_so` answers with `true`.
+///
+/// # Errors
+///
+/// Fails as [`until`] does.
+pub fn until_true(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    until(what, || Ok(is_so()?.then_some(())))
+}
+
 /// Repeats `attempt` until it has an answer, and returns that.
 ///
 /// # Errors

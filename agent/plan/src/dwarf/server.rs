@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evictscope_machine::dwarf::{Global, Globals, Units};
 use evictscope_machine::elf::FileAddress;
 
-use crate::item::Member;
+use crate::members::Member;
 
 /// The variables that are looked for.
 pub const VARIABLES: [&str; 2] = [SERVER, COUNTER];
@@ -32,13 +32,13 @@ pub fn server(units: &Units<'_>, globals: &Globals) -> Option<Server> {
 
 fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
     let is_wanted = |name: &str| {
-        let mut wanted = Member::OF_SERVER.into_iter();
-        wanted.any(|own| own.name() == name || own.other_name() == Some(name))
+        let mut wanted = Member::of_server();
+        wanted.any(|own| own.name() == name || own.newer_name() == Some(name))
     };
     let offsets = units.members(global.of, &TYPES, is_wanted)?;
-    let members = Member::OF_SERVER.into_iter().filter_map(|member| {
+    let members = Member::of_server().filter_map(|member| {
         let offset = offsets.get(member.name());
-        let offset = offset.or_else(|| offsets.get(member.other_name()?));
+        let offset = offset.or_else(|| offsets.get(member.newer_name()?));
         Some((member, *offset?))
     });
     Some(Server {

@@ -6,23 +6,10 @@ use std::collections::BTreeMap;
 use evictscope_machine::elf::{FileAddress, Image};
 
 use super::certain::{MemberError, only};
-use crate::item::Member;
+use super::list::Member;
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
 const CONFIG_STRIDES: [u64; 2] = [56, 64];
-/// Directives whose variables are members of `server`, and those members: what a table must have to be
-/// the one.
-const DIRECTIVES: [(&str, Member); 4] = [
-    ("maxmemory", Member::Maxmemory),
-    ("port", Member::Port),
-    ("maxclients", Member::Maxclients),
-    ("maxmemory-policy", Member::MaxmemoryPolicy),
-];
-/// More of them, which are of use where the table has them.
-const FURTHER_DIRECTIVES: [(&str, Member); 2] = [
-    ("active-expire-effort", Member::ActiveExpireEffort),
-    ("hz", Member::ConfigHz),
-];
 
 /// Addresses that the configuration table gives.
 pub type ConfigTable = BTreeMap<Member, FileAddress>;
@@ -34,9 +21,9 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
         .filter_map(|stride| {
             let data =
                 |(directive, member)| Some((member, directive_data(image, directive, *stride)?));
-            let table: Option<ConfigTable> = DIRECTIVES.into_iter().map(data).collect();
+            let table: Option<ConfigTable> = Member::set_by_directives(true).map(data).collect();
             let mut table = table?;
-            table.extend(FURTHER_DIRECTIVES.into_iter().filter_map(data));
+            table.extend(Member::set_by_directives(false).filter_map(data));
             Some(table)
         })
         .collect();
@@ -56,7 +43,7 @@ pub fn absent<'a>(
     image: &'a Image<'_>,
     config: &'a ConfigTable,
 ) -> impl Iterator<Item = (&'static str, Member)> + 'a {
-    let further = FURTHER_DIRECTIVES.into_iter();
+    let further = Member::set_by_directives(false);
     further.filter(|(directive, member)| {
         !config.contains_key(member) && !image.find_string(directive).is_empty()
     })

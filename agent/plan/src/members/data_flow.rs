@@ -11,7 +11,7 @@ use evictscope_machine::flow::Execution;
 
 use super::certain::{MemberError, only};
 use super::info::Info;
-use crate::item::Member;
+use super::list::Member;
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";
@@ -20,22 +20,11 @@ const REPORTING_FUNCTION: &str = "getMemoryOverheadData";
 const ADDED_UP: [u64; 3] = [0, 16, 24];
 /// Most of the functions that INFO calls that are looked at.
 const MAX_CALLED: usize = 256;
-/// The members that no configuration directive sets, in the order of the plan.
-pub const COUNTERS: [Member; 8] = [
-    Member::StatNumcommands,
-    Member::StatEvictedkeys,
-    Member::StatExpiredkeys,
-    Member::StatClientsTypeMemory,
-    Member::StatExpiredStalePerc,
-    Member::StatExpiredTimeCapReachedCount,
-    Member::StatExpireCycleTimeUsed,
-    Member::StatExpiredSubkeys,
-];
 
 /// Addresses of members that the data flow gives.
 pub type DataFlow = BTreeMap<Member, FileAddress>;
 
-/// Returns what the code says of the members in [`COUNTERS`]: what `info` prints, the report on memory,
+/// Returns what the code says of the members that no directive sets: what `info` prints, the report on memory,
 /// and `counted`, the only address in `server` that the eviction loop adds 1 to. Only addresses in
 /// `range`, where `server` lies, count. Fails where two of them differ.
 pub fn by_data_flow(

@@ -6,15 +6,13 @@ use serde::Serialize;
 use super::certain::{MemberError, only_in};
 use super::config_table::{ConfigTable, absent};
 use super::counters::{Counters, counters};
-use super::data_flow::{COUNTERS, by_data_flow};
+use super::data_flow::by_data_flow;
 use super::info::{Info, info};
 use super::layouts::{KnownLayout, known_layout};
+use super::list::Member;
 use super::server::{Server, around, server};
-use crate::item::{Member, Method};
+use crate::item::Method;
 use crate::names::Identity;
-
-/// The members that only some versions have. What INFO has no name for is not missing.
-const LATER: [Member; 2] = [Member::StatExpireCycleTimeUsed, Member::StatExpiredSubkeys];
 
 /// How something in the server's memory is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,6 +29,19 @@ pub struct MemberPlan {
     pub method: Method,
     /// The counters whose sum it is, where there are several; `address` is that of the first.
     pub counters: Option<Counters>,
+}
+
+impl MemberPlan {
+    /// Returns the addresses of the words of 8 bytes that are read of it.
+    pub fn words(&self) -> impl Iterator<Item = FileAddress> {
+        let one = Counters {
+            most: self.member.content().bytes().div_ceil(8),
+            ..Counters::one(self.address)
+        };
+        let counters = self.counters.unwrap_or(one);
+        let word = move |index| counters.first.wrapping_add(index * counters.stride);
+        (0..counters.most).map(word).chain(counters.overflow)
+    }
 }
 
 /// What the eviction function says of the server's memory.
@@ -83,22 +94,19 @@ impl Members {
             members.miss(member, MemberError::Unknown(why));
         }
         let info = info(image);
-        let later = LATER
-            .into_iter()
-            .filter(|member| !info.named.contains(member));
-        let none: Vec<Member> = later.collect();
+        let named = info.named.clone();
         match members.add_counters(image, config, &evidence.counted, server, info) {
             Ok(Some(layout)) => members.check_version(&layout, identity),
             Ok(None) => {}
             Err(why) => {
-                for member in COUNTERS {
+                for member in Member::counted() {
                     members.miss(member, why.clone());
                 }
             }
         }
         members
             .not_found
-            .retain(|(member, _)| !none.contains(member));
+            .retain(|(member, _)| !member.is_later() || named.contains(member));
         members
     }
 
@@ -112,7 +120,7 @@ impl Members {
         }
     }
 
-    /// Adds the members in [`COUNTERS`], and returns the layout of `server`, where it is known.
+    /// Adds the members that no directive sets, and returns the layout of `server`, where it is known.
     fn add_counters(
         &mut self,
         image: &Image<'_>,
@@ -138,10 +146,10 @@ impl Members {
         if let Err(why @ MemberError::Contradiction(_)) = known {
             return Err(why);
         }
-        for (index, member) in COUNTERS.into_iter().enumerate() {
+        for member in Member::counted() {
             let (address, method) = match (flow.get(&member), &known) {
                 (Some(address), _) => (*address, Method::Dataflow),
-                (None, Ok((server, known))) => match known.layout.counters()[index] {
+                (None, Ok((server, known))) => match known.layout.offset(member) {
                     Some(offset) => (server.address.wrapping_add(offset), Method::KnownLayout),
                     // A version that has none.
                     None => continue,

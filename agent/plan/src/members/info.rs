@@ -15,37 +15,10 @@ use evictscope_machine::code::{FunctionCode, InstructionId, references};
 use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_machine::origin::{Origin, Origins, Quotient};
 
-use crate::item::Member;
+use super::line::Printed;
+use super::list::Member;
 use crate::names::functions_of;
 
-/// What INFO calls a member, the member, and what INFO makes of it.
-const SHOWN: [(&str, Member, Shown); 8] = [
-    (
-        "total_commands_processed",
-        Member::StatNumcommands,
-        Shown::AsItIs,
-    ),
-    ("expired_keys", Member::StatExpiredkeys, Shown::AsItIs),
-    ("evicted_keys", Member::StatEvictedkeys, Shown::AsItIs),
-    (
-        "expired_time_cap_reached_count",
-        Member::StatExpiredTimeCapReachedCount,
-        Shown::AsItIs,
-    ),
-    ("expired_subkeys", Member::StatExpiredSubkeys, Shown::AsItIs),
-    // As Valkey has it.
-    ("expired_fields", Member::StatExpiredSubkeys, Shown::AsItIs),
-    (
-        "expired_stale_perc",
-        Member::StatExpiredStalePerc,
-        Shown::Percentage,
-    ),
-    (
-        "expire_cycle_cpu_milliseconds",
-        Member::StatExpireCycleTimeUsed,
-        Shown::Milliseconds,
-    ),
-];
 /// The conversions of integers of 8 bytes.
 const WHOLE: [&str; 6] = ["%lld", "%llu", "%ld", "%lu", "%zd", "%zu"];
 /// The conversion of a percentage.
@@ -63,16 +36,6 @@ const GENERAL_REGISTERS: usize = ARGUMENTS.len() - FORMAT - 1;
 /// How many floating-point arguments are passed in registers.
 const FLOAT_REGISTERS: usize = 8;
 
-/// What INFO makes of a member that it prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
-    AsItIs,
-    /// A fraction in percent: it is multiplied by 100.
-    Percentage,
-    /// Microseconds in milliseconds: they are divided by 1000.
-    Milliseconds,
-}
-
 /// What INFO says.
 #[derive(Debug, Default)]
 pub struct Info {
@@ -84,12 +47,12 @@ pub struct Info {
     pub callees: Vec<FileAddress>,
 }
 
-/// Finds out what INFO prints. A member is missing that is not printed as [`SHOWN`] says, or that two
+/// Finds out what INFO prints. A member is missing that is not printed as [the list](super::list) says, or that two
 /// calls print from different places.
 pub fn info(image: &Image<'_>) -> Info {
     let mut info = Info::default();
     let mut formats: Vec<Range<FileAddress>> = Vec::new();
-    for (shown, member, _) in SHOWN {
+    for (shown, member, _) in Member::printed() {
         let found = image.texts_with(label(shown).as_bytes(), MAX_FORMAT);
         if !found.is_empty() {
             info.named.insert(member);
@@ -150,7 +113,7 @@ fn printed_by(
             let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) else {
                 continue;
             };
-            for (label, member, shown) in SHOWN {
+            for (label, member, shown) in Member::printed() {
                 if let Some(place) = place_in(text, label) {
                     let argument =
                         argument_at(text, place).filter(|_| is_whole(text, place, shown));
@@ -181,11 +144,11 @@ fn origin_of(
 }
 
 /// Returns the address of the member that INFO shows a value of, where the value is what it makes of one.
-fn member_behind(image: &Image<'_>, origin: Origin, shown: Shown) -> Option<FileAddress> {
+fn member_behind(image: &Image<'_>, origin: Origin, shown: Printed) -> Option<FileAddress> {
     let address = match (shown, origin) {
-        (Shown::AsItIs, Origin::Global(address))
-        | (Shown::Milliseconds, Origin::Quotient(Quotient::Whole, address)) => address,
-        (Shown::Percentage, Origin::Product([left, right])) => {
+        (Printed::AsItIs, Origin::Global(address))
+        | (Printed::Milliseconds, Origin::Quotient(Quotient::Whole, address)) => address,
+        (Printed::Percentage, Origin::Product([left, right])) => {
             match [left, right].map(|factor| constant(image, factor) == Some(HUNDRED)) {
                 [true, false] => right,
                 [false, true] => left,
@@ -215,10 +178,10 @@ fn place_in(format: &str, shown: &str) -> Option<usize> {
 }
 
 /// Returns whether the conversion at `place` prints all 8 bytes of its argument.
-fn is_whole(format: &str, place: usize, shown: Shown) -> bool {
+fn is_whole(format: &str, place: usize, shown: Printed) -> bool {
     let conversion = format.get(place..).unwrap_or_default();
     match shown {
-        Shown::Percentage => conversion.starts_with(FRACTION),
+        Printed::Percentage => conversion.starts_with(FRACTION),
         _ => WHOLE.iter().any(|whole| conversion.starts_with(whole)),
     }
 }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::certain::MemberError;
 use super::config_table::ConfigTable;
-use super::data_flow::{COUNTERS, DataFlow};
-use crate::item::Member;
+use super::data_flow::DataFlow;
+use super::list::Member;
 
 /// `struct redisServer` (`valkeyServer`) of 75 releases: offsets of members, and `sizeof`, in bytes;
 /// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
@@ -21,28 +21,14 @@ use crate::item::Member;
 /// change the layout.
 const LAYOUTS: &str = include_str!("server-layouts.json");
 
-/// The layout of `struct redisServer` of one or more releases: offsets of members and the size of the
-/// structure, in bytes.
+/// The layout of `struct redisServer` of one or more releases.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Layout {
-    pub port: u64,
-    pub clients: u64,
-    pub stat_numcommands: u64,
-    pub stat_expiredkeys: u64,
-    pub stat_evictedkeys: u64,
-    pub stat_clients_type_memory: u64,
-    pub aof_buf: u64,
-    pub maxclients: u64,
-    pub maxmemory: u64,
-    pub maxmemory_policy: u64,
-    pub config_hz: u64,
-    pub active_expire_effort: u64,
-    pub stat_expired_stale_perc: u64,
-    pub stat_expired_time_cap_reached_count: u64,
-    pub stat_expire_cycle_time_used: u64,
-    /// `None` where fields of hashes cannot expire.
-    pub stat_expired_subkeys: Option<u64>,
+    /// Its size in bytes.
     pub sizeof: u64,
+    /// Offsets of members by name, in bytes. What a version does not have is not there.
+    #[serde(flatten)]
+    offsets: BTreeMap<String, u64>,
 }
 
 /// The layout that agrees with all that is known, and the releases that have it.
@@ -92,20 +78,22 @@ pub fn known_layout(
     let mut matching: Vec<KnownLayout> = Vec::new();
     let mut contradicted = Vec::new();
     for (release, layout) in layouts()? {
-        let mut configured = layout.configured().into_iter();
-        let is_like_table = configured.all(|(member, offset)| agrees(config, member, Some(offset)));
+        let mut configured = config.keys();
+        let is_like_table =
+            configured.all(|member| agrees(config, *member, layout.offset(*member)));
         if !is_like_table || (size != 0 && size != layout.sizeof) {
             continue;
         }
-        let counters = layout.counters();
-        let mut by_member = COUNTERS.into_iter().zip(counters);
-        if !by_member.all(|(member, offset)| agrees(flow, member, offset)) {
+        if !layout
+            .counted()
+            .all(|(member, offset)| agrees(flow, member, offset))
+        {
             contradicted.push(release);
             continue;
         }
         match matching
             .iter_mut()
-            .find(|known| known.layout.counters() == counters)
+            .find(|known| known.layout.counted().eq(layout.counted()))
         {
             Some(known) => known.releases.push(release),
             None => matching.push(KnownLayout {
@@ -130,30 +118,14 @@ pub fn known_layout(
 }
 
 impl Layout {
-    /// Returns the offsets of the counters that it has, in the order of [`COUNTERS`].
-    pub fn counters(&self) -> [Option<u64>; COUNTERS.len()] {
-        [
-            Some(self.stat_numcommands),
-            Some(self.stat_evictedkeys),
-            Some(self.stat_expiredkeys),
-            Some(self.stat_clients_type_memory),
-            Some(self.stat_expired_stale_perc),
-            Some(self.stat_expired_time_cap_reached_count),
-            Some(self.stat_expire_cycle_time_used),
-            self.stat_expired_subkeys,
-        ]
+    /// Returns the offset of a member, where this version has it.
+    pub fn offset(&self, member: Member) -> Option<u64> {
+        self.offsets.get(member.name()).copied()
     }
 
-    /// Returns the members that directives set, and their offsets.
-    pub fn configured(&self) -> [(Member, u64); 6] {
-        [
-            (Member::Maxmemory, self.maxmemory),
-            (Member::Port, self.port),
-            (Member::Maxclients, self.maxclients),
-            (Member::MaxmemoryPolicy, self.maxmemory_policy),
-            (Member::ActiveExpireEffort, self.active_expire_effort),
-            (Member::ConfigHz, self.config_hz),
-        ]
+    /// Returns the members that no directive sets, and their offsets.
+    pub fn counted(&self) -> impl Iterator<Item = (Member, Option<u64>)> {
+        Member::counted().map(|member| (member, self.offset(member)))
     }
 }
 
@@ -183,33 +155,21 @@ fn series<'a>(product: &str, release: &'a str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::layouts;
+    use super::{Member, layouts};
 
     #[test]
     fn the_table_can_be_read_and_every_member_lies_in_the_structure() {
         let layouts = layouts().unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(layouts.len(), 75);
         for (release, layout) in layouts {
-            for (offset, size) in [
-                (layout.port, 4),
-                (layout.clients, 8),
-                (layout.stat_numcommands, 8),
-                (layout.stat_expiredkeys, 8),
-                (layout.stat_evictedkeys, 8),
-                (layout.stat_clients_type_memory, 32),
-                (layout.aof_buf, 8),
-                (layout.maxclients, 4),
-                (layout.maxmemory, 8),
-                (layout.maxmemory_policy, 4),
-                (layout.config_hz, 4),
-                (layout.active_expire_effort, 4),
-                (layout.stat_expired_stale_perc, 8),
-                (layout.stat_expired_time_cap_reached_count, 8),
-                (layout.stat_expire_cycle_time_used, 8),
-                (layout.stat_expired_subkeys.unwrap_or_default(), 8),
-            ] {
-                assert!(offset % size.min(8) == 0, "{release}: {offset}");
-                assert!(offset + size <= layout.sizeof, "{release}: {offset}");
+            for member in Member::of_server() {
+                let Some(offset) = layout.offset(member) else {
+                    assert!(member.is_later(), "{release} lacks {member}");
+                    continue;
+                };
+                let size = member.content().bytes();
+                assert!(offset % size.min(8) == 0, "{release}: {member}");
+                assert!(offset + size <= layout.sizeof, "{release}: {member}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The members of `struct redisServer server`, and the allocator's counters.
 //!
-//! Three sources, in this order of trust, each cross-checked with the others: the static table of
+//! [`list`] says what they are. Three sources say where, in this order of trust, each cross-checked with the others: the static table of
 //! configuration directives (`standardConfig` entries in config.c), which gives addresses; the data
 //! flow of what the eviction loop counts and of what INFO and MEMORY STATS print; and the table of
 //! known layouts, which counts only where all else that is known agrees with it. The first two need
@@ -14,9 +14,13 @@ mod data_flow;
 mod find;
 mod info;
 mod layouts;
+mod line;
+mod list;
 mod server;
 
 pub use certain::MemberError;
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{Counters, counters_behind};
 pub use find::{Evidence, MemberPlan, Members};
+pub use line::{Content, MemberMetric, Shown};
+pub use list::Member;

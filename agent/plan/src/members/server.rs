@@ -12,8 +12,8 @@ use evictscope_machine::elf::{FileAddress, Image};
 use super::certain::MemberError;
 use super::certain::only_in;
 use super::config_table::ConfigTable;
-use super::data_flow::COUNTERS;
 use super::layouts::{Layout, layouts};
+use super::list::Member;
 use crate::names::Identity;
 
 /// More bytes than `server` has.
@@ -57,9 +57,9 @@ struct Candidate {
 impl Candidate {
     fn of(release: String, layout: Layout, config: &ConfigTable) -> Option<Self> {
         // A table has the first four; what it lacks of the others says nothing.
-        let configured = layout.configured().into_iter();
-        let found = configured.filter_map(|(member, offset)| Some((config.get(&member)?, offset)));
-        let mut addresses = found.map(|(found, offset)| found.moved_back(offset));
+        let mut addresses = config
+            .iter()
+            .map(|(member, found)| found.moved_back(layout.offset(*member)?));
         let address = addresses.next()??;
         addresses
             .all(|other| other == Some(address))
@@ -78,9 +78,12 @@ impl Candidate {
     }
 
     /// Returns the addresses of all that is read by the layout.
-    fn members(&self) -> [Option<FileAddress>; COUNTERS.len()] {
-        let counters = self.layout.counters();
-        counters.map(|offset| Some(self.address.wrapping_add(offset?)))
+    fn members(&self) -> impl Iterator<Item = Option<FileAddress>> {
+        Member::counted().map(|member| self.address_of(member))
+    }
+
+    fn address_of(&self, member: Member) -> Option<FileAddress> {
+        Some(self.address.wrapping_add(self.layout.offset(member)?))
     }
 }
 
@@ -105,7 +108,9 @@ pub fn server(
     if let (Some(begin), Some(end)) = (begin, end)
         && let Some(evicted_keys) = only_in(begin..end, counted)
     {
-        candidates.retain(|candidate| candidate.members()[1] == Some(evicted_keys));
+        candidates.retain(|candidate| {
+            candidate.address_of(Member::StatEvictedkeys) == Some(evicted_keys)
+        });
     }
     narrow_to_release(&mut candidates, identity);
     let Some(first) = candidates.first() else {
@@ -115,7 +120,7 @@ pub fn server(
     };
     if let Some(other) = candidates
         .iter()
-        .find(|other| other.members() != first.members())
+        .find(|other| !other.members().eq(first.members()))
     {
         return Err(MemberError::Unknown(format!(
             "no global variable called server, and the layouts of {} and {} both agree with the configuration table",

@@ -2,15 +2,13 @@
 
 use std::io::{self, ErrorKind};
 
-use aya::Btf;
-use aya_obj::btf::BtfKind;
-use btfparse::{Offset, Readable, TypeInformation};
+use btfparse::{Offset, Readable, TypeInformation, TypeVariant};
 use evictscope_abi::KernelMember;
 
 use super::super::error::ProbeError;
 
 /// Where the kernel describes itself.
-pub(super) const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Members in members, each in a structure. Their offsets are added.
 type Path = &'static [(&'static str, &'static str)];
@@ -38,40 +36,32 @@ const fn path(member: KernelMember) -> Path {
 ///
 /// # Errors
 ///
-/// Where the kernel cannot walk over the files of one task, or lacks a member.
-pub(super) fn of(btf: &Btf) -> Result<[u32; KernelMember::COUNT], ProbeError> {
+/// Where the kernel does not describe itself, cannot walk over the files of one task, or lacks a member.
+pub(super) fn of_kernel() -> Result<[u32; KernelMember::COUNT], ProbeError> {
     let bytes = std::fs::read(KERNEL_BTF).map_err(|error| ProbeError::NoBtf(error.to_string()))?;
     let types = TypeInformation::new(&Bytes(&bytes));
     let types = types.map_err(|error| ProbeError::NoBtf(format!("{error:?}")))?;
     // A kernel that does not know the filter would walk over the files of all tasks.
-    offset(
-        btf,
-        &types,
-        BtfKind::Union,
-        "bpf_iter_link_info",
-        "task.tid",
-    )
-    .ok_or(ProbeError::NoTaskFilter)?;
+    offset(&types, "bpf_iter_link_info", "task.tid").ok_or(ProbeError::NoTaskFilter)?;
     let mut offsets = [0; KernelMember::COUNT];
     for (to, member) in offsets.iter_mut().zip(KernelMember::ALL) {
         for (structure, member) in path(member) {
-            *to += offset(btf, &types, BtfKind::Struct, structure, member)
+            *to += offset(&types, structure, member)
                 .ok_or_else(|| ProbeError::NoMember(format!("{structure}.{member}")))?;
         }
     }
     Ok(offsets)
 }
 
-/// Returns the offset of a member in bytes. Other kinds of types may have the structure's name, so that is for aya.
-fn offset(
-    btf: &Btf,
-    types: &TypeInformation,
-    kind: BtfKind,
-    structure: &str,
-    member: &str,
-) -> Option<u32> {
-    let structure = btf.id_by_type_name_kind(structure, kind).ok()?;
-    match types.offset_of(structure, member).ok()? {
+/// Returns the offset in bytes of a member of a structure or union. Functions and the like may have the name, too.
+fn offset(types: &TypeInformation, structure: &str, member: &str) -> Option<u32> {
+    let mut all = types.get().iter();
+    let (id, _) = all.find(|(_, of)| match of {
+        TypeVariant::Struct(of) => of.name().as_deref() == Some(structure),
+        TypeVariant::Union(of) => of.name().as_deref() == Some(structure),
+        _ => false,
+    })?;
+    match types.offset_of(*id, member).ok()? {
         (_, Offset::ByteOffset(offset)) => Some(offset),
         (_, Offset::BitOffsetAndSize(..)) => None,
     }

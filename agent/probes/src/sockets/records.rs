@@ -7,12 +7,14 @@ use std::time::Duration;
 use evictscope_abi::{IDLE, LOOK_END, LookEnd, UNREAD_TCP, UNREAD_UNIX, UnreadSocket};
 use evictscope_telemetry::{SocketLook, Unread};
 
-/// Reads the records of one look. `tick` is how long one of `jiffies` is.
+use super::ticks::Ticks;
+
+/// Reads the records of one look.
 ///
 /// # Errors
 ///
 /// "Not found" where the process has no files, as it has ended; "invalid data" where these are no records of a whole look.
-pub(super) fn look(mut bytes: &[u8], tick: Duration) -> io::Result<SocketLook> {
+pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
     const UNREAD: usize = size_of::<UnreadSocket>();
     const END: usize = size_of::<LookEnd>();
     let mut look = SocketLook::default();
@@ -47,10 +49,7 @@ pub(super) fn look(mut bytes: &[u8], tick: Duration) -> io::Result<SocketLook> {
                 look.at = Duration::from_nanos(word(record, offset_of!(LookEnd, monotonic_ns))?);
                 let now = half(record, offset_of!(LookEnd, jiffies))?;
                 for (unread, came) in look.unread.iter_mut().zip(came) {
-                    // A look takes time: the last ones may have come a tick after what it ends with.
-                    let ticks = came.map(|came| now.wrapping_sub(came).cast_signed().max(0));
-                    unread.came =
-                        ticks.map(|ticks| look.at.saturating_sub(tick * ticks.cast_unsigned()));
+                    unread.came = came.map(|came| ticks.before(look.at, now.wrapping_sub(came)));
                 }
                 return Ok(look);
             }
@@ -67,4 +66,71 @@ fn word(record: &[u8], at: usize) -> io::Result<u64> {
 fn half(record: &[u8], at: usize) -> io::Result<u32> {
     let bytes = record.get(at..).and_then(<[u8]>::first_chunk);
     Ok(u32::from_ne_bytes(*bytes.ok_or(ErrorKind::InvalidData)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICKS: Ticks = Ticks {
+        length: Duration::from_millis(4),
+        last: Duration::from_millis(1000),
+    };
+
+    fn unread(kind: u8, inode: u64, bytes: u32, came: u32) -> Vec<u8> {
+        let mut record = vec![kind, 0, 0, 0];
+        record.extend(bytes.to_ne_bytes());
+        record.extend(inode.to_ne_bytes());
+        record.extend(77_u32.to_ne_bytes());
+        record.extend(came.to_ne_bytes());
+        record
+    }
+
+    fn end(files: u64) -> Vec<u8> {
+        let mut record = vec![LOOK_END, 0, 0, 0];
+        record.extend(2_u32.to_ne_bytes());
+        record.extend(1_001_000_000_u64.to_ne_bytes());
+        record.extend(files.to_ne_bytes());
+        record
+    }
+
+    #[test]
+    fn records_are_read() -> io::Result<()> {
+        let bytes = [
+            vec![IDLE],
+            // Before the lower half of `jiffies` came to its end.
+            unread(UNREAD_TCP, 5, 14, u32::MAX),
+            unread(UNREAD_UNIX, 1 << 40, 9, 0),
+            vec![IDLE],
+            end(9),
+        ];
+        let of = |socket, bytes, came| Unread {
+            socket,
+            read_to: 77,
+            bytes,
+            came,
+        };
+        let expected = SocketLook {
+            at: Duration::from_millis(1001),
+            connected: 4,
+            unread: vec![
+                of(5, 14, Some(Duration::from_millis(988))),
+                of(1 << 40, 9, None),
+            ],
+        };
+        assert_eq!(look(&bytes.concat(), TICKS)?, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn a_look_that_is_not_whole_is_none() {
+        let kind = |bytes: &[u8]| look(bytes, TICKS).map_err(|error| error.kind());
+        assert_eq!(kind(&end(0)), Err(ErrorKind::NotFound));
+        let whole = [unread(UNREAD_TCP, 5, 14, 1), end(9)].concat();
+        assert!(kind(&whole).is_ok());
+        for len in 0..whole.len() {
+            assert_eq!(kind(&whole[..len]), Err(ErrorKind::InvalidData), "{len}");
+        }
+        assert_eq!(kind(&[9, IDLE]), Err(ErrorKind::InvalidData));
+    }
 }

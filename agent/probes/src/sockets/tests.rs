@@ -1,9 +1,325 @@
+//! Tests what is seen of real servers that are stopped, so that what lies unread is known.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use evictscope_telemetry::{SocketLook, Unread};
+use evictscope_testkit::{owned::Owned, redis::Redis, skip::skip, wait::until};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::SocketIterator;
+use super::ticks::Ticks;
+
+const PING: &[u8] = b"PING\r\n";
+const PONG: &[u8] = b"+PONG\r\n";
+
+trait Connection: Read + Write {}
+impl<T: Read + Write> Connection for T {}
+
+fn tcp(redis: &Redis) -> Result<TcpStream> {
+    Ok(TcpStream::connect(("127.0.0.1", redis.port()))?)
+}
+
+/// Returns when the answer is there, so that the server has the connection, and has read all.
+fn ask(connection: &mut dyn Connection, request: &[u8], answer: &[u8]) -> Result<()> {
+    connection.write_all(request)?;
+    let mut given = vec![0; answer.len()];
+    connection.read_exact(&mut given)?;
+    ensure!(given == answer, "{}", String::from_utf8_lossy(&given));
+    Ok(())
+}
+
+fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let pid = Pid::from_raw(i32::try_from(pid)?).context("no pid")?;
+    Ok(kill_process(pid, signal)?)
+}
+
+/// Stops a process; returns when it has stopped.
+fn stop(pid: u32) -> Result<()> {
+    signal(pid, Signal::STOP)?;
+    until("the server stops", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let state = stat
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.trim_start().chars().next());
+        Ok((state == Some('T')).then_some(()))
+    })
+}
+
+/// Waits until as many connections have bytes unread, and returns the look.
+fn unread(iterator: &SocketIterator, pid: u32, count: usize) -> Result<SocketLook> {
+    until("as many have bytes unread", || {
+        let look = iterator.look(pid)?;
+        Ok((look.unread.len() == count).then_some(look))
+    })
+}
+
+fn bytes(look: &SocketLook) -> Vec<u32> {
+    let mut bytes: Vec<_> = look.unread.iter().map(|one| one.bytes).collect();
+    bytes.sort_unstable();
+    bytes
+}
+
+/// Returns the inodes of a process's sockets, as `/proc` has them.
+fn inodes(pid: u32) -> Result<BTreeSet<u64>> {
+    let mut inodes = BTreeSet::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let link = fs::read_link(entry?.path())?;
+        let inode = link.to_str().and_then(|link| link.strip_prefix("socket:["));
+        let inode = inode.and_then(|inode| inode.strip_suffix(']')?.parse::<u64>().ok());
+        inodes.extend(inode);
+    }
+    Ok(inodes)
+}
+
+/// Makes connections of every kind, and lets every second one send, each another number of bytes.
 #[test]
-#[ignore = "x"]
-fn try_it() -> anyhow::Result<()> {
-    let iterator = super::SocketIterator::load()?;
-    let pid = std::env::var("PID")?.parse()?;
-    println!("{:?}", iterator.look(pid)?);
-    println!("{:?}", iterator.look(pid)?);
+#[ignore = "needs root and BPF"]
+fn those_that_sent_and_no_others_are_seen() -> Result<()> {
+    let iterator = SocketIterator::load()?;
+    let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    if !has_ipv6 {
+        skip("this host has no IPv6")?;
+    }
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("socket");
+    let path = path.to_str().context("an odd path")?;
+    let bind: &[&str] = if has_ipv6 {
+        &["127.0.0.1", "::1"]
+    } else {
+        &["127.0.0.1"]
+    };
+    let redis = Redis::start(&[&["--unixsocket", path, "--bind"], bind].concat())?;
+    let pid = redis.pid();
+    let mut clients: Vec<Box<dyn Connection>> = Vec::new();
+    for _ in 0..6 {
+        clients.push(Box::new(tcp(&redis)?));
+        clients.push(Box::new(UnixStream::connect(path)?));
+        if has_ipv6 {
+            let address = (Ipv6Addr::LOCALHOST, redis.port());
+            clients.push(Box::new(TcpStream::connect(address)?));
+        }
+    }
+    for client in &mut clients {
+        ask(client, PING, PONG)?;
+    }
+    let connected = u32::try_from(clients.len())?;
+    let mut before: Vec<Unread> = Vec::new();
+    for round in 0..2 {
+        stop(pid)?;
+        let look = iterator.look(pid)?;
+        assert_eq!((look.connected, look.unread.len()), (connected, 0));
+
+        let begun = Ticks::now();
+        let mut sent = Vec::new();
+        for (index, client) in clients.iter_mut().enumerate().step_by(2) {
+            client.write_all(&PING.repeat(index + 1))?;
+            sent.push(u32::try_from(PING.len() * (index + 1))?);
+        }
+        let ended = Ticks::now();
+        let look = unread(&iterator, pid, sent.len())?;
+        assert_eq!(look.connected, connected);
+        assert_eq!(bytes(&look), sent);
+        assert!(look.at >= ended.last, "{look:?}");
+        let known = inodes(pid)?;
+        let tick = begun.length;
+        let came = look.unread.iter().filter_map(|one| one.came);
+        assert_eq!(came.clone().count(), 6);
+        for came in came {
+            let is_right = came + tick >= begun.last && came <= ended.last + tick;
+            assert!(is_right, "round {round}: {begun:?} to {ended:?}: {came:?}");
+        }
+        for one in &look.unread {
+            assert!(known.contains(&one.socket), "{one:?}");
+            let same = before.iter().find(|other| other.socket == one.socket);
+            let is_tcp = one.came.is_some();
+            // What it sent before was read.
+            if let Some(same) = same.filter(|_| is_tcp) {
+                assert_eq!(one.read_to, same.read_to.wrapping_add(same.bytes));
+            }
+        }
+        before = look.unread;
+
+        signal(pid, Signal::CONT)?;
+        let look = unread(&iterator, pid, 0)?;
+        assert_eq!(look.connected, connected);
+        for (index, client) in clients.iter_mut().enumerate().step_by(2) {
+            ask(client, b"", &PONG.repeat(index + 1))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn what_a_client_sent_before_it_ended_lies_unread() -> Result<()> {
+    let iterator = SocketIterator::load()?;
+    let redis = Redis::start(&[])?;
+    let pid = redis.pid();
+    let mut clients = [tcp(&redis)?, tcp(&redis)?, tcp(&redis)?, tcp(&redis)?];
+    for client in &mut clients {
+        ask(client, PING, PONG)?;
+    }
+    stop(pid)?;
+    let [mut half, silent, mut closed, _open] = clients;
+    silent.shutdown(Shutdown::Write)?;
+    closed.write_all(&PING.repeat(2))?;
+    drop(closed);
+    half.write_all(PING)?;
+    half.shutdown(Shutdown::Write)?;
+    let look = until(
+        "two have bytes unread, and all that have ended are known to",
+        || {
+            let look = iterator.look(pid)?;
+            let states = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
+            let port = format!(":{:04X} ", redis.port());
+            // Of the server's own ends, whose port comes first: CLOSE_WAIT is 08.
+            let ended = states.lines().filter(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                let is_own = words
+                    .next()
+                    .is_some_and(|own| format!("{own} ").ends_with(&port));
+                is_own && words.nth(1) == Some("08")
+            });
+            Ok((look.unread.len() == 2 && ended.count() == 3).then_some(look))
+        },
+    )?;
+    assert_eq!(bytes(&look), [6, 12]);
+    assert_eq!(look.connected, 4);
+    signal(pid, Signal::CONT)?;
+    ask(&mut half, b"", PONG)?;
+    until("only the last one is left", || {
+        Ok((iterator.look(pid)?.connected == 1).then_some(()))
+    })?;
+    assert_eq!(iterator.look(pid)?.unread, []);
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn blocked_clients_do_not_wait() -> Result<()> {
+    let iterator = SocketIterator::load()?;
+    let redis = Redis::start(&[])?;
+    let pid = redis.pid();
+    let mut clients = [tcp(&redis)?, tcp(&redis)?, tcp(&redis)?];
+    for client in &mut clients {
+        ask(client, PING, PONG)?;
+    }
+    let [popping, subscribed, monitor] = &mut clients;
+    popping.write_all(b"BLPOP nothing 0\r\n")?;
+    subscribed.write_all(b"SUBSCRIBE news\r\n")?;
+    ask(monitor, b"MONITOR\r\n", b"+OK\r\n")?;
+    until("the clients are blocked", || {
+        Ok(
+            (redis.info("blocked_clients")? == 1.0 && redis.info("pubsub_channels")? == 1.0)
+                .then_some(()),
+        )
+    })?;
+    stop(pid)?;
+    let look = iterator.look(pid)?;
+    assert_eq!((look.connected, look.unread), (3, Vec::new()));
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
+    let iterator = SocketIterator::load()?;
+    let server = "ip link set lo up && exec redis-server --port 6379 --bind 127.0.0.1 --save ''";
+    let folder = tempfile::tempdir()?;
+    let server = Owned::start(
+        Command::new("unshare")
+            .args(["--net", "sh", "-c", server])
+            .current_dir(folder.path()),
+    )?;
+    let pid = server.pid();
+    // A thread that ends takes the namespace with it.
+    let connect = || {
+        let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
+        let network = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(namespace.as_fd(), network)?;
+        TcpStream::connect(("127.0.0.1", 6379))
+    };
+    let mut client = server.until("redis-server answers", || {
+        let connected = thread::scope(|scope| scope.spawn(connect).join());
+        let Ok(mut client) = connected.map_err(|_| anyhow!("a thread panicked"))? else {
+            return Ok(None);
+        };
+        Ok(ask(&mut client, PING, PONG).ok().map(|()| client))
+    })?;
+    let own = fs::read_link("/proc/self/ns/net")?;
+    assert_ne!(own, fs::read_link(format!("/proc/{pid}/ns/net"))?);
+    stop(pid)?;
+    client.write_all(PING)?;
+    let look = unread(&iterator, pid, 1)?;
+    assert_eq!((look.connected, bytes(&look)), (1, vec![6]));
+    Ok(())
+}
+
+/// More than the kernel gives at once, and looked at by several threads.
+#[test]
+#[ignore = "needs root and BPF"]
+fn of_many_connections_each_is_seen_once() -> Result<()> {
+    const MANY: u32 = 1_500;
+    let iterator = SocketIterator::load()?;
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised)?;
+    let redis = Redis::start(&["--maxclients", "2000"])?;
+    let pid = redis.pid();
+    let mut clients = Vec::new();
+    for _ in 0..MANY {
+        let mut client = tcp(&redis)?;
+        ask(&mut client, PING, PONG)?;
+        clients.push(client);
+    }
+    stop(pid)?;
+    for (index, client) in clients.iter_mut().enumerate() {
+        // Idle ones between them, so that records of both lengths meet the end of the buffer.
+        if index % 10 != 0 {
+            client.write_all(PING)?;
+        }
+    }
+    let waiting = MANY as usize * 9 / 10;
+    let look = unread(&iterator, pid, waiting)?;
+    assert_eq!(look.connected, MANY);
+    let sockets: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
+    assert_eq!(sockets.len(), waiting);
+    thread::scope(|scope| {
+        let looks = || (0..20).map(|_| iterator.look(pid)).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(looks)).collect();
+        for thread in threads {
+            for other in thread.join().map_err(|_| anyhow!("a thread panicked"))? {
+                let other = other?;
+                assert_eq!(other.connected, MANY);
+                let others: BTreeSet<_> = other.unread.iter().map(|one| one.socket).collect();
+                assert!(other.unread.len() == waiting && others == sockets);
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_process_that_has_ended_is_not_found() -> Result<()> {
+    let iterator = SocketIterator::load()?;
+    let mut child = Command::new("true").spawn()?;
+    let pid = child.id();
+    until("the process ends", || Ok(child.try_wait()?))?;
+    let error = iterator.look(pid).err().context("it was found")?;
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     Ok(())
 }

@@ -64,7 +64,7 @@
 //! | `lost` | list | What follows from each item of `not_found`. |
 //! | `lost[].item` | string | As in `not_found`. |
 //! | `lost[].why` | string | As in `not_found`. |
-//! | `lost[].metrics` | list | Metrics that have no series of this server, or lack the label in braces. |
+//! | `lost[].metrics` | list | Metrics that have no series of this server, lack the label or the value in braces, or do not count all of it. |
 //! | `lost[].alerts` | list | Alerts that cannot fire for this server. |
 //! | `lost[].would_help` | string | What would bring it back. Its wording can change. |
 //! | `cost` | object or null | Prediction of what the probes would cost; `null` without `--rate`. |

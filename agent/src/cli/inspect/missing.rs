@@ -52,16 +52,15 @@ pub fn of<'a>(
 
 impl fmt::Display for Missing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lost { metrics, alerts } = self.lost;
+        let Lost { metrics, alerts } = &self.lost;
         writeln!(f, "  {}: {}", self.item, self.why)?;
-        let mut list = |what: &str, names: &[&str]| {
-            if names.is_empty() {
-                return Ok(());
-            }
-            writeln!(f, "    {what} {}", names.join("\n                   "))
+        let mut list = |what: &str, names: String| match names.is_empty() {
+            true => Ok(()),
+            false => writeln!(f, "    {what} {names}"),
         };
-        list("lost metrics  ", metrics)?;
-        list("lost alerts   ", alerts)?;
+        let below = "\n                   ";
+        list("lost metrics  ", metrics.join(below))?;
+        list("lost alerts   ", alerts.join(below))?;
         writeln!(f, "    would help     {}", self.would_help)
     }
 }

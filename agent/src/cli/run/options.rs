@@ -38,6 +38,14 @@ pub struct Options {
     /// when it changes [default: neither]
     #[arg(long, value_name = "FILE")]
     web_config: Option<PathBuf>,
+    /// Answer requests for this host name too, where there is no --web-config. Without it, HTTP is served by
+    /// address, as localhost, and by the name that the host has for itself; may be given several times
+    #[arg(long, value_name = "NAME")]
+    host_name: Option<Vec<String>>,
+    /// On an address that other hosts reach: make records and take profiles also for those who ask without a password
+    /// or a certificate. They cost a server some of its time [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    open_requests: Option<bool>,
     /// Which eviction calls to probe [default: auto]
     #[arg(long, value_enum)]
     probe_mode: Option<RequestedMode>,
@@ -96,6 +104,8 @@ impl Options {
         Self {
             listen: self.listen.or(other.listen),
             web_config: self.web_config.or(other.web_config),
+            host_name: self.host_name.or(other.host_name),
+            open_requests: self.open_requests.or(other.open_requests),
             probe_mode: self.probe_mode.or(other.probe_mode),
             overhead_budget: self.overhead_budget.or(other.overhead_budget),
             stall_threshold: self.stall_threshold.or(other.stall_threshold),
@@ -129,6 +139,8 @@ impl Options {
         Ok(Settings {
             listen: self.listen.map_or_else(|| DEFAULT_LISTEN.parse(), Ok)?,
             web_config: self.web_config,
+            host_names: self.host_name.unwrap_or_default(),
+            open_requests: self.open_requests.unwrap_or_default(),
             probe_mode: self.probe_mode.unwrap_or(RequestedMode::Auto),
             overhead_budget: self
                 .overhead_budget

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_host::ServerProcess;
-use evictscope_plan::ProbePlan;
+use evictscope_plan::{Member, ProbePlan};
 use evictscope_records::{Configuration, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
 use evictscope_telemetry::{
     Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
-    Timeline, microseconds, policy_name,
+    Timeline, microseconds,
 };
 use evictscope_web::version;
 use evictscope_web::{Request, Requests};
@@ -316,11 +316,11 @@ fn recorded(label: &str, process: &ServerProcess, plan: &ProbePlan) -> RecordedS
 }
 
 fn configuration(members: &Members) -> Configuration {
-    let policy = members.maxmemory_policy.and_then(policy_name);
+    let int = |member| u32::try_from(members.get(member)?).ok();
     Configuration {
-        maxmemory: members.maxmemory,
-        maxmemory_policy: policy.map(str::to_owned),
-        hz: members.hz,
-        active_expire_effort: members.active_expire_effort,
+        maxmemory: members.get(Member::Maxmemory),
+        maxmemory_policy: members.policy().map(str::to_owned),
+        hz: int(Member::ConfigHz),
+        active_expire_effort: int(Member::ActiveExpireEffort),
     }
 }

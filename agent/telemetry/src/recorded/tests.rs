@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_abi::Noted;
+use evictscope_plan::Member;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 
 use super::{RecordedLook, RecordedReading};
 use crate::{
-    Burst, ClientBuffers, Cycle, Members, Observation, Observed, Phase, ServerState, Snapshot,
-    SocketLook, StallCause, ThreadTimes, Unread,
+    Burst, Cycle, Observation, Observed, Phase, ServerState, Snapshot, SocketLook, StallCause,
+    ThreadTimes, Unread,
 };
 
 /// How far apart the agent's two clocks may have been read, in seconds.
@@ -45,6 +46,13 @@ impl RecordedReading {
     /// Returns a snapshot with the same values, and nothing else.
     fn snapshot(&self) -> Snapshot {
         let time = Duration::from_nanos;
+        let members = [
+            (Member::StatNumcommands, self.commands),
+            (Member::StatEvictedkeys, self.evicted_keys),
+            (Member::UsedMemory, self.used_memory),
+            (Member::StatClientsTypeMemory, self.client_buffers),
+        ]
+        .map(|(member, value)| Some((member, value?)));
         let mut snapshot = Snapshot {
             at: time(self.at),
             unix_time: time(self.unix),
@@ -56,18 +64,7 @@ impl RecordedReading {
                 .cpu
                 .zip(self.waiting)
                 .map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns }),
-            members: Some(Members {
-                commands: self.commands,
-                evicted_keys: self.evicted_keys,
-                used_memory: self.used_memory,
-                client_buffers: self.client_buffers.map(|normal| ClientBuffers {
-                    normal,
-                    replica: 0,
-                    pubsub: 0,
-                    primary: 0,
-                }),
-                ..Members::default()
-            }),
+            members: Some(members.into_iter().flatten().collect()),
             look: self.look.map(|look| look.as_seen(time)),
             is_resting: self.is_resting,
             ..Snapshot::default()

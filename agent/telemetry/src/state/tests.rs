@@ -1,25 +1,19 @@
 use std::time::Duration;
 
 use evictscope_abi::{Check, Fault, Noted, Probe, ResultKind, bounds};
+use evictscope_plan::Member;
 use proptest::prelude::*;
 
 use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
-use crate::{ClientBuffers, Members, Observed, Snapshot, ThreadTimes};
+use crate::{Members, Observed, Snapshot, ThreadTimes};
 
 /// Returns a reading of client buffers.
 fn clients(at: Duration, total: u64) -> Snapshot {
-    let client_buffers = ClientBuffers {
-        normal: total - 3,
-        replica: 1,
-        pubsub: 1,
-        primary: 1,
-    };
+    let mut members = Members::default();
+    members.set(Member::StatClientsTypeMemory, &[total - 3, 1, 1, 1]);
     Snapshot {
         at,
-        members: Some(Members {
-            client_buffers: Some(client_buffers),
-            ..Members::default()
-        }),
+        members: Some(members),
         ..Snapshot::default()
     }
 }
@@ -33,10 +27,7 @@ fn what_was_not_read_is_not_known() {
     assert_eq!(state.client_buffers_peak(), None);
     assert!(!state.main_thread.is_known());
 
-    let members = Members {
-        evicted_keys: Some(7),
-        ..Members::default()
-    };
+    let members = Members::from_iter([(Member::StatEvictedkeys, 7)]);
     let read = Snapshot {
         members: Some(members),
         ..Snapshot::default()

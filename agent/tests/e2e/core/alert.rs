@@ -5,7 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::Agent, process, prometheus::Prometheus, redis::Redis, skip::skip, wait::until, workspace,
+    agent::Agent,
+    process,
+    prometheus::Prometheus,
+    redis::{EVICTING_WITHOUT_PAUSE, Redis},
+    skip::skip,
+    wait::until_true,
+    workspace,
 };
 
 /// From one scrape to the next, and from one evaluation of the rules to the next.
@@ -22,7 +28,6 @@ fn alerts(prometheus: &Prometheus, state: &str, server: &Redis) -> anyhow::Resul
         .collect())
 }
 
-/// Clients that send pipelined `SET`s without a pause leave a server no time but for evictions, on any machine.
 #[test]
 #[ignore = "needs root and BPF"]
 fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()> {
@@ -35,8 +40,7 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     for redis in [&stalled, &idle] {
         redis.write_keys(150_000)?;
     }
-    let agent = Agent::start(&[])?;
-    agent.watches(&stalled)?;
+    let agent = Agent::watching(&stalled, &[])?;
     agent.watches(&idle)?;
     let port = agent.metrics_url();
     let port = port
@@ -45,33 +49,20 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     let port = port.context("no port")?.parse()?;
     let rules = workspace::files_ending(&workspace::root().join("dashboards/rules"), "yaml")?;
     let prometheus = Prometheus::start(port, &rules, PACE)?;
-    let load = stalled.load(&[
-        "-t",
-        "set",
-        "-d",
-        "500",
-        "-r",
-        "10000000",
-        "-c",
-        "20",
-        "-P",
-        "100",
-        "-n",
-        "100000000",
-    ])?;
-    until("the alert fires", || {
+    let load = stalled.load(EVICTING_WITHOUT_PAUSE)?;
+    until_true("the alert fires", || {
         load.must_be_alive()?;
         prometheus.must_be_alive()?;
         let firing = alerts(&prometheus, "firing", &stalled)?;
-        Ok(firing.iter().any(|name| name == ALERT).then_some(()))
+        Ok(firing.iter().any(|name| name == ALERT))
     })?;
     for state in ["firing", "pending"] {
         let about = alerts(&prometheus, state, &idle)?;
         ensure!(about.is_empty(), "{state} about an idle server: {about:?}");
     }
     drop(load);
-    until("the alert ends", || {
+    until_true("the alert ends", || {
         let firing = alerts(&prometheus, "firing", &stalled)?;
-        Ok((!firing.iter().any(|name| name == ALERT)).then_some(()))
+        Ok(!firing.iter().any(|name| name == ALERT))
     })
 }

@@ -7,9 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, redis::Redis, schedstat, scrape::Scrape, wait::until};
-use procfs::process::Process;
+use anyhow::ensure;
+use evictscope_testkit::{agent::Agent, redis::Redis, schedstat, scrape::Scrape, wait::until_true};
 
 /// How often the cost is read, once a second: it is a mean of the last ten.
 const READINGS: usize = 20;
@@ -31,15 +30,9 @@ fn observed(scrape: &Scrape) -> anyhow::Result<f64> {
 
 /// Returns for how long the agent's thread of a server had work and no CPU, in seconds.
 fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
-    let process = Process::new(agent.pid().try_into()?)?;
-    let name = format!("server {}", redis.name());
-    let threads = process.tasks()?.collect::<Result<Vec<_>, _>>()?;
-    let mut threads = threads.iter();
-    let own = threads.find(|task| task.stat().is_ok_and(|stat| stat.comm == name));
-    let own = own.context("no thread for the server")?.tid;
-    Ok(schedstat::of_thread(agent.pid(), own.try_into()?)?
-        .waiting
-        .as_secs_f64())
+    let own = agent.thread(&format!("server {}", redis.name()))?;
+    let times = schedstat::of_thread(agent.pid(), own)?;
+    Ok(times.waiting.as_secs_f64())
 }
 
 #[test]
@@ -47,25 +40,11 @@ fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
 fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::Result<()> {
     let redis = Redis::own(&["--maxmemory", "20mb"])?;
     redis.write_keys(100_000)?;
-    let agent = Agent::start(&["--overhead-budget", "1%"])?;
-    agent.watches(&redis)?;
-    let load = redis.load(&[
-        "-t",
-        "set",
-        "-d",
-        "500",
-        "-r",
-        "10000000",
-        "-c",
-        "20",
-        "-P",
-        "50",
-        "-n",
-        "100000000",
-    ])?;
-    until("it is sampled", || {
+    let agent = Agent::watching(&redis, &["--overhead-budget", "1%"])?;
+    let load = redis.load("-t set -d 500 -r 10000000 -c 20 -P 50 -n 100000000")?;
+    until_true("it is sampled", || {
         load.must_be_alive()?;
-        Ok(mode_is(&agent.reading(&redis)?, "sampled")?.then_some(()))
+        mode_is(&agent.reading(&redis)?, "sampled")
     })?;
     // What was spent before is in the mean of the first ten seconds.
     let budget = agent.reading(&redis)?;
@@ -98,8 +77,8 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
         ensure!(observed < 1.0, "it is observed all the time");
     }
     drop(load);
-    until("it is observed all the time again", || {
-        Ok((!mode_is(&agent.reading(&redis)?, "sampled")?).then_some(()))
+    until_true("it is observed all the time again", || {
+        Ok(!mode_is(&agent.reading(&redis)?, "sampled")?)
     })
 }
 
@@ -123,8 +102,7 @@ fn a_cache_that_evicts_now_and_then_is_observed_all_the_time() -> anyhow::Result
     let redis = Redis::own(&["--maxmemory", "5mb"])?;
     redis.write_keys(30_000)?;
     let outside = Instant::now();
-    let agent = Agent::start(&["--overhead-budget", "1%"])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &["--overhead-budget", "1%"])?;
     // The clients that filled it are gone, and so is what they took of the limit.
     write(&redis, 60, Duration::ZERO, 100)?;
     let first = agent.settled_reading(&redis)?;

@@ -74,8 +74,7 @@ fn members(program: &Path) -> anyhow::Result<BTreeSet<String>> {
 /// Checks that 100,000 calls are counted once everywhere, and that every goal is right.
 fn evicting_calls(build: &Build) -> anyhow::Result<()> {
     let redis = Redis::own_of(&build.program, &[])?;
-    let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
     redis.write_keys(400_000)?;
 
     let scrape = agent.settled_reading(&redis)?;
@@ -117,8 +116,7 @@ fn evicting_calls(build: &Build) -> anyhow::Result<()> {
 /// and it makes none.
 fn every_call(build: &Build) -> anyhow::Result<()> {
     let redis = Redis::own_of(&build.program, &["--maxmemory-eviction-tenacity", "100"])?;
-    let agent = Agent::start(&["--probe-mode", "every-call"])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
     let settled = || agent.settled_reading(&redis);
     let before = settled()?;
     let commands = redis.info("total_commands_processed")?;

@@ -5,7 +5,12 @@
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::Agent, process, redis::Redis, scrape::Scrape, servers, wait::until,
+    agent::Agent,
+    process,
+    redis::Redis,
+    scrape::Scrape,
+    servers,
+    wait::{until, until_true},
 };
 
 /// The servers that run on Debian 12 in whose executable all of the expire cycle is found: Redis 7.0.15, 6.2.14 and
@@ -25,8 +30,7 @@ fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyho
         };
         // Without a limit no key is evicted.
         let redis = Redis::own_of(&program, &["--maxmemory", "0"])?;
-        let agent = Agent::start(&[])?;
-        agent.watches(&redis)?;
+        let agent = Agent::watching(&redis, &[])?;
         test(&redis, &agent).with_context(|| server.to_owned())?;
     }
     Ok(())
@@ -37,8 +41,8 @@ fn expire(redis: &Redis) -> anyhow::Result<()> {
     for round in 0..ROUNDS {
         redis.cli(&["eval", WRITE, "0", &KEYS.to_string(), &round.to_string()])?;
     }
-    until("all keys expire", || {
-        Ok((redis.cli(&["dbsize"])?.trim() == "0").then_some(()))
+    until_true("all keys expire", || {
+        Ok(redis.cli(&["dbsize"])?.trim() == "0")
     })?;
     Ok(())
 }
@@ -122,8 +126,7 @@ fn cycles_take_as_long_as_the_server_says() -> anyhow::Result<()> {
 fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
     on_every_server(|redis, agent| {
         // One client, so that each command has a round of the event loop, in which a fast cycle is called.
-        let options = ["-t", "set", "-c", "1", "-n", "20000"];
-        process::answer_of(&mut redis.benchmark(&options))?;
+        process::answer_of(&mut redis.benchmark("-t set -c 1 -n 20000"))?;
         let scrape = agent.settled_reading(redis)?;
         let hits = scrape.by_label("evictscope_probe_hits_total", "probe");
         let expire: Vec<_> = hits

@@ -1,47 +1,28 @@
 //! Servers and agents that come and go.
 
-use std::os::unix::fs::FileExt as _;
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::{Agent, evictscope},
+    agent::{Agent, evictscope, inspect},
+    code::Code,
     own_build::OwnBuild,
     port::port_for_later,
     redis::{self, Redis},
     scrape::Scrape,
-    wait::until,
+    wait::until_true,
 };
 use rustix::process::Signal;
 
-/// Returns the bytes of the running server's code at the sites of its plan, and the bytes of its file there.
-fn code_at_sites(redis: &Redis) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
-    let output = evictscope()
-        .args(["inspect", "--json", &redis.pid().to_string()])
-        .output()?;
-    let plan: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+/// Returns the places in the file of the sites that the plan for a server has in evicting-only mode.
+fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
+    let plan = inspect(redis.pid().to_string())?;
     let function = &plan["functions"][0];
     let exits = function["exits"].as_array().context("no exits")?;
-    let exe = std::fs::File::open(format!("/proc/{}/exe", redis.pid()))?;
-    let memory = std::fs::File::open(format!("/proc/{}/mem", redis.pid()))?;
-    let (mut running, mut original) = (Vec::new(), Vec::new());
-    for site in exits.iter().chain([&function["inner"]]) {
-        let offset = site["file_offset"].as_u64().context("no file offset")?;
-        let mapping = procfs::process::Process::new(redis.pid().try_into()?)?
-            .maps()?
-            .into_iter()
-            .find(|map| {
-                (map.offset..map.offset + (map.address.1 - map.address.0)).contains(&offset)
-                    && map.perms.contains(procfs::process::MMPermissions::EXECUTE)
-            })
-            .context("the site is not mapped")?;
-        let mut byte = [0];
-        exe.read_exact_at(&mut byte, offset)?;
-        original.extend(byte);
-        memory.read_exact_at(&mut byte, mapping.address.0 + offset - mapping.offset)?;
-        running.extend(byte);
-    }
-    Ok((running, original))
+    let sites = exits.iter().chain([&function["inner"]]);
+    let sites = sites.map(|site| site["file_offset"].as_u64().context("no file offset"));
+    sites.collect()
 }
 
 #[test]
@@ -70,15 +51,15 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
         ensure!(is_right, "server {name}: {calls} calls for {keys} keys");
     }
 
-    let load = first.load(&["-t", "set", "-r", "10000000", "-n", "100000000"])?;
+    let load = first.load("-t set -r 10000000 -n 100000000")?;
     let (answered, commands) = ("total_commands_processed", 100_000.0);
-    until("the first server is busy", || {
-        Ok((first.info(answered)? > commands).then_some(()))
+    until_true("the first server is busy", || {
+        Ok(first.info(answered)? > commands)
     })?;
     first.kill()?;
     drop(load);
-    until("the killed server's series are gone", || {
-        Ok((!agent.scrape()?.has_server(&first.name())).then_some(()))
+    until_true("the killed server's series are gone", || {
+        Ok(!agent.scrape()?.has_server(&first.name()))
     })?;
     let calls = |scrape: Scrape| {
         let scrape = scrape.of_server(second.port(), second.pid());
@@ -104,15 +85,14 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
     let state = tempfile::tempdir()?;
     let directory = format!("--state-dir={}", state.path().display());
     let first = Redis::own_on(port_for_later()?, &[])?;
-    let agent = Agent::start(&[&directory])?;
-    agent.watches(&first)?;
+    let agent = Agent::watching(&first, &[&directory])?;
     // The same port of another address.
     let second = Redis::own_on(first.port(), &["--bind", "127.0.0.2"])?;
     let name = format!("{}@{}", first.port(), second.pid());
     agent.wait_for(&name)?;
     first.kill()?;
-    until("the first server is gone", || {
-        Ok((!agent.scrape()?.has_server(&first.name())).then_some(()))
+    until_true("the first server is gone", || {
+        Ok(!agent.scrape()?.has_server(&first.name()))
     })?;
     let status = agent.end(Signal::TERM)?;
     ensure!(status.success(), "{status}");
@@ -141,17 +121,17 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
         let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
         for redis in &servers {
             agent.watches(redis)?;
-            let (attached, _) = code_at_sites(redis)?;
-            let all = attached.iter().all(|byte| *byte == 0xcc);
-            ensure!(all, "no breakpoints at the sites: {attached:x?}");
+            let (planned, placed) = (sites(redis)?, Code::of(redis.pid())?.changed()?);
+            let all = planned.is_subset(&placed);
+            ensure!(all, "breakpoints at {placed:?}, planned {planned:?}");
         }
         let status = agent.end(signal)?;
         if signal != Signal::KILL {
             ensure!(status.success(), "{signal:?}: {status}");
         }
         for redis in &servers {
-            let (left, original) = code_at_sites(redis)?;
-            ensure!(left == original, "{signal:?}: {left:x?}, {original:x?}");
+            let left = Code::of(redis.pid())?.changed()?;
+            ensure!(left.is_empty(), "{signal:?}: {left:?}");
             redis.write_keys(1_000)?;
         }
     }

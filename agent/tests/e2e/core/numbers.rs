@@ -3,7 +3,12 @@
 use std::net::TcpStream;
 
 use anyhow::ensure;
-use evictscope_testkit::{agent::Agent, redis::Redis, scrape::Scrape, wait::until};
+use evictscope_testkit::{
+    agent::Agent,
+    redis::Redis,
+    scrape::Scrape,
+    wait::{until, until_true},
+};
 
 /// Returns whether `left` is within 2 % of `right`.
 fn close(left: f64, right: f64) -> bool {
@@ -14,8 +19,7 @@ fn close(left: f64, right: f64) -> bool {
 #[ignore = "needs root and BPF"]
 fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
     let redis = Redis::own(&[])?;
-    let agent = Agent::start(&[])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &[])?;
     redis.write_keys(50_000)?;
     let clients: Vec<TcpStream> = (0..500)
         .map(|_| TcpStream::connect(("127.0.0.1", redis.port())))
@@ -53,8 +57,7 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn every_result_is_told_apart() -> anyhow::Result<()> {
     let redis = Redis::own(&["--maxmemory-eviction-tenacity", "0"])?;
-    let agent = Agent::start(&[])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &[])?;
     let results = |result: &str| {
         let scrape = agent.settled_reading(&redis)?;
         let labels = [("kind", "evicting"), ("result", result)];
@@ -67,9 +70,9 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     ensure!(running > 0.0, "no call stopped at its time limit");
     // While the timer goes on, a call that reaches its goal answers `running`, too. Later, a command that has to evict a
     // key or two answers `ok`.
-    until("a call reaches its goal", || {
+    until_true("a call reaches its goal", || {
         redis.write_keys(1_000)?;
-        Ok((results("ok")? > 0.0).then_some(()))
+        Ok(results("ok")? > 0.0)
     })?;
     let failed = results("fail")?;
     ensure!(failed == 0.0, "{failed} calls failed despite keys to evict");
@@ -91,8 +94,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn the_overhead_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     let redis = Redis::own(&["--appendonly", "yes", "--appendfsync", "no"])?;
-    let agent = Agent::start(&[])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &[])?;
     redis.write_keys(200_000)?;
     let scrape = agent.settled_reading(&redis)?;
     let labels = [("kind", "evicting")];
@@ -100,11 +102,11 @@ fn the_overhead_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     ensure!(calls > 10_000.0, "only {calls} evicting calls");
     // The call before the first command of a batch finds the buffer empty, and it may be the last one.
     let what = "the last evicting call had overhead";
-    until(what, || {
+    until_true(what, || {
         redis.write_keys(20_000)?;
         let scrape = agent.settled_reading(&redis)?;
         let overhead = scrape.sum("evictscope_not_counted_memory_bytes", &[])?;
-        Ok((overhead > 0.0).then_some(()))
+        Ok(overhead > 0.0)
     })?;
     let scrape = agent.scrape()?;
     let withdrawn = scrape.by_label("evictscope_plan_withdrawn", "reason");

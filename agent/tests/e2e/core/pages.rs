@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::Agent, own_build::OwnBuild, owned::Owned, redis::Redis, wait::until,
+    agent::Agent, own_build::OwnBuild, owned::Owned, redis::Redis, wait::until_true,
 };
 use flate2::read::GzDecoder;
 
@@ -76,12 +76,12 @@ fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
     let parent = parent.replace('\'', "%27").replace('&', "%26");
     let label = format!("{parent}%2F{ESCAPED}");
     let page = format!("/server/{label}");
-    until("the server has a page", || {
-        Ok((ask(&agent, &page, &[])?.0 == 200).then_some(()))
+    until_true("the server has a page", || {
+        Ok(ask(&agent, &page, &[])?.0 == 200)
     })?;
-    until("its last minutes are drawn", || {
+    until_true("its last minutes are drawn", || {
         let (_, text) = ask(&agent, &page, &[])?;
-        Ok(text.contains("<strong>Memory</strong>").then_some(()))
+        Ok(text.contains("<strong>Memory</strong>"))
     })?;
     let text = "&lt;script&gt;alert('1')&lt;";
     for path in ["/", &page, &format!("/heatmap.svg?server={label}")] {
@@ -108,8 +108,7 @@ fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn what_is_not_there_or_comes_from_another_site_is_refused() -> anyhow::Result<()> {
     let redis = Redis::own(&[])?;
-    let agent = Agent::start(&[])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &[])?;
     let outside = agent.state().join("outside.json.gz");
     std::fs::write(outside, "not to be read")?;
     for path in [
@@ -155,9 +154,8 @@ fn what_is_not_there_or_comes_from_another_site_is_refused() -> anyhow::Result<(
 #[ignore = "needs root and BPF"]
 fn a_profile_is_one_that_pprof_reads() -> anyhow::Result<()> {
     let redis = Redis::own(&[])?;
-    let agent = Agent::start(&[])?;
-    agent.watches(&redis)?;
-    let _load = redis.load(&["-t", "set", "-r", "1000", "-P", "16", "-n", "100000000"])?;
+    let agent = Agent::watching(&redis, &[])?;
+    let _load = redis.load("-t set -r 1000 -P 16 -n 100000000")?;
     let path = format!("/debug/pprof/profile?server={}&seconds=2", redis.name());
     // Compressing it once more would be in the way.
     let answer = curl(&agent, &path, &["--header", "Accept-Encoding: gzip"])?.stdout;

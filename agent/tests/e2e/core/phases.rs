@@ -14,8 +14,7 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     fill(&redis)?;
     let begun = Instant::now();
     // Sampled, it would know the ends of bursts only by its readings.
-    let agent = Agent::start(&["--probe-mode=evicting-only"])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &["--probe-mode=evicting-only"])?;
     let found = Instant::now();
     let scrape = agent.settled_reading(&redis)?;
     ensure!(is_in(&scrape, "not_saturated")?, "not in not_saturated");
@@ -75,11 +74,8 @@ fn what_a_calm_cache_does_is_told_as_it_was() -> anyhow::Result<()> {
             }
             // redis-benchmark's random numbers begin with time ^ pid, which may repeat after some seconds. The keys would
             // then exist already, and nothing would be evicted. Another number of keys gives other keys.
-            let keys = keys.to_string();
-            let options = [
-                "-t", "set", "-d", "500", "-r", &keys, "-c", "1", "-n", "200",
-            ];
-            process::answer_of(&mut redis.benchmark(&options))?;
+            let load = format!("-t set -d 500 -r {keys} -c 1 -n 200");
+            process::answer_of(&mut redis.benchmark(&load))?;
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())

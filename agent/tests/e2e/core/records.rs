@@ -6,13 +6,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use evictscope_abi::bounds;
-use evictscope_testkit::{agent::Agent, clock::unix_time, redis::Redis, wait::until};
+use evictscope_testkit::{
+    agent::Agent,
+    clock::unix_time,
+    redis::{EVICTING_WITHOUT_PAUSE, Redis},
+    wait::{until, until_true},
+};
 use flate2::read::MultiGzDecoder;
 use rustix::process::Signal;
 use serde::Deserialize;
 
-/// A load under which evictions stall the server: it always has a batch of commands that evict.
-const LOAD: &str = "-t set -d 500 -r 10000000 -c 20 -P 100 -n 100000000";
+use crate::bursts::fill;
+
 /// For how long the server is to be stalled, in seconds: one is enough for a record.
 const STALLED: f64 = 2.0;
 /// How far `used_memory` may be outside of what was read about it, bytes: a batch of commands and its replies.
@@ -123,21 +128,18 @@ impl Stalled {
     /// Has a server stalled for two seconds, and then not any more.
     fn for_two_seconds() -> anyhow::Result<Self> {
         let redis = Redis::own(&[])?;
-        redis.write_keys(90_000)?;
-        let used = redis.info("used_memory")?;
-        redis.config_set("maxmemory", &format!("{:.0}", used + 4e6))?;
+        fill(&redis)?;
         let state = tempfile::tempdir()?;
         let directory = format!("--state-dir={}", state.path().display());
-        let agent = Agent::start(&["--probe-mode=evicting-only", &directory])?;
-        agent.watches(&redis)?;
-        let load = redis.load(&LOAD.split(' ').collect::<Vec<_>>())?;
+        let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &directory])?;
+        let load = redis.load(EVICTING_WITHOUT_PAUSE)?;
         let mut said = Vec::new();
-        until("evictions stall the server", || {
+        until_true("evictions stall the server", || {
             said.push(Said::ask(&redis)?);
             let cause = [("cause", "eviction")];
             let stalled = agent.reading(&redis)?;
             let stalled = stalled.sum("evictscope_stall_seconds_total", &cause)?;
-            Ok((stalled >= STALLED).then_some(()))
+            Ok(stalled >= STALLED)
         })?;
         drop(load);
         Ok(Self {
@@ -185,9 +187,7 @@ fn read(path: &Path) -> anyhow::Result<Record> {
 fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     let stalled = Stalled::for_two_seconds()?;
     let Stalled { redis, agent, .. } = &stalled;
-    until("the burst is over", || {
-        Ok((!agent.bursts(redis)?.is_empty()).then_some(()))
-    })?;
+    until_true("the burst is over", || Ok(!agent.bursts(redis)?.is_empty()))?;
     let scrape = agent.settled_reading(redis)?;
     let evicting = [("kind", "evicting")];
     let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;

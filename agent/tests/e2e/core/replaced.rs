@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::{Agent, evictscope},
+    agent::{Agent, inspect},
     code::Code,
     own_build::OwnBuild,
     process,
     redis::{self, Redis},
     scrape::Scrape,
     servers,
-    wait::until,
+    wait::{until, until_true},
 };
 
 /// The limit of the servers, in bytes.
@@ -24,11 +24,7 @@ const OPTIONS: [&str; 2] = ["--maxmemory", "8000000"];
 
 /// Returns where the plan of a file has probes, in any mode.
 fn sites(file: &Path) -> anyhow::Result<BTreeSet<u64>> {
-    let output = evictscope()
-        .args(["inspect", "--json"])
-        .arg(file)
-        .output()?;
-    let plan: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let plan = inspect(file)?;
     let mut sites = BTreeSet::new();
     let mut values = vec![&plan["functions"]];
     while let Some(value) = values.pop() {
@@ -64,11 +60,11 @@ fn must_be_possible(scrape: &Scrape) -> anyhow::Result<()> {
 /// Waits until the agent says that a server is of this version, and fails where it says something wrong until then.
 fn is_version(agent: &Agent, redis: &Redis, version: &str) -> anyhow::Result<()> {
     let what = format!("the server has version {version}");
-    until(&what, || {
+    until_true(&what, || {
         let scrape = agent.reading(redis)?;
         must_be_possible(&scrape)?;
         let found = scrape.by_label("evictscope_server_info", "version");
-        Ok(found.contains_key(version).then_some(()))
+        Ok(found.contains_key(version))
     })?;
     Ok(())
 }
@@ -189,9 +185,9 @@ fn restart_until_seen(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     let attached = || anyhow::Ok(agent.log()?.matches("attached pid=").count());
     let before = attached()?;
     restart(redis)?;
-    until("the agent attaches to the program", || {
+    until_true("the agent attaches to the program", || {
         must_be_possible(&agent.reading(redis)?)?;
-        Ok((attached()? > before).then_some(()))
+        Ok(attached()? > before)
     })
 }
 
@@ -224,7 +220,7 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
         midway += usize::from(probes == 0);
         restart(&redis)?;
         let version = version(&new)?;
-        until("the agent sees the program", || {
+        until_true("the agent sees the program", || {
             let scrape = agent.reading(&redis)?;
             must_be_possible(&scrape)?;
             let probed = Code::of(redis.pid())?.changed()?;
@@ -234,7 +230,7 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
                 "round {round}: probes at {probed:?}, not {planned:?}"
             );
             let found = scrape.by_label("evictscope_server_info", "version");
-            Ok((found.contains_key(&version) && !probed.is_empty()).then_some(()))
+            Ok(found.contains_key(&version) && !probed.is_empty())
         })?;
     }
     println!("{midway} of 6 restarted before the first probe was placed");

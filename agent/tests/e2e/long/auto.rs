@@ -1,7 +1,9 @@
 //! Probe mode `auto` follows what the probes cost a server.
 
 use anyhow::{anyhow, ensure};
-use evictscope_testkit::{agent::Agent, owned::Owned, redis::Redis, scrape::Scrape, wait::until};
+use evictscope_testkit::{
+    agent::Agent, owned::Owned, redis::Redis, scrape::Scrape, wait::until_true,
+};
 
 /// The share of the main thread that every-call mode may cost.
 const BUDGET: &str = "1%";
@@ -25,15 +27,15 @@ fn entry_hits(scrape: &Scrape) -> anyhow::Result<f64> {
 
 /// Keeps a server busy without a pause: probes on every call would cost it many times the budget, on any machine.
 fn busy(redis: &Redis) -> anyhow::Result<Owned> {
-    redis.load(&["-t", "set", "-P", "16", "-c", "20", "-n", "100000000"])
+    redis.load("-t set -P 16 -c 20 -n 100000000")
 }
 
 /// Waits until a server has executed some commands more, and returns what is said of it then.
 fn after_many(agent: &Agent, redis: &Redis) -> anyhow::Result<Scrape> {
     let commands = || redis.info("total_commands_processed");
     let before = commands()?;
-    until("many commands are executed", || {
-        Ok((commands()? - before > MANY).then_some(()))
+    until_true("many commands are executed", || {
+        Ok(commands()? - before > MANY)
     })?;
     agent.settled_reading(redis)
 }
@@ -44,11 +46,7 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     // It stays far below its limit and never evicts.
     let redis = Redis::own(&["--maxmemory", "1gb"])?;
     let agent = Agent::start(&["--overhead-budget", BUDGET])?;
-    let becomes = |mode: &str| {
-        until(mode, || {
-            Ok(is_in(&agent.reading(&redis)?, mode)?.then_some(()))
-        })
-    };
+    let becomes = |mode: &str| until_true(mode, || is_in(&agent.reading(&redis)?, mode));
     agent.watches(&redis)?;
 
     // An idle server comes to every-call mode, in which its commands are counted.

@@ -10,7 +10,7 @@ use evictscope_testkit::{
     podman::{self, Container, Podman, Server},
     scrape::Scrape,
     skip::skip,
-    wait::until,
+    wait::{until, until_true},
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -34,7 +34,7 @@ fn podman() -> anyhow::Result<Option<Podman>> {
 /// Waits until the server of a container answers.
 fn answering(container: &Container) -> anyhow::Result<Server> {
     let server = container.server()?;
-    until("the server answers", || Ok(server.answers().then_some(())))?;
+    until_true("the server answers", || Ok(server.answers()))?;
     Ok(server)
 }
 
@@ -48,12 +48,12 @@ fn seen(agent: &Agent, server: Server) -> anyhow::Result<Scrape> {
 
 /// Waits until the agent says nothing of servers any more.
 fn gone(agent: &Agent, servers: &[Server]) -> anyhow::Result<()> {
-    until("the servers are gone", || {
+    until_true("the servers are gone", || {
         let scrape = agent.scrape()?;
         let mut left = servers
             .iter()
             .filter(|server| scrape.server_info(server.pid()).is_some());
-        Ok(left.next().is_none().then_some(()))
+        Ok(left.next().is_none())
     })?;
     Ok(())
 }

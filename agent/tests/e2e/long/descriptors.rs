@@ -1,30 +1,24 @@
 //! An agent that has no file descriptors left.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::Agent,
-    redis::{Redis, copy_to},
-    wait::until,
+    own_build::OwnBuild,
+    wait::{until, until_true},
 };
+use procfs::process::Process;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// Leaves the agent this many descriptors beside those that it has open.
 fn leave_free(agent: &Agent, free: usize) -> anyhow::Result<()> {
-    let mut open = BTreeSet::new();
-    for entry in std::fs::read_dir(format!("/proc/{}/fd", agent.pid()))? {
-        let number = entry?.file_name();
-        open.extend(
-            number
-                .to_str()
-                .and_then(|number| number.parse::<u64>().ok()),
-        );
-    }
+    let process = Process::new(agent.pid().try_into()?)?;
+    let open = process.fd()?.map(|open| Ok(open?.fd));
+    let open = open.collect::<anyhow::Result<BTreeSet<i32>>>()?;
     // Numbers from this one on cannot be opened any more.
     let limit = (0..).filter(|number| !open.contains(number)).nth(free);
-    limit_to(agent, limit.context("no number is free")?)
+    limit_to(agent, limit.context("no number is free")?.try_into()?)
 }
 
 fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
@@ -41,19 +35,13 @@ fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() -> anyhow::Result<()>
 {
-    // No other agent on this host looks for this name.
-    let directory = tempfile::tempdir()?;
-    let name = format!("descriptors-{}", std::process::id());
-    copy_to(directory.path(), &name)?;
-    let start = || Redis::start_program(Command::new(directory.path().join(&name)), &[]);
-    let only = format!("^{name}$");
-    let first = start()?;
-    let agent = Agent::start(&["--process-match", &only])?;
-    agent.watches(&first)?;
+    let own = OwnBuild::of_redis()?;
+    let first = own.start(&[])?;
+    let agent = Agent::watching(&first, &[&own.only()])?;
 
     // With one the processes can be listed, but none can be looked at.
     leave_free(&agent, 1)?;
-    let second = start()?;
+    let second = own.start(&[])?;
     for free in [1, 0] {
         leave_free(&agent, free)?;
         for _ in 0..5 {
@@ -95,11 +83,12 @@ fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() 
         let log = agent.log()?;
         let said = log.matches("processes can be looked at again").count();
         ensure!(said < 2, "{log}");
-        Ok((said == 1).then_some(()))
+        Ok(said == 1)
     };
-    until("the log says that it is over", is_over)?;
+    until_true("the log says that it is over", is_over)?;
     // A server that ends is still noticed.
     first.kill()?;
-    let is_gone = || Ok((!agent.scrape()?.has_server(&first.name())).then_some(()));
-    until("its series are gone", is_gone)
+    until_true("its series are gone", || {
+        Ok(!agent.scrape()?.has_server(&first.name()))
+    })
 }

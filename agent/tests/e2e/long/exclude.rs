@@ -16,8 +16,7 @@ fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
         "--exclude",
         &port,
     ];
-    let agent = Agent::start(&options)?;
-    agent.watches(&other)?;
+    let agent = Agent::watching(&other, &options)?;
     // The scan that finds this one sees the excluded one once more.
     agent.watches(&own.start(&[])?)?;
 

@@ -11,7 +11,7 @@ use evictscope_testkit::{
     own_build::OwnBuild,
     owned::Owned,
     redis::Redis,
-    wait::until,
+    wait::until_true,
 };
 use rustix::process::Signal;
 
@@ -101,12 +101,12 @@ impl Probed {
 
     /// Fails where anything is left in a server, or one does not answer.
     fn must_be_as_before(&self, what: &str) -> anyhow::Result<()> {
-        until(what, || {
+        until_true(what, || {
             let mut changed = 0;
             for code in &self.code {
                 changed += code.changed()?.len();
             }
-            Ok((changed == 0).then_some(()))
+            Ok(changed == 0)
         })?;
         for redis in &self.servers {
             redis.info("evicted_keys")?;
@@ -168,10 +168,10 @@ fn what_a_killed_agent_leaves_harms_no_server_and_goes_with_the_next_agent() -> 
     }
     println!("{midway} of 5 agents were killed on the way");
     let agent = probed.agent()?;
-    until("the next agent is attached", || {
+    until_true("the next agent is attached", || {
         let log = agent.log()?;
         let attached = log.matches("attached pid=").count();
-        Ok((attached == probed.servers.len()).then_some(()))
+        Ok(attached == probed.servers.len())
     })?;
     let status = agent.end(Signal::TERM)?;
     ensure!(status.success(), "{status}: {}", agent.log()?);
@@ -188,8 +188,7 @@ fn descriptors(pid: u32) -> anyhow::Result<usize> {
 fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow::Result<()> {
     let own = OwnBuild::of_redis()?;
     let lasting = own.start(&["--maxmemory", "8mb"])?;
-    let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
-    agent.watches(&lasting)?;
+    let agent = Agent::watching(&lasting, &["--probe-mode=every-call", &own.only()])?;
     let sites = Code::of(lasting.pid())?.changed()?;
     let before = (descriptors(agent.pid())?, agent.log()?.len());
     let mut midway = 0;
@@ -216,12 +215,11 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
     println!("{midway} of 12 servers were killed with less than all probes placed");
 
     let is_as_before = || {
-        let names: BTreeSet<String> = agent.scrape()?.series_by_server().into_keys().collect();
-        let is_alone = names == BTreeSet::from([lasting.name()]);
+        let is_alone = agent.scrape()?.servers() == BTreeSet::from([&*lasting.name()]);
         let open = descriptors(agent.pid())?;
-        Ok((is_alone && open <= before.0).then_some(()))
+        Ok(is_alone && open <= before.0)
     };
-    until("nothing of them is left", is_as_before)?;
+    until_true("nothing of them is left", is_as_before)?;
     let log = agent.log()?;
     let since = &log[before.1..];
     for word in [" WARN ", " ERROR "] {

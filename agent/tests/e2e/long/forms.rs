@@ -4,9 +4,10 @@
 //! must export the same numbers, or refuse them by name.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use crate::program::{Program, all_programs, compiling, program_name};
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, ensure};
 use evictscope_testkit::{agent::Agent, scrape::Scrape};
 
 /// Compilers, forms, levels and flags; each combination is one variant.
@@ -40,87 +41,42 @@ const FLAGS: [(&str, &[&str]); 6] = [
 ];
 /// How many programs run at the same time.
 const BATCH: usize = 30;
+/// How many are compiled at the same time.
+const COMPILED_AT_ONCE: usize = 8;
 
-/// One way to compile the program.
-struct Variant {
-    compiler: &'static str,
-    form: (&'static str, &'static str),
-    level: &'static str,
-    flags: (&'static str, &'static [&'static str]),
-}
-
-impl Variant {
-    /// All of them.
-    fn all() -> Vec<Self> {
-        let mut variants = Vec::new();
-        for compiler in COMPILERS {
-            for form in FORMS {
-                for level in LEVELS {
-                    variants.extend(FLAGS.map(|flags| Self {
-                        compiler,
-                        form,
-                        level,
-                        flags,
-                    }));
+/// Compiles each variant whose compiler is installed. Returns the names and the files.
+fn compile_all(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let mut variants = Vec::new();
+    for compiler in COMPILERS {
+        for (form, definition) in FORMS {
+            for level in LEVELS {
+                for (flags, options) in FLAGS {
+                    let program = directory.join(program_name("form", variants.len()));
+                    let mut command = compiling(compiler, level, definition, &program);
+                    command.args(options).stderr(Stdio::piped());
+                    let name = format!("{compiler} {level} {form} {flags}");
+                    variants.push((name, program, command));
                 }
             }
         }
-        variants
     }
-
-    fn name(&self) -> String {
-        let (form, flags) = (self.form.0, self.flags.0);
-        format!("{} {} {form} {flags}", self.compiler, self.level)
-    }
-
-    /// Compiles it, and returns `None` where the compiler is absent.
-    fn compile(&self, directory: &Path, index: usize) -> anyhow::Result<Option<PathBuf>> {
-        let program = directory.join(program_name("form", index));
-        let compiled = compiling(self.compiler, self.level, self.form.1, &program)
-            .args(self.flags.1)
-            .output();
-        match compiled {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                ensure!(output.status.success(), "{}: {said}", self.name());
-                Ok(Some(program))
+    let mut compiled = Vec::new();
+    for some in variants.chunks_mut(COMPILED_AT_ONCE) {
+        let children = some.iter_mut().map(|(_, _, command)| command.spawn());
+        let children: Vec<_> = children.collect();
+        for ((name, program, _), child) in some.iter().zip(children) {
+            match child {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                child => {
+                    let output = child?.wait_with_output()?;
+                    let said = String::from_utf8_lossy(&output.stderr);
+                    ensure!(output.status.success(), "{name}: {said}");
+                }
             }
+            compiled.push((name.clone(), program.clone()));
         }
     }
-}
-
-/// Compiles each variant whose compiler is installed, on all cores.
-fn compile_all(directory: &Path) -> anyhow::Result<Vec<(Variant, PathBuf)>> {
-    let variants: Vec<_> = Variant::all().into_iter().enumerate().collect();
-    let cores = std::thread::available_parallelism()?.get();
-    let compiled = std::thread::scope(|scope| {
-        let shares = variants.chunks(variants.len().div_ceil(cores));
-        let threads: Vec<_> = shares
-            .map(|share| {
-                scope.spawn(move || {
-                    share
-                        .iter()
-                        .map(|(index, variant)| variant.compile(directory, *index))
-                        .collect::<anyhow::Result<Vec<_>>>()
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .map_err(|_| anyhow!("a compiling thread panicked"))?
-            })
-            .collect::<anyhow::Result<Vec<_>>>()
-    })?;
-    let variants = variants.into_iter().map(|(_, variant)| variant);
-    Ok(variants
-        .zip(compiled.into_iter().flatten())
-        .filter_map(|(variant, path)| Some((variant, path?)))
-        .collect())
+    Ok(compiled)
 }
 
 #[test]
@@ -138,7 +94,7 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
         for (variant, program) in &running {
             agent
                 .wait_for(&program.server())
-                .with_context(|| variant.name())?;
+                .with_context(|| String::clone(variant))?;
         }
         let mut judged = Vec::new();
         for (variant, program) in &mut running {
@@ -146,9 +102,10 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
         }
         let scrape = agent.settled()?;
         for (variant, server, numbers) in judged {
-            let missing = judge(&scrape, &server, &numbers).with_context(|| variant.name())?;
+            let missing =
+                judge(&scrape, &server, &numbers).with_context(|| String::clone(variant))?;
             if !missing.is_empty() {
-                refused.push(format!("{}: {}", variant.name(), missing.join(", ")));
+                refused.push(format!("{variant}: {}", missing.join(", ")));
             }
         }
     }

@@ -6,11 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use evictscope_testkit::{
-    agent::Agent, own_build::OwnBuild, owned::Owned, process, schedstat, wait::until,
+    agent::Agent, own_build::OwnBuild, owned::Owned, process, schedstat, wait::until_true,
 };
-use procfs::process::{Process, Task};
 
 use crate::bursts::{agreed, fill, follow, without_pause};
 
@@ -62,12 +61,8 @@ fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
 
 /// Returns how long the thread that plans has run.
 fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
-    let process = Process::new(agent.pid().try_into()?)?;
-    let threads = process.tasks()?.collect::<Result<Vec<_>, _>>()?;
-    let is_planner = |task: &&Task| task.stat().is_ok_and(|stat| stat.comm == "planner");
-    let planner = threads.iter().find(is_planner).context("no planner")?;
-    let tid = planner.tid.try_into()?;
-    Ok(schedstat::of_thread(agent.pid(), tid)?.running)
+    let planner = agent.thread("planner")?;
+    Ok(schedstat::of_thread(agent.pid(), planner)?.running)
 }
 
 #[test]
@@ -78,8 +73,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     let redis = own.start(&[])?;
     fill(&redis)?;
     let hostile = start_hostile(&own)?;
-    let agent = Agent::start(&["--probe-mode=evicting-only", &own.only()])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &own.only()])?;
     let before = planned_for(&agent)?;
     let seen = follow(&agent, &redis, without_pause)?;
     let meanwhile = planned_for(&agent)? - before;
@@ -88,9 +82,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
 
     // Each is refused once, and never planned again.
     let refusals = || anyhow::Ok(agent.log()?.matches("cannot watch this server").count());
-    until("all are refused", || {
-        Ok((refusals()? >= HOSTILE).then_some(()))
-    })?;
+    until_true("all are refused", || Ok(refusals()? >= HOSTILE))?;
     let all = planned_for(&agent)?;
     println!("{all:?} of planning for all");
     // What is refused for now only would be tried again after 10 s.
@@ -100,9 +92,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
             .sum("evictscope_observed_seconds_total", &[])
     };
     let since = observed()?;
-    until("12 s pass", || {
-        Ok((observed()? - since > 12.0).then_some(()))
-    })?;
+    until_true("12 s pass", || Ok(observed()? - since > 12.0))?;
     let again = planned_for(&agent)? - all;
     let least = all / (2 * HOSTILE as u32);
     ensure!(again < least, "planned for {again:?} more");

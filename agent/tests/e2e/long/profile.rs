@@ -7,7 +7,7 @@ use std::io::Read as _;
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::redis::Redis;
-use evictscope_testkit::{servers, wait::until};
+use evictscope_testkit::{servers, wait::until_true};
 use flate2::read::GzDecoder;
 use prost::Message as _;
 
@@ -116,12 +116,8 @@ fn profile(redis: &Redis, seconds: &str) -> anyhow::Result<Vec<Stack>> {
 
 /// Starts what makes a server evict, and waits until it does. It is killed when the result is dropped.
 fn evicting(redis: &Redis) -> anyhow::Result<evictscope_testkit::owned::Owned> {
-    let load = redis.load(&[
-        "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", "20000000",
-    ])?;
-    until("it evicts", || {
-        Ok((redis.info("evicted_keys")? > 1_000.0).then_some(()))
-    })?;
+    let load = redis.load("-t set -d 500 -r 10000000 -P 4 -n 20000000")?;
+    until_true("it evicts", || Ok(redis.info("evicted_keys")? > 1_000.0))?;
     Ok(load)
 }
 
@@ -131,8 +127,7 @@ fn stacks_are_whole_and_say_what_ran() -> anyhow::Result<()> {
     for server in SERVERS {
         if let Some(program) = servers::find_or_skip(server)? {
             let redis = Redis::own_of(&program, &SAMPLES)?;
-            let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
-            agent.watches(&redis)?;
+            let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
             judge(&redis, &agent).with_context(|| server.to_owned())?;
         }
     }
@@ -190,8 +185,7 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn a_probe_on_the_return_hides_no_caller() -> anyhow::Result<()> {
     let redis = Redis::own(&[])?;
-    let agent = Agent::start(&["--probe-mode", "every-call"])?;
-    agent.watches(&redis)?;
+    let _agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
     let _load = evicting(&redis)?;
     let stacks = profile(&redis, "3")?;
     let mut evicting: f64 = 0.0;

@@ -3,7 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::evictscope, code::Code, owned::Owned, redis::Redis, wait::until};
+use evictscope_testkit::{
+    agent::evictscope,
+    code::Code,
+    owned::Owned,
+    redis::Redis,
+    wait::{until, until_true},
+};
 use rustix::process::Signal;
 
 fn start() -> anyhow::Result<Owned> {
@@ -27,7 +33,7 @@ fn is_cleaned_up(selftest: &Owned, server: u32) -> anyhow::Result<()> {
         Ok(stat) => !stat.contains(") Z ") && stat.contains("redis"),
         Err(_) => false,
     };
-    until("the server has ended", || Ok((!runs()).then_some(())))?;
+    until_true("the server has ended", || Ok(!runs()))?;
     let name = format!("evictscope-selftest-{}", selftest.pid());
     let directory = std::env::temp_dir().join(name);
     ensure!(!Path::new(&directory).exists(), "{}", directory.display());
@@ -41,8 +47,8 @@ fn a_burst_is_seen_and_no_other_server_is_touched() -> anyhow::Result<()> {
     let before = other.info("total_connections_received")?;
     let selftest = start()?;
     let server = server_of(&selftest)?;
-    until("the agent watches it", || {
-        Ok(selftest.log()?.contains("ok    agent: ").then_some(()))
+    until_true("the agent watches it", || {
+        Ok(selftest.log()?.contains("ok    agent: "))
     })?;
     let changed = Code::of(other.pid())?.changed()?;
     ensure!(changed.is_empty(), "the other server has {changed:?}");

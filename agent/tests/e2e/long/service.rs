@@ -14,9 +14,9 @@ use evictscope_testkit::{
     redis::Redis,
     service,
     stopped::Stopped,
-    wait::until,
+    wait::until_true,
 };
-use procfs::process::{Process, Task};
+use procfs::process::Process;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -57,9 +57,9 @@ impl Manager {
     }
 
     fn wait_for(&self, state: &str) -> anyhow::Result<()> {
-        until(state, || {
+        until_true(state, || {
             let heard = self.hear(Duration::from_millis(50));
-            Ok(heard.iter().any(|line| line == state).then_some(()))
+            Ok(heard.iter().any(|line| line == state))
         })
     }
 }
@@ -80,18 +80,6 @@ impl Service {
         let agent = Agent::start_command(run, free_port()?, &[])?;
         manager.wait_for("READY=1")?;
         Ok(Self { agent, manager })
-    }
-
-    fn threads(&self) -> anyhow::Result<Vec<Task>> {
-        let process = Process::new(self.agent.pid().try_into()?)?;
-        Ok(process.tasks()?.collect::<Result<_, _>>()?)
-    }
-
-    /// Returns the thread that watches servers.
-    fn watcher(&self) -> anyhow::Result<Task> {
-        let mut threads = self.threads()?.into_iter();
-        let watcher = threads.find(|task| task.stat().is_ok_and(|stat| stat.comm == "watcher"));
-        watcher.context("no watcher")
     }
 }
 
@@ -116,21 +104,19 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
         redis.write_keys(200_000)?;
         let evicted = redis.info("evicted_keys")?;
         ensure!(evicted > 1_000.0, "{evicted} keys evicted");
-        until("all evictions are counted", || {
+        until_true("all evictions are counted", || {
             let scrape = agent.reading(redis)?;
             let counted = scrape.sum("evictscope_evicted_keys_total", &[])?;
             let calls = scrape.sum("evictscope_mem_tofree_bytes_count", &[])?;
-            Ok((counted == evicted && calls > 0.0).then_some(()))
+            Ok(counted == evicted && calls > 0.0)
         })?;
     }
 
     service::must_have_these_privileges(agent.pid(), service::NOBODY, service::NOBODY)?;
-    service.watcher()?;
-    for task in service.threads()? {
-        // At most half of MemoryMax, in kilobytes.
-        let peak = task.status()?.vmhwm;
-        ensure!(peak.is_some_and(|peak| peak < 256 << 10), "{peak:?}");
-    }
+    agent.thread("watcher")?;
+    // At most half of MemoryMax, in kilobytes.
+    let peak = Process::new(agent.pid().try_into()?)?.status()?.vmhwm;
+    ensure!(peak.is_some_and(|peak| peak < 256 << 10), "{peak:?}");
     Ok(())
 }
 
@@ -148,9 +134,9 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     }
 
     // The watcher alone is stopped. HTTP still answers, but no server is watched.
-    let watcher = Stopped::new(service.watcher()?.tid)?;
-    until("the agent says that it hangs", || {
-        Ok(service.agent.get("/-/healthy").is_err().then_some(()))
+    let watcher = Stopped::new(service.agent.thread("watcher")?)?;
+    until_true("the agent says that it hangs", || {
+        Ok(service.agent.get("/-/healthy").is_err())
     })?;
     // Those from before are still to be heard.
     signs(WATCHDOG / 2);

@@ -10,7 +10,7 @@ use evictscope_testkit::code::Code;
 use evictscope_testkit::owned::Owned;
 use evictscope_testkit::process;
 use evictscope_testkit::redis::Redis;
-use evictscope_testkit::wait::until;
+use evictscope_testkit::wait::{until, until_true};
 use rustix::process::Signal;
 
 /// Commands that are sent.
@@ -37,8 +37,8 @@ impl Trace {
     /// Sends a signal, and waits until it has ended.
     fn ended_by(&self, signal: Signal) -> anyhow::Result<ExitStatus> {
         self.0.signal(signal)?;
-        let has_ended = || Ok(self.0.must_be_alive().is_err().then_some(()));
-        until("the trace has ended", has_ended).with_context(|| format!("{signal:?}"))?;
+        let has_ended = || Ok(self.0.must_be_alive().is_err());
+        until_true("the trace has ended", has_ended).with_context(|| format!("{signal:?}"))?;
         // It has: this returns how.
         self.0.end(signal)
     }
@@ -112,8 +112,7 @@ fn calls_are_those_that_the_server_counts() -> anyhow::Result<()> {
 fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     let redis = Redis::own(&["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"])?;
     redis.write_keys(20_000)?;
-    let agent = Agent::start(&["--probe-mode", "every-call"])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
     let all = || {
         let scrape = agent.settled_reading(&redis)?;
         scrape.sum("evictscope_eviction_calls_total", &[])
@@ -121,9 +120,9 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     // Each command makes a call.
     let counts = || {
         send(&redis, "PING\r\n", "+PONG\r\n", 1)?;
-        Ok(all().is_ok_and(|calls| calls > 0.0).then_some(()))
+        Ok(all().is_ok_and(|calls| calls > 0.0))
     };
-    until("the agent counts calls", counts)?;
+    until_true("the agent counts calls", counts)?;
     let before = all()?;
     let trace = Trace::start(&redis, "performEvictions", &[])?;
     send(&redis, "PING\r\n", "+PONG\r\n", COMMANDS)?;
@@ -131,8 +130,8 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     let traced = calls(&said, "performEvictions")?;
     ensure!(traced >= COMMANDS, "{said}");
     let what = format!("the agent counts the {traced} calls that were traced");
-    let is_all = || Ok((all()? - before >= traced as f64).then_some(()));
-    until(&what, is_all)?;
+    let is_all = || Ok(all()? - before >= traced as f64);
+    until_true(&what, is_all)?;
     // A timer may go on with an eviction before the trace begins, or after it has ended.
     let more = all()? - before;
     ensure!(
@@ -178,8 +177,8 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
         ensure!(!code.changed()?.is_empty(), "no probe is on");
         trace.ended_by(signal)?;
         // Where it was killed, the kernel takes them off.
-        let is_clean = || Ok(code.changed()?.is_empty().then_some(()));
-        until("all probes are off", is_clean)?;
+        let is_clean = || Ok(code.changed()?.is_empty());
+        until_true("all probes are off", is_clean)?;
         send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
     }
     // A reader that goes away.
@@ -192,8 +191,8 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
     let head = process::answer_of(Command::new("timeout").args(["60", "sh", "-c", &piped]))?;
     ensure!(head.starts_with("tracing processCommand"), "{head}");
     // The shell may end before it.
-    let is_clean = || Ok(code.changed()?.is_empty().then_some(()));
-    until("all probes are off", is_clean)?;
+    let is_clean = || Ok(code.changed()?.is_empty());
+    until_true("all probes are off", is_clean)?;
     Ok(())
 }
 
@@ -218,7 +217,7 @@ fn it_ends_with_the_server() -> anyhow::Result<()> {
 fn a_busy_function_is_observed_for_a_part_of_the_time() -> anyhow::Result<()> {
     let redis = Redis::own(&[])?;
     redis.cli(&["set", "key", "value"])?;
-    let _load = redis.load(&["-n", "100000000", "-P", "16", "-c", "4", "get", "key"])?;
+    let _load = redis.load("-n 100000000 -P 16 -c 4 get key")?;
     let pid = redis.pid().to_string();
     let before = counted(&redis, "get")?;
     let said = process::answer_of(evictscope().args(["trace", &pid, "GET", "--seconds", "10"]))?;

@@ -184,11 +184,20 @@ fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
     agent.becomes(200, "https", &untrusting)?;
     ensure!(agent.status("https", &alice)? == 0);
 
-    // Without users no password is needed. Without TLS, http serves.
+    // Without users no password is needed. Without TLS, http serves. A file without either changes nothing.
     agent.write(TLS)?;
     agent.becomes(200, "https", &["--cacert", "other.crt"])?;
+    agent.write(&users)?;
+    agent.becomes(200, "http", &["--user", "alice:secret"])?;
     agent.write("")?;
-    agent.becomes(200, "http", &[])?;
+    until("the empty file is noticed", || {
+        let log = agent.process.log()?;
+        Ok(log.contains("protects nothing").then_some(()))
+    })?;
+    ensure!(
+        agent.status("http", &[])? == 401,
+        "answers without a password"
+    );
     Ok(())
 }
 

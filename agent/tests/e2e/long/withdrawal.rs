@@ -7,7 +7,12 @@ use std::path::{Path, PathBuf};
 
 use crate::program::{Program, all_programs, compiling, program_name};
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, code::Code, process, wait::until};
+use evictscope_testkit::{
+    agent::Agent,
+    code::Code,
+    process,
+    wait::{until, until_true},
+};
 
 /// Series that rest on the plan.
 const RESTING_ON_THE_PLAN: [&str; 6] = [
@@ -110,8 +115,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     if reason == "allocator" {
         // And once what the kernel saw: which server, and both values. Another thread logs it.
         let failed = "a check of the probe plan failed";
-        let logged = || Ok(agent.log()?.contains(failed).then_some(()));
-        until(failed, logged)?;
+        until_true(failed, || Ok(agent.log()?.contains(failed)))?;
         let said = agent.log()?;
         let line = only_line_with(&said, failed)?;
         let value = |before: &str| -> anyhow::Result<u64> {
@@ -125,9 +129,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     }
     // Its probes are taken off, and it stays withdrawn.
     let code = Code::of(pid.parse()?)?;
-    until("the probes are off", || {
-        Ok(code.changed()?.is_empty().then_some(()))
-    })?;
+    until_true("the probes are off", || Ok(code.changed()?.is_empty()))?;
     broken.numbers()?;
     let stays = agent.scrape()?.sum(withdrawn, &reasons)? == 1.0;
     ensure!(stays, "it came back");

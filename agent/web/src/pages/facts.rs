@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_records::{Listed, Occasion, Summary};
-use evictscope_telemetry::{BrokenInvariant, Members, StallCause};
+use evictscope_telemetry::StallCause;
 use maud::{Markup, html};
 
 use super::links;
@@ -67,16 +67,6 @@ pub fn cause(cause: StallCause) -> &'static str {
         StallCause::Blocked => "blocked",
         StallCause::Unknown => "cause not known",
     }
-}
-
-/// Returns the values that were read of a server, as far as they can be trusted.
-pub fn members(server: &ExportedServer) -> Members {
-    let trusted = server.state.members.filter(|_| server.trusts_members());
-    let mut members = trusted.unwrap_or_default();
-    if server.withdrawn == Some(BrokenInvariant::Allocator) {
-        members.used_memory = None;
-    }
-    members
 }
 
 /// Lists records, and what else is in their directory.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use evictscope_plan::Member;
 use evictscope_records::Listed;
 use maud::{Markup, html};
 
@@ -87,7 +88,7 @@ fn table(servers: &[Arc<ExportedServer>]) -> Markup {
 }
 
 fn row(server: &ExportedServer) -> Markup {
-    let evicted = facts::members(server).evicted_keys;
+    let evicted = server.members().get(Member::StatEvictedkeys);
     html! {
         tr {
             th.text scope="row" {
@@ -141,11 +142,11 @@ fn missing(server: &ExportedServer) -> Markup {
 
 /// Says how much of its limit a server uses.
 fn memory(server: &ExportedServer) -> String {
-    let members = facts::members(server);
-    match (members.used_memory, members.maxmemory) {
-        (None, None) => UNKNOWN.to_owned(),
-        (used, Some(0)) => format!("{}, no limit", or_unknown(used, size)),
-        (used, limit) => format!("{} of {}", or_unknown(used, size), or_unknown(limit, size)),
+    let members = server.members();
+    match [Member::UsedMemory, Member::Maxmemory].map(|member| members.get(member)) {
+        [None, None] => UNKNOWN.to_owned(),
+        [used, Some(0)] => format!("{}, no limit", or_unknown(used, size)),
+        [used, limit] => format!("{} of {}", or_unknown(used, size), or_unknown(limit, size)),
     }
 }
 

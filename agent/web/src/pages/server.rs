@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use evictscope_plan::Member;
 use evictscope_records::{Listed, RecordId};
-use evictscope_telemetry::{Burst, Cycle, ProbeMode, Timeline, microseconds, policy_name};
+use evictscope_telemetry::{Burst, Cycle, ProbeMode, Timeline, microseconds};
 use maud::{Markup, html};
 
 use super::columns::{Columns, Span};
@@ -69,10 +70,15 @@ fn identity(server: &ExportedServer) -> Markup {
 
 /// Says what evictions do now, and what they are decided by.
 fn evictions(server: &ExportedServer) -> Markup {
-    let members = facts::members(server);
+    let members = server.members();
     let phase = server.cycle().map(|cycle| cycle.phases.phase);
-    let buffers = members.client_buffers.map(|buffers| buffers.total());
-    let policy = members.maxmemory_policy.and_then(policy_name);
+    let [memory, maxmemory, buffers, evicted] = [
+        Member::UsedMemory,
+        Member::Maxmemory,
+        Member::StatClientsTypeMemory,
+        Member::StatEvictedkeys,
+    ]
+    .map(|member| members.get(member));
     let longest = server.cycle().map(|_| server.state.longest.longest());
     let limit = |limit| match limit {
         0 => "no limit".to_owned(),
@@ -80,17 +86,17 @@ fn evictions(server: &ExportedServer) -> Markup {
     };
     let facts = [
         ("Phase", or_unknown(phase, |phase| phase.to_string())),
-        (
-            "Evicted keys in all",
-            or_unknown(members.evicted_keys, grouped),
-        ),
+        ("Evicted keys in all", or_unknown(evicted, grouped)),
         (
             "Longest evicting call of the last 5 minutes",
             or_unknown(longest, duration),
         ),
-        ("Memory", or_unknown(members.used_memory, size)),
-        ("maxmemory", or_unknown(members.maxmemory, limit)),
-        ("maxmemory-policy", or_unknown(policy, str::to_owned)),
+        ("Memory", or_unknown(memory, size)),
+        ("maxmemory", or_unknown(maxmemory, limit)),
+        (
+            "maxmemory-policy",
+            or_unknown(members.policy(), str::to_owned),
+        ),
         ("Client buffers", or_unknown(buffers, size)),
     ];
     html! {
@@ -275,16 +281,16 @@ fn mode(server: &ExportedServer) -> Markup {
 /// Says what is known of expiry: how many cycles there were, and which share of the keys is stale.
 fn expiry(server: &ExportedServer) -> Markup {
     let counted = cycles::counted(server);
-    let own = cycles::trusted_own(server);
+    let members = server.members();
     html! {
         @match server.cycles_withdrawn {
             Some(broken) => { "withdrawn: " (broken.meaning()) br; },
             None => @for (of_type, count) in &counted { (of_type) " cycles: " (count) br; },
         }
-        @if let Some(hits) = own.and_then(|own| own.time_limit_hits) {
+        @if let Some(hits) = members.get(Member::StatExpiredTimeCapReachedCount) {
             "ended at their time limit: " (hits) br;
         }
-        @if let Some(ratio) = own.and_then(|own| own.stale_ratio) {
+        @if let Some(ratio) = members.stale_ratio() {
             (format!("{:.0} %", ratio * 100.0)) " of keys stale"
         }
     }

@@ -1,4 +1,4 @@
-//! Asks for a password, where the web configuration says so.
+//! Asks for a password, where the web configuration says so; where there is none, for a name of this host.
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -9,9 +9,40 @@ use headers::authorization::{Authorization, Basic};
 
 use super::config::Web;
 
-/// Lets a request pass, or answers that it needs the password of a user.
+/// For whom a server is made to do something (a profile, a record).
+#[derive(Clone)]
+pub struct Requesters {
+    /// What tells who asks.
+    pub web: Web,
+    /// For everyone, also where nothing tells.
+    pub all: bool,
+}
+
+/// Lets a request pass that makes a server do something, or answers why not.
+pub async fn guard_requests(
+    State(requesters): State<Requesters>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if requesters.all || requesters.web.now().tells_clients() {
+        return next.run(request).await;
+    }
+    let text = "refused: on an address that other hosts reach, records and profiles are made for those with a password or a \
+                certificate (web-config), or for everyone with open-requests in the agent's configuration\n";
+    (StatusCode::FORBIDDEN, text).into_response()
+}
+
+/// Lets a request pass, or answers what it lacks.
 pub async fn guard(State(web): State<Web>, request: Request, next: Next) -> Response {
     let protection = web.now();
+    let hosts = protection.host_names.as_ref();
+    if let Some(host) = hosts.and_then(|hosts| hosts.stranger(&request)) {
+        let text = format!(
+            "{host} is no name of this host that the agent knows: ask by address, or add the name to host-name in its \
+             configuration\n"
+        );
+        return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
+    }
     let Some(users) = &protection.users else {
         return next.run(request).await;
     };

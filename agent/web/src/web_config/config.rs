@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::error::WebConfigError;
-use super::spec::Spec;
+use super::host_names::HostNames;
+use super::spec::{ClientAuth, Spec};
 use super::tls;
 use super::users::Users;
 
@@ -20,7 +21,18 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(super) struct Protection {
     pub tls: Option<TlsAcceptor>,
+    /// Clients must have a certificate.
+    pub demands_certificate: bool,
     pub users: Option<Users>,
+    /// The names that may be asked for, where there is neither.
+    pub host_names: Option<HostNames>,
+}
+
+impl Protection {
+    /// Tells whether it knows who asks, by a password or a certificate.
+    pub fn tells_clients(&self) -> bool {
+        self.users.is_some() || self.demands_certificate
+    }
 }
 
 /// What protects HTTP now. Clones share it.
@@ -28,9 +40,13 @@ pub(super) struct Protection {
 pub struct Web(Arc<watch::Sender<Arc<Protection>>>);
 
 impl Web {
-    /// Returns no protection: open to everyone who can reach the address.
-    pub fn open() -> Self {
-        Self::new(Protection::default())
+    /// Returns no protection: open to everyone who can reach the address, and asks for it by an address, by the host's own
+    /// name, or by one of `host_names`.
+    pub fn open(host_names: Vec<String>) -> Self {
+        Self::new(Protection {
+            host_names: Some(HostNames::new(host_names)),
+            ..Protection::default()
+        })
     }
 
     fn new(protection: Protection) -> Self {
@@ -139,10 +155,21 @@ impl Sources {
                 tls::TlsError::Unusable(why) => WebConfigError::Tls(path.to_owned(), why),
             })
         });
-        let users = Users::new(spec.basic_auth_users.unwrap_or_default());
+        let asked = spec
+            .tls_server_config
+            .as_ref()
+            .map(|tls| tls.client_auth_type);
+        let users = Users::new(spec.basic_auth_users.unwrap_or_default())
+            .map_err(|why| WebConfigError::Users(path.to_owned(), why))?;
+        let tls = tls.transpose()?;
+        if tls.is_none() && users.is_none() {
+            return Err(WebConfigError::Nothing(path.to_owned()));
+        }
         Ok(Protection {
-            tls: tls.transpose()?,
-            users: users.map_err(|user| WebConfigError::Hash(path.to_owned(), user))?,
+            tls,
+            demands_certificate: asked == Some(ClientAuth::RequireAndVerifyClientCert),
+            users,
+            host_names: None,
         })
     }
 

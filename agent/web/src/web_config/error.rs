@@ -11,13 +11,16 @@ pub enum WebConfigError {
     /// It is not YAML, or has an unknown field or a wrong value.
     #[error("the web configuration {path}: {1}", path = .0.display())]
     Syntax(PathBuf, String),
+    /// It asks for neither TLS nor a password. A file that was emptied by mistake is not to open everything.
+    #[error(
+        "the web configuration {path} protects nothing: it has neither tls_server_config nor basic_auth_users. To serve \
+         everyone, run without web-config", path = .0.display()
+    )]
+    Nothing(PathBuf),
     /// Its TLS settings cannot be used.
     #[error("the web configuration {path}, tls_server_config: {1}", path = .0.display())]
     Tls(PathBuf, String),
-    /// The password of this user is not hashed as it has to be.
-    #[error(
-        "the web configuration {path}, basic_auth_users, {1}: not a bcrypt hash; \
-         `htpasswd -nBC 10 {1}` makes one", path = .0.display()
-    )]
-    Hash(PathBuf, String),
+    /// A password is not hashed as it has to be.
+    #[error("the web configuration {path}, basic_auth_users, {1}", path = .0.display())]
+    Users(PathBuf, String),
 }

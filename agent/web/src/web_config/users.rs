@@ -1,12 +1,14 @@
 //! Who may see the metrics: users and their passwords' bcrypt hashes.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use bcrypt::HashParts;
 use ring::hmac;
 use ring::rand::SystemRandom;
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 
 /// How many accepted passwords are remembered: bcrypt reads only 72 bytes, so many passwords of a user
 /// are right.
@@ -20,8 +22,15 @@ pub struct Users {
     /// Those that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a
     /// scraper comes every few seconds with the same password.
     accepted: Mutex<HashSet<Vec<u8>>>,
-    /// One password at a time: guessing must not take more than a core.
-    turn: Semaphore,
+    /// To the one thread that computes hashes: guessing must not take more than a core.
+    questions: Sender<Question>,
+}
+
+/// Whether a password has this hash.
+struct Question {
+    password: String,
+    hash: String,
+    answer: oneshot::Sender<bool>,
 }
 
 impl Users {
@@ -29,22 +38,37 @@ impl Users {
     ///
     /// # Errors
     ///
-    /// Returns the first user whose hash is not one of bcrypt's.
+    /// Names the first user whose hash is not one of bcrypt's, or says what else is missing.
     pub fn new(hashes: BTreeMap<String, String>) -> Result<Option<Self>, String> {
         if hashes.is_empty() {
             return Ok(None);
         }
+        let (questions, asked) = mpsc::channel();
+        let users = Self::asking(questions, hashes)?;
+        // It ends with the users.
+        let thread = thread::Builder::new().name("passwords".to_owned());
+        let started = thread.spawn(move || answer(asked));
+        started.map_err(|error| format!("no thread can be started ({error})"))?;
+        Ok(Some(users))
+    }
+
+    fn asking(
+        questions: Sender<Question>,
+        hashes: BTreeMap<String, String>,
+    ) -> Result<Self, String> {
         for (user, hash) in &hashes {
-            hash.parse::<HashParts>().map_err(|_| user.clone())?;
+            hash.parse::<HashParts>().map_err(|_| {
+                format!("{user}: not a bcrypt hash; `htpasswd -nBC 10 {user}` makes one")
+            })?;
         }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
-        Ok(Some(Self {
+        Ok(Self {
             hashes,
             // Fails only if the kernel has no random numbers, and then TLS fails too.
-            key: key.map_err(|_| "(the kernel gives no random numbers)".to_owned())?,
+            key: key.map_err(|_| "the kernel gives no random numbers".to_owned())?,
             accepted: Mutex::default(),
-            turn: Semaphore::new(1),
-        }))
+            questions,
+        })
     }
 
     /// Tells whether this is the password of that user.
@@ -54,21 +78,20 @@ impl Users {
         if self.accepted().contains(&shown) {
             return true;
         }
-        let Ok(_turn) = self.turn.acquire().await else {
-            return false;
-        };
-        // Somebody with the same password may have been before.
-        if self.accepted().contains(&shown) {
-            return true;
-        }
         // An unknown user takes as long as a wrong password, so that nobody learns the users' names.
         let known = self.hashes.get(user);
         let Some(hash) = known.or(self.hashes.values().next()).cloned() else {
             return false;
         };
-        let password = password.to_owned();
-        let verified = tokio::task::spawn_blocking(move || bcrypt::verify(password, &hash));
-        let right = known.is_some() && matches!(verified.await, Ok(Ok(true)));
+        let (answer, answered) = oneshot::channel();
+        let question = Question {
+            password: password.to_owned(),
+            hash,
+            answer,
+        };
+        let is_asked = self.questions.send(question).is_ok();
+        let is_same = is_asked && answered.await == Ok(true);
+        let right = known.is_some() && is_same;
         if right {
             let mut accepted = self.accepted();
             if accepted.len() >= REMEMBERED {
@@ -85,9 +108,23 @@ impl Users {
     }
 }
 
+/// Answers one question after the other, as long as anybody may ask.
+fn answer(asked: Receiver<Question>) {
+    for question in asked {
+        // A client that has gone costs nothing.
+        if !question.answer.is_closed() {
+            let is_same = bcrypt::verify(question.password, &question.hash);
+            let _ = question.answer.send(is_same.unwrap_or(false));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::future::Future as _;
+    use std::sync::mpsc;
+    use std::task::{Context, Poll, Waker};
 
     use anyhow::Context as _;
 
@@ -125,10 +162,33 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_user_waits_for_a_hash_as_a_known_one_does() -> anyhow::Result<()> {
+        let (questions, asked) = mpsc::channel();
+        let hash = bcrypt::hash("secret", 4)?;
+        let hashes = BTreeMap::from([("alice".to_owned(), hash)]);
+        let users = Users::asking(questions, hashes).map_err(anyhow::Error::msg)?;
+        let mut context = Context::from_waker(Waker::noop());
+        for user in ["alice", "bob"] {
+            let mut admitted = Box::pin(users.admit(user, "secret"));
+            assert!(admitted.as_mut().poll(&mut context).is_pending(), "{user}");
+            let question = asked.try_recv()?;
+            let answer = bcrypt::verify(question.password, &question.hash)?;
+            assert_eq!(question.answer.send(answer), Ok(()));
+            let is_admitted = admitted.as_mut().poll(&mut context);
+            assert_eq!(is_admitted, Poll::Ready(user == "alice"), "{user}");
+        }
+        let mut gone = Box::pin(users.admit("bob", "secret"));
+        assert!(gone.as_mut().poll(&mut context).is_pending());
+        drop(gone);
+        assert!(asked.try_recv()?.answer.is_closed());
+        Ok(())
+    }
+
+    #[test]
     fn a_password_that_is_not_hashed_is_refused() {
         for wrong in ["secret", "", "$2y$10$short", "$1$abc$def"] {
             let users = BTreeMap::from([("alice".to_owned(), wrong.to_owned())]);
-            let refused = Users::new(users).is_err_and(|user| user == "alice");
+            let refused = Users::new(users).is_err_and(|why| why.starts_with("alice: "));
             assert!(refused, "{wrong}");
         }
         assert!(matches!(Users::new(BTreeMap::new()), Ok(None)));

@@ -88,9 +88,7 @@ fn ask(redis: &Redis, program: &Path, asked: &Value) -> Result<Vec<Hit>> {
     );
     fs::write(&script, include_str!("goal.py"))?;
     fs::write(&goal, asked.to_string())?;
-    let _load = redis.load(&[
-        "-t", "set", "-d", "500", "-r", "10000000", "-P", "4", "-n", "300000",
-    ])?;
+    let _load = redis.load("-t set -d 500 -r 10000000 -P 4 -n 300000")?;
     let said = process::answer_of(
         // gdb waits for as long as no hit comes.
         Command::new("timeout")

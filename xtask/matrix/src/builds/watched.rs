@@ -101,9 +101,10 @@ fn clients(port: u16) -> Result<Vec<TcpStream>> {
         .context("cannot connect to the server")
 }
 
-/// Lets keys expire: first so many at once, with so little time, that expire cycles meet their time limit; then some at
+/// Looks keys up, and lets keys expire: first so many at once, with so little time, that expire cycles meet their time limit; then some at
 /// such a slow pace that the server's estimate of what is stale stays for a while.
 fn expire(redis: &Redis) -> Result<()> {
+    redis.look_up()?;
     redis.config_set("hz", "500")?;
     redis.expire_keys(20_000)?;
     redis.config_set("hz", "1")?;
@@ -114,8 +115,7 @@ fn expire(redis: &Redis) -> Result<()> {
 fn fail(redis: &Redis) -> Result<()> {
     redis.config_set("maxmemory-policy", "noeviction")?;
     redis.config_set("maxmemory", LOWEST_LIMIT)?;
-    let requests = FAILING.to_string();
-    process::answer_of(&mut redis.benchmark(&["-t", "get", "-n", &requests]))?;
+    process::answer_of(&mut redis.benchmark(&format!("-t get -n {FAILING}")))?;
     redis.config_set("maxmemory", LOWER_LIMIT)?;
     redis.config_set("maxmemory-policy", "allkeys-lru")
 }

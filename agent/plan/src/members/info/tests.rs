@@ -6,7 +6,7 @@ use evictscope_machine::elf::Image;
 use evictscope_testkit::compiler::compile;
 
 use super::{Argument, argument_at, info, place_in};
-use crate::item::Member;
+use crate::members::Member;
 
 #[test]
 fn arguments_are_counted_by_kind() {

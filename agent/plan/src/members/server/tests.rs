@@ -4,16 +4,15 @@ use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_testkit::compiler::compile;
 
 use super::server;
-use crate::item::Member;
 use crate::members::layouts::layouts;
-use crate::members::{ConfigTable, MemberError, config_table};
+use crate::members::{ConfigTable, Member, MemberError, config_table};
 use crate::names::Identity;
 
 /// Compiles a configuration table whose members lie where `layout` has them, and `server` has no
 /// name. `None` where there is no compiler.
 fn with_layout(release: &str) -> Option<Vec<u8>> {
     let layouts = layouts().unwrap_or_else(|error| panic!("{error}"));
-    let layout = &layouts[release];
+    let at = |member| layouts[release].offset(member).unwrap_or_default();
     let source = format!(
         "char unnamed[16384] = {{1}};
          struct {{ const char *name; long fill[6]; void *data; }} configs[] = {{
@@ -23,7 +22,10 @@ fn with_layout(release: &str) -> Option<Vec<u8>> {
              {{\"maxmemory-policy\", {{0}}, unnamed + 4096 + {}}},
          }};
          int main(void) {{ return configs[0].fill[0] == (long)unnamed; }}",
-        layout.port, layout.maxclients, layout.maxmemory, layout.maxmemory_policy
+        at(Member::Port),
+        at(Member::Maxclients),
+        at(Member::Maxmemory),
+        at(Member::MaxmemoryPolicy)
     );
     compile("gcc", &source, &["-O1"])
 }

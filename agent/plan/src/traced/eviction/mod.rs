@@ -18,8 +18,8 @@ use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Operand, counted_in_loops, returned};
 use evictscope_machine::sites::{Calls, Site, cheapest};
 
-use crate::item::{Description, FunctionKind, Item, Member, Method};
-use crate::members;
+use crate::item::{Description, FunctionKind, Item, Method};
+use crate::members::{self, Member};
 use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::analysis::{Analysis, Traced};

@@ -1,0 +1,154 @@
+//! The list of what evictscope reads of a server's memory: each member of `server` stands here once, with the
+//! allocator's counter.
+//!
+//! How each is found, read and exported follows from its line. So do the lines of `inspect`, what an operator is told
+//! to lose where it is not found, and the tests against `INFO` and docs/METRICS.md. A member's offsets by version are in
+//! `server-layouts.json`. What is no whole number, or has labels, becomes a metric in evictscope-web's catalogue instead.
+
+use std::fmt;
+
+use super::line::{Content, Line, MemberMetric, Printed, Shown, directive, in_sum, info, mark};
+
+/// Makes the type of members from the list.
+macro_rules! members {
+    ($($member:ident: $line:expr,)*) => {
+        /// Something in the server's memory: a member of `server`, or the allocator's counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[expect(missing_docs, reason = "its line says what it is")]
+        pub enum Member { $($member),* }
+
+        impl Member {
+            /// All of them, in the order of a plan.
+            pub const ALL: &[Self] = &[$(Self::$member),*];
+
+            const fn line(self) -> &'static Line {
+                match self { $(Self::$member => const { &$line }),* }
+            }
+        }
+    };
+}
+
+members! {
+    UsedMemory: in_sum("used_memory").gauge("evictscope_used_memory_bytes", "bytes", "Memory tracked by the allocator, at the last sample: used_memory of INFO."),
+
+    Maxclients: mark("maxclients", "maxclients").int(),
+    Maxmemory: mark("maxmemory", "maxmemory").gauge("evictscope_maxmemory_bytes", "bytes", "Configured memory limit, at the last sample. 0: no limit."),
+    MaxmemoryPolicy: mark("maxmemory_policy", "maxmemory-policy").int(),
+    Port: mark("port", "port").int(),
+    ActiveExpireEffort: directive("active_expire_effort", "active-expire-effort").int(),
+    // Before Valkey 8.1, `hz` is something else: what the server makes of `config_hz`.
+    ConfigHz: directive("config_hz", "hz").newer("hz", None).int(),
+
+    StatNumcommands: info("stat_numcommands", "total_commands_processed").counter("evictscope_commands_processed_total", "commands"),
+    StatEvictedkeys: info("stat_evictedkeys", "evicted_keys").counter("evictscope_evicted_keys_total", "keys"),
+    StatExpiredkeys: info("stat_expiredkeys", "expired_keys").counter("evictscope_expired_keys_total", "keys"),
+    StatClientsTypeMemory: in_sum("stat_clients_type_memory").content(Content::Four),
+    StatExpiredStalePerc: info("stat_expired_stale_perc", "expired_stale_perc").newer("stat_expired_keys_stale_perc", None).printed(Printed::Percentage).content(Content::Double),
+    StatExpiredTimeCapReachedCount: info("stat_expired_time_cap_reached_count", "expired_time_cap_reached_count").counter("evictscope_expire_cycle_time_limit_hits_total", "cycles").about(" of expire cycles that ended at their time limit"),
+    StatExpireCycleTimeUsed: info("stat_expire_cycle_time_used", "expire_cycle_cpu_milliseconds").printed(Printed::Milliseconds).later(),
+    StatExpiredSubkeys: info("stat_expired_subkeys", "expired_subkeys").newer("stat_expiredfields", Some("expired_fields")).later(),
+    StatKeyspaceHits: info("stat_keyspace_hits", "keyspace_hits").counter("evictscope_keyspace_hits_total", "lookups"),
+    StatKeyspaceMisses: info("stat_keyspace_misses", "keyspace_misses").counter("evictscope_keyspace_misses_total", "lookups"),
+}
+
+impl Member {
+    /// Returns its name in Redis's source.
+    pub const fn name(self) -> &'static str {
+        self.line().name
+    }
+
+    /// Returns the name that it has in the source of newer Valkeys, where that is another one.
+    pub(crate) const fn newer_name(self) -> Option<&'static str> {
+        self.line().newer_name
+    }
+
+    /// Returns what shows it to the server's users.
+    pub const fn shown(self) -> Shown {
+        self.line().shown
+    }
+
+    /// Returns what `INFO` calls it, where that prints it.
+    pub const fn in_info(self) -> Option<&'static str> {
+        match self.shown() {
+            Shown::Info { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Returns what is in its bytes.
+    pub const fn content(self) -> Content {
+        self.line().content
+    }
+
+    /// Returns the metric that it is as it is.
+    pub const fn metric(self) -> Option<MemberMetric> {
+        self.line().metric
+    }
+
+    /// Returns the text that explains its metric to Prometheus.
+    pub fn help(self, metric: MemberMetric) -> String {
+        match self.in_info().filter(|_| metric.is_counter()) {
+            Some(info) => {
+                let about = metric.about;
+                format!(
+                    "The server's own counter{about}: {info} of INFO. CONFIG RESETSTAT resets it."
+                )
+            }
+            None => metric.about.to_owned(),
+        }
+    }
+
+    /// Returns the members of `server`.
+    pub fn of_server() -> impl Iterator<Item = Self> {
+        let all = Self::ALL.iter().copied();
+        all.filter(|member| *member != Self::UsedMemory)
+    }
+
+    /// Returns the members that directives set, and the directives; with `marks` those that every table of directives has,
+    /// else the others.
+    pub(crate) fn set_by_directives(marks: bool) -> impl Iterator<Item = (&'static str, Self)> {
+        Self::of_server().filter_map(move |member| match member.shown() {
+            Shown::Directive { name, is_mark } => (is_mark == marks).then_some((name, member)),
+            _ => None,
+        })
+    }
+
+    /// Returns the members that no directive sets.
+    pub(crate) fn counted() -> impl Iterator<Item = Self> {
+        Self::of_server().filter(|member| !matches!(member.shown(), Shown::Directive { .. }))
+    }
+
+    /// Returns what `INFO` prints: by what name, which member, and how.
+    pub(crate) fn printed() -> impl Iterator<Item = (&'static str, Self, Printed)> {
+        Self::of_server().flat_map(|member| {
+            let (names, printed) = match member.shown() {
+                Shown::Info {
+                    name,
+                    newer,
+                    printed,
+                    ..
+                } => ([Some(name), newer], printed),
+                _ => ([None; 2], Printed::AsItIs),
+            };
+            let names = names.into_iter().flatten();
+            names.map(move |name| (name, member, printed))
+        })
+    }
+
+    /// Tells whether only later versions have it, those in which `INFO` has a name for it.
+    pub(crate) const fn is_later(self) -> bool {
+        matches!(self.shown(), Shown::Info { is_later: true, .. })
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl serde::Serialize for Member {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}

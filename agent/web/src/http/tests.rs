@@ -1,0 +1,308 @@
+//! Tests what is answered to whom, with real sockets.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::http::StatusCode;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::{BindError, HANGS, bind, health, serve};
+use crate::fixture::{busy_server, partial_server};
+use crate::{Shared, Web, WebConfig};
+
+struct Server {
+    address: SocketAddr,
+    shared: Shared,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+async fn start() -> anyhow::Result<Server> {
+    start_with(Web::open(Vec::new())).await
+}
+
+async fn start_with(web: Web) -> anyhow::Result<Server> {
+    start_on("127.0.0.1:0", web).await
+}
+
+async fn start_on(address: &str, web: Web) -> anyhow::Result<Server> {
+    let listener = bind(address.parse()?).await?;
+    let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr()?.port()));
+    let shared = Shared::default();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let shutdown = async {
+        _ = stopped.await;
+    };
+    let task = tokio::spawn(serve(listener, shared.clone(), web, false, shutdown));
+    Ok(Server {
+        address,
+        shared,
+        stop,
+        task,
+    })
+}
+
+/// Returns the whole answer. Blocks, so the server needs a thread of its own.
+fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+    ask(address, &format!("GET {path}"), "Host: localhost\r\n")
+}
+
+/// Asks with these headers.
+fn ask(address: SocketAddr, what: &str, headers: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(
+        stream,
+        "{what} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn every_page_answers() -> anyhow::Result<()> {
+    let server = start().await?;
+    const NOT_READY: &str = "not ready: still looking";
+    for (path, status, text) in [
+        ("/-/healthy", "200 OK", "healthy"),
+        ("/-/ready", "503 Service Unavailable", NOT_READY),
+        ("/metrics", "200 OK", "\nevictscope_build_info{"),
+        ("/", "200 OK", "Looking for servers"),
+        ("/metric", "404 Not Found", "metrics are at /metrics"),
+    ] {
+        let answer = get(server.address, path)?;
+        let first = format!("HTTP/1.1 {status}\r\n");
+        assert!(answer.starts_with(&first), "{path}: {answer}");
+        assert!(answer.contains(text), "{path}: {answer}");
+    }
+
+    server.shared.publish(busy_server());
+    server.shared.set_ready();
+    for (path, status, text) in [
+        ("/-/ready", 200, "ready\n"),
+        (
+            "/api/v1/bursts?server=6379",
+            200,
+            "content-type: application/json\r\n",
+        ),
+        (
+            "/api/v1/bursts?server=6379",
+            200,
+            "\"kind\":\"self_amplifying\"",
+        ),
+        ("/api/v1/bursts?server=7", 404, "no server 7"),
+        ("/api/v1/timeline", 200, "\"bin_seconds\":0.02"),
+        (
+            "/heatmap.svg?server=6379",
+            200,
+            "content-type: image/svg+xml\r\n",
+        ),
+    ] {
+        let answer = get(server.address, path)?;
+        let first = format!("HTTP/1.1 {status} ");
+        assert!(
+            answer.starts_with(&first) && answer.contains(text),
+            "{path}: {answer}"
+        );
+    }
+    server.shared.publish(partial_server());
+    for (query, status) in [
+        ("", 400),
+        ("?server=7", 404),
+        ("?server=/run/%22%3Cb%3E%22.sock", 404),
+    ] {
+        let answer = get(server.address, &format!("/heatmap.svg{query}"))?;
+        let first = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&first), "{answer}");
+    }
+    let metrics = get(server.address, "/metrics")?;
+    assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    assert!(metrics.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));
+    assert!(metrics.contains("\nprocess_resident_memory_bytes "));
+
+    assert!(!metrics.contains("last_turn"), "it has not turned yet");
+    server
+        .shared
+        .turned(Duration::from_millis(1_700_000_000_500));
+    let metrics = get(server.address, "/metrics")?;
+    let turned = "\nevictscope_loop_last_turn_timestamp_seconds 1700000000.5\n";
+    assert!(metrics.contains(turned));
+
+    // The server has ended: its series are gone.
+    let ended = busy_server();
+    server.shared.withdraw(&ended.label, ended.pid);
+    let metrics = get(server.address, "/metrics")?;
+    assert!(!metrics.contains("server=\"6379\""));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn metrics_are_compressed_where_that_is_accepted() -> anyhow::Result<()> {
+    let server = start().await?;
+    server.shared.publish(busy_server());
+    server.shared.set_ready();
+    let mut stream = TcpStream::connect(server.address)?;
+    // So that the answer is not in chunks.
+    write!(
+        stream,
+        "GET /metrics HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n"
+    )?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let (headers, body) = answer.split_at(end.context("no end of the headers")? + 4);
+    let headers = String::from_utf8(headers.to_vec())?;
+    assert!(headers.contains("content-encoding: gzip\r\n"), "{headers}");
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(body).read_to_string(&mut text)?;
+    assert!(text.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));
+
+    let plain = get(server.address, "/metrics")?;
+    assert!(!plain.contains("content-encoding"), "{plain}");
+    let vary = |headers: &str| headers.contains("vary: accept-encoding\r\n");
+    assert!(vary(&headers) && vary(&plain));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn pages_of_other_sites_are_refused() -> anyhow::Result<()> {
+    let web = Web::open(vec!["h1".to_owned()]);
+    let server = start_with(web).await?;
+    const RECORD: &str = "POST /api/v1/records?server=7";
+    const PROFILE: &str = "GET /debug/pprof/profile?server=7";
+    // No such server.
+    const PASSES: u16 = 404;
+    for (what, headers, status) in [
+        (RECORD, "Host: h1:1\r\n", PASSES),
+        (RECORD, "Host: h1:1\r\nOrigin: http://h1:1\r\n", PASSES),
+        (
+            RECORD,
+            "Host: h1:1\r\nSec-Fetch-Site: same-origin\r\n",
+            PASSES,
+        ),
+        (RECORD, "Host: h1:1\r\nSec-Fetch-Site: same-site\r\n", 403),
+        (RECORD, "Host: h1:1\r\nSec-Fetch-Site: cross-site\r\n", 403),
+        (RECORD, "Host: h1:1\r\nOrigin: http://h1:2\r\n", 403),
+        (RECORD, "Host: h1:1\r\nOrigin: http://evil.example\r\n", 403),
+        (RECORD, "Host: h1:1\r\nOrigin: null\r\n", 403),
+        (PROFILE, "Host: h1:1\r\n", PASSES),
+        (PROFILE, "Host: h1:1\r\nSec-Fetch-Site: none\r\n", PASSES),
+        (PROFILE, "Host: h1:1\r\nSec-Fetch-Site: cross-site\r\n", 403),
+        // Its name points here.
+        (
+            RECORD,
+            "Host: evil.example\r\nOrigin: http://evil.example\r\n",
+            421,
+        ),
+        (
+            PROFILE,
+            "Host: evil.example\r\nSec-Fetch-Site: same-origin\r\n",
+            421,
+        ),
+        ("GET /metrics", "Host: evil.example\r\n", 421),
+        ("GET http://evil.example/metrics", "Host: h1\r\n", 421),
+        ("GET /-/healthy", "Host: evil.example\r\n", 200),
+    ] {
+        let answer = ask(server.address, what, headers)?;
+        let first = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&first), "{what} {headers}: {answer}");
+        assert!(answer.contains("x-frame-options: DENY\r\n"), "{answer}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn where_other_hosts_ask_servers_work_for_those_with_a_password() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("web.yml");
+    let hash = bcrypt::hash("secret", 4)?;
+    std::fs::write(&file, format!("basic_auth_users:\n  alice: {hash}\n"))?;
+    let alice = WebConfig::load(&file)?.web();
+    const ALICE: &str = "Host: localhost\r\nAuthorization: Basic YWxpY2U6c2VjcmV0\r\n";
+    for (web, status) in [(Web::open(Vec::new()), 403), (alice, 404)] {
+        let server = start_on("0.0.0.0:0", web).await?;
+        for what in [
+            "POST /api/v1/records?server=7",
+            "GET /debug/pprof/profile?server=7",
+        ] {
+            let answer = ask(server.address, what, ALICE)?;
+            let first = format!("HTTP/1.1 {status} ");
+            assert!(answer.starts_with(&first), "{what}: {answer}");
+        }
+        let metrics = ask(server.address, "GET /metrics", ALICE)?;
+        assert!(metrics.starts_with("HTTP/1.1 200 "), "{metrics}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_idle_connection_does_not_delay_the_end() -> anyhow::Result<()> {
+    let server = start().await?;
+    let mut idle = TcpStream::connect(server.address)?;
+    idle.write_all(b"GET /metrics HTTP/1.1\r\n")?;
+    get(server.address, "/-/healthy")?;
+    assert!(server.stop.send(()).is_ok());
+    server.task.await?;
+    let again = TcpStream::connect(server.address);
+    assert!(again.is_err(), "it still listens");
+    Ok(())
+}
+
+#[test]
+fn a_loop_that_does_not_turn_is_not_healthy() {
+    assert_eq!(health(HANGS - Duration::from_millis(1)).0, StatusCode::OK);
+    let (status, text) = health(HANGS);
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text.contains("has not turned for 10 s"), "{text}");
+}
+
+#[test]
+fn a_turn_counts_from_when_it_was_whatever_the_time_of_day() {
+    let shared = Shared::default();
+    std::thread::sleep(Duration::from_millis(200));
+    let silent = shared.since_last_turn();
+    assert!(silent >= Duration::from_millis(200), "{silent:?}");
+    // The clock was set back to 1970.
+    let before = std::time::Instant::now();
+    shared.turned(Duration::ZERO);
+    assert!(shared.since_last_turn() <= before.elapsed());
+    assert_eq!(shared.last_turn(), Some(Duration::ZERO));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn health_and_readiness_need_no_password() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("web.yml");
+    let hash = bcrypt::hash("secret", 4)?;
+    std::fs::write(&file, format!("basic_auth_users:\n  alice: {hash}\n"))?;
+    let server = start_with(WebConfig::load(&file)?.web()).await?;
+    server.shared.set_ready();
+    for (path, status) in [
+        ("/-/healthy", 200),
+        ("/-/ready", 200),
+        ("/metrics", 401),
+        ("/", 401),
+        ("/-/", 401),
+        ("/-/healthy/", 401),
+    ] {
+        let answer = get(server.address, path)?;
+        let first = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&first), "{path}: {answer}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_port_in_use_has_an_error_of_its_own() -> anyhow::Result<()> {
+    let listener = bind("127.0.0.1:0".parse()?).await?;
+    let address = listener.local_addr()?;
+    let error = bind(address).await.map(|_| ());
+    let is_in_use = matches!(error, Err(BindError::InUse(in_use)) if in_use == address);
+    assert!(is_in_use, "{error:?}");
+    let error = bind("192.0.2.1:9739".parse()?).await.map(|_| ());
+    assert!(matches!(error, Err(BindError::NotHere(_))), "{error:?}");
+    Ok(())
+}
