@@ -204,6 +204,7 @@ mod tests {
                     bytes: 14,
                     came: Some(at / 2),
                 }],
+                owed: Vec::new(),
             }),
             ..Snapshot::default()
         });
