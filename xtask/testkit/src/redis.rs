@@ -1,7 +1,6 @@
 //! A throw-away redis-server, and what it says about itself.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, SystemTime},
@@ -210,6 +209,15 @@ impl Redis {
             Ok((!keys.contains("expires=") || keys.contains("expires=0")).then_some(()))
         };
         until("all keys expire", none_is_left)
+    }
+
+    /// Looks up a key that there is, twice, and one that there is not.
+    pub fn look_up(&self) -> Result<()> {
+        self.cli(&["set", "there", "x"])?;
+        for key in ["there", "there", "not-there"] {
+            self.cli(&["get", key])?;
+        }
+        Ok(())
     }
 
     /// Sends pipelined `SET`s of 100 bytes to random ones of `keys` keys from 20 connections, and returns how

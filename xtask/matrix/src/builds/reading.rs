@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
+use evictscope_plan::Member;
 use evictscope_testkit::{
     agent::Agent,
     redis::{Info, Redis},
@@ -15,25 +16,12 @@ use crate::table::Row;
 /// How far the agent's sample of memory may be from `INFO`, which the client that asks for it adds to, in bytes.
 const NEAR: f64 = 128.0 * 1024.0;
 
-/// The counters that must be equal: the column, the metric, and the field of `INFO`.
-const COUNTERS: [(&str, &str, &str); 4] = [
-    (
-        "evicted keys",
-        "evictscope_evicted_keys_total",
-        "evicted_keys",
-    ),
-    (
-        "expired keys",
-        "evictscope_expired_keys_total",
-        "expired_keys",
-    ),
-    (
-        "time limit hits",
-        "evictscope_expire_cycle_time_limit_hits_total",
-        "expired_time_cap_reached_count",
-    ),
-    ("commands", "evictscope_commands_processed_total", COMMANDS),
-];
+/// Returns the counters that must be equal: the metric, and the field of `INFO`.
+fn counters() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = Member::ALL.iter();
+    all.filter_map(|member| Some((member.metric()?.name, member.in_info()?)))
+}
+
 const COMMANDS: &str = "total_commands_processed";
 
 const STALE_RATIO: &str = "evictscope_expire_stale_ratio";
@@ -79,9 +67,9 @@ impl Readings {
             let shown = format!("{hits} in {commands} commands");
             row.check("hits below the limit", hits == 0.0, &shown);
         }
-        for (column, metric, field) in COUNTERS {
+        for (metric, field) in counters() {
             if all.exports(metric) {
-                counters([evicting, all], column, metric, field, row)?;
+                compare([evicting, all], metric, field, row)?;
             }
         }
         stale_ratio(&self.below, row)?;
@@ -97,7 +85,7 @@ impl Readings {
             every_call(&self.before, all, row)?;
         }
         if plan.not_found().is_empty() {
-            let metrics = COUNTERS.iter().map(|(_, metric, _)| *metric);
+            let metrics = counters().map(|(metric, _)| metric);
             let metrics = metrics.chain([STALE_RATIO, USED_MEMORY, CLIENT_BUFFERS, CALLS]);
             for metric in metrics.filter(|metric| !all.exports(metric)) {
                 row.fault(&format!(
@@ -145,11 +133,10 @@ impl Reading {
 }
 
 /// Compares a counter with `INFO` in all readings, and shows the last.
-fn counters(
+fn compare(
     readings: [&Reading; 2],
-    column: &'static str,
     metric: &str,
-    field: &str,
+    field: &'static str,
     row: &mut Row,
 ) -> Result<()> {
     let mut right = true;
@@ -163,7 +150,7 @@ fn counters(
             false => format!("{shown} {told}, INFO {own}"),
         };
     }
-    row.check(column, right, shown.trim());
+    row.check(field, right, shown.trim());
     Ok(())
 }
 

@@ -101,9 +101,10 @@ fn clients(port: u16) -> Result<Vec<TcpStream>> {
         .context("cannot connect to the server")
 }
 
-/// Lets keys expire: first so many at once, with so little time, that expire cycles meet their time limit; then some at
+/// Looks keys up, and lets keys expire: first so many at once, with so little time, that expire cycles meet their time limit; then some at
 /// such a slow pace that the server's estimate of what is stale stays for a while.
 fn expire(redis: &Redis) -> Result<()> {
+    redis.look_up()?;
     redis.config_set("hz", "500")?;
     redis.expire_keys(20_000)?;
     redis.config_set("hz", "1")?;
