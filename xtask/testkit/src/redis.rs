@@ -225,6 +225,15 @@ impl Redis {
             .try_for_each(|command| self.cli(command).map(drop))
     }
 
+    /// Looks up a key that there is, twice, and one that there is not.
+    pub fn look_up(&self) -> Result<()> {
+        self.cli(&["set", "there", "x"])?;
+        for key in ["there", "there", "not-there"] {
+            self.cli(&["get", key])?;
+        }
+        Ok(())
+    }
+
     /// Sends pipelined `SET`s of 100 bytes to random ones of `keys` keys from 20 connections, and returns how
     /// many a second the server answered.
     pub fn sets_per_second(&self, keys: u32, requests: u32) -> Result<f64> {
