@@ -20,7 +20,7 @@ use aya_ebpf::helpers::generated::{
     bpf_jiffies64, bpf_probe_read_kernel, bpf_seq_write, bpf_sock_from_file,
 };
 use evictscope_abi::{
-    IDLE, KernelMember, LOOK_END, LookEnd, UNREAD_TCP, UNREAD_UNIX, UnreadSocket,
+    IDLE, KernelMember, LOOK_END, LookEnd, OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UnreadSocket,
 };
 
 const SOCK_STREAM: u16 = 1;
@@ -102,19 +102,19 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
     }
     let sock = read::<*const c_void>(socket, KernelMember::SocketSock)?;
     let state = read::<u8>(sock, KernelMember::State)?;
-    let unread = match read::<u16>(sock, KernelMember::Family)? {
+    let waiting = match read::<u16>(sock, KernelMember::Family)? {
         AF_INET | AF_INET6 if read::<u16>(sock, KernelMember::Protocol)? == IPPROTO_TCP => {
             tcp(sock, state)?
         }
         AF_UNIX if state == TCP_ESTABLISHED => unix(sock)?,
         _ => return None,
     };
-    if unread.bytes == 0 {
+    if waiting.bytes == 0 && waiting.kind[0] != OWED_TCP {
         write(seq, &IDLE);
     } else {
         let inode = read::<*const c_void>(file.cast::<c_void>(), KernelMember::FileInode)?;
         let inode = read::<u64>(inode, KernelMember::InodeNumber)?;
-        write(seq, &UnreadSocket { inode, ..unread });
+        write(seq, &UnreadSocket { inode, ..waiting });
     }
     Some(())
 }
@@ -138,13 +138,30 @@ fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
     } else {
         0
     };
+    let kind = if bytes == 0 && state == TCP_ESTABLISHED && is_owed(sock, received)? {
+        OWED_TCP
+    } else {
+        UNREAD_TCP
+    };
     Some(UnreadSocket {
-        kind: [UNREAD_TCP, 0, 0, 0],
+        kind: [kind, 0, 0, 0],
         bytes,
         inode: 0,
         read_to,
         came: read::<u32>(sock, KernelMember::LastReceived)?,
     })
+}
+
+/// Tells whether data has come, and no answer has left since.
+///
+/// What the other side sends confirms what it has got. The number of the last segment that did so is kept: of a request that
+/// is its first byte's. When the answer to it is confirmed, that number is the one behind the request.
+#[inline(always)]
+fn is_owed(sock: *const c_void, received: u32) -> Option<bool> {
+    if read::<u32>(sock, KernelMember::SndWl1)? == received {
+        return Some(false);
+    }
+    Some(read::<u32>(sock, KernelMember::SndUna)? == read::<u32>(sock, KernelMember::WriteSeq)?)
 }
 
 /// Returns what lies unread in a connected Unix socket.

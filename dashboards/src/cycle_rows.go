@@ -27,21 +27,23 @@ and on (SERVER) (sum by (SERVER) (` + inStep(`evictscope_bursts_total{LABELS}`) 
 		[]column{
 			{"Time", "Counted at", []dashboard.DynamicConfigValue{property("custom.width", 180)}},
 			{"Value #A", "Self-amplifying", append(coloured(grey, step{1, orange}), short)},
-			{"Value #B", "Unknown", []dashboard.DynamicConfigValue{short}},
+			{"Value #B", "Stalling", append(coloured(grey, step{1, orange}), short)},
 			{"Value #C", "Plain", []dashboard.DynamicConfigValue{short}},
-			{"Value #D", "Saturated for", []dashboard.DynamicConfigValue{seconds}},
-			{"Value #E", "Reclaim", []dashboard.DynamicConfigValue{seconds}},
-			{"Value #F", "Client buffers grew by", []dashboard.DynamicConfigValue{bytes}},
-			{"Value #G", "Memory reclaimed", []dashboard.DynamicConfigValue{bytes}},
+			{"Value #D", "Unknown", []dashboard.DynamicConfigValue{short}},
+			{"Value #E", "Saturated for", []dashboard.DynamicConfigValue{seconds}},
+			{"Value #F", "Reclaim", []dashboard.DynamicConfigValue{seconds}},
+			{"Value #G", "Client buffers grew by", []dashboard.DynamicConfigValue{bytes}},
+			{"Value #H", "Memory reclaimed", []dashboard.DynamicConfigValue{bytes}},
 		},
 		serverLabels(),
 		perStep("A", ofKind("self_amplifying")),
-		perStep("B", ofKind("unknown")),
+		perStep("B", ofKind("stalling")),
 		perStep("C", ofKind("plain")),
-		perStep("D", histogram{"evictscope_burst_duration_seconds", "LABELS"}.mean()),
-		perStep("E", histogram{"evictscope_reclaim_duration_seconds", "LABELS"}.mean()),
-		perStep("F", inStep("evictscope_burst_client_buffer_growth_bytes_total{LABELS}")+" > 0"),
-		perStep("G", inStep("evictscope_burst_reclaimed_bytes_total{LABELS}")+" > 0")).
+		perStep("D", ofKind("unknown")),
+		perStep("E", histogram{"evictscope_burst_duration_seconds", "LABELS"}.mean()),
+		perStep("F", histogram{"evictscope_reclaim_duration_seconds", "LABELS"}.mean()),
+		perStep("G", inStep("evictscope_burst_client_buffer_growth_bytes_total{LABELS}")+" > 0"),
+		perStep("H", inStep("evictscope_burst_reclaimed_bytes_total{LABELS}")+" > 0")).
 		WithTransformation(dashboard.DataTransformerConfig{Id: "sortBy", Options: map[string]any{
 			"fields": map[string]any{}, "sort": []map[string]any{{"field": "Counted at", "desc": true}},
 		}}).
@@ -76,12 +78,17 @@ func evictingCalls() *dashboard.RowBuilder {
 			Thresholds(thresholds(green, step{100e-3, red})).
 			ThresholdsStyle(dashed()).
 			Span(8)).
+		WithPanel(buckets("Goal of evicting calls (mem_tofree)",
+			"Evicting calls a second by the memory that each had to free. In a calm cache a call frees what one command has added. In a burst it frees as much as all waiting replies take.",
+			"bytes",
+			heatmapQuery(oneServer, perObserved(histogram{"evictscope_mem_tofree_bytes", "LABELS"}.rates()))).
+			Height(7).Span(8)).
 		WithPanel(lines("Keys evicted and expired",
 			"Keys a second, from the server's own counters.",
 			"cps",
 			query("A", oneServer, "rate(evictscope_evicted_keys_total{LABELS}[$__rate_interval])", "evicted"),
 			query("B", oneServer, "rate(evictscope_expired_keys_total{LABELS}[$__rate_interval])", "expired")).
-			Span(halfWidth)).
+			Span(8)).
 		WithPanel(lines("Time in each phase",
 			"Share of the time in each phase of the cycle.",
 			"percentunit",
@@ -93,7 +100,7 @@ func evictingCalls() *dashboard.RowBuilder {
 			OverrideByName("not_saturated", []dashboard.DynamicConfigValue{fixedColour(green)}).
 			OverrideByName("saturated", []dashboard.DynamicConfigValue{fixedColour(purple)}).
 			OverrideByName("reclaim", []dashboard.DynamicConfigValue{fixedColour(blue)}).
-			Span(halfWidth))
+			Span(8))
 }
 
 // server is a row about what the server is, what is not known of it, and its client buffers.

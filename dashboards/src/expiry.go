@@ -8,7 +8,7 @@ func expiry() *dashboard.RowBuilder {
 	duration := histogram{"evictscope_expire_cycle_duration_seconds", "LABELS"}
 	return dashboard.NewRowBuilder("Expiry").
 		WithPanel(lines("Main thread in expire cycles",
-			"Share of the main thread's time. Red line: the share of the time in which expire cycles stalled the server. Redis gives slow cycles 25 % of the time at most with active-expire-effort 1, and 43 % with 10.",
+			"Share of the main thread's time. Red line: the share of the time in which they stalled clients. Redis gives slow cycles 25 % of the time at most with active-expire-effort 1, and 43 % with 10.",
 			"percentunit",
 			query("A", oneServer, `sum(rate(evictscope_main_thread_cpu_seconds_total{LABELS,activity="expire"}[$__rate_interval]))`, "expire cycles"),
 			query("B", oneServer, `sum(rate(evictscope_stall_seconds_total{LABELS,cause="expire"}[$__rate_interval]))`, "stalled by them")).

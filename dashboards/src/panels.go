@@ -65,6 +65,14 @@ func curves(title, description, unit string, queries ...*prometheus.DataqueryBui
 	return panel
 }
 
+// inColours gives each series the colour of its name.
+func inColours(panel *timeseries.PanelBuilder, series []state) *timeseries.PanelBuilder {
+	for _, one := range series {
+		panel.OverrideByName(one.name, []dashboard.DynamicConfigValue{fixedColour(one.colour)})
+	}
+	return panel
+}
+
 // guide is for a line that others are compared with: dashed, and in one colour.
 func guide(colour string) []dashboard.DynamicConfigValue {
 	return []dashboard.DynamicConfigValue{

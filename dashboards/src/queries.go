@@ -15,8 +15,29 @@ var impacts = []state{
 	{"4", "evictions fail", darkRed},
 }
 
+// activities are what the main thread does.
+var activities = []state{
+	{name: "eviction", colour: orange},
+	{name: "expire", colour: purple},
+	{name: "other", colour: blue},
+	{name: "waiting for a CPU", colour: yellow},
+}
+
+// causes are what stalls clients, in the same colours.
+var causes = []state{
+	{name: "eviction", colour: orange},
+	{name: "expire", colour: purple},
+	{name: "commands", colour: blue},
+	{name: "cpu", colour: yellow},
+	{name: "blocked", colour: red},
+	{name: "unknown", colour: grey},
+}
+
+// meanWait returns how long a request lies unread on average, by Little's law.
+const meanWait = `sum by (SERVER) (rate(evictscope_client_wait_seconds_total{LABELS}[$__rate_interval])) / (sum by (SERVER) (rate(evictscope_commands_processed_total{LABELS}[$__rate_interval])) > 0)`
+
 // phaseNow returns what a server is doing: its phase, or the impact of the last minute, which is a stall of a second
-// or more by either cause, or an eviction call that failed.
+// or more by any cause, or an eviction call that failed.
 const phaseNow = `max by (SERVER) (
   4 * (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[1m]) > bool 0)
   or

@@ -50,7 +50,7 @@ func generateRules(directory string) error {
 		return err
 	}
 	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
-		Funcs(template.FuncMap{"comment": comment}).
+		Funcs(template.FuncMap{"comment": comment, "ofServer": ofServer, "stalledBy": stalledBy}).
 		ParseFS(ruleTemplates, "rules/*.yaml")
 	if err != nil {
 		return err
@@ -72,17 +72,45 @@ func generateRules(directory string) error {
 // ruleValues are what the templates can name.
 func ruleValues() map[string]any {
 	values := map[string]any{
-		"Thresholds": thresholdsOfAlerts,
-		"Agents":     agents,
-		"Runbooks":   runbooks,
-		"Cycle":      dashboardOf(cycleUID, "job", "instance", "server"),
-		"Agent":      dashboardOf(agentUID, "job", "instance"),
-		"Page":       pageOfServer(),
+		"Thresholds":    thresholdsOfAlerts,
+		"Agents":        agents,
+		"Runbooks":      runbooks,
+		"Cycle":         dashboardOf(cycleUID, "job", "instance", "server"),
+		"Agent":         dashboardOf(agentUID, "job", "instance"),
+		"Page":          pageOfServer(),
+		"FreeingCauses": freeingCauses,
+		"OtherCauses":   otherCauses,
+		"Freeing":       causedBy(freeingCauses),
+		"Others":        causedBy(otherCauses),
 	}
 	for _, threshold := range thresholdsOfAlerts {
 		values[threshold.Name] = threshold.Value
 	}
 	return values
+}
+
+// Stalls by the first of these causes page, because raising the limit helps at once. Those by others open a ticket.
+const (
+	freeingCauses = "eviction|expire"
+	otherCauses   = "commands|cpu|blocked"
+)
+
+func causedBy(causes string) string {
+	return `cause=~"` + causes + `"`
+}
+
+// ofServer returns what makes a query about the server of an alert, in an annotation: the text of the query has %s where
+// the server's labels stand.
+func ofServer(query string) string {
+	query = strings.ReplaceAll(query, "%s", "job=%q,instance=%q,server=%q")
+	return "printf `" + query + "` $labels.job $labels.instance $labels.server"
+}
+
+// stalledBy returns the first words of a summary: the cause that took most of a time, of these.
+func stalledBy(function, causes, time string) string {
+	seconds := `evictscope_stall_seconds_total{%s,` + causedBy(causes) + `}[` + time + `]`
+	worst := ofServer("topk(1, sum by (cause) (" + function + "(" + seconds + ")))")
+	return "Stalled{{ with " + worst + " | query }} by {{ (first .).Labels.cause }}{{ end }}"
 }
 
 // dashboardOf returns the address of a dashboard. Its variables are filled in from the labels of the alert, by

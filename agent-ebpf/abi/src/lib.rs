@@ -23,7 +23,9 @@ pub use recipe::{
     AllocatorCounters, COUNTER_BYTES, CycleKeys, MAX_DONE_SITES, MAX_READS, MAX_TERMS, REGISTERS,
     Recipe, ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,
 };
-pub use sockets::{IDLE, KernelMember, LOOK_END, LookEnd, UNREAD_TCP, UNREAD_UNIX, UnreadSocket};
+pub use sockets::{
+    IDLE, KernelMember, LOOK_END, LookEnd, OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UnreadSocket,
+};
 pub use stats::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck,
     CycleStats, CycleType, EvictionStats, ExpireStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS,

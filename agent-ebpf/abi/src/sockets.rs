@@ -1,22 +1,24 @@
 //! What the socket iterator shares with its own program: which members of kernel structures it reads, and what it writes.
 //!
-//! For each connection it writes one record: a byte where nothing lies unread, else an [`UnreadSocket`]. A [`LookEnd`] ends a
+//! For each connection it writes one record: a byte where nothing lies unread and no answer is owed, else an [`UnreadSocket`]. A [`LookEnd`] ends a
 //! look. The first byte of each says which it is.
 
-/// The first byte of a record, and all of it: a connection in which nothing lies unread.
+/// The first byte of a record, and all of it: a connection in which nothing lies unread, and that is owed no answer.
 pub const IDLE: u8 = 1;
 /// The first byte of an [`UnreadSocket`] of TCP.
 pub const UNREAD_TCP: u8 = 2;
 /// The first byte of an [`UnreadSocket`] of a Unix socket.
 pub const UNREAD_UNIX: u8 = 3;
+/// The first byte of an [`UnreadSocket`] of TCP of which all was read, and no answer has left since.
+pub const OWED_TCP: u8 = 5;
 /// The first byte of a [`LookEnd`].
 pub const LOOK_END: u8 = 4;
 
-/// A connection in which bytes lie unread.
+/// A connection in which bytes lie unread, or that is owed an answer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnreadSocket {
-    /// [`UNREAD_TCP`] or [`UNREAD_UNIX`], then zeros.
+    /// [`UNREAD_TCP`], [`UNREAD_UNIX`] or [`OWED_TCP`], then zeros.
     pub kind: [u8; 4],
     /// Bytes that lie unread.
     pub bytes: u32,
@@ -66,6 +68,12 @@ pub enum KernelMember {
     RcvNxt,
     /// `struct tcp_sock`: what is read next, 32 bits.
     CopiedSeq,
+    /// `struct tcp_sock`: the number of the last segment that confirmed something new, 32 bits.
+    SndWl1,
+    /// `struct tcp_sock`: the first number that is not confirmed, 32 bits.
+    SndUna,
+    /// `struct tcp_sock`: the number behind all that the owner has written, 32 bits.
+    WriteSeq,
     /// `struct tcp_sock`: when data last came, 32 bits.
     LastReceived,
     /// `struct sk_buff`: the next one of its list.
@@ -78,7 +86,7 @@ pub enum KernelMember {
 
 impl KernelMember {
     /// All of them, in their order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::FileInode,
         Self::InodeNumber,
         Self::SocketType,
@@ -89,6 +97,9 @@ impl KernelMember {
         Self::ReceiveQueue,
         Self::RcvNxt,
         Self::CopiedSeq,
+        Self::SndWl1,
+        Self::SndUna,
+        Self::WriteSeq,
         Self::LastReceived,
         Self::BufferNext,
         Self::BufferLength,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evictscope_host::{MemoryError, Scheduling, Words};
 use evictscope_plan::{Member, ProbePlan};
 use evictscope_probes::{Attachment, Probed};
-use evictscope_telemetry::{Counted, Members, Observed, Snapshot, ThreadTimes};
+use evictscope_telemetry::{Counted, Members, Observed, Rest, Snapshot, ThreadTimes};
 
 use super::clock::{both, monotonic};
 
@@ -17,6 +17,7 @@ pub struct Reader {
     /// Which of the words are which member.
     members: Vec<(Member, Range<usize>)>,
     scheduling: Option<Scheduling>,
+    rest: Rest,
     counted: Counted,
     observed: Observed,
     /// Until when `observed` was added up.
@@ -40,6 +41,7 @@ impl Reader {
             words,
             members,
             scheduling: Scheduling::of(pid),
+            rest: Rest::default(),
             counted: Counted::default(),
             observed: Observed::default(),
             observed_until: monotonic(),
@@ -77,15 +79,17 @@ impl Reader {
             Err(error) => (None, Some(error)),
         };
         let times = self.scheduling.as_ref().and_then(Scheduling::times_ns);
+        let times = times.map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns });
         let is_resting = self.scheduling.as_ref().and_then(Scheduling::is_resting);
         let snapshot = Snapshot {
             at,
             is_resting,
+            rested: self.rest.follow(at, times, is_resting),
             look: None,
             unix_time,
             counted: self.counted.clone(),
             members,
-            times: times.map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns }),
+            times,
             observed: self.observed,
         };
         Ok((snapshot, failed))

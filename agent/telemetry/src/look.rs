@@ -11,6 +11,22 @@ pub struct SocketLook {
     pub connected: u32,
     /// Those of them in which bytes lie that the server has not read.
     pub unread: Vec<Unread>,
+    /// Those of them of which all was read, and to which nothing has been sent since: TCP only.
+    pub owed: Vec<Owed>,
+}
+
+/// A connection whose last request was read, and to which no answer has left since.
+///
+/// A client that is blocked on purpose looks the same (BLPOP, WAIT, CLIENT PAUSE), as does the link of a replica. What the server
+/// can answer it has answered when its main thread comes to rest: only what came since then waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owed {
+    /// As [`Unread::socket`].
+    pub socket: u64,
+    /// As [`Unread::read_to`].
+    pub read_to: u32,
+    /// When data last came, monotonic, to a tick.
+    pub came: Duration,
 }
 
 /// A connection in which bytes lie unread.

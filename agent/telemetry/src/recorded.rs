@@ -19,6 +19,7 @@ pub struct RecordedReading {
     cpu: Option<u64>,
     waiting: Option<u64>,
     is_resting: Option<bool>,
+    rested: Option<u64>,
     /// Evicting calls that have ended, and their wall time.
     calls: u64,
     evicting: u64,
@@ -63,6 +64,7 @@ impl RecordedReading {
             cpu: snapshot.times.map(|times| times.cpu_ns),
             waiting: snapshot.times.map(|times| times.waiting_ns),
             is_resting: snapshot.is_resting,
+            rested: snapshot.rested.map(nanoseconds),
             calls: calls.inner.counts.iter().sum(),
             evicting: calls.inner.sum,
             since: calls.inner_since_ns,

@@ -155,7 +155,7 @@ impl ServerState {
         }
         self.stalled_by = None;
         if let Some(look) = &snapshot.look {
-            self.waits.take_in(look);
+            self.waits.take_in(look, snapshot.rested);
             let oldest = self.waits.oldest();
             self.stalled_by = oldest.and_then(|oldest| self.stalls.look(look.at, oldest));
         }

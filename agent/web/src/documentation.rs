@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evictscope_plan::Method;
 use evictscope_records::KeeperCounts;
-use evictscope_telemetry::BrokenInvariant;
+use evictscope_telemetry::{BrokenInvariant, Snapshot, SocketLook};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
@@ -34,6 +34,15 @@ struct Description {
 fn servers() -> Vec<Arc<ExportedServer>> {
     let mut busy = busy_server();
     busy.overhead_ratio = Some(0.001);
+    busy.state.apply(&Snapshot {
+        at: Duration::from_secs(3),
+        look: Some(SocketLook {
+            at: Duration::from_secs(3),
+            connected: 1,
+            unread: Vec::new(),
+        }),
+        ..Snapshot::default()
+    });
     let mut plan = (*busy.plan).clone();
     let inner = plan.functions[0].inner.iter_mut();
     let quantities = inner.flat_map(|inner| &mut inner.quantities);

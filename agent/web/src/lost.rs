@@ -26,19 +26,25 @@ const ABOUT_PROBES: &str = "evictscope_probe_";
 
 const BY_RESULT: &str = "evictscope_eviction_calls_total{result}";
 const SELF_AMPLIFYING: &str = "evictscope_bursts_total{kind=\"self_amplifying\"}";
+const CPU_BY_EVICTION: &str = "evictscope_main_thread_cpu_seconds_total{activity=\"eviction\"}";
 const STALLS_BY_EVICTION: &str = "evictscope_stall_seconds_total{cause=\"eviction\"}";
 const STALLS_BY_EXPIRY: &str = "evictscope_stall_seconds_total{cause=\"expire\"}";
 
 /// The alerts about a server, and the metrics without which each cannot fire, or not for every cause.
-const ALERTS: [(&str, &[&str]); 9] = [
+const ALERTS: [(&str, &[&str]); 11] = [
     ("EvictscopeStalled", &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY]),
     (
         "EvictscopeStallBudgetExceeded",
         &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY],
     ),
     ("EvictscopeEvictionsFailing", &[BY_RESULT]),
+    ("EvictscopeClientsWaiting", &["evictscope_stall_seconds_total"]),
+    ("EvictscopeEvictionsCostly", &[CPU_BY_EVICTION]),
     ("EvictscopeEvictionBurst", &[SELF_AMPLIFYING]),
-    ("EvictscopeBurstsRecurring", &[SELF_AMPLIFYING]),
+    (
+        "EvictscopeBurstsRecurring",
+        &["evictscope_bursts_total", STALLS_BY_EVICTION],
+    ),
     (
         "EvictscopeEvictionCallSlow",
         &["evictscope_eviction_call_longest_seconds"],

@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind};
 use std::mem::offset_of;
 use std::time::Duration;
 
-use evictscope_abi::{IDLE, LOOK_END, LookEnd, UNREAD_TCP, UNREAD_UNIX, UnreadSocket};
-use evictscope_telemetry::{SocketLook, Unread};
+use evictscope_abi::{IDLE, LOOK_END, LookEnd, OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UnreadSocket};
+use evictscope_telemetry::{Owed, SocketLook, Unread};
 
 use super::ticks::Ticks;
 
@@ -18,27 +18,19 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
     const UNREAD: usize = size_of::<UnreadSocket>();
     const END: usize = size_of::<LookEnd>();
     let mut look = SocketLook::default();
-    // When data came is known at the end, which says what `jiffies` were then.
-    let mut came = Vec::new();
+    let mut records = Vec::new();
     loop {
         match bytes {
             [IDLE, rest @ ..] => {
                 look.connected += 1;
                 bytes = rest;
             }
-            [kind @ (UNREAD_TCP | UNREAD_UNIX), ..] => {
+            [UNREAD_TCP | UNREAD_UNIX | OWED_TCP, ..] => {
                 let (record, rest) = bytes
                     .split_first_chunk::<UNREAD>()
                     .ok_or(ErrorKind::InvalidData)?;
                 look.connected += 1;
-                look.unread.push(Unread {
-                    socket: word(record, offset_of!(UnreadSocket, inode))?,
-                    read_to: half(record, offset_of!(UnreadSocket, read_to))?,
-                    bytes: half(record, offset_of!(UnreadSocket, bytes))?,
-                    came: None,
-                });
-                let jiffies = half(record, offset_of!(UnreadSocket, came))?;
-                came.push((*kind == UNREAD_TCP).then_some(jiffies));
+                records.push(record);
                 bytes = rest;
             }
             [LOOK_END, ..] => {
@@ -48,8 +40,24 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
                 }
                 look.at = Duration::from_nanos(word(record, offset_of!(LookEnd, monotonic_ns))?);
                 let now = half(record, offset_of!(LookEnd, jiffies))?;
-                for (unread, came) in look.unread.iter_mut().zip(came) {
-                    unread.came = came.map(|came| ticks.before(look.at, now.wrapping_sub(came)));
+                for record in records {
+                    let socket = word(record, offset_of!(UnreadSocket, inode))?;
+                    let read_to = half(record, offset_of!(UnreadSocket, read_to))?;
+                    let came = now.wrapping_sub(half(record, offset_of!(UnreadSocket, came))?);
+                    let came = ticks.before(look.at, came);
+                    match record[0] {
+                        OWED_TCP => look.owed.push(Owed {
+                            socket,
+                            read_to,
+                            came,
+                        }),
+                        kind => look.unread.push(Unread {
+                            socket,
+                            read_to,
+                            bytes: half(record, offset_of!(UnreadSocket, bytes))?,
+                            came: (kind == UNREAD_TCP).then_some(came),
+                        }),
+                    }
                 }
                 return Ok(look);
             }
@@ -102,6 +110,7 @@ mod tests {
             unread(UNREAD_TCP, 5, 14, u32::MAX),
             unread(UNREAD_UNIX, 1 << 40, 9, 0),
             vec![IDLE],
+            unread(OWED_TCP, 6, 0, 1),
             end(9),
         ];
         let of = |socket, bytes, came| Unread {
@@ -112,11 +121,16 @@ mod tests {
         };
         let expected = SocketLook {
             at: Duration::from_millis(1001),
-            connected: 4,
+            connected: 5,
             unread: vec![
                 of(5, 14, Some(Duration::from_millis(988))),
                 of(1 << 40, 9, None),
             ],
+            owed: vec![Owed {
+                socket: 6,
+                read_to: 77,
+                came: Duration::from_millis(996),
+            }],
         };
         assert_eq!(look(&bytes.concat(), TICKS)?, expected);
         Ok(())

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use evictscope_telemetry::{SocketLook, Unread};
+use evictscope_telemetry::{Owed, SocketLook, Unread};
 use evictscope_testkit::{owned::Owned, redis::Redis, skip::skip, wait::until};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -227,6 +227,45 @@ fn blocked_clients_do_not_wait() -> Result<()> {
     stop(pid)?;
     let look = iterator.look(pid)?;
     assert_eq!((look.connected, look.unread), (3, Vec::new()));
+    assert_eq!(look.owed.len(), 1, "the one that pops: {:?}", look.owed);
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn who_is_owed_an_answer_is_seen() -> Result<()> {
+    const SET: &[u8] = b"SET key value\r\n";
+    const OK: &[u8] = b"+OK\r\n";
+    let iterator = SocketIterator::load()?;
+    let redis = Redis::start(&[])?;
+    let pid = redis.pid();
+    let mut clients = [tcp(&redis)?, tcp(&redis)?, tcp(&redis)?, tcp(&redis)?];
+    let [admin, first, second, _silent] = &mut clients;
+    for round in 0..3 {
+        for client in [&mut *first, &mut *second] {
+            ask(client, SET, OK)?;
+        }
+        ask(admin, b"CLIENT PAUSE 1000000 WRITE\r\n", OK)?;
+        let begun = Ticks::now();
+        first.write_all(SET)?;
+        second.write_all(&SET.repeat(3))?;
+        let ended = Ticks::now();
+        let owed = until("the server has read what two have sent", || {
+            let look = iterator.look(pid)?;
+            Ok((look.unread.is_empty() && look.owed.len() == 2).then_some(look.owed))
+        })?;
+        for Owed { came, .. } in owed {
+            let is_right = came + begun.length >= begun.last && came <= ended.last + begun.length;
+            assert!(is_right, "round {round}: {begun:?} to {ended:?}: {came:?}");
+        }
+        ask(admin, b"CLIENT UNPAUSE\r\n", OK)?;
+        ask(first, b"", OK)?;
+        ask(second, b"", &OK.repeat(3))?;
+        until("nobody is owed an answer", || {
+            let look = iterator.look(pid)?;
+            Ok((look.connected == 4 && look.owed.is_empty()).then_some(()))
+        })?;
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Waits;
-use crate::{SocketLook, Unread};
+use crate::{Owed, SocketLook, Unread};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -9,17 +9,35 @@ fn ms(milliseconds: u64) -> Duration {
 
 /// Connections with unread data: which, how far it was read, and when data last came.
 fn look(waits: &mut Waits, at: u64, unread: &[(u64, u32, Option<u64>)]) {
+    look_at_both(waits, at, unread, &[], None);
+}
+
+/// The same, with those that are owed an answer, and when the main thread last came to rest.
+fn look_at_both(
+    waits: &mut Waits,
+    at: u64,
+    unread: &[(u64, u32, Option<u64>)],
+    owed: &[(u64, u32, u64)],
+    rested: Option<u64>,
+) {
     let unread = unread.iter().map(|(socket, read_to, came)| Unread {
         socket: *socket,
         read_to: *read_to,
         bytes: 30,
         came: came.map(ms),
     });
-    waits.take_in(&SocketLook {
+    let owed = owed.iter().map(|(socket, read_to, came)| Owed {
+        socket: *socket,
+        read_to: *read_to,
+        came: ms(*came),
+    });
+    let look = SocketLook {
         at: ms(at),
         connected: 9,
         unread: unread.collect(),
-    });
+        owed: owed.collect(),
+    };
+    waits.take_in(&look, rested.map(ms));
 }
 
 #[test]
@@ -102,4 +120,75 @@ fn waits_are_added_up() {
     look(&mut waits, 2_600, &[]);
     // (0 + 2) / 2 for 1 s, 2 for 0.5 s, (2 + 0) / 2 for 0.1 s.
     assert!((waits.seconds() - 2.1).abs() < 1e-9, "{}", waits.seconds());
+}
+
+/// What was executed before a script in the same turn of the event loop is answered after it.
+#[test]
+fn a_request_that_was_read_waits_until_it_is_answered() {
+    let mut waits = Waits::default();
+    look_at_both(
+        &mut waits,
+        1_000,
+        &[(1, 7, Some(990))],
+        &[(2, 5, 980)],
+        Some(970),
+    );
+    look_at_both(
+        &mut waits,
+        1_300,
+        &[],
+        &[(1, 37, 990), (2, 5, 980)],
+        Some(970),
+    );
+    assert_eq!((waits.oldest(), waits.waiting()), (Some(ms(980)), 2));
+    assert_eq!(waits.over(), [2, 0]);
+    // The one that was unread has an answer, and has sent another request since, which is read.
+    look_at_both(&mut waits, 1_400, &[], &[(1, 67, 1_390)], Some(970));
+    assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_390)), [2, 0]));
+}
+
+#[test]
+fn clients_that_block_on_purpose_do_not_wait() {
+    // A calm server: its main thread rests.
+    let mut waits = Waits::default();
+    look_at_both(&mut waits, 1_000, &[], &[(1, 7, 900)], Some(990));
+    look_at_both(&mut waits, 60_000, &[], &[(1, 7, 900)], Some(59_990));
+    assert_eq!(
+        (waits.oldest(), waits.waiting(), waits.over()),
+        (None, 0, [0, 0])
+    );
+    // One that has no rest: it answers others that came later.
+    let mut waits = Waits::default();
+    for at in (1_000..3_000).step_by(20) {
+        let others = [(2, at as u32, at - 5), (3, at as u32, at - 3)];
+        look_at_both(
+            &mut waits,
+            at,
+            &[],
+            &[&[(1, 7, 900)], &others[..]].concat(),
+            None,
+        );
+    }
+    assert_eq!((waits.waiting(), waits.over()), (2, [1, 0]));
+}
+
+/// Requests of a closed loop follow each other within milliseconds.
+#[test]
+fn the_next_request_of_a_client_is_another_one() {
+    let mut waits = Waits::default();
+    for at in (1_000..3_000).step_by(20) {
+        let (unread, owed) = ([(1, at as u32, Some(at - 1))], [(1, at as u32, at - 1)]);
+        match at % 40 {
+            0 => look_at_both(&mut waits, at, &unread, &[], None),
+            _ => look_at_both(&mut waits, at, &[], &owed, None),
+        }
+    }
+    assert_eq!((waits.longest(), waits.over()), (ms(1), [0, 0]));
+}
+
+#[test]
+fn what_came_before_the_main_thread_rested_waits_since_then_at_most() {
+    let mut waits = Waits::default();
+    look_at_both(&mut waits, 1_000, &[(1, 7, Some(200))], &[], Some(950));
+    assert_eq!(waits.oldest(), Some(ms(950)));
 }
