@@ -40,6 +40,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
             at: Duration::from_secs(3),
             connected: 1,
             unread: Vec::new(),
+            owed: Vec::new(),
         }),
         ..Snapshot::default()
     });

@@ -11,7 +11,7 @@ use evictscope_host::Container;
 use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
     BIN_NS, Cycle, EvictionTimes, Members, Moment, Observation, Observed, ProbeMode, ServerState,
-    Snapshot, SocketLook, ThreadTimes, Timeline, Unread,
+    Snapshot, ThreadTimes, Timeline,
 };
 
 use super::complete::{EVICTION, every_member, plan};
@@ -118,7 +118,6 @@ pub fn busy_server() -> ExportedServer {
     };
     snapshot.times = times(1_750_000_000);
     snapshot.at = Duration::from_secs(2);
-    snapshot.look = Some(look(snapshot.at));
     snapshot.observed = Observed {
         evicting: Duration::from_millis(1_500),
         noop: Duration::from_secs(1),
@@ -132,21 +131,6 @@ pub fn busy_server() -> ExportedServer {
     server.cycle = Some(after_a_burst());
     server.timeline = Some(Arc::new(Mutex::new(timeline())));
     server
-}
-
-/// Returns what a look sees that finds a request of one and a half seconds in one of 50 connections.
-fn look(at: Duration) -> SocketLook {
-    let unread = Unread {
-        socket: 7,
-        read_to: 0,
-        bytes: 14,
-        came: Some(at.saturating_sub(Duration::from_millis(1_500))),
-    };
-    SocketLook {
-        at,
-        connected: 50,
-        unread: vec![unread],
-    }
 }
 
 fn cycles(durations: &[u64], sampled: u64, expired: u64) -> CycleStats {

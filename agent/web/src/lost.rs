@@ -38,7 +38,10 @@ const ALERTS: [(&str, &[&str]); 11] = [
         &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY],
     ),
     ("EvictscopeEvictionsFailing", &[BY_RESULT]),
-    ("EvictscopeClientsWaiting", &["evictscope_stall_seconds_total"]),
+    (
+        "EvictscopeClientsWaiting",
+        &["evictscope_stall_seconds_total"],
+    ),
     ("EvictscopeEvictionsCostly", &[CPU_BY_EVICTION]),
     ("EvictscopeEvictionBurst", &[SELF_AMPLIFYING]),
     (

@@ -88,7 +88,7 @@ fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
 fn waiting(waits: &Waits) -> String {
     let connected = grouped(waits.connected());
     match (waits.waiting(), waits.connected()) {
-        (0, 0) => "none, and none is connected".to_owned(),
+        (0, 0) => "none is connected".to_owned(),
         (0, _) => format!("none of {connected}"),
         (waiting, _) => format!(
             "{} of {connected}, the first for {}",
@@ -131,7 +131,7 @@ fn known(server: &ExportedServer, felt: &Felt) -> Markup {
             (facts::fact("Clients waiting now", &felt.waiting))
         }
         p.note {
-            "Clients are stalled while a request has lain unread for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \
+            "Clients are stalled while a request has waited for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \
              time of its own is counted since the agent found the server"
             @if let Some(watched) = watched(server) { ", " (round(watched)) " ago" }
             "."

@@ -69,7 +69,7 @@ pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
 fn table(servers: &[Arc<ExportedServer>]) -> Markup {
     html! {
         div.scroll {
-            table {
+            table.servers {
                 thead {
                     tr {
                         th scope="col" { "Server" } th.number scope="col" { "Waited > 1 s" }
@@ -83,7 +83,7 @@ fn table(servers: &[Arc<ExportedServer>]) -> Markup {
             }
         }
         p.note {
-            "Stalled: in the last ten minutes, and in all. Longest wait: of the last five minutes. Requests that waited, stalls in \
+            "Stalled: in the last ten minutes, and in all where that is more. Longest wait: of the last five minutes. Requests that waited, stalls in \
              all and refused writes are counted since the agent found the server."
         }
     }
@@ -93,7 +93,7 @@ fn row(server: &ExportedServer) -> Markup {
     let evicted = server.members().get(Member::StatEvictedkeys);
     html! {
         tr {
-            th.text scope="row" {
+            th scope="row" {
                 a href=(links::server(&server.label)) { (server.label) }
                 @if let Some(name) = &server.container_name { br; (name) }
             }
@@ -105,7 +105,7 @@ fn row(server: &ExportedServer) -> Markup {
                 }
             }
             td.number { (or_unknown(evicted, grouped)) }
-            td.time { (memory(server)) }
+            td { (memory(server)) }
             td { (missing(server)) }
         }
     }
@@ -121,7 +121,7 @@ fn impact(server: &ExportedServer) -> Markup {
                 @for over in &felt.over { td.number { (over) } }
                 td.words {
                     @if felt.is_stalled_lately { span.bad { (felt.stalled_lately) } } @else { (felt.stalled_lately) }
-                    br; span.note { "in all " (felt.stalled) }
+                    @if felt.stalled != felt.stalled_lately { br; span.note { "in all " (felt.stalled) } }
                 }
                 td.number { (felt.longest) }
             },
@@ -206,6 +206,7 @@ mod tests {
                     bytes: 14,
                     came: Some(at / 2),
                 }],
+                owed: Vec::new(),
             }),
             ..Snapshot::default()
         });
