@@ -73,7 +73,7 @@ fn table(servers: &[Arc<ExportedServer>]) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Server" } th.number scope="col" { "Waited > 1 s" }
-                        th.number scope="col" { "> 0.1 s" } th scope="col" { "Stalled" }
+                        th.number scope="col" { "> 0.1\u{a0}s" } th scope="col" { "Stalled" }
                         th.number scope="col" { "Longest wait" } th scope="col" { "Writes refused" }
                         th scope="col" { "Waiting now" } th scope="col" { "Phase" }
                         th.number scope="col" { "Evicted keys" } th scope="col" { "Memory" } th scope="col" { "Missing" }
