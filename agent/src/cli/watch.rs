@@ -6,7 +6,7 @@ use crate::live::{self, Access};
 
 /// Watch the servers of a running agent, live in the terminal
 ///
-/// One row for each server, every second: its phase; STALLED, for how long evictions or expire cycles have stalled it since the agent
+/// One row for each server, every second: its phase; STALLED, for how long its clients have been stalled since the agent
 /// found it; commands/s; memory of its limit; LONGEST, its longest evicting call of the last 5 minutes; BUFFERS, the memory of client
 /// buffers; EVICTING, the share of time in evicting calls. A narrow terminal shows the first of these. In red: stalls
 /// and failing evictions, as they happen. Enter opens a server, with its last minutes, histograms and bursts. Below
