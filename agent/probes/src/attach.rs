@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Probes {
     pub(super) programs: Programs,
     pub(super) maps: Maps,
+    pub(super) run_delay: Option<u32>,
     log: Mutex<Option<KernelLog>>,
     slots: Mutex<Slots>,
     given_back: Condvar,
@@ -39,12 +40,13 @@ pub(super) struct Slot {
 }
 
 impl Probes {
-    /// Loads the programs into the kernel.
+    /// Loads the programs into the kernel. `run_delay` is where in the kernel's `task_struct` the time is for which a thread has
+    /// waited for a CPU, bytes; without it, that time in calls is not told from the rest.
     ///
     /// # Errors
     ///
     /// Where the kernel does not allow it or refuses a program.
-    pub fn load() -> Result<Arc<Self>, ProbeError> {
+    pub fn load(run_delay: Option<u32>) -> Result<Arc<Self>, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
         let own = Target {
@@ -57,6 +59,7 @@ impl Probes {
         let log = KernelLog::open(&mut ebpf);
         Ok(Arc::new(Self {
             maps: Maps::of(&ebpf)?,
+            run_delay,
             programs: match multi {
                 Some(programs) => programs,
                 None => Programs::by_perf_events(ebpf, names())?,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, When};
+use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
 use evictscope_host::Executable;
 use evictscope_plan::{
     Description, EVICTION_CALL, Exit, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
@@ -102,7 +102,10 @@ impl Attachment {
     /// Where there is no free slot.
     pub fn new(probes: &Arc<Probes>, server: Server) -> Result<Self, ProbeError> {
         let slot = Slot::take(probes)?;
-        let config = server_config(server.pid, server.load_bias, &server.plan);
+        let config = ServerConfig {
+            run_delay: probes.run_delay.unwrap_or(0),
+            ..server_config(server.pid, server.load_bias, &server.plan)
+        };
         probes.maps.fill(slot.number, config)?;
         Ok(Self {
             server,

@@ -33,8 +33,8 @@ impl Probes {
     /// # Errors
     ///
     /// What the kernel does not allow, and what to do about it.
-    pub fn load_and_calibrate() -> Result<(Arc<Self>, HitCosts), ProbeError> {
-        let probes = Self::load()?;
+    pub fn load_and_calibrate(run_delay: Option<u32>) -> Result<(Arc<Self>, HitCosts), ProbeError> {
+        let probes = Self::load(run_delay)?;
         let costs = calibrate(&probes)?;
         Ok((probes, costs))
     }
@@ -287,7 +287,7 @@ mod tests {
         before: impl Fn(u64),
     ) -> anyhow::Result<(Counted, Vec<String>)> {
         let [function, ..] = FUNCTIONS;
-        let probes = Probes::load()?;
+        let probes = Probes::load(None)?;
         let [begin, ..] = own_sites()?;
         let mut config = calibration_config(std::process::id());
         change(&mut config);

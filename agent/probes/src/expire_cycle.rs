@@ -41,7 +41,7 @@ fn counted(
 ) -> anyhow::Result<(Counted, Vec<String>)> {
     let [start, end, _] = FUNCTIONS;
     let [start_at, end_at, _] = own_sites()?;
-    let probes = Probes::load()?;
+    let probes = Probes::load(None)?;
     let mut config = ServerConfig {
         tgid: std::process::id(),
         is_observed: [1; MAX_FUNCTIONS as usize],

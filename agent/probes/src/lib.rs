@@ -15,6 +15,7 @@ mod config;
 mod error;
 #[cfg(test)]
 mod expire_cycle;
+mod kernel_types;
 mod log;
 mod mapped;
 mod maps;

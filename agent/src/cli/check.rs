@@ -1,6 +1,9 @@
 //! `evictscope check`: whether `run` would work on this host, and if not, what to do.
 
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use evictscope_host::{
     Confinement, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner, ServerProcess,
@@ -103,7 +106,7 @@ fn capability(checklist: &mut Checklist) -> bool {
 }
 
 fn programs(checklist: &mut Checklist) {
-    let (probes, costs) = match Probes::load_and_calibrate() {
+    let (probes, costs) = match Probes::load_and_calibrate(None) {
         Ok(loaded) => loaded,
         Err(error) => return checklist.fail("BPF", &format!("{error:#}")),
     };
@@ -146,9 +149,23 @@ fn programs(checklist: &mut Checklist) {
     }
 }
 
-/// Tries to look at the sockets of this very process.
+/// Looks for a request that lies unread in this very process.
 fn sockets() -> anyhow::Result<()> {
-    SocketIterator::load()?.look(std::process::id())?;
+    let iterator = SocketIterator::load()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    let request = *b"PING\r\n";
+    client.write_all(&request)?;
+    // When it is there; it stays unread.
+    server.set_read_timeout(Some(Duration::from_secs(1)))?;
+    server.peek(&mut [0; 1])?;
+    let look = iterator.look(std::process::id())?;
+    let mut unread = look.unread.iter();
+    anyhow::ensure!(
+        unread.any(|one| one.bytes as usize == request.len()),
+        "a request that lies unread is not seen; please report this, with `uname -r`"
+    );
     Ok(())
 }
 

@@ -96,12 +96,12 @@ type Series = (
     Option<f64>,
 );
 
-const SERIES: [Series; 4] = [
+const SERIES: [Series; 5] = [
     (
-        "commands/s",
-        Color::Cyan,
+        "clients waiting",
+        Color::LightRed,
         text::count,
-        |point| point.commands,
+        |point| point.clients_waiting,
         None,
     ),
     (
@@ -110,6 +110,13 @@ const SERIES: [Series; 4] = [
         text::share,
         |point| point.stalled,
         Some(1.0),
+    ),
+    (
+        "commands/s",
+        Color::Cyan,
+        text::count,
+        |point| point.commands,
+        None,
     ),
     (
         "evicting",

@@ -14,10 +14,10 @@ const KEPT: usize = 600;
 /// A second of a server. What is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
-    pub commands: Option<f64>,
-    /// Share of the time in which evictions or expire cycles stalled the server; from before the first reading, that
-    /// of evictions alone.
+    pub clients_waiting: Option<f64>,
+    /// Share of the time in which clients were stalled.
     pub stalled: Option<f64>,
+    pub commands: Option<f64>,
     /// Share of the time that was spent in evicting calls.
     pub evicting: Option<f64>,
     /// Bytes.
@@ -32,8 +32,9 @@ impl History {
     /// Adds the newest second.
     pub fn add(&mut self, reading: &ServerReading, rates: &Rates) {
         self.0.push_back(Point {
-            commands: rates.commands,
+            clients_waiting: reading.clients_waiting,
             stalled: rates.stalled_share,
+            commands: rates.commands,
             evicting: rates.evicting_share,
             client_buffers: reading.client_buffers,
         });
@@ -62,6 +63,7 @@ struct Sample {
     time: Option<String>,
     client_buffers_bytes: Option<f64>,
     commands_processed: Option<f64>,
+    clients_waiting: Option<f64>,
     stall_seconds: Option<f64>,
 }
 
@@ -81,15 +83,18 @@ impl From<&Timeline> for History {
         let bins = timeline.eviction_call_seconds.chunks_exact(in_a_second);
         let points = bins.enumerate().map(|(second, bins)| {
             let end = (second + 1) as f64;
-            let mut newest = None;
+            let (mut newest, mut clients_waiting) = (None, None::<f64>);
             while let Some(sample) = samples.next_if(|(at, _)| *at < end) {
                 newest = Some(sample);
+                let both = clients_waiting.into_iter().chain(sample.1.clients_waiting);
+                clients_waiting = both.reduce(f64::max);
             }
             let risen = |of: fn(&Sample) -> Option<f64>| {
                 let ((from, before), (to, now)) = (before?, newest?);
                 Some((of(now)? - of(before)?).max(0.0) / (to - from))
             };
             let point = Point {
+                clients_waiting,
                 commands: risen(|sample| sample.commands_processed),
                 stalled: risen(|sample| sample.stall_seconds).map(|share| share.min(1.0)),
                 evicting: evicting(bins, timeline.bin_seconds),
@@ -133,15 +138,17 @@ mod tests {
             "bin_seconds": 0.5,
             "eviction_call_seconds": [0.0, 0.1, null, 0.2, null, null, 0.5],
             "samples": [
-                {"time": "2026-11-21T08:14:23.600Z", "client_buffers_bytes": 1, "commands_processed": 70},
+                {"time": "2026-11-21T08:14:23.600Z", "client_buffers_bytes": 1, "commands_processed": 70,
+                 "clients_waiting": 9},
                 {"time": "2026-11-21T08:14:24.400Z", "client_buffers_bytes": 2, "commands_processed": 100,
-                 "stall_seconds": 1.0},
+                 "clients_waiting": 4, "stall_seconds": 1.0},
                 {"time": "2026-11-21T08:14:25.400Z", "client_buffers_bytes": null, "commands_processed": 300,
                  "stall_seconds": 1.5},
             ],
         }))?;
         let points: Vec<Point> = History::from(&timeline).last(10).copied().collect();
         let first = Point {
+            clients_waiting: Some(9.0),
             evicting: Some(0.1),
             client_buffers: Some(2.0),
             ..Point::default()
@@ -150,7 +157,7 @@ mod tests {
             commands: Some(200.0),
             stalled: Some(0.5),
             evicting: Some(0.4),
-            client_buffers: None,
+            ..Point::default()
         };
         assert_eq!(points, [first, second, Point::default()]);
         Ok(())

@@ -1,4 +1,4 @@
-//! One server alone: its last minutes, expiry, histograms and bursts.
+//! One server alone: what clients felt, its last minutes, expiry, histograms and bursts.
 
 use evictscope_records::text::{bytes, seconds};
 use ratatui::Frame;
@@ -12,7 +12,7 @@ use super::expiry;
 use super::history::History;
 use super::rates::Rates;
 use super::reading::ServerReading;
-use super::servers::{Row, columns};
+use super::servers::{Row, columns, stalls};
 use crate::text::{self, HISTOGRAM_TEXT};
 
 /// The longest bars of a histogram.
@@ -59,16 +59,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let most = u16::try_from(most)
         .unwrap_or(u16::MAX)
         .saturating_add(FRAME);
-    let expiry = expiry::line(server.reading, rates);
-    let of_expiry = u16::from(expiry.is_some());
+    let said = [stalls(server.reading), expiry::line(server.reading, rates)];
+    let said: Vec<_> = said.into_iter().flatten().collect();
+    let of_said = u16::try_from(said.len()).unwrap_or(u16::MAX);
     let rest = area
         .height
-        .saturating_sub(TABLE_EXTRA + 1 + height + of_expiry + BURSTS);
+        .saturating_sub(TABLE_EXTRA + 1 + height + of_said + BURSTS);
 
     let [top, upper, between, middle, bottom] = Layout::vertical([
         Constraint::Length(TABLE_EXTRA + 1),
         Constraint::Length(height),
-        Constraint::Length(of_expiry),
+        Constraint::Length(of_said),
         Constraint::Length(most.min(rest)),
         Constraint::Fill(1),
     ])
@@ -86,7 +87,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
         &mut unselected,
     );
     sparklines(frame, upper, colours, server.name, history);
-    lines(frame, between, expiry.into_iter().collect());
+    lines(frame, between, said);
     let by_duration = ("evicting calls by duration, per second", durations);
     let by_goal = ("evicting calls by mem_tofree, per second", goals);
     if is_wide {

@@ -7,12 +7,15 @@ use super::reading::{Cumulative, ServerReading};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     pub commands: Option<f64>,
+    pub evicted_keys: Option<f64>,
     pub evicting_calls: Option<f64>,
     /// Share of the time that was spent in evicting calls.
     pub evicting_share: Option<f64>,
     /// Evicting calls that failed.
     pub failing_calls: Option<f64>,
-    /// Share of the time in which evictions or expire cycles stalled the server.
+    /// Requests that waited for longer than a second.
+    pub waited_second: Option<f64>,
+    /// Share of the time in which clients were stalled.
     pub stalled_share: Option<f64>,
     /// Share of the time in which evicting calls were observed.
     pub observed_share: Option<f64>,
@@ -50,9 +53,11 @@ impl Rates {
         };
         Self {
             commands: a_second(before.commands, now.commands),
+            evicted_keys: a_second(before.evicted_keys, now.evicted_keys),
             evicting_calls: rate(before.evicting_calls, now.evicting_calls),
             evicting_share: rate(before.evicting_seconds, now.evicting_seconds),
             failing_calls: rate(before.failed_calls, now.failed_calls),
+            waited_second: a_second(before.waited_second, now.waited_second),
             stalled_share: a_second(before.stalled_seconds, now.stalled_seconds)
                 .map(|stalled| stalled.min(1.0)),
             observed_share: observed.map(|observed| (observed / seconds).min(1.0)),
@@ -79,6 +84,8 @@ mod tests {
             observed_seconds: Some(5.0),
             failed_calls: Some(2.0),
             stalled_seconds: Some(1.0),
+            waited_second: Some(3.0),
+            evicted_keys: Some(50.0),
             durations: vec![(0.001, 10.0), (0.002, 20.0), (f64::INFINITY, 20.0)],
             expire_cycles: Some(10.0),
             expiring_seconds: Some(1.0),
@@ -94,6 +101,8 @@ mod tests {
             observed_seconds: Some(observed_seconds),
             failed_calls: Some(4.0),
             stalled_seconds: Some(1.5),
+            waited_second: Some(11.0),
+            evicted_keys: Some(90.0),
             durations: vec![(0.001, 14.0), (0.002, 30.0), (f64::INFINITY, 32.0)],
             expire_cycles: Some(34.0),
             expiring_seconds: Some(1.5),
@@ -109,6 +118,10 @@ mod tests {
         assert_eq!(rates.evicting_share, Some(0.125));
         assert_eq!(rates.failing_calls, Some(1.0));
         assert_eq!(rates.stalled_share, Some(0.25));
+        assert_eq!(
+            (rates.waited_second, rates.evicted_keys),
+            (Some(4.0), Some(20.0))
+        );
         assert_eq!(rates.observed_share, Some(1.0));
         assert_eq!(
             rates.durations,

@@ -25,8 +25,18 @@ pub struct ServerReading {
     pub maxmemory: Option<f64>,
     pub client_buffers: Option<f64>,
     pub evicted_keys: Option<f64>,
-    /// Time in which evictions or expire cycles stalled the server, seconds.
+    /// Time in which clients were stalled, seconds.
     pub stalled_seconds: Option<f64>,
+    /// The same by cause.
+    pub stalled_by: BTreeMap<String, f64>,
+    /// Requests that waited for longer than a second.
+    pub waited_second: Option<f64>,
+    /// Requests that waited for longer than a tenth of a second.
+    pub waited_tenth: Option<f64>,
+    pub clients_waiting: Option<f64>,
+    pub clients_connected: Option<f64>,
+    /// The longest wait of the last minutes, seconds.
+    pub longest_wait: Option<f64>,
     /// The longest evicting call of the last minutes, seconds.
     pub longest_call: Option<f64>,
     /// Evicting calls that did not reach their goal although there was nothing left to try.
@@ -110,8 +120,19 @@ impl ServerReading {
             }
             "mem_tofree_bytes" => self.goals = buckets.collect(),
             "evicted_keys_total" => self.evicted_keys = Some(value),
-            // By cause.
-            "stall_seconds_total" => *self.stalled_seconds.get_or_insert(0.0) += value,
+            "stall_seconds_total" => {
+                *self.stalled_seconds.get_or_insert(0.0) += value;
+                let cause = sample.labels.get("cause").unwrap_or_default();
+                self.stalled_by.insert(cause.to_owned(), value);
+            }
+            "requests_waited_total" => match sample.labels.get("over") {
+                Some("1") => self.waited_second = Some(value),
+                Some("0.1") => self.waited_tenth = Some(value),
+                _ => {}
+            },
+            "clients_waiting" => self.clients_waiting = Some(value),
+            "clients_connected" => self.clients_connected = Some(value),
+            "client_wait_longest_seconds" => self.longest_wait = Some(value),
             "eviction_call_longest_seconds" => self.longest_call = Some(value),
             "eviction_calls_total"
                 if is_evicting && sample.labels.get("result") == Some("fail") =>
@@ -139,6 +160,8 @@ impl ServerReading {
 
 #[cfg(test)]
 pub mod tests {
+    use std::collections::BTreeMap;
+
     use super::Reading;
 
     pub const TEXT: &str = "\
@@ -168,6 +191,15 @@ evictscope_used_memory_bytes{server=\"6380\"} 1e6
 # TYPE evictscope_stall_seconds_total counter
 evictscope_stall_seconds_total{server=\"6379\",cause=\"eviction\"} 2.5
 evictscope_stall_seconds_total{server=\"6379\",cause=\"expire\"} 9
+# TYPE evictscope_requests_waited_total counter
+evictscope_requests_waited_total{server=\"6379\",over=\"0.1\"} 70
+evictscope_requests_waited_total{server=\"6379\",over=\"1\"} 12
+# TYPE evictscope_client_wait_longest_seconds gauge
+evictscope_client_wait_longest_seconds{server=\"6379\"} 2.25
+# TYPE evictscope_clients_waiting gauge
+evictscope_clients_waiting{server=\"6379\"} 7
+# TYPE evictscope_clients_connected gauge
+evictscope_clients_connected{server=\"6379\"} 1200
 # TYPE evictscope_expire_cycle_duration_seconds histogram
 evictscope_expire_cycle_duration_seconds_bucket{server=\"6379\",type=\"slow\",le=\"+Inf\"} 20
 evictscope_expire_cycle_duration_seconds_sum{server=\"6379\",type=\"slow\"} 0.25
@@ -207,6 +239,18 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
         assert_eq!(one.durations, [(0.0005, 30.0), (f64::INFINITY, 40.0)]);
         assert_eq!(one.used_memory, None);
         assert_eq!(one.stalled_seconds, Some(11.5));
+        let by = [("eviction", 2.5), ("expire", 9.0)]
+            .map(|(cause, seconds)| (cause.to_owned(), seconds));
+        assert_eq!(one.stalled_by, BTreeMap::from(by));
+        assert_eq!(
+            (one.waited_second, one.waited_tenth),
+            (Some(12.0), Some(70.0))
+        );
+        assert_eq!(
+            (one.clients_waiting, one.clients_connected),
+            (Some(7.0), Some(1_200.0))
+        );
+        assert_eq!(one.longest_wait, Some(2.25));
         assert_eq!(one.longest_call, Some(0.487));
         assert_eq!(one.failed_calls, Some(3.0));
         assert_eq!(one.expire_cycles, Some(70.0));

@@ -46,15 +46,16 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .build()
         .context("cannot start the asynchronous runtime")?;
     let listener = runtime.block_on(evictscope_web::bind(settings.listen))?;
-    let (probes, costs) = Probes::load_and_calibrate()?;
-    tracing::debug!(?costs, "measured what a probe hit costs");
-
-    let sampler = Sampler::load();
     let sockets = SocketIterator::load();
     let sockets = sockets.inspect_err(|error| {
         tracing::warn!("what clients wait is not seen, nor are stalls: {error}");
     });
     let sockets = sockets.ok();
+    let run_delay = sockets.as_ref().and_then(SocketIterator::run_delay);
+    let (probes, costs) = Probes::load_and_calibrate(run_delay)?;
+    tracing::debug!(?costs, "measured what a probe hit costs");
+
+    let sampler = Sampler::load();
 
     // Binding a port below 1024 and loading the programs take more privileges than watching.
     let to_attach = privileges::to_attach(&probes);

@@ -45,7 +45,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
 
     let plan = plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?;
     let plan = Arc::new(plan);
-    let probes = Probes::load()?;
+    let probes = Probes::load(None)?;
     let pid = program.pid();
     let identity = Identity::read(pid)?;
     let process = ServerProcess {

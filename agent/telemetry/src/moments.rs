@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::moment::microseconds;
-use super::{Moment, Observation};
+use super::{Moment, Observation, StallCause};
 
 /// For how long moments are kept.
 const SPAN: Duration = Duration::from_secs(600);
@@ -49,6 +49,10 @@ pub(super) struct Moments {
     older: VecDeque<Kept>,
     recent: VecDeque<Kept>,
     last_sample: Option<Duration>,
+    /// What clients were stalled by in moments that were left out since the last of `recent`.
+    stalled_by: Option<StallCause>,
+    /// The same since the last of `older`.
+    older_stalled_by: Option<StallCause>,
 }
 
 impl Moments {
@@ -56,7 +60,9 @@ impl Moments {
     pub fn push(&mut self, mut kept: Kept) {
         let at = kept.at;
         let is_close = |last: &Kept| at.saturating_sub(last.at) < CLOSEST;
+        hand_on(&mut self.stalled_by, &mut kept);
         if self.recent.back().is_some_and(is_close) {
+            self.stalled_by = kept.moment.stalled_by;
             return;
         }
         let is_due = |last| at.saturating_sub(last) >= SAMPLE_INTERVAL;
@@ -66,9 +72,11 @@ impl Moments {
         }
         push_tight(&mut self.recent, kept);
         let is_older = |kept: &mut Kept| at.saturating_sub(kept.at) > DETAILED;
-        while let Some(kept) = self.recent.pop_front_if(is_older) {
-            if kept.is_sample {
-                push_tight(&mut self.older, kept);
+        while let Some(mut kept) = self.recent.pop_front_if(is_older) {
+            hand_on(&mut self.older_stalled_by, &mut kept);
+            match kept.is_sample {
+                true => push_tight(&mut self.older, kept),
+                false => self.older_stalled_by = kept.moment.stalled_by,
             }
         }
         let is_over = |kept: &mut Kept| at.saturating_sub(kept.at) > SPAN;
@@ -88,6 +96,11 @@ impl Moments {
         within.collect()
     }
 
+    /// Returns all of them, as the clock that tells the time since 1970 has it now.
+    pub fn since_1970(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
+        self.all().map(move |kept| kept.moment(since_1970))
+    }
+
     /// Returns ten a second.
     pub fn samples(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
         let samples = self.all().filter(|kept| kept.is_sample);
@@ -100,6 +113,12 @@ impl Moments {
             kept.moment.expiring_us = None;
         }
     }
+}
+
+/// Hands what clients were stalled by in moments that were left out on to the next one, whose counters tell for how long.
+fn hand_on(stalled_by: &mut Option<StallCause>, kept: &mut Kept) {
+    let left_out = stalled_by.take();
+    kept.moment.stalled_by = kept.moment.stalled_by.or(left_out);
 }
 
 /// Adds a moment. Room grows by an eighth: doubled, as it is by default, half of it would be empty at last.
@@ -115,7 +134,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{DETAILED, Kept, Moments, SPAN};
-    use crate::{Moment, Observation, ServerState, Snapshot};
+    use crate::{Moment, Observation, ServerState, Snapshot, StallCause};
 
     const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
     const STEP: Duration = Duration::from_millis(20);
@@ -159,6 +178,37 @@ mod tests {
         assert!(samples.len().abs_diff(6_000) <= 1);
         for moment in samples {
             assert_eq!(moment.unix_us % 100_000, 20_000);
+        }
+    }
+
+    #[test]
+    fn the_cause_of_a_stall_outlives_its_moment() {
+        let (mut moments, mut now) = (Moments::default(), Duration::ZERO);
+        while now < SPAN {
+            now += STEP;
+            let seconds = now.as_millis() / 1_000;
+            // What is read at once after another reading is never kept.
+            for (at, stalls) in [(now, false), (now + STEP / 10, true)] {
+                let mut kept = kept(at);
+                kept.moment.stalled_by =
+                    (stalls && seconds.is_multiple_of(60)).then_some(StallCause::Commands);
+                moments.push(kept);
+            }
+        }
+        let mut stalled = vec![0; 11];
+        for moment in moments.since_1970(SINCE_1970) {
+            if moment.stalled_by.is_some() {
+                let since = moment.unix_time() - SINCE_1970;
+                stalled[since.as_secs() as usize / 60] += 1;
+            }
+        }
+        // A second of each minute: at first ten moments of it are kept, later all.
+        for (minute, stalled) in stalled.into_iter().enumerate() {
+            match minute {
+                0..7 => assert!((9..=11).contains(&stalled), "{minute}: {stalled}"),
+                7..10 => assert!((49..=51).contains(&stalled), "{minute}: {stalled}"),
+                _ => assert!(stalled <= 1, "{minute}: {stalled}"),
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::moments::{Kept, Moments};
 use super::snapshot::is_observed;
+use super::stall_times::{StallTime, stall_times};
 use super::{Moment, Observation};
 
 /// Length of a bin, nanoseconds.
@@ -181,6 +182,11 @@ impl Timeline {
             to.saturating_sub(since_1970),
             since_1970,
         )
+    }
+
+    /// Returns when clients were stalled, the earliest first.
+    pub fn stall_times(&self) -> impl Iterator<Item = StallTime> + '_ {
+        stall_times(self.moments.since_1970(self.since_1970))
     }
 
     /// Returns ten moments a second, the oldest first.

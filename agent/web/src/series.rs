@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use evictscope_abi::{Fault, Probe, ResultKind, VARIABLES, Variable};
 use evictscope_plan::{
-    EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, Member, TracedFunction, variable_name,
+    EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, Item, Member, NotFound, TracedFunction,
+    variable_name,
 };
 use evictscope_telemetry::{
     Accumulator, BurstKind, BurstTotals, Cycle, HistogramTotals, OVER, Phase, ProbeMode,
@@ -107,6 +108,18 @@ pub(super) fn calls(server: &ExportedServer) -> Vec<Series<'_>> {
         }
     }
     series
+}
+
+/// Returns how many evicting calls found nothing to evict; `None` where their results are not known.
+pub(super) fn failed_calls(server: &ExportedServer) -> Option<u64> {
+    let function = trusted_function(server)?;
+    let is_told = |missing: &NotFound| match missing.item {
+        Item::Result(kind) => kind.description != EVICTION_CALL.description,
+        _ => true,
+    };
+    let are_told = server.plan.not_found.iter().all(is_told);
+    let failed = server.state.evicting_results[ResultKind::Fail as usize].count();
+    (are_told && counts_evicting(server, function)).then_some(failed)
 }
 
 /// Tells whether a variable is noted at evicting calls.

@@ -54,7 +54,10 @@ pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
 fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> {
     let mut row = Row::new("kernel", answers.text("kernel")?);
     row.fact("capabilities", &capabilities.replace(',', ", "));
-    row.check("check", answers.get("check")?.success, "ok");
+    let check = answers.get("check")?;
+    row.check("check", check.success, "ok");
+    let sees = check.text.contains("ok    sockets: ");
+    row.check("sockets", sees, if sees { "seen" } else { "not seen" });
     let small = answers.get("check_with_small_set")?;
     let (right, found) = match kernel.has_multi_links {
         true => (small.success, "not needed"),

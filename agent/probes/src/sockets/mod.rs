@@ -3,7 +3,6 @@
 //! The kernel walks over the open files of one process, and calls a program for each, in the thread that reads: it costs the
 //! server nothing. aya 0.14 cannot ask for one process, so the link is made here.
 
-mod offsets;
 mod records;
 #[cfg(test)]
 mod tests;
@@ -22,6 +21,7 @@ use evictscope_telemetry::SocketLook;
 use ticks::Ticks;
 
 use super::error::ProbeError;
+use super::kernel_types;
 use super::multi::{bpf, zeroed};
 
 const PROGRAM: &str = "socket_look";
@@ -30,7 +30,13 @@ const BUFFER: usize = 32 << 10;
 
 /// The loaded program. Clones share it.
 #[derive(Clone)]
-pub struct SocketIterator(Arc<Ebpf>);
+pub struct SocketIterator(Arc<Loaded>);
+
+struct Loaded {
+    /// Keeps the program and its table of offsets.
+    ebpf: Ebpf,
+    run_delay: Option<u32>,
+}
 
 /// Which task's files are walked over: the first member of `union bpf_iter_link_info`.
 #[repr(C)]
@@ -47,12 +53,12 @@ impl SocketIterator {
     ///
     /// Where the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the program.
     pub fn load() -> Result<Self, ProbeError> {
-        let offsets = offsets::of_kernel()?;
+        let offsets = kernel_types::of_kernel()?;
         let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-sockets"));
         let mut ebpf = EbpfLoader::new()
             .btf(Some(&btf))
-            .override_global("OFFSETS", &offsets[..], true)
+            .override_global("OFFSETS", &offsets.sockets[..], true)
             .load(object)
             .map_err(ProbeError::load)?;
         let program = ebpf.program_mut(PROGRAM);
@@ -63,7 +69,14 @@ impl SocketIterator {
             .map_err(ProbeError::program)?;
         drop(btf);
         give_back();
-        Ok(Self(Arc::new(ebpf)))
+        let run_delay = offsets.run_delay;
+        Ok(Self(Arc::new(Loaded { ebpf, run_delay })))
+    }
+
+    /// Returns where this kernel has the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load)
+    /// takes it.
+    pub fn run_delay(&self) -> Option<u32> {
+        self.0.run_delay
     }
 
     /// Looks at the connections of the process `pid`: those in the file table of its main thread.
@@ -90,7 +103,7 @@ impl SocketIterator {
 
     /// Returns an iterator over the files of the process.
     fn iterator(&self, pid: u32) -> io::Result<OwnedFd> {
-        let program = self.0.program(PROGRAM);
+        let program = self.0.ebpf.program(PROGRAM);
         let program: &Iter = program
             .ok_or(ErrorKind::NotFound)?
             .try_into()

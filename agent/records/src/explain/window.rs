@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_telemetry::{
-    Burst, BurstKind, CallResult, Moment, Phase, SlowCall, StallCause, microseconds,
+    Burst, BurstKind, CallResult, Moment, Phase, SlowCall, StallCause, microseconds, stall_times,
 };
 
 use crate::{Occasion, Record};
@@ -104,13 +104,9 @@ impl<'a> Window<'a> {
     pub fn stalled_by(&self) -> Vec<(StallCause, u64)> {
         let mut stalled = StallCause::ALL.map(|cause| (cause, 0_u64));
         let moments = self.calm.last().into_iter().chain(self.whole);
-        for (before, after) in moments.clone().zip(moments.skip(1)) {
-            let more = after.stalled_us.zip(before.stalled_us);
-            let more = more.and_then(|(after, before)| after.checked_sub(before));
-            if let (Some(cause), Some(more)) = (after.stalled_by, more) {
-                let total = &mut stalled[cause as usize].1;
-                *total = total.saturating_add(more);
-            }
+        for stall in stall_times(moments.copied()) {
+            let total = &mut stalled[stall.by as usize].1;
+            *total = total.saturating_add(stall.length_us());
         }
         let mut stalled = Vec::from(stalled);
         stalled.retain(|(_, us)| *us > 0);

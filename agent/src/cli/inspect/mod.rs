@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// Predicts the cost of a plan's probes, from the cost of a hit measured here where that is possible.
 fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
-    let (costs, source) = match Probes::load_and_calibrate() {
+    let (costs, source) = match Probes::load_and_calibrate(None) {
         Ok((_, costs)) => (costs, Source::Measured),
         Err(_) => (HitCosts::DOCUMENTED, Source::Documented),
     };

@@ -23,6 +23,8 @@ fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
     let mut screen = screen(reading.clone());
     screen.remember(reading, 1.0);
     let all = shown(&mut screen, 120, 40)?;
+    let felt = "6379        12    70  11.5 s    7/1.2k   2.2 s saturated";
+    assert!(all.contains(felt), "{all}");
     assert!(all.contains("6380") && all.contains("saturated"), "{all}");
     assert!(all.contains("for a part of the time"), "{all}");
     assert!(!screen.press(KeyCode::Enter.into()));
@@ -33,6 +35,8 @@ fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
         let has_histogram = one.contains("evicting calls by duration");
         assert_eq!(has_histogram, has_room, "{one}");
         assert_eq!(one.contains("stale 37.5 %"), has_room, "{one}");
+        let causes = "stalled by expire 9.0 s, eviction 2.5 s";
+        assert_eq!(one.contains(causes), has_room, "{one}");
     }
     screen.press(KeyCode::Esc.into());
     assert!(shown(&mut screen, 80, 24)?.contains("6380"));

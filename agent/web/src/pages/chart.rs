@@ -25,7 +25,7 @@ const GRID: u32 = 24;
 /// What a colour is for. The style sheet gives lines dashes by their colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
-    /// Evictions, and the phase `saturated`.
+    /// Evictions.
     Red,
     /// What matters most otherwise.
     Blue,
@@ -33,8 +33,10 @@ pub enum Ink {
     Orange,
     /// Expiry.
     Green,
-    /// Waiting.
+    /// Phases.
     Purple,
+    /// Waiting for a CPU.
+    Teal,
     /// What is not known, and the grid.
     Grey,
 }
@@ -48,6 +50,7 @@ impl Ink {
             Self::Orange => RGBColor(204, 112, 0),
             Self::Green => RGBColor(38, 148, 90),
             Self::Purple => RGBColor(146, 96, 204),
+            Self::Teal => RGBColor(0, 140, 150),
             Self::Grey => RGBColor(128, 128, 128),
         }
     }
@@ -154,7 +157,7 @@ impl Chart {
                 (from as f64, self.values.start),
                 (to as f64, self.values.end),
             ];
-            let tint = Ink::Red.colour().mix(0.1).filled();
+            let tint = Ink::Purple.colour().mix(0.1).filled();
             chart.draw_series([Rectangle::new(corners, tint)])?;
         }
         match &self.shapes {
@@ -230,8 +233,8 @@ fn runs(columns: &Columns, phase: Phase) -> Vec<(usize, usize)> {
 pub fn phase_strip(columns: &Columns) -> Markup {
     const HEIGHT: u32 = 24;
     let bars = [
-        (Phase::Saturated, Ink::Red, 0.0),
-        (Phase::Reclaim, Ink::Blue, f64::from(HEIGHT) / 2.0),
+        (Phase::Saturated, 0.0),
+        (Phase::Reclaim, f64::from(HEIGHT) / 2.0),
     ];
     let unknown = columns.all.iter().map(|column| match column.phase {
         None => Some(0.0),
@@ -250,8 +253,8 @@ pub fn phase_strip(columns: &Columns) -> Markup {
             @for (first, run) in known_runs(&unknown) {
                 (shape(first, first + run.len(), 0.0, Ink::Grey, "0.2"))
             }
-            @for (phase, ink, top) in bars {
-                @for (from, to) in runs(columns, phase) { (shape(from, to, top, ink, "1")) }
+            @for (phase, top) in bars {
+                @for (from, to) in runs(columns, phase) { (shape(from, to, top, Ink::Purple, "1")) }
             }
         }
     };
@@ -259,8 +262,8 @@ pub fn phase_strip(columns: &Columns) -> Markup {
         figure {
             figcaption {
                 strong { "Phase" }
-                " " span.key { (swatch(Ink::Red, true)) "saturated (full height)" }
-                " " span.key { (swatch(Ink::Blue, true)) "reclaim (half)" }
+                " " span.key { (swatch(Ink::Purple, true)) "saturated (full height)" }
+                " " span.key { "reclaim (half)" }
                 @if unknown.iter().any(Option::is_some) { " " span.note { "pale: not known" } }
             }
             (framed("Phase", columns.span, HEIGHT, &shapes, &[]))
@@ -269,7 +272,7 @@ pub fn phase_strip(columns: &Columns) -> Markup {
 }
 
 /// Returns a small sample of a line, or of an area, for a legend.
-fn swatch(ink: Ink, is_area: bool) -> Markup {
+pub fn swatch(ink: Ink, is_area: bool) -> Markup {
     html! {
         svg.swatch width="22" height="10" aria-hidden="true" {
             @if is_area {
@@ -443,8 +446,8 @@ mod tests {
     fn phases_are_told_by_height_too() {
         let drawn = phase_strip(&columns()).into_string();
         for shape in [
-            "<rect x=\"4\" y=\"0\" width=\"2\" height=\"24\" fill=\"#D64541\"",
-            "<rect x=\"6\" y=\"12\" width=\"2\" height=\"12\" fill=\"#2F7CD2\"",
+            "<rect x=\"4\" y=\"0\" width=\"2\" height=\"24\" fill=\"#9260CC\"",
+            "<rect x=\"6\" y=\"12\" width=\"2\" height=\"12\" fill=\"#9260CC\"",
             "<rect x=\"0\" y=\"0\" width=\"1\" height=\"24\" fill=\"#808080\"",
         ] {
             assert!(drawn.contains(shape), "{shape} in {drawn}");

@@ -3,7 +3,7 @@
 use evictscope_telemetry::{ClientBuffers, Moment, Phase};
 
 /// Between two moments that are further apart, what happened when is not known.
-const LONGEST_INTERVAL_US: u64 = 3_000_000;
+pub const LONGEST_INTERVAL_US: u64 = 3_000_000;
 
 /// The time that a drawing shows, since 1970, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,10 @@ pub struct Column {
     pub not_counted: Option<u64>,
     /// Client buffers, when there were most of them.
     pub client_buffers: Option<ClientBuffers>,
+    /// Connections in which requests lay unread, when there were most of them.
+    pub clients_waiting: Option<u64>,
+    /// How long the oldest of these requests had lain unread, when that was longest, microseconds.
+    pub longest_wait_us: Option<u64>,
     /// Commands a second.
     pub commands: Option<f64>,
     /// Evicted keys a second.
@@ -170,6 +174,8 @@ fn take_in(column: &mut Column, moment: &Moment) {
     }
     column.maxmemory = moment.maxmemory.or(column.maxmemory);
     column.not_counted = column.not_counted.max(moment.not_counted);
+    column.clients_waiting = column.clients_waiting.max(moment.clients_waiting);
+    column.longest_wait_us = column.longest_wait_us.max(moment.longest_wait_us);
     let total = |buffers: Option<ClientBuffers>| buffers.map(ClientBuffers::total);
     if total(moment.client_buffers) > total(column.client_buffers) {
         column.client_buffers = moment.client_buffers;
@@ -238,6 +244,10 @@ mod tests {
         assert!(near(burst.evicted, 40_000.0), "{burst:?}");
         assert!(near(burst.evicting, 0.8), "{burst:?}");
         assert_eq!(burst.phase, Some(Phase::Saturated));
+        assert_eq!(
+            (burst.clients_waiting, burst.longest_wait_us),
+            (Some(2_000), Some(400_000))
+        );
     }
 
     #[test]

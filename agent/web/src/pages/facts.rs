@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evictscope_records::{Listed, Occasion, Summary};
+use evictscope_telemetry::StallCause;
 use maud::{Markup, html};
 
 use super::links;
@@ -29,6 +30,16 @@ pub fn container(server: &ExportedServer) -> impl Iterator<Item = (&'static str,
         .filter_map(|(name, value)| Some((name, value?)))
 }
 
+/// Returns the product and its version, as far as they are known.
+pub fn version(server: &ExportedServer) -> String {
+    let identity = &server.plan.identity;
+    let product = identity.product.unwrap_or("product not known");
+    match &identity.version {
+        Some(version) => format!("{product} {version}"),
+        None => product.to_owned(),
+    }
+}
+
 /// Returns what a record is about.
 pub fn occasion(occasion: Occasion) -> &'static str {
     match occasion {
@@ -43,6 +54,18 @@ pub fn kind(name: &str) -> &str {
     match name {
         "self_amplifying" => "self-amplifying",
         other => other,
+    }
+}
+
+/// Names what took a main thread's time while clients waited.
+pub fn cause(cause: StallCause) -> &'static str {
+    match cause {
+        StallCause::Eviction => "evictions",
+        StallCause::Expire => "expiry",
+        StallCause::Commands => "commands",
+        StallCause::Cpu => "waiting for a CPU",
+        StallCause::Blocked => "blocked",
+        StallCause::Unknown => "cause not known",
     }
 }
 

@@ -8,6 +8,7 @@
 mod chart;
 mod columns;
 mod facts;
+mod felt;
 mod frame;
 mod functions;
 mod heat;
@@ -17,6 +18,7 @@ mod overview;
 mod panels;
 mod record;
 mod server;
+mod stall_strip;
 mod times;
 
 use evictscope_records::Record;

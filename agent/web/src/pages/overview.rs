@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use evictscope_plan::Member;
 use evictscope_records::Listed;
-use evictscope_telemetry::ProbeMode;
 use maud::{Markup, html};
 
+use super::felt::{self, Felt};
 use super::frame::{Place, page};
-use super::times::{UNKNOWN, or_unknown, size};
+use super::times::{UNKNOWN, grouped, or_unknown, size};
 use super::{facts, links};
 use crate::server::ExportedServer;
 use crate::unwatched::Unwatched;
@@ -31,7 +31,7 @@ pub struct Overview<'a> {
 pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
     let body = html! {
         h1 { "evictscope " (version::NUMBER) }
-        p { "What evictions do to the Redis servers of this host." }
+        p { "What clients of this host's Redis servers feel, and what evictions have to do with it." }
         h2 { "Servers" }
         @match shown.servers {
             None => p { "Looking for servers. Reload this page in a moment." },
@@ -72,45 +72,70 @@ fn table(servers: &[Arc<ExportedServer>]) -> Markup {
             table {
                 thead {
                     tr {
-                        th scope="col" { "Server" } th scope="col" { "Phase" } th scope="col" { "Memory" }
-                        th scope="col" { "Pid" } th scope="col" { "Executable" } th scope="col" { "Version" }
-                        th scope="col" { "Probe mode" } th scope="col" { "Not found" }
+                        th scope="col" { "Server" } th.number scope="col" { "Waited > 1 s" }
+                        th.number scope="col" { "> 0.1 s" } th scope="col" { "Stalled, last 10 minutes" }
+                        th scope="col" { "Waiting now" } th.number scope="col" { "Longest, 5 minutes" }
+                        th scope="col" { "Stalled in all" } th scope="col" { "Writes refused" }
+                        th scope="col" { "Phase" } th.number scope="col" { "Evicted keys" } th scope="col" { "Memory" }
+                        th scope="col" { "Version" } th scope="col" { "Missing" }
                     }
                 }
                 tbody { @for server in servers { (row(server)) } }
             }
         }
+        p.note { "Requests that waited, stalls in all and refused writes are counted since the agent found the server." }
     }
 }
 
 fn row(server: &ExportedServer) -> Markup {
-    let plan = &server.plan;
+    let evicted = server.members().get(Member::StatEvictedkeys);
     html! {
         tr {
             th.text scope="row" {
                 a href=(links::server(&server.label)) { (server.label) }
                 @if let Some(name) = &server.container_name { br; (name) }
             }
+            @match Felt::of(server) {
+                Some(felt) => (impact(&felt)),
+                None => td colspan="6" { "What its clients wait is not known." },
+            }
+            td { (felt::refused(server)) }
             td {
                 @match server.cycle() {
                     Some(cycle) => (cycle.phases.phase),
                     None => (UNKNOWN),
                 }
             }
+            td.number { (or_unknown(evicted, grouped)) }
             td.time { (memory(server)) }
-            td { (server.pid) }
-            td.text { (server.exe.display()) }
-            td {
-                (plan.identity.product.unwrap_or("unknown")) " "
-                (plan.identity.version.as_deref().unwrap_or(""))
-            }
-            td.words { (mode(server)) }
-            td {
-                @match plan.not_found.len() {
-                    0 => "–",
-                    count => { a href={ (links::server(&server.label)) "#not-found" } { (count) } }
-                }
-            }
+            td { (facts::version(server)) }
+            td { (missing(server)) }
+        }
+    }
+}
+
+/// Shows what clients felt, in the six cells after the server's name.
+fn impact(felt: &Felt) -> Markup {
+    let [second, tenth] = &felt.over;
+    html! {
+        td.number { (second) }
+        td.number { (tenth) }
+        td.words {
+            @if felt.is_stalled_lately { span.bad { (felt.stalled_lately) } } @else { (felt.stalled_lately) }
+        }
+        td.words { (felt.waiting) }
+        td.number { (felt.longest) }
+        td.words { (felt.stalled) }
+    }
+}
+
+/// Says what is not seen of a server, with a link to why.
+fn missing(server: &ExportedServer) -> Markup {
+    html! {
+        @match (server.withdrawn, server.plan.not_found.len()) {
+            (Some(broken), _) => { "probes are off: " (broken.meaning()) },
+            (None, 0) => "–",
+            (None, count) => { a href={ (links::server(&server.label)) "#not-found" } { (count) " not found" } },
         }
     }
 }
@@ -125,24 +150,9 @@ fn memory(server: &ExportedServer) -> String {
     }
 }
 
-/// Says in which mode a server is probed, or why it is not.
-pub(super) fn mode(server: &ExportedServer) -> Markup {
-    html! {
-        @match server.withdrawn {
-            Some(broken) => { "withdrawn: " (broken.meaning()) },
-            None => {
-                (server.mode)
-                @if server.mode == ProbeMode::Sampled {
-                    br; "evicting calls are observed for a part of the time"
-                }
-            },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use evictscope_telemetry::ProbeMode;
+    use evictscope_telemetry::{BrokenInvariant, Snapshot, SocketLook, Unread};
 
     use super::{Overview, overview};
     use std::sync::Arc;
@@ -167,21 +177,51 @@ mod tests {
         assert!(!page.contains("Not watched"));
         for text in [
             "<a href=\"/server/6379\">6379</a>",
-            "<td class=\"text\">/usr/bin/redis-check-rdb</td>",
+            "What its clients wait is not known.",
+            "<td>none</td><td>not_saturated</td>",
             "<td>redis 7.0.15</td>",
-            "<td class=\"words\">evicting-only</td>",
         ] {
             assert!(page.contains(text), "{text} in {page}");
+        }
+        // That is on the server's page, and no operator's first question.
+        for text in ["/usr/bin/redis-check-rdb", "evicting-only"] {
+            assert!(!page.contains(text), "{text} in {page}");
         }
     }
 
     #[test]
-    fn a_sampled_server_is_explained() {
+    fn what_clients_felt_comes_first() {
         let mut server = new_server();
-        let explained = "sampled<br>evicting calls are observed for a part of the time";
-        assert!(!page(Some(&[Arc::new(server.clone())]), &[]).contains(explained));
-        server.mode = ProbeMode::Sampled;
-        assert!(page(Some(&[Arc::new(server)]), &[]).contains(explained));
+        let at = std::time::Duration::from_secs(2);
+        server.state.apply(&Snapshot {
+            at,
+            look: Some(SocketLook {
+                at,
+                connected: 1_200,
+                unread: vec![Unread {
+                    socket: 1,
+                    read_to: 0,
+                    bytes: 14,
+                    came: Some(at / 2),
+                }],
+            }),
+            ..Snapshot::default()
+        });
+        let page = page(Some(&[Arc::new(server)]), &[]);
+        let felt = "<td class=\"number\">1</td><td class=\"number\">1</td><td class=\"words\">not known</td>\
+                    <td class=\"words\">1 of 1,200, the first for 1.0 s</td><td class=\"number\">1.0 s</td>";
+        assert!(page.contains(felt), "{page}");
+        assert!(page.find("Waited &gt; 1 s") < page.find("Phase"), "{page}");
+    }
+
+    #[test]
+    fn probes_that_are_off_are_told() {
+        let server = ExportedServer {
+            withdrawn: Some(BrokenInvariant::Allocator),
+            ..new_server()
+        };
+        let page = page(Some(&[Arc::new(server)]), &[]);
+        assert!(page.contains("probes are off: "), "{page}");
     }
 
     #[test]
@@ -189,7 +229,6 @@ mod tests {
         let page = page(Some(&[Arc::new(partial_server())]), &[unwatched()]);
         for text in [
             "href=\"/server/%2Frun%2F%22%3Cb%3E%22.sock\">/run/&quot;&lt;b&gt;&quot;.sock</a>",
-            "/opt/&lt;redis&gt; &amp; co/redis-server (deleted)",
             "<li>6380 (pid 43): Redis &lt;5&gt; is too old</li>",
             "None are kept: --keep-records is &lt;0&gt;",
         ] {

@@ -1,10 +1,13 @@
-//! The charts of a server on one axis of time: phases, memory, client buffers, commands, and its main thread.
+//! The charts of a server on one axis of time: what its clients waited, then phases, memory, client buffers, commands, and its
+//! main thread.
 
-use evictscope_records::text::{bytes, count};
+use evictscope_records::text::{bytes, count, seconds};
+use evictscope_telemetry::Moment;
 use maud::{Markup, html};
 
 use super::chart::{Chart, Ink, Series, Shapes, phase_strip};
 use super::columns::{Column, Columns};
+use super::stall_strip::strip;
 use super::times::percent;
 
 /// Readings are a tenth of a second apart while a server does not evict, and some are late: a shorter column may have none.
@@ -14,10 +17,13 @@ pub const MOST_COLUMNS: usize = 800;
 /// The height of a chart.
 const HEIGHT: u32 = 110;
 
-/// Draws all of them.
-pub fn all(columns: &Columns) -> Markup {
+/// Draws all of them. The columns are of these moments.
+pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
     html! {
+        (strip(moments, columns.span))
         (phase_strip(columns))
+        (clients_waiting(columns).figure(columns))
+        (longest_wait(columns).figure(columns))
         (memory(columns).figure(columns))
         (client_buffers(columns).figure(columns))
         (commands(columns).figure(columns))
@@ -92,7 +98,7 @@ fn client_buffers(columns: &Columns) -> Chart {
         ("pubsub", Ink::Green, |column| {
             Some(column.client_buffers?.pubsub)
         }),
-        ("primary", Ink::Purple, |column| {
+        ("primary", Ink::Teal, |column| {
             Some(column.client_buffers?.primary)
         }),
         ("not counted (replication and AOF)", Ink::Grey, |column| {
@@ -132,16 +138,44 @@ fn highest_stack(all: &[Series]) -> f64 {
 }
 
 fn rates(title: &'static str, all: Vec<Series>) -> Chart {
+    up_from_zero(title, all, 1.0, count)
+}
+
+/// Returns a chart of lines whose axis begins at 0 and ends at `least` or higher.
+fn up_from_zero(
+    title: &'static str,
+    all: Vec<Series>,
+    least: f64,
+    label: fn(f64) -> String,
+) -> Chart {
     let (_, most) = extent(all.iter().flat_map(|series| &series.values)).unwrap_or((0.0, 0.0));
     Chart {
         title,
         note: None,
         shapes: Shapes::Lines(all),
-        values: 0.0..(most * 1.15).max(1.0),
-        label: count,
+        values: 0.0..(most * 1.15).max(least),
+        label,
         unit: 1.0,
         height: HEIGHT,
     }
+}
+
+fn clients_waiting(columns: &Columns) -> Chart {
+    let waiting = Series {
+        name: "with an unread request".to_owned(),
+        ink: Ink::Red,
+        values: values(columns, |column| Some(column.clients_waiting? as f64)),
+    };
+    up_from_zero("Clients waiting", vec![waiting], 1.0, count)
+}
+
+fn longest_wait(columns: &Columns) -> Chart {
+    let oldest = Series {
+        name: "of the oldest unread request".to_owned(),
+        ink: Ink::Red,
+        values: values(columns, |column| Some(column.longest_wait_us? as f64 / 1e6)),
+    };
+    up_from_zero("Longest wait", vec![oldest], 0.001, seconds)
 }
 
 fn commands(columns: &Columns) -> Chart {
@@ -205,7 +239,7 @@ fn main_thread(columns: &Columns) -> Chart {
     }
     let waiting = values(columns, |column| column.waiting);
     if waiting.iter().flatten().any(|share| *share > 0.001) {
-        all.push(series("waiting for a CPU", Ink::Purple, waiting));
+        all.push(series("waiting for a CPU", Ink::Teal, waiting));
     }
     Chart {
         title: "Main thread",

@@ -36,7 +36,6 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
         (causes(explanation))
         (remedies(explanation))
         (charts(record))
-        h2 { "The slowest evicting calls" }
         (slowest(&record.slowest))
         h2 { "Where the main thread spent its time" }
         @match &record.profile {
@@ -45,7 +44,6 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
         }
         h2 { "The server" }
         (server(record))
-        h2 { "What is missing" }
         (missing(record))
         h2 { "What it cost" }
         p {
@@ -89,8 +87,9 @@ fn numbers(record: &Record) -> Markup {
     let length = Duration::from_micros(record.ended_us.saturating_sub(record.began_us));
     html! {
         @match &record.burst {
-            Some(burst) => (of_burst(burst)),
+            Some(burst) => (of_burst(burst, longest_wait(record))),
             None => dl {
+                (facts::fact("Longest wait", &or_unknown(longest_wait(record), duration)))
                 (facts::fact("Began", &precise_time_of_day(record.began_us)))
                 (facts::fact("Lasted", &duration(length)))
             },
@@ -98,7 +97,17 @@ fn numbers(record: &Record) -> Markup {
     }
 }
 
-fn of_burst(burst: &Burst) -> Markup {
+/// Returns how long the request waited that waited longest from the beginning of what the record is about to its end.
+fn longest_wait(record: &Record) -> Option<Duration> {
+    let within = record.began_us..=record.ended_us;
+    let moments = record.moments.iter();
+    let waits = moments
+        .filter(|moment| within.contains(&moment.unix_us))
+        .filter_map(|moment| moment.longest_wait_us);
+    waits.max().map(Duration::from_micros)
+}
+
+fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {
     let (kind, reason) = burst.kind();
     let growth = |from: Option<u64>, to: Option<u64>| {
         or_unknown(from.zip(to), |(from, to)| {
@@ -107,9 +116,6 @@ fn of_burst(burst: &Burst) -> Markup {
     };
     let (buffers, buffers_peak) = (burst.client_buffers_before, burst.client_buffers_peak);
     let facts = [
-        ("Kind", facts::kind(&kind.to_string()).to_owned()),
-        ("Lasted", duration(burst.duration)),
-        ("Reclaim after it", duration(burst.reclaim)),
         ("Clients stalled for", or_unknown(burst.stalled, duration)),
         (
             "… by evictions",
@@ -119,6 +125,10 @@ fn of_burst(burst: &Burst) -> Markup {
             "Clients waiting, at most",
             or_unknown(burst.clients_waiting_peak, grouped),
         ),
+        ("Longest wait", or_unknown(longest_wait, duration)),
+        ("Kind", facts::kind(&kind.to_string()).to_owned()),
+        ("Lasted", duration(burst.duration)),
+        ("Reclaim after it", duration(burst.reclaim)),
         (
             "Commands in it",
             or_unknown(burst.commands_per_second, super::times::rate),
@@ -157,8 +167,7 @@ fn of_burst(burst: &Burst) -> Markup {
 
 fn causes(explanation: &Explanation) -> Markup {
     html! {
-        h2 { "Why" }
-        @if explanation.causes.is_empty() { p { "The evidence shows no cause." } }
+        @if !explanation.causes.is_empty() { h2 { "Why" } }
         @for cause in &explanation.causes {
             h3 { (cause.summary) }
             ul { @for evidence in &cause.evidence { li { (evidence) } } }
@@ -168,8 +177,7 @@ fn causes(explanation: &Explanation) -> Markup {
 
 fn remedies(explanation: &Explanation) -> Markup {
     html! {
-        h2 { "What would help" }
-        @if explanation.remedies.is_empty() { p { "No remedy is known to help here." } }
+        @if !explanation.remedies.is_empty() { h2 { "What would help" } }
         @for Remedy { against, what, evidence, shown_by } in &explanation.remedies {
             h3 { (what) }
             ul {
@@ -197,7 +205,7 @@ fn charts(record: &Record) -> Markup {
     html! {
         h2 { "Before, during and after it" }
         p.note { (panels::resolution(&columns)) " The tinted time is that of the burst." }
-        (panels::all(&columns))
+        (panels::all(&record.moments, &columns))
         (latency::by_second(&record.latencies, span))
     }
 }
@@ -234,9 +242,8 @@ fn result_name(result: CallResult) -> &'static str {
 fn slowest(calls: &[SlowCall]) -> Markup {
     let (first, rest) = calls.split_at(calls.len().min(SHOWN_CALLS));
     html! {
-        @if calls.is_empty() {
-            p.note { "None is known." }
-        } @else {
+        @if !calls.is_empty() {
+            h2 { "The slowest evicting calls" }
             div.scroll { (table_of(first)) }
         }
         @if !rest.is_empty() {
@@ -315,9 +322,8 @@ fn missing(record: &Record) -> Markup {
     };
     let why = record.profile.as_ref().err();
     html! {
-        @if record.not_found.is_empty() && why.is_none() && no_burst.is_none() {
-            p { "Nothing." }
-        } @else {
+        @if !record.not_found.is_empty() || why.is_some() || no_burst.is_some() {
+            h2 { "What is missing" }
             ul {
                 @for missing in &record.not_found { li { (missing) } }
                 @if let Some(why) = why { li { "The profile: " (why.0) } }
@@ -370,12 +376,16 @@ mod tests {
             "What happened: </strong>A burst of 7.0 s",
             "Why: </strong>Client buffers took 30 MiB",
             "What would help: </strong>Raise maxmemory",
+            "<dt>Longest wait</dt><dd>400 ms</dd>",
             "<dt>Kind</dt><dd>self-amplifying</dd>",
-            "30,000/s",
+            "8,000/s",
             "20.0 MiB → 50.0 MiB",
             "<h3>Client buffers took it </h3>",
             "Shown by: `cargo xtask lab remedy`",
+            "<strong>Stalls</strong>",
+            "evictions 5.6 s</span>",
             "<strong>Phase</strong>",
+            "<strong>Clients waiting</strong>",
             "<strong>Main thread</strong>",
             "Duration of evicting calls",
             "900 µs",
@@ -449,8 +459,11 @@ mod tests {
             "No evicting call was observed",
             "Not known in this time.",
             "What the probes cost is not known",
+            "What clients waited is not known in this time.",
+            "<dt>Longest wait</dt><dd>not known</dd>",
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }
+        assert!(!page.contains("The slowest evicting calls"), "{page}");
     }
 }

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use evictscope_plan::Member;
 use evictscope_records::{Listed, RecordId};
-use evictscope_telemetry::{Burst, Timeline, microseconds};
+use evictscope_telemetry::{Burst, Cycle, ProbeMode, Timeline, microseconds};
 use maud::{Markup, html};
 
 use super::columns::{Columns, Span};
 use super::frame::{Place, page};
-use super::overview::mode;
 use super::times::{UNKNOWN, date_and_time, duration, grouped, or_unknown, percent, size};
-use super::{facts, heat, links, panels};
+use super::{facts, felt, heat, links, panels};
 use crate::cycles;
 use crate::server::ExportedServer;
 
@@ -38,10 +37,12 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
         h1 { "Redis server " (shown.label) }
         @match shown.server {
             Some(server) => {
-                (now(server))
+                (identity(server))
+                (felt::section(server))
+                h2 { "Evictions" }
+                (evictions(server))
                 h2 { "The last ten minutes" }
                 (last_minutes(shown.timeline))
-                h2 { "Its last bursts" }
                 (bursts(server, shown.records.unwrap_or_default()))
             },
             None => p {
@@ -51,16 +52,25 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
         }
         h2 { "Its records" }
         (records(shown))
-        @if let Some(server) = shown.server { (what_is_known(server)) }
+        @if let Some(server) = shown.server { (agents_work(server)) }
     };
     let title = format!("Server {}", shown.label);
     page(&title, Place::Agent { refresh }, &body)
 }
 
-/// Says what the server is, and how it is.
-fn now(server: &ExportedServer) -> Markup {
+/// Says in a line what the server is.
+fn identity(server: &ExportedServer) -> Markup {
+    html! {
+        p.note {
+            (facts::version(server)) ", pid " (server.pid)
+            @if let Some(name) = &server.container_name { ", container " (name) }
+        }
+    }
+}
+
+/// Says what evictions do now, and what they are decided by.
+fn evictions(server: &ExportedServer) -> Markup {
     let members = server.members();
-    let identity = &server.plan.identity;
     let phase = server.cycle().map(|cycle| cycle.phases.phase);
     let [memory, maxmemory, buffers, evicted] = [
         Member::UsedMemory,
@@ -76,6 +86,11 @@ fn now(server: &ExportedServer) -> Markup {
     };
     let facts = [
         ("Phase", or_unknown(phase, |phase| phase.to_string())),
+        ("Evicted keys in all", or_unknown(evicted, grouped)),
+        (
+            "Longest evicting call of the last 5 minutes",
+            or_unknown(longest, duration),
+        ),
         ("Memory", or_unknown(memory, size)),
         ("maxmemory", or_unknown(maxmemory, limit)),
         (
@@ -83,28 +98,14 @@ fn now(server: &ExportedServer) -> Markup {
             or_unknown(members.policy(), str::to_owned),
         ),
         ("Client buffers", or_unknown(buffers, size)),
-        (
-            "Longest evicting call of the last 5 minutes",
-            or_unknown(longest, duration),
-        ),
-        ("Evicted keys in all", or_unknown(evicted, grouped)),
-        ("Pid", server.pid.to_string()),
-        ("Started as", server.command.clone()),
-        ("Executable", server.exe.display().to_string()),
-        (
-            "Version",
-            format!(
-                "{} {}",
-                identity.product.unwrap_or("unknown"),
-                identity.version.as_deref().unwrap_or("")
-            ),
-        ),
     ];
     html! {
         dl {
             @for (name, value) in &facts { (facts::fact(name, value)) }
-            @for (name, value) in facts::container(server) { (facts::fact(name, &value)) }
             div { dt { "Expiry" } dd { (expiry(server)) } }
+        }
+        @if server.cycle().is_some_and(Cycle::has_open_burst) {
+            p { "A burst, or the reclaim after it, is under way." }
         }
     }
 }
@@ -126,7 +127,7 @@ fn last_minutes(timeline: Option<&Timeline>) -> Markup {
     );
     html! {
         p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
-        (panels::all(&columns))
+        (panels::all(&moments, &columns))
         (heat::figures(timeline, span))
     }
 }
@@ -142,16 +143,11 @@ fn last(span: Span, longest: Duration) -> Span {
 
 /// Lists finished bursts, the newest first, each with its record.
 fn bursts(server: &ExportedServer, records: &[Listed]) -> Markup {
-    let Some(cycle) = server.cycle() else {
-        return html! { p { "Its bursts are not seen." } };
-    };
-    let mut bursts: Vec<_> = cycle.recent().collect();
+    let mut bursts: Vec<_> = server.cycle().into_iter().flat_map(Cycle::recent).collect();
     bursts.reverse();
     html! {
-        @if cycle.has_open_burst() { p { "A burst, or the reclaim after it, is under way." } }
-        @if bursts.is_empty() {
-            p { "None has ended since the agent found the server." }
-        } @else {
+        @if !bursts.is_empty() {
+            h2 { "Its last bursts" }
             div.scroll {
                 table {
                     thead {
@@ -228,17 +224,26 @@ fn records(shown: &ServerView<'_>) -> Markup {
     }
 }
 
-/// Lists what was not found, and what it costs to watch the server.
-fn what_is_known(server: &ExportedServer) -> Markup {
+/// Says what is watched and how, what was not found, and what it costs.
+fn agents_work(server: &ExportedServer) -> Markup {
+    let facts = [
+        ("Executable", server.exe.display().to_string()),
+        ("Started as", server.command.clone()),
+    ];
     html! {
-        h2 id="not-found" { "What was not found" }
+        h2 { "The agent's work" }
+        dl {
+            @for (name, value) in &facts { (facts::fact(name, value)) }
+            @for (name, value) in facts::container(server) { (facts::fact(name, &value)) }
+            div { dt { "Probe mode" } dd { (mode(server)) } }
+        }
         @if server.plan.not_found.is_empty() {
-            p { "Nothing: all that evictscope looks for was found in this executable." }
+            p { "Of this executable, all that evictscope looks for was found." }
         } @else {
+            h3 id="not-found" { "What was not found" }
             ul { @for missing in &server.plan.not_found { li { (missing.item) ": " (missing.reason) } } }
             p { code { "evictscope inspect " (server.pid) } " says what each of them costs, and what would help." }
         }
-        h2 { "What it costs" }
         p {
             @match server.overhead_ratio {
                 Some(ratio) => {
@@ -251,10 +256,24 @@ fn what_is_known(server: &ExportedServer) -> Markup {
                 },
             }
         }
-        p { "Probe mode: " (mode(server)) "." }
         p {
             "Where the main thread spends its time: "
             code { "go tool pprof 'http://HOST:PORT" (links::about("/debug/pprof/profile", &server.label)) "&seconds=30'" }
+        }
+    }
+}
+
+/// Says in which mode a server is probed, or why it is not.
+fn mode(server: &ExportedServer) -> Markup {
+    html! {
+        @match server.withdrawn {
+            Some(broken) => { "withdrawn: " (broken.meaning()) },
+            None => {
+                (server.mode)
+                @if server.mode == ProbeMode::Sampled {
+                    br; "evicting calls are observed for a part of the time"
+                }
+            },
         }
     }
 }
@@ -283,11 +302,11 @@ mod tests {
 
     use evictscope_records::fixture::burst_record;
     use evictscope_records::{Listed, Summary};
-    use evictscope_telemetry::{BrokenInvariant, Burst};
+    use evictscope_telemetry::{BrokenInvariant, Burst, ProbeMode};
 
     use super::{ServerView, server};
     use crate::ExportedServer;
-    use crate::fixture::{busy_server, partial_server};
+    use crate::fixture::{busy_server, new_server, partial_server};
 
     fn view<'a>(label: &'a str) -> ServerView<'a> {
         ServerView {
@@ -344,6 +363,58 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }
+        // What clients felt comes first, and what the agent does last.
+        let order = [
+            "redis 7.0.15, pid 100, container redis",
+            "<h2>What clients felt</h2>",
+            "<h2>Evictions</h2>",
+            "<strong>Stalls</strong>",
+            "<strong>Phase</strong>",
+            "<strong>Clients waiting</strong>",
+            "<strong>Longest wait</strong>",
+            "<strong>Memory</strong>",
+            "<h2>Its last bursts</h2>",
+            "<h2>Its records</h2>",
+            "<h2>The agent's work</h2>",
+            "<dd>/usr/bin/redis-check-rdb</dd>",
+            "<dt>Probe mode</dt><dd>every-call</dd>",
+        ];
+        let at = |text: &str| {
+            page.find(text)
+                .unwrap_or_else(|| unreachable!("{text} in {page}"))
+        };
+        assert!(order.map(at).is_sorted(), "{:?}", order.map(at));
+    }
+
+    #[test]
+    fn there_is_no_heading_without_anything_below_it() {
+        let exported = new_server();
+        let page = server(
+            &ServerView {
+                server: Some(&exported),
+                ..view("6379")
+            },
+            None,
+        );
+        for heading in ["Its last bursts", "What was not found"] {
+            assert!(!page.contains(heading), "{heading} in {page}");
+        }
+    }
+
+    #[test]
+    fn a_sampled_server_is_explained() {
+        let mut exported = new_server();
+        let page = |exported: &ExportedServer| {
+            let view = ServerView {
+                server: Some(exported),
+                ..view("6379")
+            };
+            server(&view, None)
+        };
+        let explained = "sampled<br>evicting calls are observed for a part of the time";
+        assert!(!page(&exported).contains(explained));
+        exported.mode = ProbeMode::Sampled;
+        assert!(page(&exported).contains(explained));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Who may see the metrics: users and their passwords' bcrypt hashes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::io;
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -22,8 +23,9 @@ pub struct Users {
     /// Those that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a
     /// scraper comes every few seconds with the same password.
     accepted: Mutex<HashSet<Vec<u8>>>,
-    /// To the one thread that computes hashes: guessing must not take more than a core.
-    questions: Sender<Question>,
+    /// To the one thread that computes hashes: guessing must not take more than a core. It is started when somebody asks first,
+    /// as the agent gives up capabilities after it has read its configuration.
+    questions: Mutex<Option<Sender<Question>>>,
 }
 
 /// Whether a password has this hash.
@@ -38,37 +40,24 @@ impl Users {
     ///
     /// # Errors
     ///
-    /// Names the first user whose hash is not one of bcrypt's, or says what else is missing.
+    /// Names the first user whose hash is not one of bcrypt's.
     pub fn new(hashes: BTreeMap<String, String>) -> Result<Option<Self>, String> {
         if hashes.is_empty() {
             return Ok(None);
         }
-        let (questions, asked) = mpsc::channel();
-        let users = Self::asking(questions, hashes)?;
-        // It ends with the users.
-        let thread = thread::Builder::new().name("passwords".to_owned());
-        let started = thread.spawn(move || answer(asked));
-        started.map_err(|error| format!("no thread can be started ({error})"))?;
-        Ok(Some(users))
-    }
-
-    fn asking(
-        questions: Sender<Question>,
-        hashes: BTreeMap<String, String>,
-    ) -> Result<Self, String> {
         for (user, hash) in &hashes {
             hash.parse::<HashParts>().map_err(|_| {
                 format!("{user}: not a bcrypt hash; `htpasswd -nBC 10 {user}` makes one")
             })?;
         }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
-        Ok(Self {
+        Ok(Some(Self {
             hashes,
             // Fails only if the kernel has no random numbers, and then TLS fails too.
             key: key.map_err(|_| "the kernel gives no random numbers".to_owned())?,
             accepted: Mutex::default(),
-            questions,
-        })
+            questions: Mutex::default(),
+        }))
     }
 
     /// Tells whether this is the password of that user.
@@ -89,8 +78,7 @@ impl Users {
             hash,
             answer,
         };
-        let is_asked = self.questions.send(question).is_ok();
-        let is_same = is_asked && answered.await == Ok(true);
+        let is_same = self.ask(question) && answered.await == Ok(true);
         let right = known.is_some() && is_same;
         if right {
             let mut accepted = self.accepted();
@@ -102,28 +90,51 @@ impl Users {
         right
     }
 
+    /// Hands a question to the thread; tells whether there is one.
+    fn ask(&self, question: Question) -> bool {
+        let mut questions = self
+            .questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if questions.is_none() {
+            *questions = start()
+                .inspect_err(|error| {
+                    tracing::debug!("cannot start the thread for passwords: {error}")
+                })
+                .ok();
+        }
+        let questions = questions.as_ref();
+        questions.is_some_and(|questions| questions.send(question).is_ok())
+    }
+
     fn accepted(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
         // A set of whole entries, even if a writer panicked.
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Answers one question after the other, as long as anybody may ask.
-fn answer(asked: Receiver<Question>) {
-    for question in asked {
-        // A client that has gone costs nothing.
-        if !question.answer.is_closed() {
-            let is_same = bcrypt::verify(question.password, &question.hash);
-            let _ = question.answer.send(is_same.unwrap_or(false));
+/// Starts a thread that answers one question after the other, as long as anybody may ask.
+fn start() -> io::Result<Sender<Question>> {
+    let (questions, asked) = mpsc::channel::<Question>();
+    let answers = move || {
+        for question in asked {
+            // A client that has gone costs nothing.
+            if !question.answer.is_closed() {
+                let is_same = bcrypt::verify(question.password, &question.hash);
+                let _ = question.answer.send(is_same.unwrap_or(false));
+            }
         }
-    }
+    };
+    let thread = thread::Builder::new().name("passwords".to_owned());
+    thread.spawn(answers)?;
+    Ok(questions)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::future::Future as _;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
     use std::task::{Context, Poll, Waker};
 
     use anyhow::Context as _;
@@ -164,9 +175,8 @@ mod tests {
     #[test]
     fn an_unknown_user_waits_for_a_hash_as_a_known_one_does() -> anyhow::Result<()> {
         let (questions, asked) = mpsc::channel();
-        let hash = bcrypt::hash("secret", 4)?;
-        let hashes = BTreeMap::from([("alice".to_owned(), hash)]);
-        let users = Users::asking(questions, hashes).map_err(anyhow::Error::msg)?;
+        let mut users = alice(bcrypt::hash("secret", 4)?)?;
+        users.questions = Mutex::new(Some(questions));
         let mut context = Context::from_waker(Waker::noop());
         for user in ["alice", "bob"] {
             let mut admitted = Box::pin(users.admit(user, "secret"));

@@ -1,11 +1,11 @@
-//! Where the members are that the program reads, by the kernel's own description of its types (BTF).
+//! Where the members of kernel structures are that the programs read, by the kernel's own description of its types (BTF).
 
 use std::io::{self, ErrorKind};
 
 use btfparse::{Offset, Readable, TypeInformation, TypeVariant};
 use evictscope_abi::KernelMember;
 
-use super::super::error::ProbeError;
+use super::error::ProbeError;
 
 /// Where the kernel describes itself.
 const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -35,25 +35,36 @@ const fn path(member: KernelMember) -> Path {
     }
 }
 
-/// Returns the offsets by [`KernelMember`].
+/// Where the members are.
+pub struct KernelOffsets {
+    /// Of what the program on sockets reads, by [`KernelMember`], bytes.
+    pub sockets: [u32; KernelMember::COUNT],
+    /// Of `sched_info.run_delay` in `task_struct`, bytes; `None` where this kernel has none.
+    pub run_delay: Option<u32>,
+}
+
+/// Returns where the members are in this kernel.
 ///
 /// # Errors
 ///
-/// Where the kernel does not describe itself, cannot walk over the files of one task, or lacks a member.
-pub(super) fn of_kernel() -> Result<[u32; KernelMember::COUNT], ProbeError> {
+/// Where the kernel does not describe itself, cannot walk over the files of one task, or lacks a member of sockets.
+pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     let bytes = std::fs::read(KERNEL_BTF).map_err(|error| ProbeError::NoBtf(error.to_string()))?;
     let types = TypeInformation::new(&Bytes(&bytes));
     let types = types.map_err(|error| ProbeError::NoBtf(format!("{error:?}")))?;
     // A kernel that does not know the filter would walk over the files of all tasks.
     offset(&types, "bpf_iter_link_info", "task.tid").ok_or(ProbeError::NoTaskFilter)?;
-    let mut offsets = [0; KernelMember::COUNT];
-    for (to, member) in offsets.iter_mut().zip(KernelMember::ALL) {
+    let mut sockets = [0; KernelMember::COUNT];
+    for (to, member) in sockets.iter_mut().zip(KernelMember::ALL) {
         for (structure, member) in path(member) {
             *to += offset(&types, structure, member)
                 .ok_or_else(|| ProbeError::NoMember(format!("{structure}.{member}")))?;
         }
     }
-    Ok(offsets)
+    Ok(KernelOffsets {
+        sockets,
+        run_delay: offset(&types, "task_struct", "sched_info.run_delay"),
+    })
 }
 
 /// Returns the offset in bytes of a member of a structure or union. Functions and the like may have the name, too.

@@ -1,0 +1,262 @@
+//! What a server's clients felt: how long their requests waited, and what for.
+
+use std::time::Duration;
+
+use evictscope_telemetry::{OVER, Phase, StallCause, StallTime, Waits};
+use maud::{Markup, html};
+
+use super::facts;
+use super::times::{UNKNOWN, duration, grouped, or_unknown, round};
+use crate::series;
+use crate::server::ExportedServer;
+
+/// Said where no look at a server's sockets has succeeded.
+const NOT_KNOWN: &str = "What clients wait is not known: no look at the server's sockets has succeeded. It takes Linux 6.1 or newer \
+                         with BTF; the agent's log says what is missing.";
+
+/// What is said of a server's clients, in words.
+pub struct Felt {
+    /// How many requests waited for longer than each of [`OVER`], the longest first; likewise all that follows it.
+    pub over: [String; OVER.len()],
+    /// For how long clients were stalled in the last ten minutes, by cause.
+    pub stalled_lately: String,
+    /// Whether they were.
+    pub is_stalled_lately: bool,
+    /// The same since the agent found the server.
+    pub stalled: String,
+    /// How long the request waited that waited longest in the last five minutes.
+    pub longest: String,
+    /// How many clients wait now, of how many, and for how long the first of them has.
+    pub waiting: String,
+}
+
+impl Felt {
+    /// Returns what is known of a server; `None` where it is not known what its clients wait.
+    pub fn of(server: &ExportedServer) -> Option<Self> {
+        let (state, waits) = (&server.state, &server.state.waits);
+        if !waits.is_known() {
+            return None;
+        }
+        let lately = server
+            .timeline()
+            .map(|timeline| by_cause(timeline.stall_times()));
+        let stalled = StallCause::ALL.map(|cause| state.stalled(cause).unwrap_or_default());
+        let mut over = waits.over().map(grouped);
+        over.reverse();
+        Some(Self {
+            over,
+            is_stalled_lately: lately.is_some_and(|lately| lately.iter().any(|by| !by.is_zero())),
+            stalled_lately: or_unknown(lately, causes),
+            stalled: causes(stalled),
+            longest: duration(waits.longest()),
+            waiting: waiting(waits),
+        })
+    }
+}
+
+/// Returns for how long clients were stalled by each cause.
+fn by_cause(stalls: impl Iterator<Item = StallTime>) -> [Duration; StallCause::ALL.len()] {
+    let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
+    for stall in stalls {
+        stalled[stall.by as usize] += Duration::from_micros(stall.length_us());
+    }
+    stalled
+}
+
+/// Writes a time by its causes, the one that took most of it first.
+fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
+    let mut by: Vec<_> = StallCause::ALL.into_iter().zip(stalled).collect();
+    by.retain(|(_, stalled)| !stalled.is_zero());
+    by.sort_by_key(|(_, stalled)| std::cmp::Reverse(*stalled));
+    let part = |(cause, stalled): &(StallCause, Duration)| {
+        format!("{} {}", facts::cause(*cause), duration(*stalled))
+    };
+    match &*by {
+        [] => "not at all".to_owned(),
+        [(cause, stalled)] => format!("{}: {}", duration(*stalled), facts::cause(*cause)),
+        by => {
+            let all: Vec<_> = by.iter().map(part).collect();
+            let sum = stalled.iter().sum();
+            format!("{}: {}", duration(sum), all.join(", "))
+        }
+    }
+}
+
+fn waiting(waits: &Waits) -> String {
+    let connected = grouped(waits.connected());
+    match waits.waiting() {
+        0 => format!("none of {connected}"),
+        waiting => format!(
+            "{} of {connected}, the first for {}",
+            grouped(waiting),
+            duration(waits.oldest_wait())
+        ),
+    }
+}
+
+/// Says whether Redis refused writes, as nothing could be evicted.
+pub fn refused(server: &ExportedServer) -> String {
+    match series::failed_calls(server) {
+        None => UNKNOWN.to_owned(),
+        Some(0) => "none".to_owned(),
+        Some(calls) => format!("yes: {} calls found nothing to evict", grouped(calls)),
+    }
+}
+
+/// Shows it, at the beginning of a server's page.
+pub fn section(server: &ExportedServer) -> Markup {
+    html! {
+        h2 { "What clients felt" }
+        @match Felt::of(server) {
+            None => p { (NOT_KNOWN) },
+            Some(felt) => (known(server, &felt)),
+        }
+    }
+}
+
+fn known(server: &ExportedServer, felt: &Felt) -> Markup {
+    let [second, tenth] = &felt.over;
+    html! {
+        dl {
+            (facts::fact("Clients waiting now", &felt.waiting))
+            (facts::fact("Requests that waited over 1 s", second))
+            (facts::fact("… over 0.1 s", tenth))
+            (facts::fact("Longest wait of the last 5 minutes", &felt.longest))
+            (facts::fact("Stalled in the last 10 minutes", &felt.stalled_lately))
+            (facts::fact("Stalled in all", &felt.stalled))
+            (facts::fact("Writes refused", &refused(server)))
+        }
+        p.note {
+            "Clients are stalled while a request has lain unread for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \
+             time of its own is counted since the agent found the server"
+            @if let Some(watched) = watched(server) { ", " (round(watched)) " ago" }
+            "."
+        }
+    }
+}
+
+/// Returns for how long the server has been watched; `None` where its phases are not known.
+fn watched(server: &ExportedServer) -> Option<Duration> {
+    let phases = &server.cycle()?.phases;
+    Some(Phase::ALL.iter().map(|phase| phases.time(*phase)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use evictscope_abi::ResultKind;
+    use evictscope_telemetry::{
+        Moment, Observation, ServerState, Snapshot, SocketLook, ThreadTimes, Timeline, Unread,
+    };
+
+    use super::{Felt, refused, section};
+    use crate::ExportedServer;
+    use crate::fixture::{new_server, partial_server};
+
+    /// A server that executes one command for two seconds, while 3 of its 50 clients wait.
+    fn stalled_server() -> ExportedServer {
+        let mut state = ServerState::new();
+        let mut timeline = Timeline::new(Duration::ZERO);
+        for tenth in 10..=30_u64 {
+            let at = Duration::from_millis(100 * tenth);
+            let unread = |socket| Unread {
+                socket,
+                read_to: 7,
+                bytes: 14,
+                came: Some(Duration::from_secs(1)),
+            };
+            let snapshot = Snapshot {
+                at,
+                unix_time: Duration::from_secs(1_700_000_000) + at,
+                times: Some(ThreadTimes {
+                    cpu_ns: tenth * 100_000_000,
+                    waiting_ns: 0,
+                }),
+                look: Some(SocketLook {
+                    at,
+                    unread: (1..=3).map(unread).collect(),
+                    connected: 50,
+                    ..SocketLook::default()
+                }),
+                ..Snapshot::default()
+            };
+            state.apply(&snapshot);
+            let seen = Observation {
+                at,
+                unix_time: snapshot.unix_time,
+                ..Observation::default()
+            };
+            timeline.take_in(&seen, 0, Moment::new(&snapshot, &state, None, true));
+        }
+        ExportedServer {
+            state,
+            timeline: Some(Arc::new(Mutex::new(timeline))),
+            ..new_server()
+        }
+    }
+
+    #[test]
+    fn it_is_said_how_many_waited_and_what_for() {
+        let server = stalled_server();
+        let felt = Felt::of(&server);
+        let said = felt.map(|felt| {
+            assert!(felt.is_stalled_lately);
+            let [second, tenth] = felt.over;
+            [
+                second,
+                tenth,
+                felt.stalled_lately,
+                felt.stalled,
+                felt.longest,
+                felt.waiting,
+            ]
+        });
+        let expected = [
+            "3",
+            "3",
+            "1.9 s: commands",
+            "1.9 s: commands",
+            "2.0 s",
+            "3 of 50, the first for 2.0 s",
+        ];
+        assert_eq!(said, Some(expected.map(str::to_owned)));
+        let section = section(&server).into_string();
+        assert!(section.contains("<dt>Requests that waited over 1 s</dt><dd>3</dd>"));
+    }
+
+    #[test]
+    fn a_calm_server_is_told_from_one_that_cannot_be_looked_at() {
+        let mut server = new_server();
+        let look = SocketLook {
+            connected: 4,
+            ..SocketLook::default()
+        };
+        server.state.apply(&Snapshot {
+            look: Some(look),
+            ..Snapshot::default()
+        });
+        let felt = Felt::of(&server).map(|felt| (felt.waiting, felt.stalled, felt.stalled_lately));
+        let [waiting, stalled, lately] =
+            ["none of 4", "not at all", "not known"].map(str::to_owned);
+        assert_eq!(felt, Some((waiting, stalled, lately)));
+        let unknown = section(&new_server()).into_string();
+        assert!(
+            unknown.contains("no look at the server's sockets"),
+            "{unknown}"
+        );
+        assert!(!unknown.contains("<dd>"), "{unknown}");
+    }
+
+    #[test]
+    fn refused_writes_are_said_where_they_are_known() {
+        let mut server = new_server();
+        assert_eq!(refused(&server), "none");
+        let mut snapshot = Snapshot::default();
+        snapshot.counted.evictions.evicting_results[ResultKind::Fail as usize] = 1_234;
+        server.state.apply(&snapshot);
+        assert_eq!(refused(&server), "yes: 1,234 calls found nothing to evict");
+        assert_eq!(refused(&partial_server()), "not known");
+    }
+}
