@@ -38,7 +38,7 @@ func evictionCycle() *dashboard.DashboardBuilder {
 // numbersOfServer are one row: how much it hurt, and what goes on.
 func numbersOfServer(made *dashboard.DashboardBuilder) {
 	made.WithPanel(number("What clients waited in the time range",
-		"Until the server read their requests. mean: of all commands. over 0.1 s, over 1 s: how many times a request waited for longer than that. longest: of all waits. Thresholds: a request over 0.1 s is orange, one over 1 s red. Empty where the kernel cannot look at sockets (before Linux 6.1).",
+		"From when a request came until its answer left. mean: of all commands. over 0.1 s, over 1 s: how many times a request waited for longer than that. longest: of all waits. Thresholds: a request over 0.1 s is orange, one over 1 s red. Empty where the kernel cannot look at sockets (before Linux 6.1).",
 		"none", thresholds(grey),
 		query("A", oneServer, "sum(increase(evictscope_client_wait_seconds_total{LABELS}[$__range])) / (sum(increase(evictscope_commands_processed_total{LABELS}[$__range])) > 0)", "mean"),
 		query("B", oneServer, waited("0.1"), "over 0.1 s"),
@@ -50,7 +50,7 @@ func numbersOfServer(made *dashboard.DashboardBuilder) {
 		OverrideByName("longest", []dashboard.DynamicConfigValue{property("unit", "s"), steps(green, step{0.1, orange}, step{1, red})}).
 		GridPos(at(0, 0, 8, numbersHeight)))
 	made.WithPanel(number("Stalled in the time range",
-		"Time in which some request had lain unread for 0.1 s or longer (--stall-threshold). Counted as it happens. Stalled, by cause shows what took the main thread's time meanwhile. Threshold: a second.",
+		"Time in which some request had waited for 0.1 s or longer (--stall-threshold). Counted as it happens. Stalled, by cause shows what took the main thread's time meanwhile. Threshold: a second.",
 		"s", thresholds(green, step{1, red}),
 		query("A", oneServer, `sum(increase(evictscope_stall_seconds_total{LABELS}[$__range]))`, "stalled")).
 		GridPos(at(8, 0, 3, numbersHeight)))
@@ -96,13 +96,13 @@ func finished(kind string) string {
 // leftColumn is what clients and the server do.
 func leftColumn(made *dashboard.DashboardBuilder) {
 	made.WithPanel(lines("Mean wait of a command",
-		"How long a request lay unread, on average: in how many connections requests lie unread, by commands a second (Little's law). It has nothing of the time that the command itself takes.",
+		"How long a request waited for its answer, on average: in how many connections requests wait, by commands a second (Little's law).",
 		"s",
 		query("A", oneServer, meanWait, "mean wait")).
 		GridPos(at(0, 3, halfWidth, 5)))
 
 	made.WithPanel(lines("Requests that waited",
-		"Times a second that a request lay unread for longer than 0.1 s, and than 1 s.",
+		"Times a second that a request waited for longer than 0.1 s, and than 1 s.",
 		"cps",
 		query("A", oneServer, `sum by (over) (rate(evictscope_requests_waited_total{LABELS}[$__rate_interval]))`, "over {{over}} s")).
 		OverrideByName("over 0.1 s", []dashboard.DynamicConfigValue{fixedColour(orange)}).
@@ -136,7 +136,7 @@ func leftColumn(made *dashboard.DashboardBuilder) {
 // rightColumn is why: what takes the main thread, and what eviction calls do.
 func rightColumn(made *dashboard.DashboardBuilder) {
 	byCause := lines("Stalled, by cause",
-		"Share of the time in which some request had lain unread for 0.1 s or longer, by what took most of the main thread's time since it came. cpu: it wanted a CPU and had none. blocked: it slept elsewhere than in its event loop (a disk, a stopped process).",
+		"Share of the time in which some request had waited for 0.1 s or longer, by what took most of the main thread's time since it came. cpu: it wanted a CPU and had none. blocked: it slept elsewhere than in its event loop (a disk, a stopped process).",
 		"percentunit",
 		query("A", oneServer, `sum by (cause) (rate(evictscope_stall_seconds_total{LABELS}[$__rate_interval]))`, "{{cause}}")).
 		Max(1).

@@ -42,7 +42,7 @@ func fleet() *dashboard.DashboardBuilder {
 		WithVariable(anyOf(instances())))
 
 	numbers := number("All servers",
-		"over 0.1 s, over 1 s: how many times a request lay unread for longer than that, in the time range. Red: requests over 1 s, servers whose clients were stalled for a second or more, the time stalled of all, and servers on which evictions failed. watched: servers that an agent watches now. not watched: servers that run beside an agent and cannot be watched (the dashboard Agent says why). agents down: Prometheus cannot scrape them.",
+		"over 0.1 s, over 1 s: how many times a request waited for longer than that, in the time range. Red: requests over 1 s, servers whose clients were stalled for a second or more, the time stalled of all, and servers on which evictions failed. watched: servers that an agent watches now. not watched: servers that run beside an agent and cannot be watched (the dashboard Agent says why). agents down: Prometheus cannot scrape them.",
 		"none", thresholds(grey),
 		query("G", allServers, "sum("+waited("0.1")+"CHOSEN)", "over 0.1 s"),
 		query("H", allServers, "sum("+waited("1")+"CHOSEN)", "over 1 s"),
@@ -60,7 +60,7 @@ func fleet() *dashboard.DashboardBuilder {
 	made.WithPanel(tableOfServers().GridPos(at(0, 3, fullWidth, 12)))
 
 	made.WithPanel(lines("Mean wait of a command, by server",
-		"How long a request lay unread, on average, of the servers that stalled clients for a second or more in the time range, or failed to evict.",
+		"How long a request waited for its answer, on average, of the servers that stalled clients for a second or more in the time range, or failed to evict.",
 		"s",
 		query("A", allServers, meanWait+stalledServers+"CHOSEN", "{{instance}} {{server}}")).
 		GridPos(at(0, 15, halfWidth, 8)))
@@ -115,7 +115,7 @@ func tableOfServers() *table.PanelBuilder {
 		columns = append(columns, column{cluster, "Cluster", nil})
 	}
 	return rows("Servers",
-		"One row for each server; a click on a heading sorts by it, a click on a server leads to its eviction cycle. Waits, stalls, failures, bursts and the longest call are those of the time range. Mean wait: how long a request lay unread. Stalled: for how long some request had lain unread for 0.1 s or longer. Now: the phase, or the impact in the last minute. Cost: of the probes, as a share of the server's main thread. Not found: how many items, which leads to what they are. A cell is empty where nothing is known. Thresholds: a request over 1 s, stalled or failed for a second is red, a call of 10 ms orange and of 100 ms red, a self-amplifying or stalling burst, a cost of 1 % and anything not found orange.",
+		"One row for each server; a click on a heading sorts by it, a click on a server leads to its eviction cycle. Waits, stalls, failures, bursts and the longest call are those of the time range. Mean wait: how long a request waited for its answer. Stalled: for how long some request had waited for 0.1 s or longer. Now: the phase, or the impact in the last minute. Cost: of the probes, as a share of the server's main thread. Not found: how many items, which leads to what they are. A cell is empty where nothing is known. Thresholds: a request over 1 s, stalled or failed for a second is red, a call of 10 ms orange and of 100 ms red, a self-amplifying or stalling burst, a cost of 1 % and anything not found orange.",
 		columns,
 		[]string{"Time", "Value #A", "Value #L"},
 		now("A", "max by (SERVER, version) (evictscope_server_info{LABELS})CHOSEN"),

@@ -33,7 +33,7 @@ var causes = []state{
 	{name: "unknown", colour: grey},
 }
 
-// meanWait returns how long a request lies unread on average, by Little's law.
+// meanWait is how long a request waits on average, by Little's law.
 const meanWait = `sum by (SERVER) (rate(evictscope_client_wait_seconds_total{LABELS}[$__rate_interval])) / (sum by (SERVER) (rate(evictscope_commands_processed_total{LABELS}[$__rate_interval])) > 0)`
 
 // phaseNow returns what a server is doing: its phase, or the impact of the last minute, which is a stall of a second

@@ -80,7 +80,8 @@ pub fn lost(item: Item) -> Lost {
             let complete = complete_server();
             let families = of_servers().filter(|family| !family.name().starts_with(ABOUT_PROBES));
             let gone = families.flat_map(|family| gone(&family, &complete, &without));
-            gone.chain(incomplete(item).map(str::to_owned)).collect()
+            let incomplete = incomplete(item).iter().map(|metric| (*metric).to_owned());
+            gone.chain(incomplete).collect()
         }
         None => vec![EVERYTHING.to_owned()],
     };
@@ -134,17 +135,14 @@ fn labels(
 }
 
 /// Returns the metrics that have all their series without an item, and do not count all.
-fn incomplete(item: Item) -> impl Iterator<Item = &'static str> {
-    let metric = match item {
-        Item::Result(kind) if kind.description == EVICTION_CALL.description => Some(BY_RESULT),
-        Item::Member(Member::StatNumcommands | Member::StatClientsTypeMemory) => {
-            Some(SELF_AMPLIFYING)
-        }
-        // In the probe mode sampled, which a server that evicts without end is in, stalls are estimated from it.
-        Item::Member(Member::StatEvictedkeys) => Some(STALLS_BY_EVICTION),
-        _ => None,
-    };
-    metric.into_iter()
+fn incomplete(item: Item) -> &'static [&'static str] {
+    match item {
+        Item::Result(kind) if kind.description == EVICTION_CALL.description => &[BY_RESULT],
+        Item::Member(Member::StatClientsTypeMemory) => &[SELF_AMPLIFYING],
+        // In the probe mode sampled, which a server that evicts without end is in, these are estimated from it.
+        Item::Member(Member::StatEvictedkeys) => &[CPU_BY_EVICTION, STALLS_BY_EVICTION],
+        _ => &[],
+    }
 }
 
 #[cfg(test)]

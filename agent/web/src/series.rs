@@ -50,6 +50,11 @@ fn counts_evicting(server: &ExportedServer, function: &TracedFunction) -> bool {
     function.inner.is_some() && is_timed
 }
 
+/// Tells whether it is known how much time evicting calls take.
+fn times_evicting(server: &ExportedServer) -> bool {
+    trusted_function(server).is_some_and(|function| counts_evicting(server, function))
+}
+
 /// Returns the eviction call in the plan.
 fn eviction_call(server: &ExportedServer) -> Option<&TracedFunction> {
     server.plan.function(EVICTION_CALL.description)
@@ -141,16 +146,14 @@ pub(super) fn cpu_wait(server: &ExportedServer) -> Vec<Series<'_>> {
     let state = &server.state;
     // Both rest on what the kernel says of its own structures, and on what it counts of each thread.
     let is_told = state.waits.is_known() && state.main_thread.is_known();
-    let is_counted =
-        trusted_function(server).is_some_and(|function| counts_evicting(server, function));
+    let is_counted = times_evicting(server);
     let waited = state.eviction().cpu_wait.total() as f64 / 1e9;
     single((is_told && is_counted).then_some(waited))
 }
 
 /// Returns how long the longest evicting call of late took, where they are counted.
 pub(super) fn longest_call(server: &ExportedServer) -> Vec<Series<'_>> {
-    let is_counted =
-        trusted_function(server).is_some_and(|function| counts_evicting(server, function));
+    let is_counted = times_evicting(server);
     let longest = server.state.longest.longest();
     single(is_counted.then_some(longest.as_secs_f64()))
 }
@@ -193,8 +196,9 @@ pub(super) fn main_thread_cpu(server: &ExportedServer) -> Vec<Series<'_>> {
     let thread = Some(&server.state.main_thread).filter(|thread| thread.is_known());
     let seconds = thread.filter(|_| server.withdrawn.is_none()).map(|thread| {
         let expire = cycles::timed(server).map(|_| ("expire", thread.expire_ns()));
+        let eviction = ("eviction", thread.all_eviction_ns());
         [
-            Some(("eviction", thread.all_eviction_ns())),
+            Some(eviction).filter(|_| times_evicting(server)),
             expire,
             Some(("other", thread.all_other_ns())),
         ]
@@ -222,15 +226,13 @@ pub(super) fn by_phase(
 
 /// Returns for how long clients were stalled by each cause; by evictions and expire cycles where these are timed.
 pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
-    let is_timed = |cause| match cause {
-        StallCause::Eviction => {
-            trusted_function(server).is_some_and(|function| counts_evicting(server, function))
-        }
-        StallCause::Expire => cycles::timed(server).is_some(),
-        _ => true,
-    };
     let stalled = |cause| {
-        let stalled = server.state.stalled(cause).filter(|_| is_timed(cause))?;
+        let is_told = match cause {
+            StallCause::Eviction => times_evicting(server),
+            StallCause::Expire => cycles::timed(server).is_some(),
+            _ => true,
+        };
+        let stalled = server.state.stalled(cause).filter(|_| is_told)?;
         Some((cause, stalled.as_secs_f64()))
     };
     by("cause", StallCause::ALL.into_iter().filter_map(stalled))
