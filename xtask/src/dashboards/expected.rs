@@ -20,7 +20,7 @@ pub const UNCERTAIN_QUERY: &str = "evictscope / Eviction cycle / Client buffers 
 /// Series in the rules of alerts that have no data, for the same reasons.
 pub const EMPTY_SELECTORS: [&str; 3] = [
     "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|expire_cycle|\
-     expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
+     expire_start|expire_end|used_memory|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
      stat_expired_time_cap_reached_count\"}",
     "evictscope_not_found{item=\"maxmemory\"}",
     "evictscope_plan_withdrawn",
