@@ -45,7 +45,7 @@ pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};
 pub use item::{Description, FunctionKind, Item, Method, variable_name};
-pub use members::{Content, Counters, Member, MemberMetric, MemberPlan, Shown};
+pub use members::{Content, Counters, Member, MemberMetric, MemberPlan};
 pub use names::Identity;
 pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, TracedFunction};
 pub use planner::{plan, plan_functions};

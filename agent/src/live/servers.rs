@@ -14,6 +14,9 @@ const LONGEST_NAME: usize = 20;
 /// Explains the mode `sampled` of a server.
 const SAMPLED: &str = "sampled: evicting calls are observed for a part of the time; their rates are per second of it.";
 
+/// More servers than these are counted instead of named.
+const MOST_NAMES: usize = 3;
+
 /// Said of servers of whose clients nothing is seen.
 const UNSEEN: &str = "what clients wait is not known. It takes Linux 6.1 or newer with BTF; the agent's log says what is missing.";
 
@@ -195,7 +198,11 @@ pub fn notes(reading: &Reading, unwatched: &[Unwatched]) -> Vec<String> {
         .filter(|(_, reading)| reading.clients_waiting.is_none())
         .map(|(server, _)| server.as_str());
     let unseen: Vec<_> = unseen.collect();
-    let unseen = (!unseen.is_empty()).then(|| format!("{}: {UNSEEN}", unseen.join(", ")));
+    let unseen = match &*unseen {
+        [] => None,
+        few if few.len() <= MOST_NAMES => Some(format!("{}: {UNSEEN}", few.join(", "))),
+        many => Some(format!("{} servers: {UNSEEN}", many.len())),
+    };
     let is_any_sampled = reading.servers.values().any(is_sampled);
     let sampled = is_any_sampled.then(|| SAMPLED.to_owned());
     unwatched
@@ -245,7 +252,7 @@ mod tests {
         assert_eq!(
             plain(fitting(&columns, 78), &rows),
             "SERVER WAIT>1S >0.1S STALLED   WAITING LONGEST PHASE         EVICT/S   MEMORY\n\
-             6379        12  1.2k  61.2 s   7/3.0k   2.2 s saturated        1.5k     50 %\n\
+             6379        12  1.2k  61.2 s    7/3.0k   2.2 s saturated        1.5k     50 %\n\
              /var/1       -     -       -         -       - -                   -        -\n"
         );
     }
@@ -320,5 +327,11 @@ mod tests {
         assert!(notes[2].contains("expire cycles") && notes[2].contains("expire_keys"));
         assert!(notes[3].starts_with("6381: what clients wait is not known"));
         assert!(notes[4].starts_with("sampled: "));
+        for number in 7_000..7_064 {
+            let name = number.to_string();
+            reading.servers.insert(name, ServerReading::default());
+        }
+        let notes = super::notes(&reading, &[]);
+        assert!(notes[2].starts_with("65 servers: what clients wait"));
     }
 }

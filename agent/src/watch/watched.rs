@@ -221,6 +221,18 @@ impl Watched {
         Ok(())
     }
 
+    /// Tells whether its evicting calls are timed.
+    fn times_evictions(&self) -> bool {
+        let function = self.plan.function(EVICTION_CALL.description);
+        self.withdrawn.is_none() && function.is_some_and(TracedFunction::times_inner_calls)
+    }
+
+    /// Tells whether its expire cycles are.
+    fn times_cycles(&self) -> bool {
+        let function = self.plan.function(EXPIRE_CYCLE.description);
+        self.cycles_withdrawn.is_none() && function.is_some_and(TracedFunction::times_inner_calls)
+    }
+
     /// Tells whether it evicts, or memory falls after it has.
     fn is_evicting(&self) -> bool {
         let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
@@ -253,6 +265,7 @@ impl Watched {
     }
 
     fn take_in(&mut self, snapshot: &Snapshot) {
+        self.state.is_timed = (self.times_evictions(), self.times_cycles());
         self.state.apply(snapshot);
         if tracing::enabled!(target: READINGS, tracing::Level::TRACE)
             && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot, &self.state))
@@ -284,11 +297,8 @@ impl Watched {
 
     /// Keeps the reading for the timeline and for records, and logs the bursts that are now known to be over.
     fn record(&mut self, snapshot: &Snapshot, seen: &Observation, finished: &[Arc<Burst>]) {
-        let function = self.plan.function(EXPIRE_CYCLE.description);
-        let times_cycles = self.cycles_withdrawn.is_none()
-            && function.is_some_and(TracedFunction::times_inner_calls);
         let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
-        let moment = Moment::new(snapshot, &self.state, phase, times_cycles);
+        let moment = Moment::new(snapshot, &self.state, phase, self.times_cycles());
         if let Some(timeline) = &self.timeline {
             lock(timeline).take_in(seen, self.state.evicting_ns(), moment);
         }

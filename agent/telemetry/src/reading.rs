@@ -11,10 +11,10 @@ pub(super) struct Reading {
     pub at: Duration,
     /// The main thread's times.
     pub times: ThreadTimes,
-    /// CPU time in evicting calls, nanoseconds.
-    pub eviction_ns: u64,
-    /// CPU time in expire cycles, nanoseconds.
-    pub expire_ns: u64,
+    /// CPU time in evicting calls, nanoseconds; `None` where these are not timed.
+    pub eviction_ns: Option<u64>,
+    /// The same in expire cycles.
+    pub expire_ns: Option<u64>,
     /// Whether it slept in its event loop; `None` where it ran, or where that is not known.
     pub is_resting: Option<bool>,
 }

@@ -31,7 +31,7 @@ pub enum StallCause {
     Cpu,
     /// It slept elsewhere than in its event loop: a disk, a lock, a stopped process.
     Blocked,
-    /// It slept in its event loop, or is not known.
+    /// It slept in its event loop, or ran while evicting calls or expire cycles are not timed, or is not known.
     Unknown,
 }
 
@@ -115,7 +115,12 @@ impl Stalls {
             return StallCause::Unknown;
         };
         let grown = |counter: fn(&Reading) -> u64| counter(end).saturating_sub(counter(begin));
-        let [eviction, expire] = [grown(|one| one.eviction_ns), grown(|one| one.expire_ns)];
+        let eviction = grown(|one| one.eviction_ns.unwrap_or(0));
+        let expire = grown(|one| one.expire_ns.unwrap_or(0));
+        let rest = match (end.eviction_ns, end.expire_ns) {
+            (Some(_), Some(_)) => StallCause::Commands,
+            _ => StallCause::Unknown,
+        };
         let cpu = grown(|one| one.times.cpu_ns);
         let waiting = grown(|one| one.times.waiting_ns);
         // Between the reading before and the request the thread may have rested.
@@ -128,7 +133,7 @@ impl Stalls {
         let times = [
             (StallCause::Eviction, eviction),
             (StallCause::Expire, expire),
-            (StallCause::Commands, cpu.saturating_sub(eviction + expire)),
+            (rest, cpu.saturating_sub(eviction + expire)),
             (StallCause::Cpu, waiting),
             (slept, span.saturating_sub(cpu + waiting)),
         ];

@@ -55,7 +55,9 @@ pub struct ServerState {
     /// which the main thread has work: without them, it would have made as many calls in the rest.
     pub observed: Observed,
     last_observed: Observed,
-    /// How long requests of its clients lie unread.
+    /// Whether evicting calls are timed, and whether expire cycles are.
+    pub is_timed: (bool, bool),
+    /// How long requests of its clients wait.
     pub waits: Waits,
     stalls: Stalls,
     /// What clients were stalled by since the last snapshot.
@@ -98,6 +100,7 @@ impl ServerState {
             main_thread: MainThread::default(),
             observed: Observed::default(),
             last_observed: Observed::default(),
+            is_timed: (true, true),
             waits: Waits::default(),
             stalls: Stalls::new(threshold),
             stalled_by: None,
@@ -189,8 +192,8 @@ impl ServerState {
         Some(Reading {
             at: snapshot.at,
             times: snapshot.times?,
-            eviction_ns: self.main_thread.all_eviction_ns(),
-            expire_ns: self.main_thread.expire_ns(),
+            eviction_ns: self.is_timed.0.then(|| self.main_thread.all_eviction_ns()),
+            expire_ns: self.is_timed.1.then(|| self.main_thread.expire_ns()),
             is_resting: snapshot.is_resting,
         })
     }

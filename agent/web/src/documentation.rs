@@ -36,7 +36,12 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     busy.overhead_ratio = Some(0.001);
     busy.state.apply(&Snapshot {
         at: Duration::from_secs(3),
-        look: Some(SocketLook::default()),
+        look: Some(SocketLook {
+            at: Duration::from_secs(3),
+            connected: 1,
+            unread: Vec::new(),
+            owed: Vec::new(),
+        }),
         ..Snapshot::default()
     });
     let mut plan = (*busy.plan).clone();

@@ -11,7 +11,7 @@ use evictscope_host::Container;
 use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
     BIN_NS, Cycle, EvictionTimes, Members, Moment, Observation, Observed, ProbeMode, ServerState,
-    Snapshot, ThreadTimes, Timeline,
+    Snapshot, SocketLook, ThreadTimes, Timeline,
 };
 
 use super::complete::{EVICTION, every_member, plan};
@@ -117,6 +117,11 @@ pub fn busy_server() -> ExportedServer {
         ..Snapshot::default()
     };
     snapshot.times = times(1_750_000_000);
+    snapshot.look = Some(SocketLook {
+        at: snapshot.at,
+        connected: 50,
+        ..SocketLook::default()
+    });
     snapshot.at = Duration::from_secs(2);
     snapshot.observed = Observed {
         evicting: Duration::from_millis(1_500),

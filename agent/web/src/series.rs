@@ -224,15 +224,15 @@ pub(super) fn by_phase(
     by("phase", server.cycle().into_iter().flat_map(phases))
 }
 
-/// Returns for how long clients were stalled by each cause.
+/// Returns for how long clients were stalled by each cause; by evictions and expire cycles where these are timed.
 pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
+    let is_timed = |cause| match cause {
+        StallCause::Eviction => times_evicting(server),
+        StallCause::Expire => cycles::timed(server).is_some(),
+        _ => true,
+    };
     let stalled = |cause| {
-        let is_told = match cause {
-            StallCause::Eviction => times_evicting(server),
-            StallCause::Expire => cycles::timed(server).is_some(),
-            _ => true,
-        };
-        let stalled = server.state.stalled(cause).filter(|_| is_told)?;
+        let stalled = server.state.stalled(cause).filter(|_| is_timed(cause))?;
         Some((cause, stalled.as_secs_f64()))
     };
     by("cause", StallCause::ALL.into_iter().filter_map(stalled))

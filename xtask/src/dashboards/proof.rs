@@ -30,6 +30,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     let port = free_port()?;
     // So many keys are looked at for each that is evicted, that evictions take most of its time.
     let stalled = Redis::start(&["--maxmemory-samples", "64"])?;
+    stalled.comes_first()?;
     let _growing = Growing::start()?;
     let agent = Program::Installed(installed.clone());
     let agent = Agent::start_command(agent.run(), port, &[])?;

@@ -11,31 +11,6 @@ pub enum Printed {
     Milliseconds,
 }
 
-/// What shows a member to the server's users, and so leads to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// The directive of this name sets it.
-    Directive {
-        /// Its name, as `CONFIG GET` has it.
-        name: &'static str,
-        /// Whether the table of directives is known by having it.
-        is_mark: bool,
-    },
-    /// `INFO` prints it.
-    Info {
-        /// What `INFO` calls it.
-        name: &'static str,
-        /// What newer Valkeys call it there, where that is another name.
-        newer: Option<&'static str>,
-        /// How it is printed.
-        printed: Printed,
-        /// Whether versions without the name have no such member.
-        is_later: bool,
-    },
-    /// Only something that is made of several numbers shows it.
-    InSum,
-}
-
 /// What is in a member's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -84,16 +59,32 @@ pub struct Line {
     pub name: &'static str,
     /// The name that it has in the source of newer Valkeys, where that is another one.
     pub newer_name: Option<&'static str>,
-    pub shown: Shown,
+    /// The directive that sets it.
+    pub directive: Option<&'static str>,
+    /// Whether the table of directives is known by having that one.
+    pub is_mark: bool,
+    /// What `INFO` calls it.
+    pub info: Option<&'static str>,
+    /// What `INFO` of newer Valkeys calls it, where that is another name.
+    pub newer_info: Option<&'static str>,
+    pub printed: Printed,
+    /// Whether versions whose `INFO` has no name for it have no such member.
+    pub is_later: bool,
     pub content: Content,
     pub metric: Option<MemberMetric>,
 }
 
-const fn line(name: &'static str, shown: Shown) -> Line {
+/// Begins the line of a member that nothing shows as it is.
+pub const fn in_sum(name: &'static str) -> Line {
     Line {
         name,
         newer_name: None,
-        shown,
+        directive: None,
+        is_mark: false,
+        info: None,
+        newer_info: None,
+        printed: Printed::AsItIs,
+        is_later: false,
         content: Content::Number,
         metric: None,
     }
@@ -101,36 +92,23 @@ const fn line(name: &'static str, shown: Shown) -> Line {
 
 /// Begins the line of a member that `directive` sets, where a version has it.
 pub const fn directive(name: &'static str, directive: &'static str) -> Line {
-    let shown = Shown::Directive {
-        name: directive,
-        is_mark: false,
-    };
-    line(name, shown)
+    let mut line = in_sum(name);
+    line.directive = Some(directive);
+    line
 }
 
 /// Begins the line of a member that `directive` sets in every version.
-pub const fn mark(name: &'static str, directive: &'static str) -> Line {
-    let shown = Shown::Directive {
-        name: directive,
-        is_mark: true,
-    };
-    line(name, shown)
+pub const fn mark(name: &'static str, set_by: &'static str) -> Line {
+    let mut line = directive(name, set_by);
+    line.is_mark = true;
+    line
 }
 
 /// Begins the line of a member that `INFO` calls `shown`.
 pub const fn info(name: &'static str, shown: &'static str) -> Line {
-    let shown = Shown::Info {
-        name: shown,
-        newer: None,
-        printed: Printed::AsItIs,
-        is_later: false,
-    };
-    line(name, shown)
-}
-
-/// Begins the line of what is shown in sums only.
-pub const fn in_sum(name: &'static str) -> Line {
-    line(name, Shown::InSum)
+    let mut line = in_sum(name);
+    line.info = Some(shown);
+    line
 }
 
 impl Line {
@@ -144,27 +122,19 @@ impl Line {
     }
 
     /// Says what it is called in the source of newer Valkeys, and what `INFO` calls it there.
-    pub const fn newer(mut self, name: &'static str, shown: Option<&'static str>) -> Self {
+    pub const fn newer(mut self, name: &'static str, info: Option<&'static str>) -> Self {
         self.newer_name = Some(name);
-        if let Shown::Info { newer, .. } = &mut self.shown {
-            *newer = shown;
-        }
+        self.newer_info = info;
         self
     }
 
-    /// Says how `INFO` prints it.
-    pub const fn printed(mut self, as_what: Printed) -> Self {
-        if let Shown::Info { printed, .. } = &mut self.shown {
-            *printed = as_what;
-        }
+    pub const fn printed(mut self, printed: Printed) -> Self {
+        self.printed = printed;
         self
     }
 
-    /// Says that only later versions have it: where `INFO` has no name for it, it is not missing.
     pub const fn later(mut self) -> Self {
-        if let Shown::Info { is_later, .. } = &mut self.shown {
-            *is_later = true;
-        }
+        self.is_later = true;
         self
     }
 

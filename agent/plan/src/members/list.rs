@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use super::line::{Content, Line, MemberMetric, Printed, Shown, directive, in_sum, info, mark};
+use super::line::{Content, Line, MemberMetric, Printed, directive, in_sum, info, mark};
 
 /// Makes the type of members from the list.
 macro_rules! members {
@@ -62,17 +62,14 @@ impl Member {
         self.line().newer_name
     }
 
-    /// Returns what shows it to the server's users.
-    pub const fn shown(self) -> Shown {
-        self.line().shown
+    /// Returns the directive that sets it.
+    pub const fn directive(self) -> Option<&'static str> {
+        self.line().directive
     }
 
-    /// Returns what `INFO` calls it, where that prints it.
+    /// Returns what `INFO` calls it.
     pub const fn in_info(self) -> Option<&'static str> {
-        match self.shown() {
-            Shown::Info { name, .. } => Some(name),
-            _ => None,
-        }
+        self.line().info
     }
 
     /// Returns what is in its bytes.
@@ -107,37 +104,27 @@ impl Member {
     /// Returns the members that directives set, and the directives; with `marks` those that every table of directives has,
     /// else the others.
     pub(crate) fn set_by_directives(marks: bool) -> impl Iterator<Item = (&'static str, Self)> {
-        Self::of_server().filter_map(move |member| match member.shown() {
-            Shown::Directive { name, is_mark } => (is_mark == marks).then_some((name, member)),
-            _ => None,
-        })
+        let here = Self::of_server().filter(move |member| member.line().is_mark == marks);
+        here.filter_map(|member| Some((member.directive()?, member)))
     }
 
     /// Returns the members that no directive sets.
     pub(crate) fn counted() -> impl Iterator<Item = Self> {
-        Self::of_server().filter(|member| !matches!(member.shown(), Shown::Directive { .. }))
+        Self::of_server().filter(|member| member.directive().is_none())
     }
 
     /// Returns what `INFO` prints: by what name, which member, and how.
     pub(crate) fn printed() -> impl Iterator<Item = (&'static str, Self, Printed)> {
         Self::of_server().flat_map(|member| {
-            let (names, printed) = match member.shown() {
-                Shown::Info {
-                    name,
-                    newer,
-                    printed,
-                    ..
-                } => ([Some(name), newer], printed),
-                _ => ([None; 2], Printed::AsItIs),
-            };
-            let names = names.into_iter().flatten();
-            names.map(move |name| (name, member, printed))
+            let line = member.line();
+            let names = [line.info, line.newer_info].into_iter().flatten();
+            names.map(move |name| (name, member, line.printed))
         })
     }
 
-    /// Tells whether only later versions have it, those in which `INFO` has a name for it.
+    /// Tells whether only later versions have it, those whose `INFO` has a name for it.
     pub(crate) const fn is_later(self) -> bool {
-        matches!(self.shown(), Shown::Info { is_later: true, .. })
+        self.line().is_later
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
 
-/// While one connection reads its answers, the server works for the others.
-const CONNECTIONS: u32 = 4;
-/// Commands that are sent before any answer is read. It takes a server some milliseconds to answer so many, for which a
-/// connection may wait for a CPU without leaving the server idle.
-const AT_ONCE: u32 = 1_000;
+/// While one thread reads its answers, the server works for the others.
+const THREADS: u32 = 4;
+/// Connections of each thread. A server that evicts comes to all of them less often than every tenth of a second.
+const CONNECTIONS: u32 = 200;
+/// Commands that are sent on each connection before any answer is read.
+const AT_ONCE: u32 = 50;
 /// Bytes of a value: small, so that evicting takes longer than reading it.
 const VALUE: usize = 256;
 /// How long an answer may take.
@@ -24,7 +25,7 @@ impl Load {
     /// Begins to write keys that are new each time, for `lasting`. It ends by itself.
     pub fn start(server: SocketAddr, lasting: Duration) -> anyhow::Result<Self> {
         let until = Instant::now() + lasting;
-        let threads = (0..CONNECTIONS).map(|number| {
+        let threads = (0..THREADS).map(|number| {
             thread::Builder::new()
                 .name("load".to_owned())
                 .spawn(move || write_keys(server, number, until))
@@ -52,28 +53,38 @@ impl Load {
     }
 }
 
-fn write_keys(server: SocketAddr, connection: u32, until: Instant) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn write_keys(server: SocketAddr, thread: u32, until: Instant) -> anyhow::Result<()> {
+    let connect = |_| {
+        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    };
+    let mut streams = (0..CONNECTIONS)
+        .map(connect)
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let value = "x".repeat(VALUE);
     let right = b"+OK\r\n".repeat(AT_ONCE as usize);
     let mut answers = vec![0; right.len()];
     let mut next = 0_u64;
     while Instant::now() < until {
-        let mut commands = Vec::new();
-        for _ in 0..AT_ONCE {
-            let key = format!("{connection}:{next:012}");
-            let length = key.len();
-            write!(
-                commands,
-                "*3\r\n$3\r\nSET\r\n${length}\r\n{key}\r\n${VALUE}\r\n{value}\r\n"
-            )?;
-            next += 1;
+        for stream in &mut streams {
+            let mut commands = Vec::new();
+            for _ in 0..AT_ONCE {
+                let key = format!("{thread}:{next:012}");
+                let length = key.len();
+                write!(
+                    commands,
+                    "*3\r\n$3\r\nSET\r\n${length}\r\n{key}\r\n${VALUE}\r\n{value}\r\n"
+                )?;
+                next += 1;
+            }
+            stream.write_all(&commands)?;
         }
-        stream.write_all(&commands)?;
-        stream.read_exact(&mut answers)?;
-        ensure!(answers == right, "the server answered a SET with an error");
+        for stream in &mut streams {
+            stream.read_exact(&mut answers)?;
+            ensure!(answers == right, "the server answered a SET with an error");
+        }
     }
     Ok(())
 }

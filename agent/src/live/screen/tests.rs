@@ -23,7 +23,7 @@ fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
     let mut screen = screen(reading.clone());
     screen.remember(reading, 1.0);
     let all = shown(&mut screen, 120, 40)?;
-    let felt = "6379        12    70  11.5 s    7/1.2k   2.2 s saturated";
+    let felt = "6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated";
     assert!(all.contains(felt), "{all}");
     assert!(all.contains("6380") && all.contains("saturated"), "{all}");
     assert!(all.contains("for a part of the time"), "{all}");
@@ -66,8 +66,11 @@ fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
 
 /// A screen with so many servers.
 fn many(count: u32) -> Screen {
-    let servers =
-        (0..count).map(|number| (format!("{}", 7_000 + number), ServerReading::default()));
+    let calm = ServerReading {
+        clients_waiting: Some(0.0),
+        ..ServerReading::default()
+    };
+    let servers = (0..count).map(|number| (format!("{}", 7_000 + number), calm.clone()));
     screen(Reading {
         servers: servers.collect(),
         is_of_evictscope: true,

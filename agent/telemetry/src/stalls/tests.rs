@@ -40,8 +40,8 @@ impl Server {
                     cpu_ns: 0,
                     waiting_ns: 0,
                 },
-                eviction_ns: 0,
-                expire_ns: 0,
+                eviction_ns: Some(0),
+                expire_ns: Some(0),
                 is_resting: None,
             },
             oldest: None,
@@ -55,8 +55,9 @@ impl Server {
         for step in 1..=milliseconds {
             let now = &mut self.now;
             now.at += Duration::from_millis(1);
-            now.eviction_ns += doing.eviction * 1_000;
-            now.expire_ns += doing.expire * 1_000;
+            let add = |to: &mut Option<u64>, us: u64| *to = to.map(|ns| ns + us * 1_000);
+            add(&mut now.eviction_ns, doing.eviction);
+            add(&mut now.expire_ns, doing.expire);
             now.times.cpu_ns += (doing.eviction + doing.expire + doing.commands) * 1_000;
             now.times.waiting_ns += doing.waiting * 1_000;
             now.is_resting = doing.is_resting;
@@ -140,6 +141,19 @@ fn what_it_did_before_the_request_is_no_cause() {
     };
     server.stalls(script, 310, 100);
     assert_eq!(server.stalled(), [0, 0, 200, 0, 0, 0]);
+}
+
+#[test]
+fn what_may_be_evictions_is_not_said_to_be_commands() {
+    let mut server = Server::new();
+    server.now.eviction_ns = None;
+    let busy = Doing {
+        eviction: 600,
+        commands: 400,
+        ..Doing::default()
+    };
+    server.stalls(busy, 500, 20);
+    assert_eq!(server.stalled(), [0, 0, 0, 0, 0, 400]);
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     }
     // So many keys are looked at for each that is evicted, that evictions take most of its time.
     let stalled = Redis::own(&["--maxmemory-samples", "64"])?;
+    stalled.comes_first()?;
     let idle = Redis::own(&[])?;
     for redis in [&stalled, &idle] {
         redis.write_keys(150_000)?;

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use evictscope_plan::{Member, Shown};
+use evictscope_plan::Member;
 use evictscope_testkit::{
     agent::{Agent, evictscope},
     redis::{Info, Redis},
@@ -106,15 +106,15 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
         let Some(metric) = member.metric() else {
             continue;
         };
-        let said = match member.shown() {
-            Shown::Info { name, .. } => info.number(name)?,
-            Shown::Directive { name, .. } => {
-                let answer = redis.cli(&["config", "get", name])?;
+        let said = match (member.in_info(), member.directive()) {
+            (Some(name), _) => info.number(name)?,
+            (None, Some(directive)) => {
+                let answer = redis.cli(&["config", "get", directive])?;
                 let value = answer.lines().nth(1).context("CONFIG GET has no value")?;
                 value.parse()?
             }
             // Memory is never at rest.
-            Shown::InSum => continue,
+            (None, None) => continue,
         };
         let told = page.sum(metric.name, &[])?;
         println!("  {}: {told}", metric.name);

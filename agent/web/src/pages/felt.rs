@@ -48,7 +48,10 @@ impl Felt {
             is_stalled_lately: lately.is_some_and(|lately| lately.iter().any(|by| !by.is_zero())),
             stalled_lately: or_unknown(lately, causes),
             stalled: causes(stalled),
-            longest: duration(waits.longest()),
+            longest: match waits.longest() {
+                Duration::ZERO => "none".to_owned(),
+                longest => duration(longest),
+            },
             waiting: waiting(waits),
         })
     }
@@ -84,9 +87,10 @@ fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
 
 fn waiting(waits: &Waits) -> String {
     let connected = grouped(waits.connected());
-    match waits.waiting() {
-        0 => format!("none of {connected}"),
-        waiting => format!(
+    match (waits.waiting(), waits.connected()) {
+        (0, 0) => "none is connected".to_owned(),
+        (0, _) => format!("none of {connected}"),
+        (waiting, _) => format!(
             "{} of {connected}, the first for {}",
             grouped(waiting),
             duration(waits.oldest_wait())
@@ -118,16 +122,16 @@ fn known(server: &ExportedServer, felt: &Felt) -> Markup {
     let [second, tenth] = &felt.over;
     html! {
         dl {
-            (facts::fact("Clients waiting now", &felt.waiting))
             (facts::fact("Requests that waited over 1 s", second))
             (facts::fact("… over 0.1 s", tenth))
-            (facts::fact("Longest wait of the last 5 minutes", &felt.longest))
             (facts::fact("Stalled in the last 10 minutes", &felt.stalled_lately))
             (facts::fact("Stalled in all", &felt.stalled))
+            (facts::fact("Longest wait of the last 5 minutes", &felt.longest))
             (facts::fact("Writes refused", &refused(server)))
+            (facts::fact("Clients waiting now", &felt.waiting))
         }
         p.note {
-            "Clients are stalled while a request has lain unread for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \
+            "Clients are stalled while a request has waited for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \
              time of its own is counted since the agent found the server"
             @if let Some(watched) = watched(server) { ", " (round(watched)) " ago" }
             "."
@@ -237,10 +241,17 @@ mod tests {
             look: Some(look),
             ..Snapshot::default()
         });
-        let felt = Felt::of(&server).map(|felt| (felt.waiting, felt.stalled, felt.stalled_lately));
-        let [waiting, stalled, lately] =
-            ["none of 4", "not at all", "not known"].map(str::to_owned);
-        assert_eq!(felt, Some((waiting, stalled, lately)));
+        let felt = Felt::of(&server);
+        let said = felt.map(|felt| {
+            [
+                felt.waiting,
+                felt.longest,
+                felt.stalled,
+                felt.stalled_lately,
+            ]
+        });
+        let expected = ["none of 4", "none", "not at all", "not known"];
+        assert_eq!(said, Some(expected.map(str::to_owned)));
         let unknown = section(&new_server()).into_string();
         assert!(
             unknown.contains("no look at the server's sockets"),

@@ -69,21 +69,23 @@ pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
 fn table(servers: &[Arc<ExportedServer>]) -> Markup {
     html! {
         div.scroll {
-            table {
+            table.servers {
                 thead {
                     tr {
                         th scope="col" { "Server" } th.number scope="col" { "Waited > 1 s" }
-                        th.number scope="col" { "> 0.1 s" } th scope="col" { "Stalled, last 10 minutes" }
-                        th scope="col" { "Waiting now" } th.number scope="col" { "Longest, 5 minutes" }
-                        th scope="col" { "Stalled in all" } th scope="col" { "Writes refused" }
-                        th scope="col" { "Phase" } th.number scope="col" { "Evicted keys" } th scope="col" { "Memory" }
-                        th scope="col" { "Version" } th scope="col" { "Missing" }
+                        th.number scope="col" { "> 0.1\u{a0}s" } th scope="col" { "Stalled" }
+                        th.number scope="col" { "Longest wait" } th scope="col" { "Writes refused" }
+                        th scope="col" { "Waiting now" } th scope="col" { "Phase" }
+                        th.number scope="col" { "Evicted keys" } th scope="col" { "Memory" } th scope="col" { "Missing" }
                     }
                 }
                 tbody { @for server in servers { (row(server)) } }
             }
         }
-        p.note { "Requests that waited, stalls in all and refused writes are counted since the agent found the server." }
+        p.note {
+            "Stalled: in the last ten minutes, and in all where that is more. Longest wait: of the last five minutes. Requests that waited, stalls in \
+             all and refused writes are counted since the agent found the server."
+        }
     }
 }
 
@@ -91,15 +93,11 @@ fn row(server: &ExportedServer) -> Markup {
     let evicted = server.members().get(Member::StatEvictedkeys);
     html! {
         tr {
-            th.text scope="row" {
+            th scope="row" {
                 a href=(links::server(&server.label)) { (server.label) }
                 @if let Some(name) = &server.container_name { br; (name) }
             }
-            @match Felt::of(server) {
-                Some(felt) => (impact(&felt)),
-                None => td colspan="6" { "What its clients wait is not known." },
-            }
-            td { (felt::refused(server)) }
+            (impact(server))
             td {
                 @match server.cycle() {
                     Some(cycle) => (cycle.phases.phase),
@@ -107,25 +105,30 @@ fn row(server: &ExportedServer) -> Markup {
                 }
             }
             td.number { (or_unknown(evicted, grouped)) }
-            td.time { (memory(server)) }
-            td { (facts::version(server)) }
+            td { (memory(server)) }
             td { (missing(server)) }
         }
     }
 }
 
 /// Shows what clients felt, in the six cells after the server's name.
-fn impact(felt: &Felt) -> Markup {
-    let [second, tenth] = &felt.over;
+fn impact(server: &ExportedServer) -> Markup {
+    let felt = Felt::of(server);
+    let refused = felt::refused(server);
     html! {
-        td.number { (second) }
-        td.number { (tenth) }
-        td.words {
-            @if felt.is_stalled_lately { span.bad { (felt.stalled_lately) } } @else { (felt.stalled_lately) }
+        @match &felt {
+            Some(felt) => {
+                @for over in &felt.over { td.number { (over) } }
+                td.words {
+                    @if felt.is_stalled_lately { span.bad { (felt.stalled_lately) } } @else { (felt.stalled_lately) }
+                    @if felt.stalled != felt.stalled_lately { br; span.note { "in all " (felt.stalled) } }
+                }
+                td.number { (felt.longest) }
+            },
+            None => td colspan="4" { "What its clients wait is not known." },
         }
-        td.words { (felt.waiting) }
-        td.number { (felt.longest) }
-        td.words { (felt.stalled) }
+        td { (refused) }
+        td { (felt.map_or_else(|| UNKNOWN.to_owned(), |felt| felt.waiting)) }
     }
 }
 
@@ -178,8 +181,7 @@ mod tests {
         for text in [
             "<a href=\"/server/6379\">6379</a>",
             "What its clients wait is not known.",
-            "<td>none</td><td>not_saturated</td>",
-            "<td>redis 7.0.15</td>",
+            "<td>none</td><td>not known</td><td>not_saturated</td>",
         ] {
             assert!(page.contains(text), "{text} in {page}");
         }
@@ -204,12 +206,14 @@ mod tests {
                     bytes: 14,
                     came: Some(at / 2),
                 }],
+                owed: Vec::new(),
             }),
             ..Snapshot::default()
         });
         let page = page(Some(&[Arc::new(server)]), &[]);
-        let felt = "<td class=\"number\">1</td><td class=\"number\">1</td><td class=\"words\">not known</td>\
-                    <td class=\"words\">1 of 1,200, the first for 1.0 s</td><td class=\"number\">1.0 s</td>";
+        let felt = "<td class=\"number\">1</td><td class=\"number\">1</td><td class=\"words\">not known<br>\
+                    <span class=\"note\">in all 900 ms: cause not known</span></td><td class=\"number\">1.0 s</td>\
+                    <td>none</td><td>1 of 1,200, the first for 1.0 s</td><td>not_saturated</td>";
         assert!(page.contains(felt), "{page}");
         assert!(page.find("Waited &gt; 1 s") < page.find("Phase"), "{page}");
     }

@@ -162,7 +162,7 @@ fn up_from_zero(
 
 fn clients_waiting(columns: &Columns) -> Chart {
     let waiting = Series {
-        name: "with an unread request".to_owned(),
+        name: "whose request waits".to_owned(),
         ink: Ink::Red,
         values: values(columns, |column| Some(column.clients_waiting? as f64)),
     };
@@ -171,7 +171,7 @@ fn clients_waiting(columns: &Columns) -> Chart {
 
 fn longest_wait(columns: &Columns) -> Chart {
     let oldest = Series {
-        name: "of the oldest unread request".to_owned(),
+        name: "of the oldest request that waits".to_owned(),
         ink: Ink::Red,
         values: values(columns, |column| Some(column.longest_wait_us? as f64 / 1e6)),
     };

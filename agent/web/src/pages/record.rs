@@ -84,22 +84,31 @@ fn summary(explanation: &Explanation) -> Markup {
 
 /// Shows the numbers of the burst, or of the time where there is none.
 fn numbers(record: &Record) -> Markup {
-    let length = Duration::from_micros(record.ended_us.saturating_sub(record.began_us));
+    let span = match record.occasion {
+        // It is about a moment, and shows what was around it.
+        Occasion::Asked => Span::of(&record.moments),
+        Occasion::Burst | Occasion::Stall => None,
+    };
+    let (from_us, to_us) = span.map_or((record.began_us, record.ended_us), |span| {
+        (span.from_us, span.to_us)
+    });
+    let longest_wait = longest_wait(record, from_us, to_us);
+    let length = Duration::from_micros(to_us.saturating_sub(from_us));
     html! {
         @match &record.burst {
-            Some(burst) => (of_burst(burst, longest_wait(record))),
+            Some(burst) => (of_burst(burst, longest_wait)),
             None => dl {
-                (facts::fact("Longest wait", &or_unknown(longest_wait(record), duration)))
-                (facts::fact("Began", &precise_time_of_day(record.began_us)))
+                (facts::fact("Longest wait", &or_unknown(longest_wait, duration)))
+                (facts::fact("Began", &precise_time_of_day(from_us)))
                 (facts::fact("Lasted", &duration(length)))
             },
         }
     }
 }
 
-/// Returns how long the request waited that waited longest from the beginning of what the record is about to its end.
-fn longest_wait(record: &Record) -> Option<Duration> {
-    let within = record.began_us..=record.ended_us;
+/// Returns how long the request waited that waited longest between two times.
+fn longest_wait(record: &Record, from_us: u64, to_us: u64) -> Option<Duration> {
+    let within = from_us..=to_us;
     let moments = record.moments.iter();
     let waits = moments
         .filter(|moment| within.contains(&moment.unix_us))
@@ -337,7 +346,7 @@ fn missing(record: &Record) -> Markup {
 mod tests {
     use evictscope_records::explain::{Cause, CauseKind, Explanation, Remedy};
     use evictscope_records::fixture::burst_record;
-    use evictscope_records::{NoProfile, Record};
+    use evictscope_records::{NoProfile, Occasion, Record};
 
     use super::record as page;
     use crate::pages::frame::Place;
@@ -437,6 +446,25 @@ mod tests {
             assert!(!page.contains("\"a' b\""), "{page}");
             let link = "href=\"/server/%2Ftmp%2F%22a%27%20b%22%2F%3Cscript%3Ealert%281%29%3C%2Fscript%3E\"";
             assert!(page.contains(link), "{page}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_asked_for_is_as_long_as_what_it_shows() {
+        let record = burst_record();
+        let asked = Record {
+            occasion: Occasion::Asked,
+            burst: None,
+            ended_us: record.began_us,
+            ..record
+        };
+        let page = page(&asked, &explanation(""), AGENT);
+        for text in [
+            "<dt>Longest wait</dt><dd>400 ms</dd>",
+            "<dt>Began</dt><dd>22:12:20.000</dd>",
+            "<dt>Lasted</dt><dd>101.9 s</dd>",
+        ] {
+            assert!(page.contains(text), "{text} in {page}");
         }
     }
 
