@@ -13,7 +13,7 @@ use evictscope_testkit::{
     histogram::Histogram,
     process,
     scrape::Scrape,
-    text::{bytes, count, known, percent, seconds},
+    text::{bytes, count, known, seconds},
     workspace,
 };
 

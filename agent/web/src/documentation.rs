@@ -36,12 +36,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     busy.overhead_ratio = Some(0.001);
     busy.state.apply(&Snapshot {
         at: Duration::from_secs(3),
-        look: Some(SocketLook {
-            at: Duration::from_secs(3),
-            connected: 1,
-            unread: Vec::new(),
-            owed: Vec::new(),
-        }),
+        look: Some(SocketLook::default()),
         ..Snapshot::default()
     });
     let mut plan = (*busy.plan).clone();

@@ -226,13 +226,13 @@ pub(super) fn by_phase(
 
 /// Returns for how long clients were stalled by each cause; by evictions and expire cycles where these are timed.
 pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
-    let is_timed = |cause| match cause {
-        StallCause::Eviction => times_evicting(server),
-        StallCause::Expire => cycles::timed(server).is_some(),
-        _ => true,
-    };
     let stalled = |cause| {
-        let stalled = server.state.stalled(cause).filter(|_| is_timed(cause))?;
+        let is_told = match cause {
+            StallCause::Eviction => times_evicting(server),
+            StallCause::Expire => cycles::timed(server).is_some(),
+            _ => true,
+        };
+        let stalled = server.state.stalled(cause).filter(|_| is_told)?;
         Some((cause, stalled.as_secs_f64()))
     };
     by("cause", StallCause::ALL.into_iter().filter_map(stalled))

@@ -8,7 +8,7 @@
 use anyhow::{Result, ensure};
 use evictscope_testkit::{
     burst::Burst,
-    text::{bytes, count, known, percent},
+    text::{bytes, count, known},
 };
 
 use crate::{
@@ -63,7 +63,7 @@ impl Finished {
         };
         let (text, differences) = compare(&self.outcome, &testimony.bursts, kind);
         let stalled = testimony.stalled()?;
-        println!("{text}stalled by evictions for {stalled:.1} s");
+        println!("{text}evictions stalled clients for {stalled:.1} s");
         if differences.is_empty() {
             let bursts = testimony.bursts.len();
             println!("evictscope and the record agree: {bursts} bursts");
@@ -159,8 +159,8 @@ impl Beside {
         let agent = burst.reclaimed_bytes.map(number);
         let record = Some(number(cycle.reclaimed));
         beside.add("reclaimed memory", record, agent, size, None);
-        let (record, agent) = (cycle.throughput_ratio(), burst.throughput_ratio);
-        beside.add("throughput", record, agent, percent, None);
+        let agent = burst.stalled_seconds;
+        beside.add("clients stalled", None, agent, seconds, None);
         beside.table += &format!("  {}: {}\n", burst.kind, burst.reason);
         beside
     }
@@ -212,7 +212,7 @@ mod tests {
             reclaim_seconds: 2.25,
             evicting_calls: None,
             evicted_keys: Some(10_100.0),
-            throughput_ratio: None,
+            stalled_seconds: None,
             client_buffers_peak_bytes: Some(118 << 20),
             reclaimed_bytes: None,
             kind: "self_amplifying".to_owned(),
