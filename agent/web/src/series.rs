@@ -220,17 +220,22 @@ pub(super) fn by_phase(
     by("phase", server.cycle().into_iter().flat_map(phases))
 }
 
-/// Returns for how long clients were stalled by each cause; by evictions and expire cycles where these are timed.
-pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
-    let is_timed = |cause| match cause {
+/// Tells whether it is known of stalls that this caused them: of evictions and expire cycles where these are timed.
+pub(super) fn is_told(server: &ExportedServer, cause: StallCause) -> bool {
+    match cause {
         StallCause::Eviction => {
             trusted_function(server).is_some_and(|function| counts_evicting(server, function))
         }
         StallCause::Expire => cycles::timed(server).is_some(),
         _ => true,
-    };
+    }
+}
+
+/// Returns for how long clients were stalled by each cause that is told.
+pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
     let stalled = |cause| {
-        let stalled = server.state.stalled(cause).filter(|_| is_timed(cause))?;
+        let stalled = server.state.stalled(cause);
+        let stalled = stalled.filter(|_| is_told(server, cause))?;
         Some((cause, stalled.as_secs_f64()))
     };
     by("cause", StallCause::ALL.into_iter().filter_map(stalled))
