@@ -213,18 +213,6 @@ impl Redis {
         until_true("all keys expire", none_is_left)
     }
 
-    /// Looks up a key that there is, and one that there is not.
-    pub fn look_up(&self) -> Result<()> {
-        let commands = [
-            &["set", "there", "x"][..],
-            &["get", "there"],
-            &["get", "not-there"],
-        ];
-        commands
-            .iter()
-            .try_for_each(|command| self.cli(command).map(drop))
-    }
-
     /// Looks up a key that there is, twice, and one that there is not.
     pub fn look_up(&self) -> Result<()> {
         self.cli(&["set", "there", "x"])?;
