@@ -160,8 +160,8 @@ mod tests {
 
     use evictscope_abi::ResultKind;
     use evictscope_telemetry::{
-        BrokenInvariant, Moment, Observation, ServerState, Snapshot, SocketLook, ThreadTimes,
-        Timeline, Unread,
+        BrokenInvariant, Moment, Observation, Observed, ServerState, Snapshot, SocketLook,
+        ThreadTimes, Timeline, Unread,
     };
 
     use super::{Felt, refused, section};
@@ -259,6 +259,10 @@ mod tests {
                 }],
                 ..SocketLook::default()
             }),
+            observed: Observed {
+                evicting: Duration::from_secs(1),
+                noop: Duration::ZERO,
+            },
             ..Snapshot::default()
         };
         snapshot.counted.calls[0].inner.record(0, 6_000_000_000);
