@@ -224,15 +224,20 @@ pub(super) fn by_phase(
     by("phase", server.cycle().into_iter().flat_map(phases))
 }
 
-/// Returns for how long clients were stalled by each cause; by evictions and expire cycles where these are timed.
+/// Tells whether it is known of stalls that this caused them: of evictions and expire cycles where these are timed.
+pub(super) fn is_told(server: &ExportedServer, cause: StallCause) -> bool {
+    match cause {
+        StallCause::Eviction => times_evicting(server),
+        StallCause::Expire => cycles::timed(server).is_some(),
+        _ => true,
+    }
+}
+
+/// Returns for how long clients were stalled by each cause that is told.
 pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
     let stalled = |cause| {
-        let is_told = match cause {
-            StallCause::Eviction => times_evicting(server),
-            StallCause::Expire => cycles::timed(server).is_some(),
-            _ => true,
-        };
-        let stalled = server.state.stalled(cause).filter(|_| is_told)?;
+        let stalled = server.state.stalled(cause);
+        let stalled = stalled.filter(|_| is_told(server, cause))?;
         Some((cause, stalled.as_secs_f64()))
     };
     by("cause", StallCause::ALL.into_iter().filter_map(stalled))

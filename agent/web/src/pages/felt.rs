@@ -40,7 +40,15 @@ impl Felt {
         let lately = server
             .timeline()
             .map(|timeline| by_cause(timeline.stall_times()));
-        let stalled = StallCause::ALL.map(|cause| state.stalled(cause).unwrap_or_default());
+        let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
+        for cause in StallCause::ALL {
+            // A plan that was withdrawn tells no cause.
+            let told = match series::is_told(server, cause) {
+                true => cause,
+                false => StallCause::Unknown,
+            };
+            stalled[told as usize] += state.stalled(cause).unwrap_or_default();
+        }
         let mut over = waits.over().map(grouped);
         over.reverse();
         Some(Self {
@@ -152,7 +160,8 @@ mod tests {
 
     use evictscope_abi::ResultKind;
     use evictscope_telemetry::{
-        Moment, Observation, ServerState, Snapshot, SocketLook, ThreadTimes, Timeline, Unread,
+        BrokenInvariant, Moment, Observation, Observed, ServerState, Snapshot, SocketLook,
+        ThreadTimes, Timeline, Unread,
     };
 
     use super::{Felt, refused, section};
@@ -228,6 +237,42 @@ mod tests {
         assert_eq!(said, Some(expected.map(str::to_owned)));
         let section = section(&server).into_string();
         assert!(section.contains("<dt>Requests that waited over 1 s</dt><dd>3</dd>"));
+    }
+
+    #[test]
+    fn causes_that_a_withdrawn_plan_told_are_not_known() {
+        let mut server = stalled_server();
+        // All of the thread's time since the request came was an evicting call.
+        let mut snapshot = Snapshot {
+            at: Duration::from_secs(4),
+            times: Some(ThreadTimes {
+                cpu_ns: 9_000_000_000,
+                waiting_ns: 0,
+            }),
+            look: Some(SocketLook {
+                at: Duration::from_secs(4),
+                unread: vec![Unread {
+                    socket: 9,
+                    read_to: 7,
+                    bytes: 14,
+                    came: Some(Duration::from_millis(3_500)),
+                }],
+                ..SocketLook::default()
+            }),
+            observed: Observed {
+                evicting: Duration::from_secs(1),
+                noop: Duration::ZERO,
+            },
+            ..Snapshot::default()
+        };
+        snapshot.counted.calls[0].inner.record(0, 6_000_000_000);
+        server.state.apply(&snapshot);
+        let stalled = |server: &ExportedServer| Felt::of(server).map(|felt| felt.stalled);
+        let known = Some("2.3 s: commands 1.9 s, evictions 400 ms".to_owned());
+        assert_eq!(stalled(&server), known);
+        server.withdrawn = Some(BrokenInvariant::Arithmetic);
+        let unknown = Some("2.3 s: commands 1.9 s, cause not known 400 ms".to_owned());
+        assert_eq!(stalled(&server), unknown);
     }
 
     #[test]
