@@ -39,7 +39,7 @@ pub struct Settings {
     pub probe_mode: RequestedMode,
     /// The most that the probes may cost in probe mode auto.
     pub overhead_budget: OverheadBudget,
-    /// How long a request lies unread before its client is stalled.
+    /// How long a request waits before its client is stalled.
     pub stall_threshold: Duration,
     /// Which processes are servers.
     pub process_match: Matcher,

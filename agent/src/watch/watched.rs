@@ -44,7 +44,7 @@ pub struct Limits {
     pub costs: HitCosts,
     /// The most that the probes may cost in probe mode auto.
     pub budget: OverheadBudget,
-    /// How long a request lies unread before its client is stalled.
+    /// How long a request waits before its client is stalled.
     pub stall_threshold: Duration,
 }
 

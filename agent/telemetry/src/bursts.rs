@@ -94,7 +94,7 @@ pub struct Burst {
     /// For how long evicting calls stalled them.
     #[serde(rename = "stalled_by_evictions_seconds", with = "seconds::optional")]
     pub stalled_by_evictions: Option<Duration>,
-    /// In how many connections requests lay unread at its start.
+    /// In how many connections requests waited at its start.
     pub clients_waiting_before: Option<u64>,
     /// In how many at most, until the end of the reclaim.
     pub clients_waiting_peak: Option<u64>,

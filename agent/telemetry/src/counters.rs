@@ -22,7 +22,7 @@ pub(super) struct Counters {
     /// Memory at the last evicting call; not known between two observations.
     pub at_last_call: Option<f64>,
     pub client_buffers: Option<f64>,
-    /// Connections in which requests lay unread.
+    /// Connections in which requests waited.
     pub clients_waiting: Option<f64>,
     /// For how long clients were stalled, seconds.
     pub stalled: Option<f64>,

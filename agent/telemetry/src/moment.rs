@@ -43,9 +43,9 @@ pub struct Moment {
     pub cpu_us: Option<u64>,
     /// Time in which the main thread wanted a CPU and had none, microseconds.
     pub waiting_us: Option<u64>,
-    /// In how many connections requests lay unread at the last look.
+    /// In how many connections requests waited at the last look.
     pub clients_waiting: Option<u64>,
-    /// How long the oldest of these requests had lain unread, microseconds; 0 where there was none.
+    /// How long the oldest of these requests had waited, microseconds; 0 where there was none.
     pub longest_wait_us: Option<u64>,
     /// For how long clients have been stalled, microseconds.
     pub stalled_us: Option<u64>,

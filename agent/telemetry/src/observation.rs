@@ -53,7 +53,7 @@ pub struct Observation {
     pub used_memory: Option<u64>,
     /// All client buffers, bytes.
     pub client_buffers: Option<u64>,
-    /// Connections in which requests lay unread at the last look.
+    /// Connections in which requests waited at the last look.
     pub clients_waiting: Option<u64>,
     /// For how long clients were stalled.
     pub stalled: Option<Duration>,

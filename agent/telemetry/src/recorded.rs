@@ -42,7 +42,7 @@ struct RecordedLook {
     at: u64,
     connected: u64,
     waiting: u64,
-    /// Since when the oldest request has lain unread.
+    /// Since when the oldest request had waited.
     oldest: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! The time in which clients of a server were stalled, by what its main thread did meanwhile.
 //!
-//! Clients are stalled while some request has lain unread for longer than a threshold. That needs no usual load to compare
+//! Clients are stalled while some request has waited for longer than a threshold. That needs no usual load to compare
 //! with, and no end of a burst: it is counted as it happens. Its cause is what took most of the main thread's time since that request
 //! came. A stall ends at the last look that found such a request, so it is short by up to the time between two looks.
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::Reading;
 
-/// How long a request lies unread before its client is stalled, where the user does not say. People notice a tenth of a second.
+/// How long a request waits before its client is stalled, where the user does not say. People notice a tenth of a second.
 pub const STALL_THRESHOLD: Duration = Duration::from_millis(100);
 /// How far back readings are kept. Of a longer wait, what took the thread's time in its last seconds tells why.
 const SPAN: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ impl Stalls {
         while self.readings.pop_front_if(is_over).is_some() {}
     }
 
-    /// Takes in a look at `at`, right after the last reading, that found a request which has lain unread since `oldest`. Returns
+    /// Takes in a look at `at`, right after the last reading, that found a request which has waited since `oldest`. Returns
     /// what clients are stalled by, if they are.
     pub fn look(&mut self, at: Duration, oldest: Duration) -> Option<StallCause> {
         let from = (oldest + self.threshold).max(self.counted_to);

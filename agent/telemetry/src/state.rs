@@ -78,7 +78,7 @@ impl ServerState {
         Self::stalled_after(STALL_THRESHOLD)
     }
 
-    /// Does the same for a server whose clients are stalled while a request lies unread for longer than `threshold`.
+    /// Does the same for a server whose clients are stalled while a request waits for longer than `threshold`.
     pub fn stalled_after(threshold: Duration) -> Self {
         Self {
             calls: vec![CallTotals::new()],

@@ -55,7 +55,7 @@ pub struct Options {
     #[arg(long, value_name = "SHARE")]
     #[serde(deserialize_with = "parsed")]
     overhead_budget: Option<OverheadBudget>,
-    /// How long a request lies unread before its client is stalled, such as 100ms or 1s [default: 100ms]
+    /// How long a request waits before its client is stalled, such as 100ms or 1s [default: 100ms]
     #[arg(long, value_name = "TIME")]
     #[serde(deserialize_with = "parsed")]
     stall_threshold: Option<StallThreshold>,
@@ -86,7 +86,7 @@ pub struct Options {
     keep_records: Option<ByteSize>,
 }
 
-/// How long a request lies unread before its client is stalled.
+/// How long a request waits before its client is stalled.
 #[derive(Clone, Copy, Debug)]
 struct StallThreshold(Duration);
 

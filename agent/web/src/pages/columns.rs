@@ -51,9 +51,9 @@ pub struct Column {
     pub not_counted: Option<u64>,
     /// Client buffers, when there were most of them.
     pub client_buffers: Option<ClientBuffers>,
-    /// Connections in which requests lay unread, when there were most of them.
+    /// Connections in which requests waited, when there were most of them.
     pub clients_waiting: Option<u64>,
-    /// How long the oldest of these requests had lain unread, when that was longest, microseconds.
+    /// How long the oldest of these requests had waited, when that was longest, microseconds.
     pub longest_wait_us: Option<u64>,
     /// Commands a second.
     pub commands: Option<f64>,
