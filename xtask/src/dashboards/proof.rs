@@ -43,6 +43,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     stalled.write_keys(KEYS)?;
     let server = stalled.name();
     let load = stalled.load(EVICTING_WITHOUT_PAUSE)?;
+    load.comes_first()?;
     until_true("all alerts on a stall fire", || {
         load.must_be_alive()?;
         prometheus.must_be_alive()?;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 use tempfile::NamedTempFile;
 
 use crate::{
@@ -83,6 +83,13 @@ impl Owned {
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Gives it a CPU before any process of ordinary priority.
+    pub fn comes_first(&self) -> Result<()> {
+        let pid = Pid::from_raw(self.pid.cast_signed());
+        setpriority_process(pid, -20)
+            .with_context(|| format!("cannot raise the priority of {}", self.name))
     }
 
     /// Returns what it has written into its log.

@@ -101,8 +101,7 @@ impl Redis {
 
     /// Gives it a CPU before any process of ordinary priority: what stalls its clients is then its own doing.
     pub fn comes_first(&self) -> Result<()> {
-        let pid = rustix::process::Pid::from_raw(self.process.pid().cast_signed());
-        rustix::process::setpriority_process(pid, -20).context("cannot raise its priority")
+        self.process.comes_first()
     }
 
     /// Returns its TCP port.

@@ -51,6 +51,7 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     let rules = workspace::files_ending(&workspace::root().join("dashboards/rules"), "yaml")?;
     let prometheus = Prometheus::start(port, &rules, PACE)?;
     let load = stalled.load(EVICTING_WITHOUT_PAUSE)?;
+    load.comes_first()?;
     until_true("the alert fires", || {
         load.must_be_alive()?;
         prometheus.must_be_alive()?;
