@@ -33,8 +33,8 @@ const EXPIRY_BEHIND: f64 = 0.1;
 /// The kind of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstKind {
-    /// It stalled clients and fed on itself: evicting calls took the CPU time that the main thread lacked, more and more
-    /// requests waited, and client buffers grew.
+    /// It stalled clients, mostly by evictions, and fed on itself: evicting calls took the CPU time that the main thread lacked,
+    /// more and more requests waited, and client buffers grew.
     SelfAmplifying,
     /// Its evicting calls stalled clients.
     Stalling,
@@ -172,6 +172,8 @@ impl Burst {
             return (BurstKind::Plain, "no client was stalled".to_owned());
         }
         let felt = format!("clients were stalled for {:.1} s", stalled.as_secs_f64());
+        // What else stalled clients for longer, such as a bulk load, would have done so without evictions.
+        let is_by_evictions = by_evictions * 2 >= stalled;
         let findings = [
             (self.cpu(), "the main thread's CPU time"),
             (self.waiting(), "how many clients waited"),
@@ -182,7 +184,7 @@ impl Burst {
             let texts = findings.filter(|finding| finding.0 == holds);
             texts.map(|finding| finding.1.as_str()).collect::<Vec<_>>()
         });
-        if holding.len() == findings.len() {
+        if holding.len() == findings.len() && is_by_evictions {
             let why = holding.join("; ");
             (BurstKind::SelfAmplifying, format!("{felt}; {why}"))
         } else if !by_evictions.is_zero() {
