@@ -8,7 +8,7 @@ use std::{
     process::{Command, ExitCode, ExitStatus},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use evictscope_testkit::{process, servers, workspace};
 
 use self::{
@@ -157,7 +157,7 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = Command::new("nice");
-    command.arg(this_program()?).args(arguments);
+    command.arg(this_program()).args(arguments);
     let said = process::answer_of(&mut command)?;
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
@@ -202,8 +202,9 @@ fn cannot_attach() -> Result<Option<String>> {
     Ok(checked.err().map(|error| format!("{error:#}")))
 }
 
-fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot tell which program this is")
+/// Returns a path of this program by which it can be started, also after cargo has built it again.
+fn this_program() -> PathBuf {
+    PathBuf::from(format!("/proc/{}/exe", std::process::id()))
 }
 
 fn clippy(packages: &[&str], environment: &[(&str, &str)]) -> Result<Outcome> {
