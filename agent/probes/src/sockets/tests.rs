@@ -42,8 +42,11 @@ fn signal(pid: u32, signal: Signal) -> Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// Stops a process; returns when it has stopped.
-fn stop(pid: u32) -> Result<()> {
+/// Stops a server that has as many connections, once it has closed those of programs that have ended. Returns when it has stopped.
+fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
+    until("the server has closed all other connections", || {
+        Ok((iterator.look(pid)?.connected as usize == connected).then_some(()))
+    })?;
     signal(pid, Signal::STOP)?;
     until("the server stops", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -115,7 +118,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
     let connected = u32::try_from(clients.len())?;
     let mut before: Vec<Unread> = Vec::new();
     for round in 0..2 {
-        stop(pid)?;
+        stop(&iterator, pid, clients.len())?;
         let look = iterator.look(pid)?;
         assert_eq!((look.connected, look.unread.len()), (connected, 0));
 
@@ -169,7 +172,7 @@ fn what_a_client_sent_before_it_ended_lies_unread() -> Result<()> {
     for client in &mut clients {
         ask(client, PING, PONG)?;
     }
-    stop(pid)?;
+    stop(&iterator, pid, clients.len())?;
     let [mut half, silent, mut closed, _open] = clients;
     silent.shutdown(Shutdown::Write)?;
     closed.write_all(&PING.repeat(2))?;
@@ -224,7 +227,7 @@ fn blocked_clients_do_not_wait() -> Result<()> {
                 .then_some(()),
         )
     })?;
-    stop(pid)?;
+    stop(&iterator, pid, clients.len())?;
     let look = iterator.look(pid)?;
     assert_eq!((look.connected, look.unread), (3, Vec::new()));
     assert_eq!(look.owed.len(), 1, "the one that pops: {:?}", look.owed);
@@ -297,7 +300,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
     })?;
     let own = fs::read_link("/proc/self/ns/net")?;
     assert_ne!(own, fs::read_link(format!("/proc/{pid}/ns/net"))?);
-    stop(pid)?;
+    stop(&iterator, pid, 1)?;
     client.write_all(PING)?;
     let look = unread(&iterator, pid, 1)?;
     assert_eq!((look.connected, bytes(&look)), (1, vec![6]));
@@ -324,7 +327,7 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
         ask(&mut client, PING, PONG)?;
         clients.push(client);
     }
-    stop(pid)?;
+    stop(&iterator, pid, clients.len())?;
     for (index, client) in clients.iter_mut().enumerate() {
         // Idle ones between them, so that records of both lengths meet the end of the buffer.
         if index % 10 != 0 {
