@@ -63,7 +63,7 @@ impl Moment {
         times_cycles: bool,
     ) -> Self {
         let members = state.members.unwrap_or_default();
-        let waits = Some(&state.waits).filter(|waits| waits.is_known());
+        let waits = state.known_waits();
         Self {
             unix_us: microseconds(snapshot.unix_time),
             phase,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evictscope_abi::ResultKind;
 use evictscope_plan::Member;
 
-use super::{MainThread, ServerState, Snapshot, StallCause};
+use super::{MainThread, ServerState, Snapshot, StallCause, Waits};
 
 /// When evicting calls were made. Monotonic; zero is never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Observation {
             evicted_keys: members.get(Member::StatEvictedkeys),
             used_memory: members.get(Member::UsedMemory),
             client_buffers: members.get(Member::StatClientsTypeMemory),
-            clients_waiting: state.waits.is_known().then(|| state.waits.waiting()),
+            clients_waiting: state.known_waits().map(Waits::waiting),
             stalled: state.stalled_in_all(),
             stalled_by_evictions: state.stalled(StallCause::Eviction),
             cycle_keys: Some(state.cycles.keys()),

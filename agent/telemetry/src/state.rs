@@ -217,6 +217,11 @@ impl ServerState {
         self.expiring_ns
     }
 
+    /// Returns how long requests of its clients wait; `None` where no look was ever made.
+    pub fn known_waits(&self) -> Option<&Waits> {
+        Some(&self.waits).filter(|waits| waits.is_known())
+    }
+
     /// Returns the time in which clients were stalled by this; `None` where it is not known what they wait.
     pub fn stalled(&self, by: StallCause) -> Option<Duration> {
         self.waits.is_known().then(|| self.stalls.total(by))

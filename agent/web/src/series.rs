@@ -245,13 +245,13 @@ pub(super) fn stalls(server: &ExportedServer) -> Vec<Series<'_>> {
 
 /// Returns what is known of its clients' waits.
 pub(super) fn wait(server: &ExportedServer, value: fn(&Waits) -> f64) -> Vec<Series<'_>> {
-    let waits = Some(&server.state.waits).filter(|waits| waits.is_known());
+    let waits = server.state.known_waits();
     single(waits.map(value))
 }
 
 /// Returns how often requests waited, by the seconds that they waited for at least.
 pub(super) fn requests_waited(server: &ExportedServer) -> Vec<Series<'_>> {
-    let waits = Some(&server.state.waits).filter(|waits| waits.is_known());
+    let waits = server.state.known_waits();
     let counts = waits
         .into_iter()
         .flat_map(|waits| OVER.iter().zip(waits.over()));

@@ -33,10 +33,8 @@ pub struct Felt {
 impl Felt {
     /// Returns what is known of a server; `None` where it is not known what its clients wait.
     pub fn of(server: &ExportedServer) -> Option<Self> {
-        let (state, waits) = (&server.state, &server.state.waits);
-        if !waits.is_known() {
-            return None;
-        }
+        let state = &server.state;
+        let waits = state.known_waits()?;
         let lately = server
             .timeline()
             .map(|timeline| by_cause(timeline.stall_times()));
