@@ -29,7 +29,8 @@ fn share_builds() -> anyhow::Result<()> {
     let target = out_dir.ancestors().nth(4).context("an odd OUT_DIR")?;
     let shared = target.join("bpf");
     fs::create_dir_all(&shared)?;
-    match symlink(&shared, out_dir.join("aya-build")) {
+    // Relative, so that a copied or moved target directory does not share with the one that it was copied from.
+    match symlink("../../../../bpf", out_dir.join("aya-build")) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
         _ => Ok(()),
     }
