@@ -3,11 +3,7 @@
 use std::{path::Path, thread, time::Duration};
 
 use anyhow::{Result, ensure};
-use evictscope_testkit::{
-    agent::{Agent, Program},
-    port::free_port,
-    redis::Redis,
-};
+use evictscope_testkit::{agent::Agent, redis::Redis};
 
 use crate::{
     rivals::{self, Rival},
@@ -67,13 +63,12 @@ impl Side {
         Ok(match self {
             Self::Bare => Watch::Nobody,
             Self::Evictscope(mode) => {
-                let run = Program::Built(agent.to_owned()).run();
                 let mut arguments = vec!["--probe-mode", mode];
                 if mode != AUTO {
                     // The mode is measured, not what the budget makes of it.
                     arguments.extend(["--overhead-budget", "100%"]);
                 }
-                let agent = Agent::start_command(run, free_port()?, &arguments)?;
+                let agent = Agent::of(agent, &arguments)?;
                 agent.watches(server)?;
                 Watch::Evictscope { agent, mode }
             }

@@ -75,6 +75,7 @@
 //!   (`active-expire-effort` 1), and the limit is 34 MiB above what the keys take without them: more than client buffers
 //!   swell in calm times.
 
+mod beside;
 mod client;
 mod command;
 mod comparison;
@@ -84,8 +85,6 @@ mod cycles;
 mod expiry;
 mod fill;
 mod generator;
-mod judge;
-mod latency;
 mod lives;
 mod observer;
 mod pacer;
@@ -102,13 +101,11 @@ mod sample;
 mod scenario;
 mod schedule;
 mod summary;
-mod threads;
 mod witness;
 mod workload;
 
 pub use self::{
     command::{Arguments, one_cycle, run},
-    judge::Finished,
-    record::Outcome,
+    run::Finished,
     witness::Testimony,
 };

@@ -115,7 +115,6 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
         lives &= answers.text(&format!("server_lives {port}"))? == "PONG";
     }
     row.check("exit code", code == "0" && lives, code);
-    row.took = seconds_between(answers.text("stopped_after")?);
     Ok(row)
 }
 
@@ -163,12 +162,6 @@ fn links(counted: &str) -> Vec<(String, String)> {
         _ => ("?".to_owned(), counted.to_owned()),
     });
     kinds.collect()
-}
-
-/// The difference of two times, the later one first.
-fn seconds_between(times: &str) -> Option<f64> {
-    let (later, earlier) = times.split_once(' ')?;
-    Some(later.parse::<f64>().ok()? - earlier.parse::<f64>().ok()?)
 }
 
 #[cfg(test)]

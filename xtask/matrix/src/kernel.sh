@@ -58,11 +58,9 @@ end_agent() {
         loads="$loads $!"
     done
     sleep 1
-    asked=$(cut -d ' ' -f 1 /proc/uptime)
     kill -$1 $watcher
     wait $watcher
     code=$?
-    ended=$(cut -d ' ' -f 1 /proc/uptime)
     kill $loads
     wait $loads
 }
@@ -90,7 +88,6 @@ ask_numbers $PORTS
 code code_watched
 end_agent TERM
 answer exit_code echo $code
-answer stopped_after echo "$ended $asked"
 code code_after_term
 
 start_agent evicting-only

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     commit::Commit,
-    libraries::{Library, Package},
+    libraries::{Library, packages},
 };
 
 /// What `podman load` calls it, with the version behind a colon.
@@ -137,13 +137,11 @@ fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
     copy(files, PROGRAM, root)?;
     copy(files, copyright("evictscope"), root)?;
     let here = Path::new("/");
-    let mut packages: Vec<&Package> = Vec::new();
-    for Library { path, package } in libraries {
-        copy(here, path.strip_prefix(here)?, root)?;
-        if !packages.contains(&package) {
-            packages.push(package);
-            copy(here, copyright(&package.name), root)?;
-        }
+    for library in libraries {
+        copy(here, library.path.strip_prefix(here)?, root)?;
+    }
+    for package in packages(libraries) {
+        copy(here, copyright(&package.name), root)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{debian, process, workspace};
 
 use super::compiler::Compiler;
@@ -78,17 +78,18 @@ pub fn install_command(llvm: u64) -> Command {
     command
 }
 
-/// Returns cargo's directory of programs, if bpf-linker is in it but not found on `PATH`.
-pub fn directory_off_path() -> Option<PathBuf> {
-    if which::which("bpf-linker").is_ok() {
-        return None;
-    }
+/// Fails where bpf-linker is in cargo's directory of programs, but not found on `PATH`.
+pub fn must_not_be_off_path() -> Result<()> {
     let from = |variable| std::env::var_os(variable).map(PathBuf::from);
-    let directory = from("CARGO_INSTALL_ROOT")
-        .or_else(|| from("CARGO_HOME"))
-        .or_else(|| Some(std::env::home_dir()?.join(".cargo")))?
-        .join("bin");
-    directory.join("bpf-linker").exists().then_some(directory)
+    let directory = from("CARGO_INSTALL_ROOT").or_else(|| from("CARGO_HOME"));
+    let directory = directory.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let bin = directory.unwrap_or_default().join("bin");
+    ensure!(
+        which::which("bpf-linker").is_ok() || !bin.join("bpf-linker").exists(),
+        "bpf-linker is in {0}, which is not on PATH: run `export PATH=\"{0}:$PATH\"` and then this again",
+        bin.display()
+    );
+    Ok(())
 }
 
 /// Returns the oldest LLVM, from `at_least` on, whose development files are installed.

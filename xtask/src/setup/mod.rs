@@ -1,22 +1,18 @@
 //! `cargo xtask setup`: finds or installs what the build, the demo and the tests need.
 //!
-//! It looks at everything, says what it will do, does it, and looks again: only what has worked counts as
-//! found. It does not install anything twice. Where it may not install, it prints the commands that would.
+//! It looks at everything, does what is missing, and looks again: only what has worked counts as found. It does not install
+//! anything twice. Where it may not install, it prints the commands that would.
 
 mod compiler;
 mod linker;
 
-use std::process::Command;
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process};
 
 use self::compiler::Compiler;
 use crate::{musl, servers};
-
-/// The LLVM of [`compiler::DEBIAN_PACKAGES`]: what bpf-linker must be built on once they are installed. It
-/// is wrong only until then, because after that the compiler itself is asked.
-const DEBIAN_LLVM: u64 = 22;
 
 /// What everything is for. Each needs what the one before needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,62 +99,13 @@ impl Found {
 
 /// Installs what was not found.
 fn provide(found: &Found) -> Result<()> {
-    if found.linker.is_err()
-        && let Some(directory) = linker::directory_off_path()
-    {
-        bail!(
-            "bpf-linker is in {0}, which is not on PATH: run `export PATH=\"{0}:$PATH\"` and then this again",
-            directory.display()
-        );
-    }
-
-    let chosen = choose_compiler(found)?;
-    let llvm = chosen.as_ref().map_or(DEBIAN_LLVM, |chosen| chosen.llvm);
-    let linker_fits = match &chosen {
-        Some(compiler) => linker::fit_for(compiler).is_ok(),
-        None => found.linker.is_ok(),
-    };
-
-    let mut packages = Vec::new();
-    if chosen.is_none() {
-        packages.extend(compiler::DEBIAN_PACKAGES.map(str::to_owned));
-    }
-    if !linker_fits {
-        packages.extend(linker::missing_packages(llvm));
-    }
-    packages.extend(
-        debian::SERVERS
-            .absent()
-            .map(|(_, package)| package.to_owned()),
-    );
-    packages.sort();
-    packages.dedup();
-
-    let mut steps = Vec::new();
-    if !packages.is_empty() {
-        steps.extend(debian::install_commands(&packages));
-    }
-    if found.compiler.is_err() || chosen.is_none() {
-        let sysroot = match &chosen {
-            Some(compiler) => compiler.sysroot.as_path(),
-            None => compiler::DEBIAN_SYSROOT.as_ref(),
-        };
-        steps.extend(compiler::link_command(sysroot));
-    }
-    if !linker_fits {
-        steps.push(linker::install_command(llvm));
-    }
-
-    if !packages.is_empty() {
-        debian::installable().with_context(|| what_to_do(&steps))?;
-    }
-    println!("set-up will run:\n{}", listing(&steps));
-    if !packages.is_empty() {
-        debian::install(&packages)?;
-    }
-    let compiler = match chosen {
+    linker::must_not_be_off_path()?;
+    let compiler = match choose_compiler(found)? {
         Some(compiler) => compiler,
-        None => compiler::debian().context("Debian's packages brought no suitable compiler")?,
+        None => {
+            install(&compiler::DEBIAN_PACKAGES.map(str::to_owned))?;
+            compiler::debian().context("Debian's packages brought no suitable compiler")?
+        }
     };
     if compiler::current().map_or(true, |current| current.sysroot != compiler.sysroot)
         && let Some(mut command) = compiler::link_command(&compiler.sysroot)
@@ -167,23 +114,25 @@ fn provide(found: &Found) -> Result<()> {
         process::answer_of(&mut command)?;
     }
     if linker::fit_for(&compiler).is_err() {
-        // The compiler may turn out to need another LLVM than was planned.
-        let late = linker::missing_packages(compiler.llvm);
-        if !late.is_empty() {
-            debian::installable().with_context(|| what_to_do(&steps))?;
-            debian::install(&late)?;
-        }
+        install(&linker::missing_packages(compiler.llvm))?;
         let mut command = linker::install_command(compiler.llvm);
+        println!("  running: {}", process::display(&command));
         println!("  this takes about 2 minutes on 2 cores:");
         process::succeed(&mut command)?;
-        if let Some(directory) = linker::directory_off_path() {
-            bail!(
-                "bpf-linker was installed into {0}, which is not on PATH: run `export PATH=\"{0}:$PATH\"`",
-                directory.display()
-            );
-        }
+        linker::must_not_be_off_path()?;
     }
-    Ok(())
+    let servers = debian::SERVERS.absent();
+    let servers: BTreeSet<_> = servers.map(|(_, package)| package.to_owned()).collect();
+    install(&Vec::from_iter(servers))
+}
+
+/// Installs packages of Debian's, or says what to do where it may not.
+fn install(packages: &[String]) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    debian::installable().with_context(|| what_to_do(packages))?;
+    debian::install(packages)
 }
 
 /// Chooses the compiler for the BPF programs among those that are here. Returns `None` if Debian's must be installed: its
@@ -204,23 +153,18 @@ fn choose_compiler(found: &Found) -> Result<Option<Compiler>> {
     Ok(debians)
 }
 
-/// Returns what the user can do where set-up may not.
-fn what_to_do(steps: &[Command]) -> String {
+/// Returns what the user can do where set-up may not install these packages.
+fn what_to_do(packages: &[String]) -> String {
+    let commands = debian::install_commands(packages);
+    let commands = commands.map(|command| format!("    {}", process::display(&command)));
     format!(
-        "something is missing. On Debian 12, run the following (apt-get as root) and then this again:\n{}\n\
+        "something is missing. On Debian 12, run the following as root and then this again:\n{}\n\
          Elsewhere, install redis-server, redis-cli and redis-benchmark, and for the BPF programs:\n    \
          rustup toolchain install nightly --profile minimal --component rust-src\n    \
          rustup toolchain link {} \"$(rustc +nightly --print sysroot)\"\n    \
          cargo install bpf-linker (on an LLVM that is not older than that of `rustc +nightly -vV`)\n\
          The reason",
-        listing(steps),
+        commands.join("\n"),
         compiler::TOOLCHAIN,
     )
-}
-
-fn listing(steps: &[Command]) -> String {
-    let steps = steps
-        .iter()
-        .map(|step| format!("    {}", process::display(step)));
-    steps.collect::<Vec<_>>().join("\n")
 }

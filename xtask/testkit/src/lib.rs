@@ -10,7 +10,6 @@ pub mod compiler;
 pub mod cores;
 pub mod debian;
 pub mod evictions;
-pub mod histogram;
 mod http;
 pub mod json_lines;
 pub mod libraries;

@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     io::{BufRead as _, BufReader},
     path::Path,
-    process::{Command, ExitStatus, Stdio},
+    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,17 +21,14 @@ use crate::progress::Progress;
 /// Whether Ctrl-C is for this program to handle.
 static CATCHES_CTRL_C: AtomicBool = AtomicBool::new(false);
 
-/// A command that ran to its end.
-pub struct Finished {
-    /// How it ended.
-    pub status: ExitStatus,
-    /// What it wrote to stdout and stderr, in the order it wrote it.
-    pub output: String,
+/// Runs a command, shows its progress, and fails with all that it wrote where it fails.
+pub fn succeed(command: &mut Command) -> Result<()> {
+    succeed_as(&display(command), command).map(drop)
 }
 
-/// Runs a command and shows its progress: on a terminal a spinner with the time and the last line that it
-/// wrote, elsewhere a line now and then.
-pub fn run_with_progress(label: &str, command: &mut Command) -> Result<Finished> {
+/// Does the same with the progress under `label`: on a terminal a spinner with the time and the last line that it wrote, elsewhere
+/// a line now and then. Returns what the command wrote to stdout and stderr, in the order it wrote it.
+pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     command
         .stdin(Stdio::null())
@@ -70,7 +67,13 @@ pub fn run_with_progress(label: &str, command: &mut Command) -> Result<Finished>
         .with_context(|| format!("cannot wait for `{}`", display(command)))?;
     progress.finish();
     let output = collector.join().unwrap_or_default();
-    Ok(Finished { status, output })
+    ensure!(
+        status.success(),
+        "{}\n`{}` failed ({status})",
+        output.trim_end(),
+        display(command)
+    );
+    Ok(output)
 }
 
 /// Runs a command quietly and returns what it wrote to stdout.
@@ -93,23 +96,6 @@ pub fn answer_of(command: &mut Command) -> Result<String> {
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Runs a command, shows its progress, and fails with all that it wrote where it fails.
-pub fn succeed(command: &mut Command) -> Result<()> {
-    succeed_as(&display(command), command).map(drop)
-}
-
-/// Does the same with the progress under `label`, and returns what the command wrote to stdout and stderr.
-pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
-    let Finished { status, output } = run_with_progress(label, command)?;
-    ensure!(
-        status.success(),
-        "{}\n`{}` failed ({status})",
-        output.trim_end(),
-        display(command)
-    );
-    Ok(output)
 }
 
 /// Keeps Ctrl-C from ending this program, and returns the flag that it sets instead. The caller looks at
@@ -168,10 +154,11 @@ mod tests {
     #[test]
     fn the_output_is_kept_in_order_with_the_status() -> Result<()> {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
-        let finished = run_with_progress("test", &mut command)?;
-        assert_eq!(finished.output, "one\ntwo\nthree\n");
-        assert_eq!(finished.status.code(), Some(3));
+        command.args(["-c", "echo one; echo two >&2; echo three"]);
+        assert_eq!(succeed_as("test", &mut command)?, "one\ntwo\nthree\n");
+        let error = succeed_as("test", Command::new("sh").args(["-c", "echo why; exit 3"]));
+        let error = error.err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("why") && error.contains(": 3")));
         Ok(())
     }
 
