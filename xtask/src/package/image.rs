@@ -1,6 +1,6 @@
 //! The OCI image: one layer with the agent of the .deb, the libraries that it needs, and nothing to run beside it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
@@ -154,19 +154,14 @@ fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
 }
 
 /// Gives every file the time of the commit, and modes that do not depend on who packs it.
-fn set_times_and_modes(path: &Path, commit: &Commit) -> Result<()> {
-    let what = || format!("cannot set the mode and the time of {}", path.display());
-    let found = fs::metadata(path).with_context(what)?;
-    if found.is_dir() {
-        for entry in evictscope_testkit::workspace::entries(path)? {
-            set_times_and_modes(&entry, commit)?;
-        }
-    }
-    let runs = found.is_dir() || found.permissions().mode() & 0o111 != 0;
-    let mode = if runs { 0o755 } else { 0o644 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).with_context(what)?;
-    let file = fs::File::open(path).with_context(what)?;
-    file.set_modified(commit.time.into()).with_context(what)
+fn set_times_and_modes(root: &Path, commit: &Commit) -> Result<()> {
+    let mut modes = Command::new("chmod");
+    process::answer_of(modes.args(["--recursive", "u=rwX,go=rX"]).arg(root))?;
+    let time = format!("--date=@{}", commit.time.as_second());
+    let mut times = Command::new("find");
+    times.arg(root).args(["-exec", "touch", &time, "{}", "+"]);
+    process::answer_of(&mut times)?;
+    Ok(())
 }
 
 fn umoci(first: &[&str], then: &[&str]) -> Result<()> {

@@ -119,23 +119,11 @@ pub fn display(command: &Command) -> String {
     let variables = command
         .get_envs()
         .filter_map(|(name, value)| Some(format!("{}={}", name.display(), quoted(value?))));
-    let words = std::iter::once(short_name(command.get_program())).chain(command.get_args());
-    variables
-        .chain(words.map(quoted))
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-/// Returns the name alone of a program that its name finds, and the path of any other. rustup's `cargo`
-/// sets `CARGO` to the path of the real one.
-fn short_name(program: &OsStr) -> &OsStr {
-    let path = Path::new(program);
-    let Some(name) = path.file_name() else {
-        return program;
-    };
-    let by_name = which::which(name).is_ok_and(|found| found == path);
-    let is_cargo = std::env::var_os("CARGO").is_some_and(|cargo| cargo == program);
-    if by_name || is_cargo { name } else { program }
+    // rustup's `cargo` sets `CARGO` to the path of the real one.
+    let program = Path::new(command.get_program()).file_name();
+    let words = program.into_iter().chain(command.get_args());
+    let words = variables.chain(words.map(quoted));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &OsStr) -> String {
