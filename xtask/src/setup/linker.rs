@@ -21,16 +21,12 @@ const LLVM_VERSIONS: std::ops::RangeInclusive<u64> = 21..=23;
 const PROBE: &str =
     "#![feature(no_core)]\n#![no_core]\n#![no_main]\n#![allow(internal_features)]\n";
 
-/// Returns the name, version and path of the bpf-linker on `PATH`, if it runs.
-pub fn current() -> Result<String> {
+/// Returns the name, version and path of the bpf-linker on `PATH`, if it can link what `compiler` makes: not if its LLVM is older
+/// than the compiler's.
+pub fn fit_for(compiler: &Compiler) -> Result<String> {
     let path = which::which("bpf-linker").context("there is no bpf-linker on PATH")?;
     let version = process::answer_of(Command::new(&path).arg("--version"))?;
-    Ok(format!("{} at {}", version.trim(), path.display()))
-}
-
-/// Returns the same, if it can link what `compiler` makes: not if its LLVM is older than the compiler's.
-pub fn fit_for(compiler: &Compiler) -> Result<String> {
-    let linker = current()?;
+    let linker = format!("{} at {}", version.trim(), path.display());
     let arguments = [
         "--crate-type=bin",
         "-Clinker=bpf-linker",

@@ -27,25 +27,15 @@ pub enum For {
 
 /// Makes sure that everything needed is there.
 pub fn run(purpose: For) -> Result<()> {
-    let mut found = Found::look();
-    if !found.everything() {
-        found.print_missing();
-        provide(&found)?;
-        found = Found::look();
+    if let Err(reason) = look() {
+        println!("{reason:#}");
+        provide()?;
     }
-    let compiler = found
-        .compiler
-        .context("set-up is complete, but there is still no compiler for the BPF programs")?;
-    let linker = found
-        .linker
-        .context("set-up is complete, but there is still no linker for the BPF programs")?;
-    if let Some(reason) = debian::missing(&debian::SERVERS) {
-        bail!("set-up is complete, but {reason}");
-    }
+    let (compiler, linker) =
+        look().context("set-up is complete, but something is missing still")?;
     if purpose >= For::Tests {
         println!("BPF compiler   {compiler}");
         println!("BPF linker     {linker}");
-        println!("programs       {}", debian::SERVERS.names());
         servers::provide()?;
         debian::provide(&[&debian::RULES])?;
     }
@@ -62,45 +52,20 @@ pub fn run(purpose: For) -> Result<()> {
     Ok(())
 }
 
-/// What was found on this machine to build the BPF programs with.
-struct Found {
-    compiler: Result<Compiler>,
-    /// Its name and path.
-    linker: Result<String>,
-}
-
-impl Found {
-    fn look() -> Self {
-        let compiler = compiler::current();
-        let linker = match &compiler {
-            Ok(compiler) => linker::fit_for(compiler),
-            Err(_) => linker::current(),
-        };
-        Self { compiler, linker }
-    }
-
-    fn everything(&self) -> bool {
-        let programs = debian::SERVERS.absent().next();
-        self.compiler.is_ok() && self.linker.is_ok() && programs.is_none()
-    }
-
-    fn print_missing(&self) {
-        if let Err(error) = &self.compiler {
-            println!("no compiler for the BPF programs: {error:#}");
-        }
-        if let Err(error) = &self.linker {
-            println!("no linker for the BPF programs: {error:#}");
-        }
-        for (program, _) in debian::SERVERS.absent() {
-            println!("no {program} on PATH");
-        }
+/// Returns the compiler and the linker for the BPF programs, where these are here, and Debian's programs too.
+fn look() -> Result<(Compiler, String)> {
+    let compiler = compiler::current().context("no compiler for the BPF programs")?;
+    let linker = linker::fit_for(&compiler).context("no linker for the BPF programs")?;
+    match debian::missing(&debian::SERVERS) {
+        Some(reason) => bail!(reason),
+        None => Ok((compiler, linker)),
     }
 }
 
 /// Installs what was not found.
-fn provide(found: &Found) -> Result<()> {
+fn provide() -> Result<()> {
     linker::must_not_be_off_path()?;
-    let compiler = match choose_compiler(found)? {
+    let compiler = match choose_compiler()? {
         Some(compiler) => compiler,
         None => {
             install(&compiler::DEBIAN_PACKAGES.map(str::to_owned))?;
@@ -137,11 +102,10 @@ fn install(packages: &[String]) -> Result<()> {
 
 /// Chooses the compiler for the BPF programs among those that are here. Returns `None` if Debian's must be installed: its
 /// packages fit together.
-fn choose_compiler(found: &Found) -> Result<Option<Compiler>> {
-    if let Ok(compiler) = &found.compiler
-        && linker::obtainable(compiler)
-    {
-        return Ok(Some(compiler.clone()));
+fn choose_compiler() -> Result<Option<Compiler>> {
+    let current = compiler::current().ok().filter(linker::obtainable);
+    if current.is_some() {
+        return Ok(current);
     }
     let debians = compiler::debian().ok().filter(linker::obtainable);
     if let (None, Some(compiler)) = (compiler::rustup(), &debians) {

@@ -103,12 +103,6 @@ const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
 const SYSTEMD: &str = "/run/systemd/system";
 
 impl Needed {
-    /// Returns the names of all the programs.
-    pub fn names(&self) -> String {
-        let names: Vec<_> = self.programs.iter().map(|(program, _)| *program).collect();
-        names.join(", ")
-    }
-
     /// Returns the programs that are not on `PATH`, each with its package.
     pub fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let programs = self.programs.iter().copied();
