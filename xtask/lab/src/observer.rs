@@ -1,11 +1,15 @@
 //! The record as it grows, and what it shows so far.
 
-use std::path::Path;
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{
-    json_lines::JsonLines,
     text::{bytes, count, percent},
+    workspace,
 };
 
 use crate::{
@@ -22,7 +26,8 @@ const SECOND: usize = 10;
 
 /// The record and what it shows.
 pub struct Observer {
-    record: JsonLines,
+    record: File,
+    path: PathBuf,
     run: Run,
     samples: Vec<Sample>,
     loads: Vec<Load>,
@@ -31,25 +36,28 @@ pub struct Observer {
 impl Observer {
     /// Begins the record `target/lab/<scenario>-<seconds since 1970>.jsonl` of a run.
     pub fn new(run: Run) -> Result<Self> {
-        let name = format!("lab/{}-{:.0}.jsonl", run.scenario, run.at);
-        let mut record = JsonLines::create(name)?;
-        record.add(&Line::Run(Box::new(run.clone())))?;
-        Ok(Self {
-            record,
-            run,
+        let folder = workspace::target_directory()?.join("lab");
+        fs::create_dir_all(&folder).context("cannot make target/lab")?;
+        let path = folder.join(format!("{}-{:.0}.jsonl", run.scenario, run.at));
+        let mut observer = Self {
+            record: File::create(&path).context("cannot begin the record")?,
+            path,
+            run: run.clone(),
             samples: Vec::new(),
             loads: Vec::new(),
-        })
+        };
+        observer.take(Line::Run(Box::new(run)))?;
+        Ok(observer)
     }
 
     /// Returns where the record is.
     pub fn path(&self) -> &Path {
-        self.record.path()
+        &self.path
     }
 
     /// Writes a line into the record, and takes it in.
     pub fn take(&mut self, line: Line) -> Result<()> {
-        self.record.add(&line)?;
+        writeln!(self.record, "{}", serde_json::to_string(&line)?)?;
         match line {
             Line::Info(sample) => self.samples.push(sample),
             Line::Load(load) => self.loads.push(load),
@@ -119,8 +127,7 @@ impl Observer {
             premise: self.premise(),
             expiry,
         };
-        let line = Line::Result(Box::new(outcome.clone()));
-        self.record.add(&line)?;
+        self.take(Line::Result(Box::new(outcome.clone())))?;
         Ok(outcome)
     }
 

@@ -22,7 +22,7 @@ pub fn heading(run: &Run) -> String {
     format!(
         "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}, expire effort {}; {place}\n\
          load           {} connections, {} requests a second for now ({} of the main thread), at most {} under way on each\n\
-         requests       {:.0} % {} of {} B living {}, else MGET of {} of the newest {} keys\n\
+         requests       {:.0} % {} of {} B living {:.0} s on average, else MGET of {} of the newest {} keys\n\
          record         ",
         run.pid,
         run.port,
@@ -41,7 +41,7 @@ pub fn heading(run: &Run) -> String {
             keys => format!("SET of {keys} keys"),
         },
         mix.value_bytes,
-        mix.lives,
+        mix.lives.mean(),
         mix.keys_per_read,
         count(mix.read_window as f64),
     )

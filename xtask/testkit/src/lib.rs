@@ -11,7 +11,6 @@ pub mod cores;
 pub mod debian;
 pub mod evictions;
 mod http;
-pub mod json_lines;
 pub mod libraries;
 pub mod own_build;
 pub mod owned;
