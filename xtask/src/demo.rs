@@ -81,7 +81,12 @@ fn summary(testimony: &Testimony) -> String {
             &EVICTING,
             seconds,
         ),
-        ("  longest", "eviction_call_longest_seconds", &[], seconds),
+        (
+            "  longest",
+            "eviction_call_longest_seconds",
+            &[],
+            |longest| format!("{:.1} ms", longest * 1e3),
+        ),
         ("evicted keys", "evicted_keys_total", &[], count),
         ("clients stalled", "stall_seconds_total", &[], seconds),
         (

@@ -3,7 +3,7 @@
 //!
 //! The server runs on the first core. A load generator and a recorder run on the others. Requests fall due at a
 //! rate, not when the last reply came. Everything ends by itself, also on Ctrl-C. The record consists of the
-//! server's own numbers and the generator's, and what the agent says is compared with it.
+//! server's own numbers and the generator's, and what the agent says is printed beside it.
 //!
 //! # The record
 //!
