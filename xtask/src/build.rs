@@ -1,17 +1,19 @@
 //! `cargo xtask build`: sets up, then runs `cargo build --release --locked --package evictscope`.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::workspace;
 
 use crate::setup::{self, For};
 
-/// Installs what is missing and builds the release binary, with cargo's own progress on the terminal.
-pub fn run() -> Result<()> {
+/// Installs what is missing and builds the release binary, with cargo's own progress on the terminal. Returns its path.
+pub fn run() -> Result<PathBuf> {
     naming(&[])
 }
 
 /// Does the same with these variables, by which the agent names what it is built from.
-pub fn naming(variables: &[(&str, String)]) -> Result<()> {
+pub fn naming(variables: &[(&str, String)]) -> Result<PathBuf> {
     setup::run(For::Build)?;
     let status = workspace::cargo()
         .envs(variables.iter().map(|(name, value)| (name, value)))
@@ -22,5 +24,5 @@ pub fn naming(variables: &[(&str, String)]) -> Result<()> {
         status.success(),
         "`cargo build --release --locked --package evictscope` failed"
     );
-    Ok(())
+    workspace::agent_binary()
 }

@@ -47,6 +47,9 @@ const MEMORY: u32 = 256 + 128;
 /// Longest time for one input, in seconds: only one that hangs takes so long.
 const TIMEOUT: u32 = 300;
 
+/// What libFuzzer writes before the number of inputs that it tried.
+const INPUTS: &str = "stat::number_of_executed_units:";
+
 /// How long to fuzz.
 #[derive(Clone, Copy, clap::Args)]
 pub struct Arguments {
@@ -75,52 +78,30 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let targets = build(&directory)?;
     let bases = write_bases(&directory.join("bases"))?;
     let shares: u32 = TARGETS.iter().map(|(_, share)| share).sum();
-    let mut total = 0;
     for (target, share) in TARGETS {
         let seconds = (arguments.seconds * share / shares).max(1);
-        let inputs = fuzz(
-            &directory,
-            &targets.join(target),
-            target,
-            (seconds, arguments.seed),
-            bases,
-        )?;
-        println!("{target}: {inputs} inputs in {seconds} s");
-        total += inputs;
+        let corpus = directory.join("corpus").join(target);
+        write_seeds(&corpus, bases)?;
+        let mut command = Command::new(targets.join(target));
+        command.env("EVICTSCOPE_FUZZ_BASES", directory.join("bases"));
+        for (option, value) in [
+            ("max_total_time", seconds),
+            ("seed", arguments.seed),
+            ("timeout", TIMEOUT),
+            ("rss_limit_mb", MEMORY),
+            ("max_len", SCRIPT_BYTES),
+            ("print_final_stats", 1),
+        ] {
+            command.arg(format!("-{option}={value}"));
+        }
+        let found = directory.join(format!("found-{target}-"));
+        command.arg(format!("-artifact_prefix={}", found.display()));
+        let said = process::succeed_as(&format!("fuzzing {target}"), command.arg(&corpus))?;
+        let inputs = said.lines().find_map(|line| line.strip_prefix(INPUTS));
+        let inputs = inputs.context("libFuzzer does not say how many inputs it tried")?;
+        println!("{target}: {} inputs in {seconds} s", inputs.trim());
     }
-    println!("{total} inputs");
     Ok(())
-}
-
-/// Fuzzes with one target, and returns how many inputs it tried.
-fn fuzz(
-    directory: &Path,
-    program: &Path,
-    target: &str,
-    (seconds, seed): (u32, u32),
-    bases: usize,
-) -> Result<u64> {
-    let corpus = directory.join("corpus").join(target);
-    write_seeds(&corpus, bases)?;
-    let mut command = Command::new(program);
-    command
-        .env("EVICTSCOPE_FUZZ_BASES", directory.join("bases"))
-        .arg(format!("-max_total_time={seconds}"))
-        .arg(format!("-seed={seed}"))
-        .arg(format!("-timeout={TIMEOUT}"))
-        .arg(format!("-rss_limit_mb={MEMORY}"))
-        .arg(format!("-max_len={SCRIPT_BYTES}"))
-        .arg(format!(
-            "-artifact_prefix={}/found-{target}-",
-            directory.display()
-        ))
-        .arg("-print_final_stats=1")
-        .arg(&corpus);
-    let output = process::succeed_as(&format!("fuzzing {target}"), &mut command)?;
-    let mut lines = output.lines();
-    let inputs = lines.find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
-    let inputs = inputs.context("libFuzzer does not say how many inputs it tried")?;
-    Ok(inputs.trim().parse()?)
 }
 
 /// Builds the targets, and returns the folder that they are in.

@@ -4,8 +4,6 @@
 //! module from the module proxy. This does the same for an older one.
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -39,8 +37,10 @@ impl Go {
         }
         let toolchain = Self("go".into()).module(TOOLCHAIN)?;
         // Files of a module are not executable.
-        make_executable(&toolchain.join("bin"))?;
-        make_executable(&toolchain.join("pkg/tool"))?;
+        let mut make_executable = Command::new("chmod");
+        make_executable.args(["--recursive", "+x"]);
+        make_executable.args([toolchain.join("bin"), toolchain.join("pkg/tool")]);
+        process::answer_of(&mut make_executable)?;
         Ok(Self(toolchain.join("bin/go")))
     }
 
@@ -93,24 +93,6 @@ fn newer(version: &str) -> bool {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= GETS_NEWER,
         _ => false,
     }
-}
-
-fn make_executable(directory: &Path) -> Result<()> {
-    let failed = || {
-        format!(
-            "cannot make the programs in {} executable",
-            directory.display()
-        )
-    };
-    for entry in fs::read_dir(directory).with_context(failed)? {
-        let path = entry.with_context(failed)?.path();
-        if path.is_dir() {
-            make_executable(&path)?;
-        } else {
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).with_context(failed)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

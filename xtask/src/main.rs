@@ -4,14 +4,12 @@
 //! `matrix`, and `testkit`, which starts and reads everything.
 //! `setup` and the testkit's `debian` name everything that the tasks need on the machine.
 
-mod bench;
 mod build;
 mod dashboards;
 mod demo;
 mod fuzz;
 mod go;
 mod kubernetes;
-mod lab;
 mod matrix;
 mod musl;
 mod package;
@@ -24,6 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use evictscope_testkit::root::must_be_root;
 
 /// Developer tasks of evictscope
 #[derive(Parser)]
@@ -75,11 +74,17 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Setup => setup::run(setup::For::AllTests)?,
-        Task::Build => build::run()?,
+        Task::Build => drop(build::run()?),
         Task::Demo => demo::run()?,
-        Task::Bench(bench) => bench::run(bench)?,
+        Task::Bench(bench) => {
+            must_be_root("attach BPF programs")?;
+            bench.run(&build::run()?)?;
+        }
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
-        Task::Lab(arguments) => lab::run(arguments)?,
+        Task::Lab(arguments) => {
+            let agent = arguments.agent.then(build::run).transpose()?;
+            evictscope_lab::run(arguments, agent)?;
+        }
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Kubernetes => kubernetes::run()?,
         Task::Package(arguments) => package::run(arguments)?,

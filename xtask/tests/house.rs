@@ -24,6 +24,18 @@ const ORDER: [&str; 9] = [
     "evictscope",
 ];
 
+/// The first page of each, but for the smallest.
+const FIRST_PAGES: [&str; 8] = [
+    "agent/machine/src/lib.rs",
+    "agent/plan/src/lib.rs",
+    "agent/telemetry/src/lib.rs",
+    "agent/host/src/lib.rs",
+    "agent/probes/src/lib.rs",
+    "agent/records/src/lib.rs",
+    "agent/web/src/lib.rs",
+    "agent/src/main.rs",
+];
+
 /// A path in the code, segment by segment.
 type Segments = Vec<String>;
 
@@ -67,21 +79,10 @@ fn a_crate_stands_on_those_below_it_only() -> Result<()> {
 
 #[test]
 fn no_files_import_each_other_in_a_circle() -> Result<()> {
-    for entry in ["agent/src/main.rs"].into_iter().map(PathBuf::from).chain(
-        [
-            "machine",
-            "plan",
-            "telemetry",
-            "host",
-            "probes",
-            "records",
-            "web",
-        ]
-        .map(|name| Path::new("agent").join(name).join("src/lib.rs")),
-    ) {
+    for entry in FIRST_PAGES {
         let mut modules = Modules::new();
-        read(&root().join(&entry), Vec::new(), &mut modules)?;
-        ensure!(modules.len() > 5, "{} has few files", entry.display());
+        read(&root().join(entry), Vec::new(), &mut modules)?;
+        ensure!(modules.len() > 5, "{entry} has few files");
         let mut imports = DiGraphMap::<&Path, ()>::new();
         for (module, source) in &modules {
             for path in &source.imported {

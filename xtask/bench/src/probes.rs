@@ -10,8 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{cores::Cores, json_lines::JsonLines, process, redis::Redis};
-use serde_json::json;
+use evictscope_testkit::{cores::Cores, process, redis::Redis};
 
 use crate::{
     report,
@@ -25,9 +24,6 @@ pub struct Arguments {
     /// Rounds, each of which measures every side once
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Requests of each measurement of the healthy server; of the evicting one, half of them
-    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(10_000..))]
-    requests: u32,
     /// Another redis-server or valkey-server than the one on PATH
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
@@ -40,25 +36,10 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
 
     let cores = Cores::split()?;
     println!("server   {}: {}", target.program.display(), target.version);
-    let begins = match target.endbr64 {
-        true => "begins",
-        false => "does not begin",
-    };
-    println!("function {}, which {begins} with endbr64", target.function);
-    println!(
-        "cores    {}",
-        match cores {
-            Some(_) => "the server has one of its own",
-            None => "there is only one: the load slows the server down",
-        }
-    );
-    let mut log = JsonLines::create("bench-probes.jsonl")?;
-    log.add(&json!({
-        "program": target.program,
-        "version": target.version,
-        "function": target.function,
-        "endbr64": target.endbr64,
-    }))?;
+    println!("function {}", target.function);
+    if cores.is_none() {
+        println!("there is only one core: the load slows the server down");
+    }
     for condition in &CONDITIONS {
         let program = Command::new(&target.program);
         let start = || Redis::start_program(program, &["--maxmemory", condition.maxmemory]);
@@ -66,7 +47,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
             Some(cores) => cores.on_the_servers(start)?,
             None => start()?,
         };
-        let requests = arguments.requests / condition.part;
+        let requests = condition.requests;
         println!(
             "\n{} server: maxmemory {}, {} rounds of {requests} SETs for each side",
             condition.name, condition.maxmemory, arguments.rounds
@@ -85,17 +66,8 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
             for side in order {
                 ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
                 let watch = side.watch(agent, &server, &target)?;
-                let measurement =
-                    measure(watch, condition, &server, requests).with_context(|| side.name())?;
-                log.add(&json!({
-                    "server": condition.name,
-                    "round": round,
-                    "side": side.name(),
-                    "sets_per_second": measurement.rate,
-                    "main_thread_cpu_ns_per_command": measurement.cpu,
-                    "evicting_calls_per_command": measurement.evicting_share,
-                }))?;
-                sides.push(measurement);
+                let measured = measure(watch, condition, &server, requests);
+                sides.push(measured.with_context(|| side.name())?);
             }
             if is_reversed {
                 sides.reverse();
@@ -105,7 +77,6 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
         }
         report::print(condition, &rounds);
     }
-    println!("\nall measurements: {}", log.path().display());
     Ok(())
 }
 

@@ -10,10 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use evictscope_testkit::{owned::Owned, redis::Redis};
-use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::target::Target;
 
@@ -64,7 +62,7 @@ impl Rival {
             Self::Funclatency => command.arg(format!(":{function}")),
             Self::Bpftrace => {
                 let place = format!("{}:{function}", target.executable.display());
-                command.args(["-f", "json", "-e"]).arg(format!(
+                command.arg("-e").arg(format!(
                     "uprobe:{place} {{ @start[tid] = nsecs; }} \
                      uretprobe:{place} /@start[tid]/ \
                      {{ @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }}"
@@ -72,14 +70,6 @@ impl Rival {
             }
         };
         Ok(command)
-    }
-
-    /// Returns the number of calls in what it printed in the end.
-    fn calls(self, output: &str) -> f64 {
-        match self {
-            Self::Funclatency => output.lines().filter_map(funclatency_count).sum(),
-            Self::Bpftrace => output.lines().filter_map(bpftrace_count).sum(),
-        }
     }
 }
 
@@ -92,16 +82,10 @@ pub fn missing_packages() -> Vec<String> {
         .collect()
 }
 
-/// A rival at work.
-pub struct Watching {
-    rival: Rival,
-    process: Owned,
-}
-
-impl Watching {
-    /// Attaches to the server.
-    pub fn start(rival: Rival, server: &Redis, target: &Target) -> Result<Self> {
-        let process = Owned::start(&mut rival.command(server, target)?)?;
+impl Rival {
+    /// Attaches to the server, until what it returns is dropped.
+    pub fn watch(self, server: &Redis, target: &Target) -> Result<Owned> {
+        let process = Owned::start(&mut self.command(server, target)?)?;
         // A tool says that it is attached before it is, or only into a buffer. Its open probes tell.
         let (mut probes, mut since) = (0, Instant::now());
         process.until("the probes are attached", || {
@@ -111,16 +95,7 @@ impl Watching {
             }
             Ok((probes >= 2 && since.elapsed() >= SETTLED).then_some(()))
         })?;
-        Ok(Self { rival, process })
-    }
-
-    /// Ends it as Ctrl-C does, and returns how many calls it counted.
-    pub fn finish(self) -> Result<f64> {
-        self.process.end(Signal::INT)?;
-        let output = self.process.log()?;
-        let calls = self.rival.calls(&output);
-        ensure!(calls > 0.0, "{:?} counted nothing:\n{output}", self.rival);
-        Ok(calls)
+        Ok(process)
     }
 }
 
@@ -133,42 +108,4 @@ fn open_probes(pid: u32) -> usize {
         .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
         .filter(|link| link.as_os_str() == "anon_inode:[perf_event]")
         .count()
-}
-
-/// Returns the count of a line such as `512 -> 1023 : 199534 |****|`.
-fn funclatency_count(line: &str) -> Option<f64> {
-    let (range, rest) = line.split_once(':')?;
-    range.split_once("->")?;
-    rest.split('|').next()?.trim().parse().ok()
-}
-
-/// Returns the count of a line such as `{"type": "hist", "data": {"@ns": [{"min": 512, "max": 1023, "count": 9}]}}`.
-fn bpftrace_count(line: &str) -> Option<f64> {
-    let line: Value = serde_json::from_str(line).ok()?;
-    let buckets = line.get("data")?.get("@ns")?.as_array()?;
-    Some(
-        buckets
-            .iter()
-            .filter_map(|bucket| bucket.get("count")?.as_f64())
-            .sum(),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_tools_outputs_are_read() {
-        let funclatency = "Tracing :performEvictions.  Hit Ctrl-C to exit\n\n     \
-             nsec                : count    distribution\n       \
-             256 -> 511        : 7        |*         |\n       \
-             512 -> 1023       : 199534   |**********|\nExiting trace of :performEvictions\n";
-        assert_eq!(Rival::Funclatency.calls(funclatency), 199_541.0);
-        let bpftrace = "{\"type\": \"attached_probes\", \"data\": {\"probes\": 2}}\n\n\
-             {\"type\": \"hist\", \"data\": {\"@ns\": [{\"min\": 512, \"max\": 1023, \"count\": 40}, \
-             {\"min\": 1024, \"max\": 2047, \"count\": 2}]}}\n\
-             {\"type\": \"map\", \"data\": {\"@start\": {\"7\": 5}}}\n";
-        assert_eq!(Rival::Bpftrace.calls(bpftrace), 42.0);
-    }
 }

@@ -3,16 +3,9 @@
 use std::{path::Path, thread, time::Duration};
 
 use anyhow::{Result, ensure};
-use evictscope_testkit::{
-    agent::{Agent, Program},
-    port::free_port,
-    redis::Redis,
-};
+use evictscope_testkit::{agent::Agent, owned::Owned, redis::Redis};
 
-use crate::{
-    rivals::{self, Rival},
-    target::Target,
-};
+use crate::{rivals::Rival, target::Target};
 
 /// How long the agent takes at most to read what happened.
 const SETTLE: Duration = Duration::from_millis(800);
@@ -67,17 +60,16 @@ impl Side {
         Ok(match self {
             Self::Bare => Watch::Nobody,
             Self::Evictscope(mode) => {
-                let run = Program::Built(agent.to_owned()).run();
                 let mut arguments = vec!["--probe-mode", mode];
                 if mode != AUTO {
                     // The mode is measured, not what the budget makes of it.
                     arguments.extend(["--overhead-budget", "100%"]);
                 }
-                let agent = Agent::start_command(run, free_port()?, &arguments)?;
+                let agent = Agent::of(agent, &arguments)?;
                 agent.watches(server)?;
                 Watch::Evictscope { agent, mode }
             }
-            Self::Rival(rival) => Watch::Rival(rivals::Watching::start(rival, server, target)?),
+            Self::Rival(rival) => Watch::Rival(rival.watch(server, target)?),
         })
     }
 }
@@ -94,41 +86,38 @@ pub enum Watch {
         mode: &'static str,
     },
     /// Another tool.
-    Rival(rivals::Watching),
+    Rival(Owned),
 }
 
 impl Watch {
     /// Ends it, and checks that it watched while the server answered `commands` commands. Returns how many evicting
     /// calls it counted, where it tells them apart.
     pub fn finish(self, server: &Redis, commands: u32) -> Result<Option<f64>> {
-        let (all, evicting) = match self {
-            Self::Nobody => (None, None),
-            Self::Rival(watching) => (Some(watching.finish()?), None),
-            Self::Evictscope { agent, mode } => {
-                thread::sleep(SETTLE);
-                let reading = agent.reading(server)?;
-                let in_mode = reading.sum("evictscope_probe_mode", &[("mode", mode)]);
-                ensure!(
-                    mode == AUTO || in_mode? == 1.0,
-                    "evictscope is not in the probe mode {mode} it was started in"
-                );
-                let calls =
-                    |kind| reading.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
-                let evicting = calls("evicting")?;
-                let all = match mode {
-                    EVERY_CALL => Some(evicting + calls("noop")?),
-                    _ => None,
-                };
-                (all, Some(evicting))
+        let (agent, mode) = match self {
+            Self::Nobody => return Ok(None),
+            Self::Rival(process) => {
+                process.must_be_alive()?;
+                return Ok(None);
             }
+            Self::Evictscope { agent, mode } => (agent, mode),
         };
-        if let Some(calls) = all {
+        thread::sleep(SETTLE);
+        let reading = agent.reading(server)?;
+        let in_mode = reading.sum("evictscope_probe_mode", &[("mode", mode)]);
+        ensure!(
+            mode == AUTO || in_mode? == 1.0,
+            "evictscope is not in the probe mode {mode} it was started in"
+        );
+        let calls = |kind| reading.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
+        let evicting = calls("evicting")?;
+        if mode == EVERY_CALL {
+            let calls = evicting + calls("noop")?;
             ensure!(
                 calls >= COUNTED * f64::from(commands),
                 "only {calls} calls were counted of {commands} commands: the probes were not \
                  attached all the time"
             );
         }
-        Ok(evicting)
+        Ok(Some(evicting))
     }
 }

@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
 use object::{Object as _, ObjectSymbol as _};
 
@@ -14,7 +14,6 @@ use object::{Object as _, ObjectSymbol as _};
 const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 /// The names by which the agent knows a server, where `--process-match` does not say otherwise.
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// A state of the server.
 pub struct Condition {
@@ -24,8 +23,8 @@ pub struct Condition {
     pub maxmemory: &'static str,
     /// The keys of the load, which writes random ones of them.
     pub keys: u32,
-    /// The divisor of the requests that were asked for.
-    pub part: u32,
+    /// Requests of each measurement.
+    pub requests: u32,
     /// Whether about every command must evict.
     pub evicts: bool,
 }
@@ -37,7 +36,7 @@ pub const CONDITIONS: [Condition; 2] = [
         name: "healthy",
         maxmemory: "1gb",
         keys: 100_000,
-        part: 1,
+        requests: 2_000_000,
         evicts: false,
     },
     // The limit is reached with about a tenth of the keys: nine of ten writes make a new one.
@@ -45,7 +44,7 @@ pub const CONDITIONS: [Condition; 2] = [
         name: "evicting",
         maxmemory: "64mb",
         keys: 3_000_000,
-        part: 2,
+        requests: 1_000_000,
         evicts: true,
     },
 ];
@@ -70,8 +69,6 @@ pub struct Target {
     pub executable: PathBuf,
     /// The name of its eviction function.
     pub function: &'static str,
-    /// Whether that function begins with `endbr64`, which the kernel single-steps.
-    pub endbr64: bool,
     /// Its version, as it prints it.
     pub version: String,
 }
@@ -95,39 +92,29 @@ impl Target {
             .with_context(|| format!("there is no {}", program.display()))?;
         let data = fs::read(&executable)
             .with_context(|| format!("cannot read {}", executable.display()))?;
-        let (function, endbr64) =
-            eviction_function(&data).with_context(|| program.display().to_string())?;
+        let function = eviction_function(&data).with_context(|| program.display().to_string())?;
         let version = process::answer_of(Command::new(&program).arg("--version"))?;
         Ok(Self {
             version: version.trim().to_owned(),
             program,
             executable,
             function,
-            endbr64,
         })
     }
 }
 
-/// Returns the name of the eviction function, and whether it begins with `endbr64`.
-fn eviction_function(data: &[u8]) -> Result<(&'static str, bool)> {
+/// Returns the name of the eviction function.
+fn eviction_function(data: &[u8]) -> Result<&'static str> {
     let file = object::File::parse(data).context("this is no executable")?;
-    for name in NAMES {
+    let is_there = |name: &&str| {
         let mut symbols = file.symbols().chain(file.dynamic_symbols());
-        let Some(symbol) = symbols.find(|symbol| symbol.name() == Ok(name)) else {
-            continue;
-        };
-        let section = symbol
-            .section_index()
-            .and_then(|index| file.section_by_index(index).ok());
-        let code = section.and_then(|section| {
-            object::ObjectSection::data_range(&section, symbol.address(), 4)
-                .ok()
-                .flatten()
-        });
-        return Ok((name, code == Some(&ENDBR64)));
-    }
-    bail!(
-        "it names no function {}: the rivals find functions by name only",
-        NAMES.join(" or ")
-    )
+        symbols.any(|symbol| symbol.name() == Ok(*name))
+    };
+    let found = NAMES.into_iter().find(is_there);
+    found.with_context(|| {
+        format!(
+            "it names no function {}: the rivals find functions by name only",
+            NAMES.join(" or ")
+        )
+    })
 }

@@ -13,6 +13,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Commands sent at once while filling.
 const PIPELINE: usize = 1000;
 
+/// The server's `latency-monitor-threshold`: its latency monitor does not keep shorter calls, in milliseconds.
+pub const THRESHOLD: &str = "20";
+
 /// A connection to the lab's server.
 pub struct Client(Connection);
 
@@ -32,11 +35,18 @@ impl Client {
 
     /// Sends one command and returns its answer, which must be a string.
     pub fn call(&mut self, words: &[&str]) -> Result<String> {
-        let mut command = redis::Cmd::new();
-        command.arg(words);
-        command
-            .query(&mut self.0)
-            .context("the redis-server of the lab does not answer")
+        let answer = redis::Cmd::new().arg(words).query(&mut self.0);
+        answer.context("the redis-server of the lab does not answer")
+    }
+
+    /// Returns how long the longest evicting call took since the latency monitor was reset, in seconds, where it is above
+    /// [`THRESHOLD`].
+    pub fn longest_evicting_call(&mut self) -> Result<Option<f64>> {
+        let mut latest = redis::cmd("LATENCY");
+        // For each event its name, the time, and the duration of the last and of the longest one.
+        let events: Vec<(String, u64, f64, f64)> = latest.arg("LATEST").query(&mut self.0)?;
+        let mut calls = events.iter().filter(|event| event.0 == "eviction-cycle");
+        Ok(calls.next().map(|(_, _, _, longest)| longest / 1e3))
     }
 
     /// Sets `keys` new keys, with the times to live that keys written over time would have left.

@@ -1,18 +1,20 @@
 //! The runs that others ask for: those of `cargo xtask lab SCENARIO`, and the burst of the demo.
 
 use std::{
+    path::{Path, PathBuf},
+    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use anyhow::Result;
-use evictscope_testkit::{agent::Program, cores::Cores, process};
+use evictscope_testkit::{cores::Cores, process};
 
 use crate::{
+    beside::beside,
     comparison::comparison,
-    judge::Finished,
-    remedy::{Before, Remedy},
-    run::carry_out,
+    remedy::Remedy,
+    run::{Finished, carry_out},
     scenario::{Plan, Scenario, name_of},
     summary,
 };
@@ -25,28 +27,22 @@ pub struct Arguments {
     /// End after this many complete cycles
     #[arg(long)]
     cycles: Option<usize>,
-    /// End after this many seconds of load [default: by scenario]
-    #[arg(long)]
-    seconds: Option<u64>,
     /// Requests a second, in place of as many as keep the server as busy as the scenario wants it
     #[arg(long)]
     rate: Option<f64>,
-    /// Client connections [default: by scenario]
-    #[arg(long)]
-    connections: Option<usize>,
     /// What `remedy` applies
     #[arg(long, value_enum, default_value = "ttl")]
     remedy: Remedy,
     /// The scenario in which `remedy` applies it [default: by remedy]
     #[arg(long, value_enum)]
     cause: Option<Scenario>,
-    /// Watch it with evictscope (needs root), and fail where that differs from the record of an undisturbed run
+    /// Watch it with evictscope (needs root), and print what that says beside the record
     #[arg(long)]
     pub agent: bool,
 }
 
 /// Runs the scenario, watched by `agent`.
-pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
+pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     let interrupted = process::catch_ctrl_c()?;
     let cores = Cores::split()?;
     let scenario = arguments.scenario;
@@ -59,34 +55,23 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
     };
     let mut plan = Plan {
         name: name_of(&scenario),
+        rate: arguments.rate,
         ..Plan::new(tried_in, agent)
     };
-    if let Some(connections) = arguments.connections {
-        plan.parameters.connections = connections;
-    }
-    if let Some(seconds) = arguments.seconds {
-        plan.length = Duration::from_secs(seconds);
-    }
-    plan.rate = arguments.rate;
     plan.cycles = arguments.cycles.or(plan.cycles);
-    let without = carry_out(&plan, cores.as_ref(), &interrupted)?;
-    println!("\n{}", summary::outcome(&without.outcome));
-    let mut verdict = without.must_agree(scenario.kind_of_bursts());
-    if let Some(wanted) = arguments.cycles.filter(|_| !without.outcome.interrupted) {
-        verdict = verdict.and(without.must_have_cycles(wanted));
-    }
+    let carry_out = |plan: &Plan| -> Result<Finished> {
+        let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
+        println!("\n{}", summary::outcome(&finished.outcome));
+        if let Some(testimony) = &finished.testimony {
+            println!("{}", beside(&finished.outcome, testimony));
+        }
+        Ok(finished)
+    };
+    let without = carry_out(&plan)?;
     if !is_remedy {
-        return verdict;
+        return Ok(());
     }
 
-    let first = without.outcome.cycles.first();
-    let before = Before {
-        measured: without.measured,
-        rate: without.outcome.rate,
-        client_buffers: first.map_or(without.outcome.client_buffers_peak, |cycle| {
-            cycle.client_buffers_before
-        }),
-    };
     // As long as the run without it, however soon that had its cycles.
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
     plan.cycles = None;
@@ -96,12 +81,8 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
             return Ok(());
         }
         plan.name = format!("remedy-{name}");
-        plan.rate = Some(remedy.apply(run, &mut plan.parameters, &before));
-        let with = carry_out(&plan, cores.as_ref(), &interrupted)?;
-        println!("\n{}", summary::outcome(&with.outcome));
-        // A difference says nothing about the remedy: both runs are compared, and then it is told.
-        verdict = verdict.and(with.must_agree(None));
-        runs.push((name, with));
+        plan.rate = Some(remedy.apply(run, &mut plan.parameters, &runs[0].1));
+        runs.push((name, carry_out(&plan)?));
     }
     print!("{}", comparison(&runs));
     if let (Some(agent), [(_, without), others @ ..]) = (&plan.agent, &runs[..]) {
@@ -109,11 +90,11 @@ pub fn run(arguments: &Arguments, agent: Option<Program>) -> Result<()> {
             println!("\n{name}: {}", compared(agent, without, with)?);
         }
     }
-    verdict
+    Ok(())
 }
 
 /// Makes one complete cycle, watched by the agent.
-pub fn one_cycle(agent: Program, interrupted: &AtomicBool) -> Result<Finished> {
+pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
     let cores = Cores::split()?;
     let plan = Plan {
         cycles: Some(1),
@@ -123,10 +104,9 @@ pub fn one_cycle(agent: Program, interrupted: &AtomicBool) -> Result<Finished> {
 }
 
 /// Returns what `evictscope compare` says of the first records of two runs.
-fn compared(agent: &Program, without: &Finished, with: &Finished) -> Result<String> {
-    let first = |run: &Finished| Some(run.testimony.as_ref()?.records.first()?.clone());
-    let Some((before, after)) = first(without).zip(first(with)) else {
+fn compared(agent: &Path, without: &Finished, with: &Finished) -> Result<String> {
+    let Some((before, after)) = without.records.first().zip(with.records.first()) else {
         return Ok("nothing to compare, as one of the two runs left no record".to_owned());
     };
-    process::answer_of(agent.command("compare").args([before, after]))
+    process::answer_of(Command::new(agent).arg("compare").args([before, after]))
 }

@@ -2,7 +2,7 @@
 
 use evictscope_testkit::text::{bytes, count, known, percent};
 
-use crate::{cycles::Cycle, expiry::Expiry, judge::Finished};
+use crate::{cycles::Cycle, expiry::Expiry, run::Finished};
 
 /// A line of the table: its label, and the text of a run, where the run has it.
 type Line = (&'static str, fn(&Finished) -> Option<String>);
@@ -33,18 +33,14 @@ const LINES: &[Line] = &[
     ("keys evicted", |run| {
         of_bursts(run, |_| count(run.outcome.evicted_keys as f64))
     }),
-    ("highest backlog", |run| {
-        Some(count(run.outcome.backlog_peak as f64))
-    }),
     ("p99 of the latency", |run| {
-        Some(milliseconds(run.outcome.latency_p99))
+        Some(milliseconds(run.outcome.load.latency_p99))
     }),
     ("highest latency", |run| {
-        Some(milliseconds(run.outcome.latency_max))
+        Some(milliseconds(run.outcome.load.latency_max))
     }),
-    ("requests lost", |run| Some(count(run.outcome.lost as f64))),
     ("stalled by evictions", |run| {
-        let stalled = run.testimony.as_ref()?.stalled().ok()?;
+        let stalled = run.testimony.as_ref()?.stalled()?;
         Some(format!("{stalled:.1} s"))
     }),
     ("longest evicting call", |run| {
@@ -55,18 +51,6 @@ const LINES: &[Line] = &[
     }),
     ("held by expired keys", |run| {
         of(run, |expiry| bytes(expiry.held()))
-    }),
-    ("  of the keys with a TTL", |run| {
-        of(run, |expiry| percent(expiry.held_ratio()))
-    }),
-    ("stale ratio in the end", |run| {
-        of(run, |expiry| percent(expiry.before.sample.stale_ratio))
-    }),
-    ("expire cycles at the time limit", |run| {
-        of(run, |expiry| count(expiry.time_limit_hits() as f64))
-    }),
-    ("time in expire cycles", |run| {
-        of(run, |expiry| percent(expiry.cycles_share()))
     }),
 ];
 

@@ -3,26 +3,14 @@
 use std::{
     collections::VecDeque,
     io::{Error, ErrorKind, Read as _, Write as _},
-    net::{Ipv4Addr, TcpStream as Blocking},
+    net::Ipv4Addr,
     time::Instant,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use mio::{Interest, Registry, Token, net::TcpStream};
 
-use crate::{
-    resp::{Reply, Skim},
-    workload::Workload,
-};
-
-/// What came at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Received {
-    /// Bytes.
-    pub bytes: u64,
-    /// Whether the server has closed the connection.
-    pub hung_up: bool,
-}
+use crate::{resp::Skim, workload::Workload};
 
 /// A socket with its requests.
 pub struct Connection {
@@ -38,12 +26,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the server on this loopback port.
+    /// Begins to connect to the server on this loopback port. A server that has much to do accepts late.
     pub fn open(port: u16, registry: &Registry, token: Token) -> Result<Self> {
-        let stream = Blocking::connect((Ipv4Addr::LOCALHOST, port))
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port).into())
             .context("cannot connect to the redis-server of the lab")?;
-        stream.set_nonblocking(true)?;
-        let stream = registered(TcpStream::from_std(stream), registry, token)?;
+        stream.set_nodelay(true)?;
+        let interests = Interest::READABLE.add(Interest::WRITABLE);
+        registry.register(&mut stream, token, interests)?;
         Ok(Self {
             stream,
             output: Vec::new(),
@@ -56,16 +45,10 @@ impl Connection {
 
     /// Connects anew after the server has hung up. Returns how many requests were under way, whose replies never come.
     pub fn open_again(&mut self, port: u16, registry: &Registry, token: Token) -> Result<u64> {
-        // Without waiting: a server that has much to do accepts late.
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port).into())
-            .context("cannot connect to the redis-server of the lab again")?;
-        self.stream = registered(stream, registry, token)?;
-        self.output.clear();
-        self.written = 0;
-        self.skim = Skim::default();
-        let lost = self.under_way.len() as u64;
-        self.under_way.clear();
-        Ok(lost)
+        let again = Self::open(port, registry, token)?;
+        let ended = std::mem::replace(self, again);
+        self.waiting = ended.waiting;
+        Ok(ended.under_way.len() as u64)
     }
 
     /// Takes a request that is due; [`Self::send`] sends it.
@@ -87,7 +70,6 @@ impl Connection {
             match self.stream.write(&self.output[self.written..]) {
                 Ok(count) => self.written += count,
                 Err(error) if must_wait(&error) || has_hung_up(&error) => return Ok(sent),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).context("cannot send to the redis-server"),
             }
         }
@@ -96,32 +78,26 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Reads all that has come, through `buffer`, and calls `answered` with each reply and the time when its
-    /// request was due.
+    /// Reads all that has come, through `buffer`. Calls `answered` for each reply, with whether it is an error and the time
+    /// when its request was due. Returns whether the server has closed the connection.
     pub fn receive(
         &mut self,
         buffer: &mut [u8],
-        mut answered: impl FnMut(Reply, Instant),
-    ) -> Result<Received> {
-        let mut received = Received::default();
+        mut answered: impl FnMut(bool, Instant),
+    ) -> Result<bool> {
         loop {
             let count = match self.stream.read(buffer) {
+                Ok(0) => return Ok(true),
                 Ok(count) => count,
-                Err(error) if must_wait(&error) => return Ok(received),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if has_hung_up(&error) => 0,
+                Err(error) if must_wait(&error) => return Ok(false),
+                Err(error) if has_hung_up(&error) => return Ok(true),
                 Err(error) => return Err(error).context("cannot receive from the redis-server"),
             };
-            if count == 0 {
-                received.hung_up = true;
-                return Ok(received);
-            }
-            received.bytes += count as u64;
             let mut unasked = false;
             let under_way = &mut self.under_way;
             self.skim
-                .feed(&buffer[..count], |reply| match under_way.pop_front() {
-                    Some(due) => answered(reply, due),
+                .feed(&buffer[..count], |is_error| match under_way.pop_front() {
+                    Some(due) => answered(is_error, due),
                     None => unasked = true,
                 })?;
             ensure!(!unasked, "the redis-server sent a reply without a request");
@@ -129,24 +105,16 @@ impl Connection {
     }
 }
 
-fn registered(mut stream: TcpStream, registry: &Registry, token: Token) -> Result<TcpStream> {
-    stream.set_nodelay(true)?;
-    let interests = Interest::READABLE.add(Interest::WRITABLE);
-    registry.register(&mut stream, token, interests)?;
-    Ok(stream)
-}
-
 /// Returns whether the socket cannot take or give more now, also because it is not connected yet.
 fn must_wait(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::NotConnected
-    )
+    use ErrorKind::{NotConnected, WouldBlock};
+    matches!(error.kind(), WouldBlock | NotConnected)
 }
 
 fn has_hung_up(error: &Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(
         error.kind(),
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted
+        ConnectionReset | BrokenPipe | ConnectionAborted
     )
 }

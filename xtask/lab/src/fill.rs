@@ -4,7 +4,6 @@ use anyhow::{Result, ensure};
 
 use crate::{
     client::Client,
-    expiry::Moment,
     generator::Generator,
     lives::Lives,
     parameters::{Filled, Parameters},
@@ -161,7 +160,7 @@ impl<'a> Filler<'a> {
     fn fill_towards(&mut self, workload: &mut Workload, to: To) -> Result<bool> {
         let missing = match to {
             To::Memory(bytes) => bytes.saturating_sub(self.used()?) / self.key_bytes,
-            To::Keys(keys) => keys.saturating_sub(Moment::take(&mut self.client)?.keys),
+            To::Keys(keys) => keys.saturating_sub(Sample::take(&mut self.client)?.keys),
         };
         let now = missing.min(FILLED_AT_ONCE);
         self.client.fill(workload, now as usize)?;
@@ -173,9 +172,8 @@ impl<'a> Filler<'a> {
     }
 
     fn set(&mut self, directive: &str, value: u64) -> Result<()> {
-        let words = ["CONFIG", "SET", directive, &value.to_string()];
-        self.client.call(&words)?;
-        Ok(())
+        let set = ["CONFIG", "SET", directive, &value.to_string()];
+        self.client.call(&set).map(drop)
     }
 }
 

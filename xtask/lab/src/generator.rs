@@ -11,13 +11,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::redis::Redis;
 use mio::{Events, Poll, Token};
 
 use crate::{
     connection::Connection,
-    counts::{Meter, Totals},
+    counts::{Load, Meter, Totals},
     parameters::Parameters,
-    record::Line,
     schedule::{Rate, Schedule},
     workload::Workload,
 };
@@ -28,6 +28,9 @@ const CONNECTING: Duration = Duration::from_secs(5);
 
 /// With more waiting requests than this, some minutes of load, the server is considered dead.
 const MOST_WAITING: u64 = 2_000_000;
+
+/// How long the backlog may take to be answered between two parts of the preparation.
+const SETTLE: Duration = Duration::from_secs(20);
 
 /// All clients.
 pub struct Generator {
@@ -46,16 +49,12 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Connects the clients to the server on this loopback port.
-    pub fn connect(port: u16, parameters: &Parameters) -> Result<Self> {
-        let (connections, most_under_way) = (parameters.connections, parameters.most_under_way);
-        ensure!(
-            connections > 0 && most_under_way > 0,
-            "there must be connections, and requests under way on them"
-        );
+    /// Connects the clients to a server.
+    pub fn connect(server: &Redis, parameters: &Parameters) -> Result<Self> {
+        let port = server.port();
         let poll = Poll::new().context("cannot poll sockets")?;
-        let pause = CONNECTING / u32::try_from(connections)?;
-        let connections = (0..connections)
+        let pause = CONNECTING / u32::try_from(parameters.connections)?;
+        let connections = (0..parameters.connections)
             .map(|number| {
                 thread::sleep(pause);
                 Connection::open(port, poll.registry(), Token(number))
@@ -65,74 +64,58 @@ impl Generator {
             poll,
             port,
             connections,
-            most_under_way,
+            most_under_way: parameters.most_under_way,
             workload: Workload::new(parameters.mix),
             buffer: vec![0; 64 * 1024].into_boxed_slice(),
             turn: 0,
-            meter: Meter::new()?,
+            meter: Meter::new(server.pid())?,
         })
     }
 
-    /// Returns the counts so far.
-    pub fn totals(&self) -> Totals {
-        self.meter.totals
-    }
-
-    /// Makes requests at `rate` until `stop`, and calls `tell` with the lines of the record. Requests that are
-    /// unanswered then are left to the next run.
+    /// Makes requests at `rate` until `stop`, and calls `tell` with the counts. Requests that are unanswered then are left to
+    /// the next run.
     pub fn run(
         &mut self,
         rate: &Rate,
-        mut tell: impl FnMut(Line),
+        mut tell: impl FnMut(Load),
         stop: impl Fn(&Totals) -> bool,
     ) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         let begun = Instant::now();
-        let mut schedule = Schedule::new(rate.get(), begun);
+        let mut schedule = Schedule::new(rate, begun);
         self.meter.begin(begun);
         while !stop(&self.meter.totals) {
             self.take_due(&mut schedule)?;
-            schedule.set_rate(rate.get());
             let pause = schedule.pause(Instant::now());
-            match self.poll.poll(&mut events, Some(pause)) {
-                Err(error) if error.kind() != ErrorKind::Interrupted => {
-                    return Err(error).context("cannot poll sockets");
-                }
-                _ => {}
+            if let Err(error) = self.poll.poll(&mut events, Some(pause))
+                && error.kind() != ErrorKind::Interrupted
+            {
+                return Err(error).context("cannot poll sockets");
             }
             for event in &events {
                 self.serve(event.token().0)?;
                 // A round of events may take many milliseconds. Requests that fall due in it must not wait.
                 self.take_due(&mut schedule)?;
             }
-            if let Some((load, second)) = self.meter.tick(Instant::now())? {
-                tell(Line::Load(load));
-                if let Some(second) = second {
-                    tell(Line::Second(second));
-                }
+            if let Some(load) = self.meter.tick(Instant::now())? {
+                tell(load);
             }
         }
         Ok(())
     }
 
-    /// Waits until everything is answered, for `timeout` at most.
-    pub fn settle(&mut self, timeout: Duration) -> Result<()> {
+    /// Waits until everything is answered, for [`SETTLE`] at most.
+    pub fn settle(&mut self) -> Result<()> {
         let begun = Instant::now();
-        self.run(
-            &Rate::new(0.0),
-            |_| {},
-            |totals| totals.backlog() == 0 || begun.elapsed() >= timeout,
-        )?;
+        let is_settled = |totals: &Totals| totals.backlog() == 0 || begun.elapsed() >= SETTLE;
+        self.run(&Rate::new(0.0), |_| {}, is_settled)?;
         let backlog = self.meter.totals.backlog();
-        ensure!(
-            backlog == 0,
-            "{backlog} requests are unanswered after {timeout:?}"
-        );
+        ensure!(backlog == 0, "{backlog} requests are unanswered");
         Ok(())
     }
 
     /// Gives the requests that are due to the connections.
-    fn take_due(&mut self, schedule: &mut Schedule) -> Result<()> {
+    fn take_due(&mut self, schedule: &mut Schedule<'_>) -> Result<()> {
         loop {
             let now = Instant::now();
             let Some(due) = schedule.take(now) else { break };
@@ -145,9 +128,8 @@ impl Generator {
         }
         let totals = &self.meter.totals;
         ensure!(
-            totals.waiting() < MOST_WAITING,
-            "{} requests wait to be sent: the redis-server does not answer",
-            totals.waiting()
+            totals.due - totals.sent < MOST_WAITING,
+            "{MOST_WAITING} requests wait to be sent: the redis-server does not answer"
         );
         Ok(())
     }
@@ -157,11 +139,10 @@ impl Generator {
         let connection = &mut self.connections[number];
         let meter = &mut self.meter;
         let now = Instant::now();
-        let received = connection.receive(&mut self.buffer, |reply, due| {
-            meter.answered(reply, due, now);
+        let has_hung_up = connection.receive(&mut self.buffer, |is_error, due| {
+            meter.answered(is_error, due, now);
         })?;
-        meter.totals.bytes_received += received.bytes;
-        if received.hung_up {
+        if has_hung_up {
             // As a server does with `maxmemory-clients`.
             let lost = connection.open_again(self.port, self.poll.registry(), Token(number))?;
             meter.totals.lost += lost;

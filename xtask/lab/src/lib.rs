@@ -3,7 +3,7 @@
 //!
 //! The server runs on the first core. A load generator and a recorder run on the others. Requests fall due at a
 //! rate, not when the last reply came. Everything ends by itself, also on Ctrl-C. The record consists of the
-//! server's own numbers and the generator's, and what the agent says is compared with it.
+//! server's own numbers and the generator's, and what the agent says is printed beside it.
 //!
 //! # The record
 //!
@@ -23,7 +23,7 @@
 //! The parameters of `burst` follow from this. The figures come from two cores of a virtual machine with Debian's
 //! redis 7.0.15.
 //! - 3,000 connections with at most 2 requests under way bound a burst to 6,000 replies, some 35 MiB, which are
-//!   filled again in 20 s. With 5 instead of 2, one burst evicted 108 MiB in 8 s and took minutes to come back.
+//!   filled again in 20 s.
 //! - `MGET`s of 200 keys of 200 bytes have a reply of 41 kB for a request of 4 kB. Four `SET`s for each `MGET` let
 //!   memory grow by 1.8 MiB a second.
 //! - Policy `volatile-lru` (all keys have a time to live) with 64 samples, the most that Redis takes, makes
@@ -35,11 +35,6 @@
 //!   end of a burst went on evicting for seconds at full throughput; at 80 % for 10 s.
 //! - A mean time to live of 900 s, evenly between 0 and twice that: keys expire all the time, but too few to keep
 //!   memory below the limit. The remedy `ttl` shortens it until they do.
-//! - Connecting takes 5 s, because Redis gives each client's reply buffer a new size every 5 s after it connected.
-//!   The buffers of clients that connected together swelled and shrank together by 10 MiB.
-//! - `maxmemory-clients` is set far above the clients' use, so that Redis accounts for a client after each command.
-//!   Without it, the cron visits a tenth of the clients in each round, and `mem_clients_normal` was still rising
-//!   when the burst was long over.
 //!
 //! # How expiry falls behind
 //!
@@ -51,7 +46,7 @@
 //! - A write sets 100 keys by a script, because a server that is asked for one key at a time has other things to do than
 //!   to expire keys. So 380,000 keys a second are written, live for 5 s, and expire.
 //! - At 70 % of the measured capacity, this and expiry need more than all of the main thread. At 55 and 60 % runs
-//!   recovered from the first long rounds; at 85 % memory grew by 40 MiB a second.
+//!   recovered from the first long rounds.
 //! - The load begins without keys, so that what expires is its own. It ends after 25 s: some seconds later the hash table
 //!   of the keys doubles once more, and the server answers half as much until all keys are moved.
 //! - An `MGET` asks for keys that were written in the last 0.3 s. No client meets an expired key, so that
@@ -75,6 +70,7 @@
 //!   (`active-expire-effort` 1), and the limit is 34 MiB above what the keys take without them: more than client buffers
 //!   swell in calm times.
 
+mod beside;
 mod client;
 mod command;
 mod comparison;
@@ -84,8 +80,6 @@ mod cycles;
 mod expiry;
 mod fill;
 mod generator;
-mod judge;
-mod latency;
 mod lives;
 mod observer;
 mod pacer;
@@ -102,13 +96,11 @@ mod sample;
 mod scenario;
 mod schedule;
 mod summary;
-mod threads;
 mod witness;
 mod workload;
 
 pub use self::{
     command::{Arguments, one_cycle, run},
-    judge::Finished,
-    record::Outcome,
+    run::Finished,
     witness::Testimony,
 };

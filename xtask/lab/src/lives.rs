@@ -1,7 +1,5 @@
 //! How long keys live.
 
-use std::fmt;
-
 use fastrand::Rng;
 use serde::Serialize;
 
@@ -22,6 +20,14 @@ pub enum Lives {
 }
 
 impl Lives {
+    /// Returns how long keys live on average.
+    pub fn mean(self) -> f64 {
+        match self {
+            Self::Even { mean } => mean,
+            Self::One { seconds } => seconds,
+        }
+    }
+
     /// Returns how long a new key is to live.
     pub fn of_new_key(self, random: &mut Rng) -> f64 {
         match self {
@@ -37,15 +43,6 @@ impl Lives {
             // the density of what is left of them falls linearly.
             Self::Even { mean } => (1.0 - random.f64().sqrt()) * 2.0 * mean,
             Self::One { seconds } => seconds * random.f64(),
-        }
-    }
-}
-
-impl fmt::Display for Lives {
-    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Even { mean } => write!(text, "{mean:.0} s on average"),
-            Self::One { seconds } => write!(text, "{seconds:.0} s"),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! with more requests takes less time for each) and on how full the server is. So the rate follows from the CPU time
 //! that it takes, look after look.
 
-use crate::{counts::Load, premise::Times};
+use crate::counts::Load;
 
 /// Sets a rate look after look.
 pub struct Pacer {
@@ -14,7 +14,7 @@ pub struct Pacer {
     interval: f64,
     /// By how much the rate changes in one look, at most.
     most: f64,
-    last: Option<(Load, Times)>,
+    last: Option<Load>,
 }
 
 impl Pacer {
@@ -31,31 +31,24 @@ impl Pacer {
     /// Corrects a rate that was found. A look is longer here, so that it takes in everything that happens once a second.
     pub fn corrects(busy: f64) -> Self {
         Self {
-            busy,
             interval: 2.0,
             most: 1.1,
-            last: None,
+            ..Self::finds(busy)
         }
     }
 
     /// Returns the rate after one of `rate`, where it is time for a look.
-    pub fn look(&mut self, rate: f64, load: &Load, times: &Times) -> Option<f64> {
-        let Some((load_before, times_before)) = &self.last else {
-            self.last = Some((*load, *times));
-            return None;
-        };
-        let seconds = times.at - times_before.at;
+    pub fn look(&mut self, rate: f64, load: &Load) -> Option<f64> {
+        let before = self.last.get_or_insert(*load);
+        let seconds = load.at - before.at;
         if seconds < self.interval {
             return None;
         }
-        let count = |count: fn(&Load) -> u64| (count(load) - count(load_before)) as f64;
-        let (due, answered) = (
-            count(|load| load.totals.due),
-            count(|load| load.totals.answered),
-        );
+        let due = (load.totals.due - before.totals.due) as f64;
+        let answered = (load.totals.answered - before.totals.answered) as f64;
         // What all that was due needs, also where it was not all answered because the thread waited for a CPU.
-        let needed = (times.running - times_before.running) / seconds * due / answered;
-        self.last = Some((*load, *times));
+        let needed = (load.running - before.running) / seconds * due / answered;
+        self.last = Some(*load);
         let change = (self.busy / needed).clamp(1.0 / self.most, self.most);
         change.is_finite().then_some(rate * change)
     }
@@ -66,28 +59,23 @@ mod tests {
     use super::*;
     use crate::counts::Totals;
 
-    /// Looks ten times a second for some seconds at a server on which a request takes `cost` seconds and that has the
+    /// Looks ten times a second for some seconds at a server on which a request takes 0.1 ms and that has the
     /// CPU for `share` of the time.
-    fn after(mut pacer: Pacer, mut rate: f64, seconds: u32, cost: f64, share: f64) -> f64 {
+    fn after(mut pacer: Pacer, mut rate: f64, seconds: u32, share: f64) -> f64 {
+        let cost = 1e-4;
         let (mut due, mut answered, mut running) = (0.0, 0.0, 0.0);
         for tenth in 0..=10 * seconds {
-            let at = f64::from(tenth) / 10.0;
-            let totals = Totals {
-                due: due as u64,
-                answered: answered as u64,
-                ..Totals::default()
-            };
             let load = Load {
-                at,
-                totals,
+                at: f64::from(tenth) / 10.0,
+                totals: Totals {
+                    due: due as u64,
+                    answered: answered as u64,
+                    ..Totals::default()
+                },
+                running,
                 ..Load::default()
             };
-            let times = Times {
-                at,
-                running,
-                waiting: 0.0,
-            };
-            rate = pacer.look(rate, &load, &times).unwrap_or(rate);
+            rate = pacer.look(rate, &load).unwrap_or(rate);
             let now = (rate * 0.1 * cost).min(0.1 * share);
             due += rate * 0.1;
             answered += now / cost;
@@ -96,35 +84,21 @@ mod tests {
         rate
     }
 
-    fn near(value: f64, expected: f64) -> bool {
-        (value / expected - 1.0).abs() < 0.01
-    }
-
     #[test]
-    fn a_rate_is_found_from_a_guess_that_is_far_off() {
-        for guess in [100.0, 5_000.0, 100_000.0] {
-            assert!(near(
-                after(Pacer::finds(0.45), guess, 10, 1e-4, 1.0),
-                4_500.0
-            ));
+    fn the_main_thread_becomes_as_busy_as_it_is_to_be() {
+        for (pacer, rate, seconds, share, expected) in [
+            // From a guess that is far off.
+            (Pacer::finds(0.45), 100.0, 10, 1.0, 4_500.0),
+            (Pacer::finds(0.45), 100_000.0, 10, 1.0, 4_500.0),
+            // A server that waits for a CPU is not asked for more.
+            (Pacer::corrects(0.45), 4_500.0, 20, 0.3, 4_500.0),
+            // A correction is small.
+            (Pacer::corrects(0.45), 1_000.0, 3, 1.0, 1_100.0),
+            // Nothing answered changes nothing.
+            (Pacer::corrects(0.45), 1_000.0, 10, 0.0, 1_000.0),
+        ] {
+            let rate = after(pacer, rate, seconds, share);
+            assert!((rate / expected - 1.0).abs() < 0.01, "{rate}, {expected}");
         }
-    }
-
-    #[test]
-    fn a_server_that_waits_for_a_cpu_is_not_asked_for_more() {
-        let rate = after(Pacer::corrects(0.45), 4_500.0, 20, 1e-4, 0.3);
-        assert!(near(rate, 4_500.0), "{rate}");
-    }
-
-    #[test]
-    fn a_correction_is_small() {
-        let one_look = after(Pacer::corrects(0.45), 1_000.0, 3, 1e-4, 1.0);
-        assert!(near(one_look, 1_100.0), "{one_look}");
-    }
-
-    #[test]
-    fn nothing_answered_changes_nothing() {
-        let rate = after(Pacer::corrects(0.45), 1_000.0, 10, 1e-4, 0.0);
-        assert_eq!(rate, 1_000.0);
     }
 }

@@ -13,16 +13,8 @@ use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    fill::Filler,
-    generator::Generator,
-    latency,
-    pacer::Pacer,
-    parameters::Parameters,
-    premise::Times,
-    record::{Line, Measured},
-    recorder::Recorder,
-    scenario::Plan,
-    schedule::Rate,
+    client::THRESHOLD, counts::Load, fill::Filler, generator::Generator, pacer::Pacer,
+    parameters::Parameters, record::Measured, recorder::Recorder, scenario::Plan, schedule::Rate,
 };
 
 /// The rate with which the search for one begins: no machine is too slow for it.
@@ -37,9 +29,6 @@ const WARM_UP: Duration = Duration::from_secs(5);
 /// How long they run at the rate of the load now and then, so that their buffers keep these sizes.
 const WARM: Duration = Duration::from_millis(50);
 
-/// How long the backlog may take to be answered between two parts.
-const SETTLE: Duration = Duration::from_secs(20);
-
 /// The server's replication backlog where no replica comes, which is Redis's own default.
 const DEFAULT_BACKLOG: u64 = 1024 * 1024;
 
@@ -53,51 +42,40 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
     let backlog = replica.map_or(DEFAULT_BACKLOG, |replica| replica.backlog);
     let others = cores.map_or(&[][..], |cores| &cores.others[..]);
     let others: Vec<String> = others.iter().map(usize::to_string).collect();
-    let others = others.join(",");
-    let start = || {
-        Redis::start(&[
-            "--maxmemory",
-            &parameters.maxmemory.to_string(),
-            "--maxmemory-policy",
-            parameters.policy,
-            "--maxmemory-eviction-tenacity",
-            &parameters.tenacity.to_string(),
-            "--maxmemory-samples",
-            &parameters.samples.to_string(),
-            "--active-expire-effort",
-            &parameters.effort.to_string(),
-            // With it, active expiry can be switched off and on.
-            "--enable-debug-command",
-            "local",
-            // Far more than the clients take. It makes the server account for a client after each command.
-            // Otherwise it visits a tenth of them in each round of its event loop, and is ten rounds late.
-            "--maxmemory-clients",
-            &parameters.clients_limit.to_string(),
-            "--lazyfree-lazy-eviction",
-            if parameters.lazy_eviction {
-                "yes"
-            } else {
-                "no"
-            },
-            "--latency-monitor-threshold",
-            latency::THRESHOLD,
-            "--repl-backlog-size",
-            &backlog.to_string(),
-            // A replica gets all data from a child process, as soon as it asks for it and over its connection.
-            "--repl-diskless-sync",
-            "yes",
-            "--repl-diskless-sync-delay",
-            "0",
-            "--bgsave_cpulist",
-            &others,
-            "--maxclients",
-            // The recorder connects, and a replica.
-            &(parameters.connections + 1024).to_string(),
-        ])
+    let lazy_eviction = if parameters.lazy_eviction {
+        "yes"
+    } else {
+        "no"
     };
+    let directives = [
+        ("maxmemory", parameters.maxmemory.to_string()),
+        ("maxmemory-policy", parameters.policy.to_owned()),
+        (
+            "maxmemory-eviction-tenacity",
+            parameters.tenacity.to_string(),
+        ),
+        ("maxmemory-samples", parameters.samples.to_string()),
+        ("active-expire-effort", parameters.effort.to_string()),
+        // With it, active expiry can be switched off and on.
+        ("enable-debug-command", "local".to_owned()),
+        // Far more than the clients take. It makes the server account for a client after each command.
+        // Otherwise it visits a tenth of them in each round of its event loop, and is ten rounds late.
+        ("maxmemory-clients", parameters.clients_limit.to_string()),
+        ("lazyfree-lazy-eviction", lazy_eviction.to_owned()),
+        ("latency-monitor-threshold", THRESHOLD.to_owned()),
+        ("repl-backlog-size", backlog.to_string()),
+        // A replica gets all data from a child process, as soon as it asks for it and over its connection.
+        ("repl-diskless-sync", "yes".to_owned()),
+        ("repl-diskless-sync-delay", "0".to_owned()),
+        ("bgsave_cpulist", others.join(",")),
+        // The recorder connects, and a replica.
+        ("maxclients", (parameters.connections + 1024).to_string()),
+    ];
+    let options = directives.map(|(directive, value)| [format!("--{directive}"), value]);
+    let options: Vec<&str> = options.as_flattened().iter().map(String::as_str).collect();
     match cores {
-        Some(cores) => cores.on_the_servers(start),
-        None => start(),
+        Some(cores) => cores.on_the_servers(|| Redis::start(&options)),
+        None => Redis::start(&options),
     }
 }
 
@@ -108,18 +86,13 @@ fn allow_open_files(connections: usize) -> Result<()> {
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    ensure!(
-        limit.maximum.is_none_or(|maximum| maximum >= needed),
-        "{connections} connections need {needed} open files, and no more than {} are allowed: \
-         raise the limit (`ulimit -Hn {needed}` as root), or ask for fewer with --connections",
-        limit.maximum.unwrap_or_default()
-    );
     let raised = Rlimit {
         current: Some(needed),
         maximum: limit.maximum,
     };
-    setrlimit(Resource::Nofile, raised)
-        .with_context(|| format!("cannot raise the limit of open files to {needed}"))
+    setrlimit(Resource::Nofile, raised).with_context(|| {
+        format!("cannot raise the limit of open files: run `ulimit -Hn {needed}` as root")
+    })
 }
 
 /// What is ready for the load.
@@ -146,13 +119,13 @@ pub fn prepare(
         Ok(())
     };
     step("connecting the clients")?;
-    let mut generator = Generator::connect(port, parameters)?;
+    let mut generator = Generator::connect(server, parameters)?;
 
     step("filling")?;
     let mut filler = Filler::begin(port, parameters, &mut generator.workload)?;
 
     let rate = Rate::new(plan.rate.unwrap_or(GUESS));
-    let run_for = |generator: &mut Generator, time: Duration, tell: &mut dyn FnMut(Line)| {
+    let run_for = |generator: &mut Generator, time: Duration, tell: &mut dyn FnMut(Load)| {
         let begun = Instant::now();
         generator.run(&rate, tell, |_| {
             begun.elapsed() >= time || interrupted.load(Ordering::Relaxed)
@@ -161,25 +134,20 @@ pub fn prepare(
     if plan.rate.is_none() {
         step("finding the rate")?;
         let mut pacer = Pacer::finds(parameters.busy);
-        run_for(&mut generator, SEARCH, &mut |line| {
-            // Without times the server has ended, which the generator notices.
-            if let (Line::Load(load), Ok(times)) = (line, Times::of(server.pid()))
-                && let Some(found) = pacer.look(rate.get(), &load, &times)
-            {
+        run_for(&mut generator, SEARCH, &mut |load| {
+            if let Some(found) = pacer.look(rate.get(), &load) {
                 rate.set(found);
             }
         })?;
-        generator.settle(SETTLE)?;
+        generator.settle()?;
     }
     step("warming up")?;
-    let (before, answered_before) = (Times::of(server.pid())?, generator.totals().answered);
-    run_for(&mut generator, WARM_UP, &mut |_| {})?;
-    let (after, answered) = (
-        Times::of(server.pid())?,
-        generator.totals().answered - answered_before,
-    );
-    generator.settle(SETTLE)?;
+    let mut loads = Vec::new();
+    run_for(&mut generator, WARM_UP, &mut |load| loads.push(load))?;
+    generator.settle()?;
     step("filling up")?;
+    let (before, after) = (loads.first().zip(loads.last())).context("the clients did nothing")?;
+    let answered = after.totals.answered - before.totals.answered;
     let capacity = answered as f64 / (after.running - before.running);
     ensure!(capacity > 0.0, "the redis-server answered nothing");
     rate.set(plan.rate.unwrap_or(capacity * parameters.busy).max(1.0));
@@ -187,7 +155,7 @@ pub fn prepare(
     filler.fill_up(&mut generator, rate.get(), |generator| {
         run_for(generator, WARM, &mut |_| {})
     })?;
-    generator.settle(SETTLE)?;
+    generator.settle()?;
     let recorder = Recorder::connect(port, parameters.connections)?;
     let maxmemory = filler.set_limit()?;
     step("starting the load")?;

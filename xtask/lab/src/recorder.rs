@@ -2,11 +2,11 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc::Sender,
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -34,38 +34,44 @@ const FEWEST: usize = 100;
 const MOST_FAVOURED: i32 = -20;
 
 /// Connections to ask on.
-pub struct Recorder(Vec<Client>);
+pub struct Recorder {
+    clients: Vec<Client>,
+    /// When the next question is due.
+    next: Mutex<Instant>,
+}
 
 impl Recorder {
     /// Connects to a server with this many clients on this loopback port. What the connections take is part of its memory.
     pub fn connect(port: u16, clients: usize) -> Result<Self> {
         let connections = (clients / SHARE).max(FEWEST);
         let clients = (0..connections).map(|_| Client::connect(port));
-        Ok(Self(clients.collect::<Result<_>>()?))
+        Ok(Self {
+            clients: clients.collect::<Result<_>>()?,
+            next: Mutex::new(Instant::now()),
+        })
     }
 
-    /// Starts threads that ask until `stop`, however late the answers are.
-    pub fn start(
-        self,
-        stop: &Arc<AtomicBool>,
-        lines: &Sender<Line>,
-    ) -> Vec<JoinHandle<Result<()>>> {
-        let next = Arc::new(Mutex::new(Instant::now()));
-        let ask = |mut client: Client| {
-            let (next, stop, lines) = (Arc::clone(&next), Arc::clone(stop), lines.clone());
-            thread::spawn(move || {
+    /// Returns what asks until `stop`, however late the answers are, each in a thread of its own.
+    pub fn asking<'a>(
+        &'a mut self,
+        stop: &'a AtomicBool,
+        lines: &'a Sender<Line>,
+    ) -> impl Iterator<Item = impl FnOnce() -> Result<()> + Send + 'a> {
+        let next = &self.next;
+        let ask = move |client: &'a mut Client| {
+            let lines = lines.clone();
+            move || {
                 // The generator shares its core with this thread. A question that waited for it would be asked in the
                 // middle of a round. Only root may go first; the record is coarser without it.
                 let _ = setpriority_process(None, MOST_FAVOURED);
-                while is_due(&next, &stop) {
-                    let sample = Sample::take(&mut client)?;
+                while is_due(next, stop) {
                     // The receiver outlives this thread.
-                    let _ = lines.send(Line::Info(sample));
+                    let _ = lines.send(Line::Info(Sample::take(&mut *client)?));
                 }
                 Ok(())
-            })
+            }
         };
-        self.0.into_iter().map(ask).collect()
+        self.clients.iter_mut().map(ask)
     }
 }
 

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use crate::{
     lives::Lives,
     parameters::Parameters,
-    record::Measured,
+    run::Finished,
     scenario::{Scenario, name_of},
 };
 
@@ -63,12 +63,7 @@ impl Remedy {
             Self::Effort => Scenario::Expire,
             Self::Lazyfree => Scenario::BigKey,
             Self::Backlog => Scenario::Replication,
-            Self::Ttl
-            | Self::Maxmemory
-            | Self::Tenacity
-            | Self::Rate
-            | Self::Clients
-            | Self::Outstanding => Scenario::Burst,
+            _ => Scenario::Burst,
         }
     }
 
@@ -83,9 +78,9 @@ impl Remedy {
         }
     }
 
-    /// Applies it to the parameters of the run before, for its run of this number. Returns the rate of that run.
-    pub fn apply(self, run: usize, parameters: &mut Parameters, before: &Before) -> f64 {
-        let (rate, key_bytes) = (before.rate, before.measured.key_bytes);
+    /// Applies it to the parameters of the run without it, for its run of this number. Returns the rate of that run.
+    pub fn apply(self, run: usize, parameters: &mut Parameters, without: &Finished) -> f64 {
+        let (rate, key_bytes) = (without.outcome.rate, without.measured.key_bytes);
         match self {
             Self::Ttl => {
                 let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;
@@ -101,7 +96,13 @@ impl Remedy {
             Self::Rate => return rate * FEWER,
             Self::Effort => parameters.effort = EFFORTS[run],
             Self::Lazyfree => parameters.lazy_eviction = true,
-            Self::Clients => parameters.clients_limit = before.client_buffers + CLIENTS_ROOM,
+            Self::Clients => {
+                let outcome = &without.outcome;
+                let first = outcome.cycles.first();
+                let before = first.map(|cycle| cycle.client_buffers_before);
+                let before = before.unwrap_or(outcome.client_buffers_peak);
+                parameters.clients_limit = before + CLIENTS_ROOM;
+            }
             Self::Outstanding if run == 0 => parameters.most_under_way = 1,
             Self::Outstanding => {
                 parameters.connections = (parameters.connections / FEWER_CONNECTIONS).max(1);
@@ -114,15 +115,4 @@ impl Remedy {
         }
         rate
     }
-}
-
-/// What the run before showed, of which remedies take their sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct Before {
-    /// What was measured before its load.
-    pub measured: Measured,
-    /// Requests due a second in the end.
-    pub rate: f64,
-    /// The client buffers before its first burst, in bytes.
-    pub client_buffers: u64,
 }

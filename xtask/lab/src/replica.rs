@@ -4,20 +4,14 @@
 use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpStream},
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::Sender,
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{
-    parameters::Replica,
-    record::{Line, What, tell},
-};
+use crate::parameters::Replica;
 
 /// How often it looks whether its time has come.
 const LOOK: Duration = Duration::from_millis(10);
@@ -30,7 +24,7 @@ const ASK: &[u8] = b"PSYNC ? -1\r\n";
 const WELCOME: &[u8] = b"+OK\r\n";
 
 /// Comes at its time, and stays until `end`, because a thread that has ended would end the load.
-pub fn come(replica: &Replica, port: u16, end: &AtomicBool, lines: &Sender<Line>) -> Result<()> {
+pub fn come(replica: &Replica, port: u16, end: &AtomicBool) -> Result<()> {
     let wait = |seconds: f64| {
         let begun = Instant::now();
         while begun.elapsed().as_secs_f64() < seconds && !end.load(Ordering::Relaxed) {
@@ -49,7 +43,6 @@ pub fn come(replica: &Replica, port: u16, end: &AtomicBool, lines: &Sender<Line>
     };
     let answer = ask().context("the replica cannot ask for all data")?;
     ensure!(answer == WELCOME, "the redis-server refuses a replica");
-    tell(lines, What::ReplicaComes)?;
     wait(f64::INFINITY);
     Ok(())
 }

@@ -9,15 +9,6 @@ use anyhow::{Context as _, Result, bail};
 /// The longest line that is read, in bytes. No reply to the lab's commands has such a line.
 const LONGEST_LINE: usize = 4096;
 
-/// A complete reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Anything but an error.
-    Ok,
-    /// An error of the server.
-    Error,
-}
-
 /// The place in the replies of one connection that the bytes so far have reached.
 #[derive(Default)]
 pub struct Skim {
@@ -31,8 +22,8 @@ pub struct Skim {
 }
 
 impl Skim {
-    /// Steps over `bytes` and calls `finished` for each reply that ends in them.
-    pub fn feed(&mut self, mut bytes: &[u8], mut finished: impl FnMut(Reply)) -> Result<()> {
+    /// Steps over `bytes`, and calls `finished` for each reply that ends in them, with whether it is an error.
+    pub fn feed(&mut self, mut bytes: &[u8], mut finished: impl FnMut(bool)) -> Result<()> {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let skipped = self.skip.min(bytes.len());
@@ -62,7 +53,7 @@ impl Skim {
     }
 
     /// Takes one header line without its `\n`.
-    fn header(&mut self, line: &[u8], finished: &mut impl FnMut(Reply)) -> Result<()> {
+    fn header(&mut self, line: &[u8], finished: &mut impl FnMut(bool)) -> Result<()> {
         if self.elements == 0 {
             self.elements = 1;
             self.error = false;
@@ -93,10 +84,10 @@ impl Skim {
     }
 
     /// Counts a complete element. The last one completes the reply.
-    fn element(&mut self, finished: &mut impl FnMut(Reply)) {
+    fn element(&mut self, finished: &mut impl FnMut(bool)) {
         self.elements -= 1;
         if self.elements == 0 {
-            finished(if self.error { Reply::Error } else { Reply::Ok });
+            finished(self.error);
         }
     }
 }
@@ -106,13 +97,10 @@ fn number(digits: &[u8]) -> Result<Option<usize>> {
     if digits == b"-1" {
         return Ok(None);
     }
-    let text = str::from_utf8(digits).ok();
-    let number = text.and_then(|text| text.parse().ok());
+    let text = String::from_utf8_lossy(digits);
+    let number = text.parse();
     Ok(Some(number.with_context(|| {
-        format!(
-            "the server sends {:?} as a length",
-            String::from_utf8_lossy(digits)
-        )
+        format!("the server sends {text:?} as a length")
     })?))
 }
 
@@ -122,7 +110,7 @@ mod tests {
 
     const REPLIES: &[u8] =
         b"+OK\r\n*3\r\n$3\r\na\nb\r\n$-1\r\n*2\r\n:1\r\n$0\r\n\r\n-OOM no\r\n*0\r\n*-1\r\n";
-    const EXPECTED: [Reply; 5] = [Reply::Ok, Reply::Ok, Reply::Error, Reply::Ok, Reply::Ok];
+    const EXPECTED: [bool; 5] = [false, false, true, false, false];
 
     #[test]
     fn replies_are_counted_in_pieces_of_any_size() -> Result<()> {
@@ -130,7 +118,7 @@ mod tests {
             let mut skim = Skim::default();
             let mut found = Vec::new();
             for piece in REPLIES.chunks(size) {
-                skim.feed(piece, |reply| found.push(reply))?;
+                skim.feed(piece, |is_error| found.push(is_error))?;
             }
             assert_eq!(found, EXPECTED, "in pieces of {size}");
         }

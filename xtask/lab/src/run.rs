@@ -1,36 +1,53 @@
 //! One run: the server, the load, the recorder, and the end of all three.
 
 use std::{
+    path::PathBuf,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError},
     },
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use evictscope_testkit::{clock::unix_time, cores::Cores, progress::Progress, redis::Redis};
 
 use crate::{
+    client::Client,
     expiry::Switch,
-    judge::Finished,
-    latency,
     observer::Observer,
     pacer::Pacer,
-    prepare::{prepare, start_server},
-    record::{Line, Run},
+    prepare::{Prepared, prepare, start_server},
+    record::{Line, Measured, Outcome, Run},
+    replica,
     scenario::Plan,
+    schedule::Rate,
     summary,
-    threads::Threads,
-    witness::Witness,
+    witness::{Testimony, Witness},
 };
 
 /// How often the run looks whether something has ended.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// From one line about the state of the run to the next.
+const SECOND: Duration = Duration::from_secs(1);
+
 /// How long after its last eviction a cycle is complete for good, in seconds. A backlog that is worked off makes
-/// memory swell once more, and a record that ended just then would not show the reclaim.
+/// memory swell once more.
 const FINAL: f64 = 5.0;
+
+/// A run that has ended.
+pub struct Finished {
+    /// What was measured before the load.
+    pub measured: Measured,
+    /// What the record shows.
+    pub outcome: Outcome,
+    /// What the agent said, where there was one that watched to the end.
+    pub testimony: Option<Testimony>,
+    /// Copies of the records that the agent kept, the oldest first.
+    pub records: Vec<PathBuf>,
+}
 
 /// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
 pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
@@ -39,8 +56,23 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     let prepared = prepare(plan, &server, &progress, interrupted);
     // Where the server has ended, that is the better reason.
     server.must_be_alive()?;
-    let prepared = prepared?;
-    let measured = prepared.measured;
+    let Prepared {
+        mut generator,
+        mut recorder,
+        measured,
+    } = prepared?;
+    // Off while the agent comes, so that it sees each key that expires under load and no other.
+    let mut expiry = (plan.measures_expiry)
+        .then(|| Switch::off_without_keys(server.port()))
+        .transpose()?;
+    let mut witness = (plan.agent.as_ref())
+        .map(|agent| Witness::start(agent, &server))
+        .transpose()?;
+    if let Some(expiry) = &mut expiry {
+        expiry.on()?;
+    }
+    let mut client = Client::connect(server.port())?;
+    client.call(&["LATENCY", "RESET"])?;
 
     let run = Run {
         at: unix_time()?,
@@ -51,73 +83,81 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
         measured,
         parameters: plan.parameters.clone(),
     };
-    let mut observer = Observer::new(&run)?;
-    progress.print(&summary::heading(&run, observer.path()));
-    let is_interrupted = || interrupted.load(Ordering::Relaxed);
-    // Off while the agent comes, so that it sees each key that expires under load and no other.
-    let mut expiry = (plan.measures_expiry)
-        .then(|| Switch::off_without_keys(server.port()))
-        .transpose()?;
-    let agent = plan.agent.as_ref();
-    let mut witness = agent
-        .map(|agent| Witness::start(agent, &server))
-        .transpose()?;
+    let heading = summary::heading(&run);
+    let mut observer = Observer::new(run)?;
+    progress.print(&format!("{heading}{}", observer.path().display()));
     if let Some(witness) = &witness {
         progress.print(&format!("evictscope     {}", witness.place()));
     }
-
-    if let Some(expiry) = &mut expiry {
-        expiry.on()?;
-    }
-    latency::reset(&server)?;
+    let rate = Rate::new(measured.rate);
+    let stop = AtomicBool::new(false);
+    let is_over = || stop.load(Ordering::Relaxed) || interrupted.load(Ordering::Relaxed);
     let (sender, lines) = mpsc::channel();
-    let mut load = Threads::start(prepared, &run, sender)?;
-    let mut watch = Watch {
-        plan,
-        server: &server,
-        load: &load,
-        lines: &lines,
-        progress: &progress,
-        witness: witness.as_mut(),
-        observer: &mut observer,
-        printed: (0, f64::NEG_INFINITY),
-        // Where expiry is to fall behind, the server is to have more to do than it can.
-        pacer: (plan.rate.is_none() && !plan.measures_expiry)
-            .then(|| Pacer::corrects(plan.parameters.busy)),
-    };
-    let watched = watch.until_fulfilled(is_interrupted);
-    let rate = load.rate.get();
-    // The load still goes on here, because memory also falls when the clients leave.
-    let testimony = match (&watched, &witness) {
-        (Ok(()), Some(witness)) if !is_interrupted() => Some(witness.testify(&server)).transpose(),
-        _ => Ok(None),
-    };
-    let ended = load.end();
+    let (watched, testimony, ended) = thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for ask in recorder.asking(&stop, &sender) {
+            threads.push(scope.spawn(ask));
+        }
+        if let Some(replica) = &plan.parameters.replica {
+            threads.push(scope.spawn(|| replica::come(replica, server.port(), &stop)));
+        }
+        threads.push(scope.spawn(|| {
+            // The receiver outlives the load.
+            let tell = |load| drop(sender.send(Line::Load(load)));
+            generator.run(&rate, tell, |_| is_over())
+        }));
+        let mut watch = Watch {
+            plan,
+            server: &server,
+            rate: &rate,
+            lines: &lines,
+            progress: &progress,
+            witness: witness.as_mut(),
+            observer: &mut observer,
+            printed: (0, f64::NEG_INFINITY),
+            // Where expiry is to fall behind, the server is to have more to do than it can.
+            pacer: (plan.rate.is_none() && !plan.measures_expiry)
+                .then(|| Pacer::corrects(plan.parameters.busy)),
+        };
+        let watched = watch.until_fulfilled(|| threads.iter().any(ScopedJoinHandle::is_finished));
+        // The load still goes on here, because memory also falls when the clients leave.
+        let testimony = match (&watched, &witness) {
+            (Ok(()), Some(witness)) if !is_over() => witness.testify(&server).map(Some),
+            _ => Ok(None),
+        };
+        stop.store(true, Ordering::Relaxed);
+        let ended = threads.into_iter().map(|thread| {
+            let panicked = || anyhow!("a thread of the lab panicked");
+            thread.join().unwrap_or_else(|_| Err(panicked()))
+        });
+        (watched, testimony, ended.collect::<Vec<_>>())
+    });
     let ended_at = unix_time()?;
-    let longest_call = latency::longest_evicting_call(&server);
-    let expiry = expiry.map(Switch::end);
     progress.finish();
-    if let Err(error) = watched.and(ended) {
+    if let Err(error) = (ended.into_iter()).fold(watched, |all, ended| all.and(ended)) {
+        server.must_be_alive()?;
         // A server that is kept from its CPU for long enough does not answer.
-        return Err(match observer.premise(ended_at).disturbance() {
+        return Err(match observer.premise().disturbance() {
             Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
             None => error,
         });
     }
-    let mut testimony = testimony?;
-    let longest_call = longest_call?;
-    let expiry = expiry.transpose()?;
-    if let (Some(testimony), Some(witness)) = (&mut testimony, witness) {
-        testimony.records = witness.end(&observer.path().with_extension(""))?;
-    }
+    let longest_call = client.longest_evicting_call()?;
+    let expiry = expiry.map(Switch::end).transpose()?;
+    let records = match witness {
+        Some(witness) => witness.end(&observer.path().with_extension(""))?,
+        None => Vec::new(),
+    };
     // The lines since the last look.
     for line in lines.try_iter() {
         observer.take(line)?;
     }
+    let interrupted = interrupted.load(Ordering::Relaxed);
     Ok(Finished {
         measured,
-        outcome: observer.end(ended_at, is_interrupted(), rate, longest_call, expiry)?,
-        testimony,
+        outcome: observer.end(ended_at, interrupted, rate.get(), longest_call, expiry)?,
+        testimony: testimony?,
+        records,
     })
 }
 
@@ -125,33 +165,41 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
 struct Watch<'a> {
     plan: &'a Plan,
     server: &'a Redis,
-    load: &'a Threads,
+    rate: &'a Rate,
     lines: &'a Receiver<Line>,
     progress: &'a Progress,
     witness: Option<&'a mut Witness>,
     observer: &'a mut Observer,
     /// The number of cycles that were printed, and the end of the last one.
     printed: (usize, f64),
-    /// What corrects the rate, as long as it does.
+    /// What corrects the rate, until the server is at its limit.
     pacer: Option<Pacer>,
 }
 
 impl Watch<'_> {
-    /// Records until the plan is fulfilled.
-    fn until_fulfilled(&mut self, is_interrupted: impl Fn() -> bool) -> Result<()> {
+    /// Records until the plan is fulfilled, or a thread has ended, which it does early only for an error or an interruption.
+    fn until_fulfilled(&mut self, has_ended: impl Fn() -> bool) -> Result<()> {
         let begun = Instant::now();
-        while begun.elapsed() < self.plan.length && !is_interrupted() {
+        let mut told = begun;
+        while begun.elapsed() < self.plan.length && !has_ended() {
             let line = match self.lines.recv_timeout(LOOK) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            let is_second = matches!(line, Line::Second(_));
             self.observer.take(line)?;
-            self.correct_rate();
-            if !is_second {
+            if !self.observer.is_calm() {
+                self.pacer = None;
+            }
+            if let (Some(pacer), Some(load)) = (&mut self.pacer, self.observer.last_load())
+                && let Some(corrected) = pacer.look(self.rate.get(), load)
+            {
+                self.rate.set(corrected);
+            }
+            if told.elapsed() < SECOND {
                 continue;
             }
+            told = Instant::now();
             self.progress.show(self.observer.status());
             self.server.must_be_alive()?;
             if let Some(witness) = &mut self.witness
@@ -161,24 +209,11 @@ impl Watch<'_> {
                 let line = format!("{seconds:>6.1} s  evictscope: {phase}");
                 self.progress.print(&line);
             }
-            if self.load.broken() || self.has_its_cycles()? {
+            if self.has_its_cycles()? {
                 break;
             }
         }
         Ok(())
-    }
-
-    /// Corrects the rate, until the server is at its limit.
-    fn correct_rate(&mut self) {
-        if !self.observer.is_calm() {
-            self.pacer = None;
-        }
-        let (rate, last) = (&self.load.rate, self.observer.last_counts());
-        if let (Some(pacer), Some((load, times))) = (&mut self.pacer, last)
-            && let Some(corrected) = pacer.look(rate.get(), load, times)
-        {
-            rate.set(corrected);
-        }
     }
 
     /// Prints the cycles that are complete now, and returns whether there are as many as the plan wants.

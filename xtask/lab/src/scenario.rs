@@ -1,14 +1,10 @@
-//! The scenarios: what each is called, how long it lasts, and what its bursts are.
+//! The scenarios: what each is called, and how long it lasts.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
-use evictscope_testkit::agent::Program;
 
 use crate::parameters::Parameters;
-
-/// The kind of a burst that is no incident.
-pub const PLAIN: &str = "plain";
 
 /// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,8 +43,8 @@ pub struct Plan {
     pub cycles: Option<usize>,
     /// Whether keys expire with the load only, and what expired keys hold is measured at its end.
     pub measures_expiry: bool,
-    /// The agent that watches it.
-    pub agent: Option<Program>,
+    /// The executable of the agent that watches it.
+    pub agent: Option<PathBuf>,
 }
 
 /// Returns the name of a scenario or a remedy on the command line.
@@ -59,7 +55,7 @@ pub fn name_of(choice: &impl ValueEnum) -> String {
 
 impl Plan {
     /// Returns the plan of a scenario, watched by `agent`.
-    pub fn new(scenario: Scenario, agent: Option<Program>) -> Self {
+    pub fn new(scenario: Scenario, agent: Option<PathBuf>) -> Self {
         Self {
             name: name_of(&scenario),
             parameters: Parameters::of(scenario),
@@ -73,15 +69,6 @@ impl Plan {
 }
 
 impl Scenario {
-    /// Returns the kind of all its bursts, where that is certain.
-    pub fn kind_of_bursts(self) -> Option<&'static str> {
-        match self {
-            Self::Burst => Some("self_amplifying"),
-            Self::Steady | Self::Healthy | Self::Expire => Some(PLAIN),
-            Self::Stale | Self::BigKey | Self::Table | Self::Replication | Self::Remedy => None,
-        }
-    }
-
     /// Returns how long its load lasts at most by default.
     fn length(self) -> Duration {
         Duration::from_secs(match self {
@@ -98,12 +85,7 @@ impl Scenario {
         match self {
             // What comes later has another cause.
             Self::Stale | Self::Table | Self::Replication => Some(1),
-            Self::Burst
-            | Self::Steady
-            | Self::Healthy
-            | Self::Expire
-            | Self::BigKey
-            | Self::Remedy => None,
+            _ => None,
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The texts about a run on the terminal.
 
-use std::path::Path;
-
 use evictscope_testkit::text::{bytes, count, known, percent};
 
 use crate::{
@@ -10,8 +8,8 @@ use crate::{
     record::{Outcome, Run},
 };
 
-/// Returns a heading that says what is run.
-pub fn heading(run: &Run, record: &Path) -> String {
+/// Returns a heading that says what is run, up to where the record is.
+pub fn heading(run: &Run) -> String {
     let parameters = &run.parameters;
     let mix = &parameters.mix;
     let place = match &run.cores {
@@ -24,8 +22,8 @@ pub fn heading(run: &Run, record: &Path) -> String {
     format!(
         "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}, expire effort {}; {place}\n\
          load           {} connections, {} requests a second for now ({} of the main thread), at most {} under way on each\n\
-         requests       {:.0} % {} of {} B living {}, else MGET of {} of the newest {} keys\n\
-         record         {}",
+         requests       {:.0} % {} of {} B living {:.0} s on average, else MGET of {} of the newest {} keys\n\
+         record         ",
         run.pid,
         run.port,
         bytes(run.measured.maxmemory),
@@ -43,27 +41,28 @@ pub fn heading(run: &Run, record: &Path) -> String {
             keys => format!("SET of {keys} keys"),
         },
         mix.value_bytes,
-        mix.lives,
+        mix.lives.mean(),
         mix.keys_per_read,
         count(mix.read_window as f64),
-        record.display(),
     )
 }
 
 /// Returns what there is to say of a cycle.
 pub fn cycle(number: usize, cycle: &Cycle) -> String {
+    let disturbance = cycle.during.disturbance();
+    let disturbed = disturbance.map_or_else(String::new, |what| format!("\n  disturbed: {what}"));
     format!(
         "cycle {number}        {:.1} s not saturated, {:.1} s saturated, {:.1} s reclaim; {} keys evicted\n  \
            before, in it  commands/s {}, {}; main thread {}, {}; backlog {}, {}; client buffers {}, {}\n  \
-           memory         {}, at most {}, then {}; reclaimed {}",
+           memory         {}, at most {}, then {}; reclaimed {}{disturbed}",
         cycle.not_saturated_seconds,
         cycle.saturated_seconds,
         cycle.reclaim_seconds,
         count(cycle.evicted_keys as f64),
         known(cycle.throughput_before, count),
         count(cycle.throughput_during),
-        percent(cycle.main_thread_cpu_before),
-        percent(cycle.main_thread_cpu),
+        percent(cycle.before.running),
+        percent(cycle.during.running),
         count(cycle.backlog_before as f64),
         count(cycle.backlog_peak as f64),
         bytes(cycle.client_buffers_before),
@@ -78,6 +77,7 @@ pub fn cycle(number: usize, cycle: &Cycle) -> String {
 /// Returns a summary of a record.
 pub fn outcome(outcome: &Outcome) -> String {
     let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
+    let (load, totals) = (&outcome.load, &outcome.load.totals);
     let mut text = format!(
         "{:.0} s of load{}: {} requests answered, {} with an error; {} keys evicted in {} bursts, {complete} of them complete cycles\n\
          highest: backlog {}, latency {:.0} ms, client buffers {}; p99 of the latency {:.1} ms\n",
@@ -88,19 +88,19 @@ pub fn outcome(outcome: &Outcome) -> String {
             ""
         },
         count(outcome.answered as f64),
-        count(outcome.errors as f64),
+        count(totals.errors as f64),
         count(outcome.evicted_keys as f64),
         outcome.cycles.len(),
         count(outcome.backlog_peak as f64),
-        outcome.latency_max * 1000.0,
+        load.latency_max * 1000.0,
         bytes(outcome.client_buffers_peak),
-        outcome.latency_p99 * 1000.0,
+        load.latency_p99 * 1000.0,
     );
-    if outcome.hung_up > 0 {
+    if totals.hung_up > 0 {
         text += &format!(
             "the server closed {} connections, and {} requests with them\n",
-            count(outcome.hung_up as f64),
-            count(outcome.lost as f64)
+            count(totals.hung_up as f64),
+            count(totals.lost as f64)
         );
     }
     if let Some(longest) = outcome.longest_call {
@@ -109,7 +109,7 @@ pub fn outcome(outcome: &Outcome) -> String {
             longest * 1000.0
         );
     }
-    for disturbance in outcome.disturbances() {
+    if let Some(disturbance) = outcome.premise.disturbance() {
         text += &format!("disturbed: {disturbance}\n");
     }
     if let Some(expiry) = &outcome.expiry {
@@ -126,7 +126,7 @@ fn expiry(expiry: &Expiry) -> String {
         count(expiry.expired_keys() as f64),
         percent(expiry.cycles_share()),
         count(expiry.time_limit_hits() as f64),
-        percent(before.sample.stale_ratio),
+        percent(before.stale_ratio),
         count(before.keys as f64),
         count(before.keys_with_ttl as f64),
         expiry.scan_seconds,

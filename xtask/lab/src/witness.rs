@@ -11,14 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{
-    agent::{Agent, Program},
-    burst::Burst,
-    port::free_port,
-    redis::Redis,
-    scrape::Scrape,
-    workspace,
-};
+use evictscope_testkit::{agent::Agent, burst::Burst, redis::Redis, scrape::Scrape, workspace};
 use rustix::process::Signal;
 
 /// How long the agent may take to finish a burst that is over in the record. It waits 4 s for memory to fall
@@ -40,22 +33,20 @@ pub struct Testimony {
     pub bursts: Vec<Burst>,
     /// What is on `/metrics`.
     pub reading: Scrape,
-    /// Copies of the records that it kept, the oldest first.
-    pub records: Vec<PathBuf>,
 }
 
 impl Testimony {
-    /// Returns for how long evictions stalled the server, in seconds.
-    pub fn stalled(&self) -> Result<f64> {
+    /// Returns for how long evictions stalled clients, in seconds, where that is known.
+    pub fn stalled(&self) -> Option<f64> {
         let cause = [("cause", "eviction")];
-        self.reading.sum("evictscope_stall_seconds_total", &cause)
+        (self.reading.sum("evictscope_stall_seconds_total", &cause)).ok()
     }
 }
 
 impl Witness {
     /// Starts the agent, and waits until it watches the server.
-    pub fn start(program: &Program, server: &Redis) -> Result<Self> {
-        let agent = Agent::start_command(program.run(), free_port()?, &[])?;
+    pub fn start(program: &Path, server: &Redis) -> Result<Self> {
+        let agent = Agent::of(program, &[])?;
         agent.watches(server)?;
         Ok(Self { agent, phase: None })
     }
@@ -82,7 +73,6 @@ impl Witness {
         Ok(Testimony {
             bursts: self.agent.bursts(server)?,
             reading: self.agent.reading(server)?,
-            records: Vec::new(),
         })
     }
 

@@ -20,7 +20,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use evictscope_testkit::{debian, text, workspace};
+use evictscope_testkit::{debian, root::must_be_root, text, workspace};
 
 use crate::{builds::Found, kernels::KERNELS, table::Row};
 
@@ -78,10 +78,7 @@ fn missing(provide: impl FnOnce() -> Result<()>) -> Option<String> {
 ///
 /// Fails at the end where a build cannot be had or tried, and where a number is not as it must be.
 pub fn run_builds(arguments: &Arguments, wheels: &[&str]) -> Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "the servers run in roots of their own, under gdb and the agent: that needs root"
-    );
+    must_be_root("run servers in roots of their own, under gdb and the agent")?;
     provide_programs()?;
     let agent = workspace::agent_binary()?;
     let mut found = Found::new(agent);
@@ -188,13 +185,6 @@ fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
     println!("{name} ...");
     let begun = Instant::now();
     let row = machine().with_context(|| format!("the machine {name}"))?;
-    let ended = row
-        .took
-        .map(|took| format!("; the agent ended within {took:.2} s"));
-    println!(
-        "{name}: {}{}",
-        text::seconds(begun.elapsed()),
-        ended.unwrap_or_default()
-    );
+    println!("{name}: {}", text::seconds(begun.elapsed()));
     Ok(row)
 }

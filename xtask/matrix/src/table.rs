@@ -9,8 +9,6 @@ pub struct Row {
     columns: Vec<(&'static str, String)>,
     /// What was found and must not be.
     faults: Vec<String>,
-    /// How long the agent took to end, in seconds of the machine.
-    pub took: Option<f64>,
 }
 
 impl Row {
@@ -27,7 +25,6 @@ impl Row {
         Self {
             columns: vec![(column, name.to_owned())],
             faults: Vec::new(),
-            took: None,
         }
     }
 
@@ -93,7 +90,6 @@ pub fn brief(rows: &[Row], columns: &[&str]) -> String {
         let mut brief = Row {
             columns: told.cloned().collect(),
             faults: Vec::new(),
-            took: row.took,
         };
         brief.no_faults("all else", &row.faults, "right");
         brief
@@ -101,14 +97,10 @@ pub fn brief(rows: &[Row], columns: &[&str]) -> String {
     markdown(&rows.iter().map(brief).collect::<Vec<_>>())
 }
 
-/// Puts the text below a heading of a page in the place of what is there. A page or heading that is
-/// missing is made.
+/// Puts the text below a heading of a page in the place of what is there.
 pub fn write_section(page: &Path, heading: &str, text: &str) -> Result<()> {
-    let old = if page.exists() {
-        fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?
-    } else {
-        "# Compatibility\n".to_owned()
-    };
+    let old =
+        fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
     fs::write(page, with_section(&old, heading, text))
         .with_context(|| format!("cannot write {}", page.display()))
 }

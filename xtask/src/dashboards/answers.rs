@@ -1,18 +1,18 @@
 //! Runs the queries of the dashboards and the rules in a Prometheus, and demands data.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 
 use evictscope_testkit::{
     clock::unix_time,
-    prometheus::{Alert, JOB, Prometheus, Rule, Series},
+    prometheus::{JOB, Prometheus, Series},
 };
 
 use super::{
     expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERY},
     folders,
-    queries::{self, Kind, Opened, Pods, Query},
+    queries::{self, ALL, Kind, Opened, Query},
 };
 
 /// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns how
@@ -31,7 +31,8 @@ pub fn of_dashboards(
     let mut strange = Vec::new();
     let opened = Opened {
         server,
-        pods: Pods::ALL,
+        namespace: ALL,
+        pod: ALL,
         pace: prometheus.pace(),
         range: Duration::from_secs_f64((unix_time()? - start).max(0.0)),
     };
@@ -85,11 +86,10 @@ fn has_data(series: &[Series]) -> bool {
         .any(|(_, value)| !value.is_nan())
 }
 
-/// Checks every rule: that it can be evaluated, that the series exist which it records or asks for, and
-/// that an alert fires about this server where it must. Returns how many rules there are.
+/// Checks every rule: that it can be evaluated, that the series exist which it records or asks for, and that the alerts that
+/// fire about this server have sound texts. Returns how many rules there are.
 pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
     let rules = prometheus.rules()?;
-    let alerts = prometheus.alerts()?;
     let mut wrong = Vec::new();
     for rule in &rules {
         let name = &rule.name;
@@ -100,39 +100,42 @@ pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usi
                 wrong.push(format!("{name} records nothing: {}", rule.query));
             }
         } else {
-            for selector in queries::selectors(&rule.query) {
+            for selector in queries::selectors(&rule.query)? {
                 let expected = !EMPTY_SELECTORS.contains(&selector.as_str());
                 let found = has_data(&prometheus.since(start, &selector)?);
                 if found != expected {
                     wrong.push(format!("{name}: {selector} has data: {found}"));
                 }
             }
-            wrong.extend(
-                fault_of_alert(rule, &alerts, server).map(|fault| format!("{name} {fault}")),
-            );
+        }
+    }
+    let mut descriptions = firing(prometheus, server)?;
+    for name in FIRING {
+        let description = descriptions.remove(name).unwrap_or_default();
+        println!("{name}: {description}");
+        // Prometheus writes the errors of a template into its text.
+        if description.is_empty() || description.contains("error") {
+            wrong.push(format!("{name} does not fire, or has a wrong description"));
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(rules.len())
 }
 
-/// Returns what is wrong with an alert about this server, if something is, and prints its description
-/// if it fires.
-fn fault_of_alert(rule: &Rule, alerts: &[Alert], server: &str) -> Option<&'static str> {
-    let firing = alerts.iter().find(|alert| {
-        let about = alert.labels.get("server");
-        alert.labels.get("alertname") == Some(&rule.name)
-            && about.is_none_or(|about| about == server)
-            && alert.state == "firing"
+/// Returns the alerts that fire about this server, each with its description.
+pub fn firing(prometheus: &Prometheus, server: &str) -> Result<BTreeMap<String, String>> {
+    let alerts = prometheus.alerts()?.into_iter();
+    let named = alerts.filter_map(|mut alert| {
+        let is_about = alert
+            .labels
+            .get("server")
+            .is_some_and(|about| about == server);
+        let description = alert.annotations.remove("description");
+        let fires = alert.state == "firing" && is_about;
+        fires.then_some((
+            alert.labels.remove("alertname")?,
+            description.unwrap_or_default(),
+        ))
     });
-    if !FIRING.contains(&rule.name.as_str()) {
-        return None;
-    }
-    let Some(description) = firing.map(|alert| alert.annotations.get("description")) else {
-        return Some("does not fire");
-    };
-    println!("{}: {}", rule.name, description.map_or("", String::as_str));
-    // Prometheus writes the errors of a template into its text.
-    let sound = description.is_some_and(|text| !text.contains("error"));
-    (!sound).then_some("has a wrong description")
+    Ok(named.collect())
 }

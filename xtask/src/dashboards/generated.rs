@@ -1,7 +1,6 @@
 //! The dashboards and rules as the Go program in `dashboards/src` generates them.
 
 use std::{
-    ffi::OsString,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -57,15 +56,14 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 fn must_be_fresh(generator: &Path) -> Result<()> {
     let scratch = tempfile::tempdir().context("cannot make a directory")?;
     generate(generator, scratch.path())?;
-    let read = |files: &[PathBuf]| {
-        let named = |file: &PathBuf| {
-            let name = file.file_name().map(OsString::from);
-            anyhow::Ok((name, folders::read(file)?))
-        };
-        files.iter().map(named).collect::<Result<Vec<_>>>()
+    let read = |folder: &Path| {
+        let files = files(folder)?.into_iter();
+        let named = files
+            .map(|file| anyhow::Ok((file.strip_prefix(folder)?.to_owned(), folders::read(&file)?)));
+        named.collect::<Result<Vec<_>>>()
     };
     ensure!(
-        read(&files(scratch.path())?)? == read(&files(&folders::sources())?)?,
+        read(scratch.path())? == read(&folders::sources())?,
         "dashboards/*.json and dashboards/rules/*.yaml are not what dashboards/src generates: run \
          `cargo xtask dashboards` and commit, or delete a file that is no longer generated"
     );

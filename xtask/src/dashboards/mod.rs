@@ -8,7 +8,6 @@ mod answers;
 mod expected;
 mod folders;
 mod generated;
-mod growing;
 mod pods;
 mod proof;
 mod queries;

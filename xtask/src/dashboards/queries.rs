@@ -3,6 +3,7 @@
 use std::{iter, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use regex::Regex;
 use serde_json::Value;
 
 /// A query of a dashboard.
@@ -30,29 +31,17 @@ pub enum Kind {
 /// The shortest step of the panels: an operator's time from one scrape to the next.
 const STEP: &str = "15s";
 
-/// The pods whose servers a dashboard shows, as regular expressions.
-#[derive(Clone, Copy)]
-pub struct Pods<'a> {
-    /// Their namespace.
-    pub namespace: &'a str,
-    /// Their names.
-    pub name: &'a str,
-}
-
-impl Pods<'_> {
-    /// All servers, also those that are in no pod.
-    pub const ALL: Self = Self {
-        namespace: ".*",
-        name: ".*",
-    };
-}
+/// The value of a variable that leaves nothing out.
+pub const ALL: &str = ".*";
 
 /// What a dashboard is opened with.
 pub struct Opened<'a> {
     /// Its variable `server`. Those of jobs and instances are at All.
     pub server: &'a str,
-    /// Its variables `namespace` and `pod`.
-    pub pods: Pods<'a>,
+    /// Its variable `namespace`, a regular expression. At [`ALL`], servers that are in no pod are shown, too.
+    pub namespace: &'a str,
+    /// Its variable `pod`, likewise.
+    pub pod: &'a str,
     /// The time from one scrape to the next, and the shortest step of its panels.
     pub pace: Duration,
     /// Its time range.
@@ -126,8 +115,8 @@ fn filled_in(query: &str, opened: &Opened<'_>, step: Option<&str>) -> Result<Str
         ("__interval", &seconds(opened.pace)),
         ("__range", &seconds(opened.range)),
         ("instance", ".+"),
-        ("namespace", opened.pods.namespace),
-        ("pod", opened.pods.name),
+        ("namespace", opened.namespace),
+        ("pod", opened.pod),
         ("server", opened.server),
         ("job", ".+"),
     ];
@@ -142,32 +131,11 @@ fn filled_in(query: &str, opened: &Opened<'_>, step: Option<&str>) -> Result<Str
 }
 
 /// Returns the series that an expression of a rule selects.
-pub fn selectors(expression: &str) -> Vec<String> {
-    const NAMES: [&str; 3] = ["evictscope_", "server:evictscope_", "up{"];
-    let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_:".contains(&byte);
-    let bytes = expression.as_bytes();
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let begins = (at == 0 || !in_name(bytes[at - 1]))
-            && NAMES
-                .iter()
-                .any(|name| bytes[at..].starts_with(name.as_bytes()));
-        if !begins {
-            at += 1;
-            continue;
-        }
-        let mut end = at;
-        while end < bytes.len() && in_name(bytes[end]) {
-            end += 1;
-        }
-        if bytes.get(end) == Some(&b'{') {
-            end += expression[end..].find('}').map_or(0, |length| length + 1);
-        }
-        found.push(expression[at..end].to_owned());
-        at = end;
-    }
-    found
+pub fn selectors(expression: &str) -> Result<Vec<String>> {
+    const SELECTOR: &str = r"(?:^|[^\w:])((?:server:)?evictscope_[\w:]*(?:\{[^}]*\})?|up\{[^}]*\})";
+    let found = Regex::new(SELECTOR)?;
+    let found = found.captures_iter(expression);
+    Ok(found.map(|found| found[1].to_owned()).collect())
 }
 
 #[cfg(test)]
@@ -188,7 +156,8 @@ mod tests {
             "annotations": {"list": [{"name": "N", "target": {"expr": "d", "refId": "Anno"}}]}}"#;
         let opened = Opened {
             server: "6379",
-            pods: Pods::ALL,
+            namespace: ALL,
+            pod: ALL,
             pace: Duration::from_secs(1),
             range: Duration::from_secs(120),
         };
@@ -214,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn the_selectors_of_an_expression_are_found() {
+    fn the_selectors_of_an_expression_are_found() -> Result<()> {
         let text = "server:evictscope_a:p99 > 3 * evictscope_b{kind=\"x\"} and on (server) \
                     (rate(evictscope_c[5m]) == 0) unless up{job=~\"e.*\"} == 0";
         assert_eq!(
-            selectors(text),
+            selectors(text)?,
             [
                 "server:evictscope_a:p99",
                 "evictscope_b{kind=\"x\"}",
@@ -226,5 +195,6 @@ mod tests {
                 "up{job=~\"e.*\"}"
             ]
         );
+        Ok(())
     }
 }

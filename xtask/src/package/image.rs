@@ -1,6 +1,6 @@
 //! The OCI image: one layer with the agent of the .deb, the libraries that it needs, and nothing to run beside it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     commit::Commit,
-    libraries::{Library, Package},
+    libraries::{Library, packages},
 };
 
 /// What `podman load` calls it, with the version behind a colon.
@@ -137,13 +137,11 @@ fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
     copy(files, PROGRAM, root)?;
     copy(files, copyright("evictscope"), root)?;
     let here = Path::new("/");
-    let mut packages: Vec<&Package> = Vec::new();
-    for Library { path, package } in libraries {
-        copy(here, path.strip_prefix(here)?, root)?;
-        if !packages.contains(&package) {
-            packages.push(package);
-            copy(here, copyright(&package.name), root)?;
-        }
+    for library in libraries {
+        copy(here, library.path.strip_prefix(here)?, root)?;
+    }
+    for package in packages(libraries) {
+        copy(here, copyright(&package.name), root)?;
     }
     Ok(())
 }
@@ -156,19 +154,14 @@ fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
 }
 
 /// Gives every file the time of the commit, and modes that do not depend on who packs it.
-fn set_times_and_modes(path: &Path, commit: &Commit) -> Result<()> {
-    let what = || format!("cannot set the mode and the time of {}", path.display());
-    let found = fs::metadata(path).with_context(what)?;
-    if found.is_dir() {
-        for entry in evictscope_testkit::workspace::entries(path)? {
-            set_times_and_modes(&entry, commit)?;
-        }
-    }
-    let runs = found.is_dir() || found.permissions().mode() & 0o111 != 0;
-    let mode = if runs { 0o755 } else { 0o644 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).with_context(what)?;
-    let file = fs::File::open(path).with_context(what)?;
-    file.set_modified(commit.time.into()).with_context(what)
+fn set_times_and_modes(root: &Path, commit: &Commit) -> Result<()> {
+    let mut modes = Command::new("chmod");
+    process::answer_of(modes.args(["--recursive", "u=rwX,go=rX"]).arg(root))?;
+    let time = format!("--date=@{}", commit.time.as_second());
+    let mut times = Command::new("find");
+    times.arg(root).args(["-exec", "touch", &time, "{}", "+"]);
+    process::answer_of(&mut times)?;
+    Ok(())
 }
 
 fn umoci(first: &[&str], then: &[&str]) -> Result<()> {

@@ -44,6 +44,17 @@ pub fn of(program: &Path) -> Result<Vec<Library>> {
         .collect()
 }
 
+/// Returns the packages that libraries are from, each once.
+pub fn packages(libraries: &[Library]) -> Vec<&Package> {
+    let mut packages = Vec::new();
+    for Library { package, .. } in libraries {
+        if !packages.contains(&package) {
+            packages.push(package);
+        }
+    }
+    packages
+}
+
 fn package_of(file: &Path) -> Result<Package> {
     // Debian is moving /lib to /usr/lib, where its list of files then has them.
     let moved = Path::new("/usr").join(file.strip_prefix("/")?);

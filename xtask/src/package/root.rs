@@ -32,12 +32,25 @@ const NOT_COUNTED: [&str; 10] = [
 pub struct Root(PathBuf);
 
 impl Root {
-    /// Takes a fresh one, and makes it first if there is none.
+    /// Makes a fresh one. This takes some seconds, and the first time 15 more, because it comes from Debian's archive.
     pub fn take() -> Result<Self> {
-        let fresh = provide()?;
-        let root = fresh.with_extension("taken");
-        remove(&root).context("cannot remove the previous root")?;
-        fs::rename(&fresh, &root).context("cannot take a fresh root")?;
+        let root = workspace::target_directory()?.join("clean-root");
+        let packed = root.with_extension("tar");
+        if !packed.exists() {
+            let part = root.with_extension("part.tar");
+            let mut make = Command::new("mmdebstrap");
+            make.arg("--quiet").args(MADE_OF).arg(&part);
+            process::answer_of(&mut make).context("cannot make a clean root")?;
+            fs::rename(part, &packed)?;
+        }
+        if root.exists() {
+            fs::remove_dir_all(&root).context("cannot remove the previous root")?;
+        }
+        fs::create_dir(&root)?;
+        let mut unpack = Command::new("tar");
+        unpack.args(["--extract", "--numeric-owner", "--file"]);
+        unpack.arg(packed).arg("--directory").arg(&root);
+        process::answer_of(&mut unpack)?;
         Ok(Self(root))
     }
 
@@ -75,42 +88,6 @@ impl Root {
     pub fn remove(self) -> Result<()> {
         fs::remove_dir_all(self.0).context("cannot remove the root again")
     }
-}
-
-/// Makes a fresh root if there is none. This takes some seconds, and the first time 15 more, because it
-/// comes from Debian's archive.
-fn provide() -> Result<PathBuf> {
-    let fresh = workspace::target_directory()?.join("clean-root.fresh");
-    if fresh.exists() {
-        return Ok(fresh);
-    }
-    let packed = fresh.with_extension("tar");
-    if !packed.exists() {
-        let part = fresh.with_extension("part.tar");
-        let mut make = Command::new("mmdebstrap");
-        make.arg("--quiet").args(MADE_OF).arg(&part);
-        process::answer_of(&mut make).context("cannot make a clean root")?;
-        fs::rename(part, &packed)?;
-    }
-    let part = fresh.with_extension("part");
-    remove(&part)?;
-    fs::create_dir(&part)?;
-    let mut unpack = Command::new("tar");
-    unpack
-        .args(["--extract", "--numeric-owner", "--file"])
-        .arg(packed)
-        .arg("--directory")
-        .arg(&part);
-    process::answer_of(&mut unpack)?;
-    fs::rename(part, &fresh)?;
-    Ok(fresh)
-}
-
-fn remove(root: &Path) -> Result<()> {
-    if root.exists() {
-        fs::remove_dir_all(root)?;
-    }
-    Ok(())
 }
 
 /// What a package may leave behind.

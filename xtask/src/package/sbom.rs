@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     commit::Commit,
-    libraries::{Library, Package},
+    libraries::{Library, Package, packages},
     tools,
 };
 
@@ -58,13 +58,7 @@ impl Bill {
         let components = self.0["components"]
             .as_array_mut()
             .context("the bill of materials lists no components")?;
-        let mut packages: Vec<&Package> = Vec::new();
-        for Library { package, .. } in libraries {
-            if !packages.contains(&package) {
-                packages.push(package);
-                components.push(component(package));
-            }
-        }
+        components.extend(packages(libraries).into_iter().map(component));
         Ok(())
     }
 

@@ -7,7 +7,8 @@ use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{
-    agent::Agent, port::free_port, redis::Redis, service::Installed, text::seconds, workspace,
+    agent::Agent, port::free_port, redis::Redis, root::must_be_root, service::Installed,
+    text::seconds, workspace,
 };
 
 use super::{Packages, contained, format::Format, root::Root};
@@ -43,10 +44,7 @@ const KEYS: u32 = 150_000;
 
 /// Runs all of it. Call it in a process of its own, as [`dashboards::prove`].
 pub fn run(packages: &Packages) -> Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "only root can install a package and attach BPF programs"
-    );
+    must_be_root("install a package and attach BPF programs")?;
     let root = Root::take()?;
     let left = || format!("{} is left as it was", root.path().display());
     with_image(&packages.image)?;

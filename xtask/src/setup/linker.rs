@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{debian, process, workspace};
 
 use super::compiler::Compiler;
@@ -21,16 +21,12 @@ const LLVM_VERSIONS: std::ops::RangeInclusive<u64> = 21..=23;
 const PROBE: &str =
     "#![feature(no_core)]\n#![no_core]\n#![no_main]\n#![allow(internal_features)]\n";
 
-/// Returns the name, version and path of the bpf-linker on `PATH`, if it runs.
-pub fn current() -> Result<String> {
+/// Returns the name, version and path of the bpf-linker on `PATH`, if it can link what `compiler` makes: not if its LLVM is older
+/// than the compiler's.
+pub fn fit_for(compiler: &Compiler) -> Result<String> {
     let path = which::which("bpf-linker").context("there is no bpf-linker on PATH")?;
     let version = process::answer_of(Command::new(&path).arg("--version"))?;
-    Ok(format!("{} at {}", version.trim(), path.display()))
-}
-
-/// Returns the same, if it can link what `compiler` makes: not if its LLVM is older than the compiler's.
-pub fn fit_for(compiler: &Compiler) -> Result<String> {
-    let linker = current()?;
+    let linker = format!("{} at {}", version.trim(), path.display());
     let arguments = [
         "--crate-type=bin",
         "-Clinker=bpf-linker",
@@ -78,17 +74,18 @@ pub fn install_command(llvm: u64) -> Command {
     command
 }
 
-/// Returns cargo's directory of programs, if bpf-linker is in it but not found on `PATH`.
-pub fn directory_off_path() -> Option<PathBuf> {
-    if which::which("bpf-linker").is_ok() {
-        return None;
-    }
+/// Fails where bpf-linker is in cargo's directory of programs, but not found on `PATH`.
+pub fn must_not_be_off_path() -> Result<()> {
     let from = |variable| std::env::var_os(variable).map(PathBuf::from);
-    let directory = from("CARGO_INSTALL_ROOT")
-        .or_else(|| from("CARGO_HOME"))
-        .or_else(|| Some(std::env::home_dir()?.join(".cargo")))?
-        .join("bin");
-    directory.join("bpf-linker").exists().then_some(directory)
+    let directory = from("CARGO_INSTALL_ROOT").or_else(|| from("CARGO_HOME"));
+    let directory = directory.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let bin = directory.unwrap_or_default().join("bin");
+    ensure!(
+        which::which("bpf-linker").is_ok() || !bin.join("bpf-linker").exists(),
+        "bpf-linker is in {0}, which is not on PATH: run `export PATH=\"{0}:$PATH\"` and then this again",
+        bin.display()
+    );
+    Ok(())
 }
 
 /// Returns the oldest LLVM, from `at_least` on, whose development files are installed.

@@ -1,22 +1,18 @@
 //! `cargo xtask setup`: finds or installs what the build, the demo and the tests need.
 //!
-//! It looks at everything, says what it will do, does it, and looks again: only what has worked counts as
-//! found. It does not install anything twice. Where it may not install, it prints the commands that would.
+//! It looks at everything, does what is missing, and looks again: only what has worked counts as found. It does not install
+//! anything twice. Where it may not install, it prints the commands that would.
 
 mod compiler;
 mod linker;
 
-use std::process::Command;
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process};
 
 use self::compiler::Compiler;
 use crate::{musl, servers};
-
-/// The LLVM of [`compiler::DEBIAN_PACKAGES`]: what bpf-linker must be built on once they are installed. It
-/// is wrong only until then, because after that the compiler itself is asked.
-const DEBIAN_LLVM: u64 = 22;
 
 /// What everything is for. Each needs what the one before needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,25 +27,15 @@ pub enum For {
 
 /// Makes sure that everything needed is there.
 pub fn run(purpose: For) -> Result<()> {
-    let mut found = Found::look();
-    if !found.everything() {
-        found.print_missing();
-        provide(&found)?;
-        found = Found::look();
+    if let Err(reason) = look() {
+        println!("{reason:#}");
+        provide()?;
     }
-    let compiler = found
-        .compiler
-        .context("set-up is complete, but there is still no compiler for the BPF programs")?;
-    let linker = found
-        .linker
-        .context("set-up is complete, but there is still no linker for the BPF programs")?;
-    if let Some(reason) = debian::missing(&debian::SERVERS) {
-        bail!("set-up is complete, but {reason}");
-    }
+    let (compiler, linker) =
+        look().context("set-up is complete, but something is missing still")?;
     if purpose >= For::Tests {
         println!("BPF compiler   {compiler}");
         println!("BPF linker     {linker}");
-        println!("programs       {}", debian::SERVERS.names());
         servers::provide()?;
         debian::provide(&[&debian::RULES])?;
     }
@@ -66,99 +52,25 @@ pub fn run(purpose: For) -> Result<()> {
     Ok(())
 }
 
-/// What was found on this machine to build the BPF programs with.
-struct Found {
-    compiler: Result<Compiler>,
-    /// Its name and path.
-    linker: Result<String>,
-}
-
-impl Found {
-    fn look() -> Self {
-        let compiler = compiler::current();
-        let linker = match &compiler {
-            Ok(compiler) => linker::fit_for(compiler),
-            Err(_) => linker::current(),
-        };
-        Self { compiler, linker }
-    }
-
-    fn everything(&self) -> bool {
-        let programs = debian::SERVERS.absent().next();
-        self.compiler.is_ok() && self.linker.is_ok() && programs.is_none()
-    }
-
-    fn print_missing(&self) {
-        if let Err(error) = &self.compiler {
-            println!("no compiler for the BPF programs: {error:#}");
-        }
-        if let Err(error) = &self.linker {
-            println!("no linker for the BPF programs: {error:#}");
-        }
-        for (program, _) in debian::SERVERS.absent() {
-            println!("no {program} on PATH");
-        }
+/// Returns the compiler and the linker for the BPF programs, where these are here, and Debian's programs too.
+fn look() -> Result<(Compiler, String)> {
+    let compiler = compiler::current().context("no compiler for the BPF programs")?;
+    let linker = linker::fit_for(&compiler).context("no linker for the BPF programs")?;
+    match debian::missing(&debian::SERVERS) {
+        Some(reason) => bail!(reason),
+        None => Ok((compiler, linker)),
     }
 }
 
 /// Installs what was not found.
-fn provide(found: &Found) -> Result<()> {
-    if found.linker.is_err()
-        && let Some(directory) = linker::directory_off_path()
-    {
-        bail!(
-            "bpf-linker is in {0}, which is not on PATH: run `export PATH=\"{0}:$PATH\"` and then this again",
-            directory.display()
-        );
-    }
-
-    let chosen = choose_compiler(found)?;
-    let llvm = chosen.as_ref().map_or(DEBIAN_LLVM, |chosen| chosen.llvm);
-    let linker_fits = match &chosen {
-        Some(compiler) => linker::fit_for(compiler).is_ok(),
-        None => found.linker.is_ok(),
-    };
-
-    let mut packages = Vec::new();
-    if chosen.is_none() {
-        packages.extend(compiler::DEBIAN_PACKAGES.map(str::to_owned));
-    }
-    if !linker_fits {
-        packages.extend(linker::missing_packages(llvm));
-    }
-    packages.extend(
-        debian::SERVERS
-            .absent()
-            .map(|(_, package)| package.to_owned()),
-    );
-    packages.sort();
-    packages.dedup();
-
-    let mut steps = Vec::new();
-    if !packages.is_empty() {
-        steps.extend(debian::install_commands(&packages));
-    }
-    if found.compiler.is_err() || chosen.is_none() {
-        let sysroot = match &chosen {
-            Some(compiler) => compiler.sysroot.as_path(),
-            None => compiler::DEBIAN_SYSROOT.as_ref(),
-        };
-        steps.extend(compiler::link_command(sysroot));
-    }
-    if !linker_fits {
-        steps.push(linker::install_command(llvm));
-    }
-
-    if !packages.is_empty() {
-        debian::installable().with_context(|| what_to_do(&steps))?;
-    }
-    println!("set-up will run:\n{}", listing(&steps));
-    if !packages.is_empty() {
-        debian::install(&packages)?;
-    }
-    let compiler = match chosen {
+fn provide() -> Result<()> {
+    linker::must_not_be_off_path()?;
+    let compiler = match choose_compiler()? {
         Some(compiler) => compiler,
-        None => compiler::debian().context("Debian's packages brought no suitable compiler")?,
+        None => {
+            install(&compiler::DEBIAN_PACKAGES.map(str::to_owned))?;
+            compiler::debian().context("Debian's packages brought no suitable compiler")?
+        }
     };
     if compiler::current().map_or(true, |current| current.sysroot != compiler.sysroot)
         && let Some(mut command) = compiler::link_command(&compiler.sysroot)
@@ -167,32 +79,33 @@ fn provide(found: &Found) -> Result<()> {
         process::answer_of(&mut command)?;
     }
     if linker::fit_for(&compiler).is_err() {
-        // The compiler may turn out to need another LLVM than was planned.
-        let late = linker::missing_packages(compiler.llvm);
-        if !late.is_empty() {
-            debian::installable().with_context(|| what_to_do(&steps))?;
-            debian::install(&late)?;
-        }
+        install(&linker::missing_packages(compiler.llvm))?;
         let mut command = linker::install_command(compiler.llvm);
+        println!("  running: {}", process::display(&command));
         println!("  this takes about 2 minutes on 2 cores:");
         process::succeed(&mut command)?;
-        if let Some(directory) = linker::directory_off_path() {
-            bail!(
-                "bpf-linker was installed into {0}, which is not on PATH: run `export PATH=\"{0}:$PATH\"`",
-                directory.display()
-            );
-        }
+        linker::must_not_be_off_path()?;
     }
-    Ok(())
+    let servers = debian::SERVERS.absent();
+    let servers: BTreeSet<_> = servers.map(|(_, package)| package.to_owned()).collect();
+    install(&Vec::from_iter(servers))
+}
+
+/// Installs packages of Debian's, or says what to do where it may not.
+fn install(packages: &[String]) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    debian::installable().with_context(|| what_to_do(packages))?;
+    debian::install(packages)
 }
 
 /// Chooses the compiler for the BPF programs among those that are here. Returns `None` if Debian's must be installed: its
 /// packages fit together.
-fn choose_compiler(found: &Found) -> Result<Option<Compiler>> {
-    if let Ok(compiler) = &found.compiler
-        && linker::obtainable(compiler)
-    {
-        return Ok(Some(compiler.clone()));
+fn choose_compiler() -> Result<Option<Compiler>> {
+    let current = compiler::current().ok().filter(linker::obtainable);
+    if current.is_some() {
+        return Ok(current);
     }
     let debians = compiler::debian().ok().filter(linker::obtainable);
     if let (None, Some(compiler)) = (compiler::rustup(), &debians) {
@@ -204,23 +117,18 @@ fn choose_compiler(found: &Found) -> Result<Option<Compiler>> {
     Ok(debians)
 }
 
-/// Returns what the user can do where set-up may not.
-fn what_to_do(steps: &[Command]) -> String {
+/// Returns what the user can do where set-up may not install these packages.
+fn what_to_do(packages: &[String]) -> String {
+    let commands = debian::install_commands(packages);
+    let commands = commands.map(|command| format!("    {}", process::display(&command)));
     format!(
-        "something is missing. On Debian 12, run the following (apt-get as root) and then this again:\n{}\n\
+        "something is missing. On Debian 12, run the following as root and then this again:\n{}\n\
          Elsewhere, install redis-server, redis-cli and redis-benchmark, and for the BPF programs:\n    \
          rustup toolchain install nightly --profile minimal --component rust-src\n    \
          rustup toolchain link {} \"$(rustc +nightly --print sysroot)\"\n    \
          cargo install bpf-linker (on an LLVM that is not older than that of `rustc +nightly -vV`)\n\
          The reason",
-        listing(steps),
+        commands.join("\n"),
         compiler::TOOLCHAIN,
     )
-}
-
-fn listing(steps: &[Command]) -> String {
-    let steps = steps
-        .iter()
-        .map(|step| format!("    {}", process::display(step)));
-    steps.collect::<Vec<_>>().join("\n")
 }

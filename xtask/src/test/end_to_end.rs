@@ -64,53 +64,36 @@ impl EndToEnd {
         })
     }
 
-    /// Returns why they cannot run here, if they cannot.
-    pub fn missing(&self) -> Result<Option<String>> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(Some("they need root".to_owned()));
-        }
-        // The agent knows by its own `check`.
-        let check = Command::new(&self.agent).arg("check").output()?;
-        let said = String::from_utf8_lossy(&check.stdout);
-        Ok((!check.status.success()).then(|| {
-            format!(
-                "`evictscope check` says that it cannot run here:\n{}",
-                said.trim_end()
-            )
-        }))
-    }
-
     /// Runs those of real servers that are in one module, `core` or `long`.
     pub fn of_servers(&self, module: &str) -> Result<Outcome> {
-        let all = Which {
-            programs: std::slice::from_ref(&self.program),
-            option: "--include-ignored",
-            module: &format!("{module}::"),
-            for_each_core: if module == "core" { 2 } else { 1 },
-        };
-        self.run(&all)
+        let programs = std::slice::from_ref(&self.program);
+        let for_each_core = if module == "core" { 2 } else { 1 };
+        let module = format!("{module}::");
+        self.run(programs, "--include-ignored", &module, for_each_core)
     }
 
     /// Runs the unit tests that need root: a plain `cargo test` ignores them.
     pub fn of_programs(&self) -> Result<Outcome> {
-        self.run(&Which {
-            programs: &self.units,
-            option: "--ignored",
-            module: "",
-            for_each_core: 2,
-        })
+        self.run(&self.units, "--ignored", "", 2)
     }
 
-    fn run(&self, which: &Which<'_>) -> Result<Outcome> {
-        if let Some(reason) = self.missing()? {
+    /// Runs the tests in some programs whose names begin with `module`, so many at once for each core.
+    fn run(
+        &self,
+        programs: &[PathBuf],
+        option: &str,
+        module: &str,
+        for_each_core: usize,
+    ) -> Result<Outcome> {
+        if let Some(reason) = cannot_attach(&self.agent)? {
             return Ok(Outcome::Skipped(reason));
         }
         let mut tests = Vec::new();
-        for program in which.programs {
-            let list = ["--list", which.option, "--format", "terse"];
+        for program in programs {
+            let list = ["--list", option, "--format", "terse"];
             let list = process::answer_of(self.command(program).args(list))?;
             let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-            let wanted = names.filter(|name| name.starts_with(which.module));
+            let wanted = names.filter(|name| name.starts_with(module));
             tests.extend(wanted.map(|name| (program, name.to_owned())));
         }
         ensure!(!tests.is_empty(), "there is no such test");
@@ -120,10 +103,10 @@ impl EndToEnd {
         let ended = thread::scope(|scope| {
             let work = || {
                 let runs = std::iter::from_fn(next)
-                    .map(|(program, name)| self.run_one(program, which.option, name));
+                    .map(|(program, name)| self.run_one(program, option, name));
                 runs.collect::<Result<Vec<_>>>()
             };
-            let workers: Vec<_> = (0..which.for_each_core * cores)
+            let workers: Vec<_> = (0..for_each_core * cores)
                 .map(|_| scope.spawn(work))
                 .collect();
             let workers = workers.into_iter().map(|worker| {
@@ -175,13 +158,16 @@ impl EndToEnd {
     }
 }
 
-/// Which tests to run: those in some programs whose names begin so.
-struct Which<'a> {
-    programs: &'a [PathBuf],
-    option: &'static str,
-    module: &'a str,
-    /// How many run at once for each core.
-    for_each_core: usize,
+/// Returns why this agent cannot attach to a server here, if it cannot.
+pub fn cannot_attach(agent: &Path) -> Result<Option<String>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Some("it needs root".to_owned()));
+    }
+    // The agent knows by its own `check`.
+    let check = Command::new(agent).arg("check").output()?;
+    let said = String::from_utf8_lossy(&check.stdout);
+    let failed = || format!("`evictscope check` says why:\n{}", said.trim_end());
+    Ok((!check.status.success()).then(failed))
 }
 
 /// A test that has ended.

@@ -5,7 +5,7 @@ mod report;
 
 use std::{
     path::PathBuf,
-    process::{Command, ExitCode, ExitStatus},
+    process::{Command, ExitCode},
 };
 
 use anyhow::Result;
@@ -121,15 +121,9 @@ fn more(report: &Report) -> Vec<Beside> {
             )
         }),
         report.begin("packages, and the agent on Linux 6.1", || {
-            let packed = task(package::missing(), &["package", "--as-built"])?;
-            let Outcome::Said(_) = packed else {
-                return Ok(packed);
-            };
-            let tried = try_out()?;
-            let Outcome::Said(_) = tried else {
-                return Ok(tried);
-            };
-            on_an_old_kernel()
+            task(package::missing(), &["package", "--as-built"])?
+                .then(try_out)?
+                .then(on_an_old_kernel)
         }),
         report.begin("the agent on other builds", on_builds),
     ]
@@ -140,14 +134,7 @@ fn generated() -> Result<Outcome> {
     if let Some(reason) = kubernetes::missing() {
         return Ok(Outcome::Skipped(reason));
     }
-    let dashboards = task(None, &["dashboards", "--generated"])?;
-    let Outcome::Said(dashboards) = dashboards else {
-        return Ok(dashboards);
-    };
-    Ok(Outcome::Said(format!(
-        "{dashboards}\n{}",
-        kubernetes::check()?
-    )))
+    task(None, &["dashboards", "--generated"])?.then(|| Ok(Outcome::Said(kubernetes::check()?)))
 }
 
 /// Runs another task in a process of its own, with a lower priority than the steps beside it. Skips it where there is a
@@ -195,11 +182,7 @@ fn try_out() -> Result<Outcome> {
 
 /// Returns why the release build cannot attach to a server here, if it cannot.
 fn cannot_attach() -> Result<Option<String>> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(Some("it needs root".to_owned()));
-    }
-    let checked = process::answer_of(Command::new(workspace::agent_binary()?).arg("check"));
-    Ok(checked.err().map(|error| format!("{error:#}")))
+    end_to_end::cannot_attach(&workspace::agent_binary()?)
 }
 
 /// Returns a path of this program by which it can be started, also after cargo has built it again.
@@ -253,14 +236,6 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
 fn outcome(command: &mut Command) -> Result<Outcome> {
     let words = process::display(command);
     let label = words.split_whitespace().take(3).collect::<Vec<_>>();
-    let finished = process::run_with_progress(&label.join(" "), command)?;
-    Ok(ended(&words, &finished.output, finished.status))
-}
-
-/// Returns the outcome of a command that ended so.
-fn ended(command: &str, output: &str, status: ExitStatus) -> Outcome {
-    match status.success() {
-        true => Outcome::Passed,
-        false => Outcome::Failed(format!("$ {command}\n{}\n{status}", output.trim_end())),
-    }
+    process::succeed_as(&label.join(" "), command)?;
+    Ok(Outcome::Passed)
 }

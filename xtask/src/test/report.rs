@@ -21,6 +21,22 @@ pub enum Outcome {
     Skipped(String),
 }
 
+impl Outcome {
+    /// Goes on where a part of a step passed.
+    pub fn then(self, next: impl FnOnce() -> Result<Self>) -> Result<Self> {
+        let said = match self {
+            Self::Passed => return next(),
+            Self::Said(said) => said,
+            other => return Ok(other),
+        };
+        Ok(match next()? {
+            Self::Said(more) => Self::Said(format!("{said}\n{more}")),
+            Self::Passed => Self::Said(said),
+            other => other,
+        })
+    }
+}
+
 /// The steps so far: name, outcome in a word, time.
 #[derive(Default)]
 pub struct Report {

@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, ExitStatus},
 };
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::{
     burst::Burst, http::Http, own_build, owned::Owned, port::free_port, redis::Redis,
-    scrape::Scrape, service::Installed, wait::until,
+    scrape::Scrape, wait::until,
 };
 
 /// The variable that says where an agent keeps what it writes.
@@ -61,35 +61,6 @@ pub fn evictscope_without_privileges() -> Command {
     command
 }
 
-/// An agent that a developer task can start.
-#[derive(Clone, Debug)]
-pub enum Program {
-    /// This executable, as the user of the task.
-    Built(PathBuf),
-    /// The installed one, with the user and the capabilities of its unit.
-    Installed(Installed),
-}
-
-impl Program {
-    /// Returns the command `evictscope run`.
-    pub fn run(&self) -> Command {
-        match self {
-            Self::Built(_) => self.command("run"),
-            Self::Installed(installed) => installed.start(&[]),
-        }
-    }
-
-    /// Returns a command that needs no capability, such as `evictscope compare`.
-    pub fn command(&self, name: &str) -> Command {
-        let mut command = match self {
-            Self::Built(binary) => Command::new(binary),
-            Self::Installed(_) => Command::new("evictscope"),
-        };
-        command.arg(name);
-        command
-    }
-}
-
 /// Makes a directory for what an agent keeps, whichever user it runs as.
 fn state_directory() -> Result<TempDir> {
     let directory = tempfile::tempdir().context("cannot make a state directory")?;
@@ -124,6 +95,13 @@ impl Agent {
         let agent = Self::start(options)?;
         agent.watches(redis)?;
         Ok(agent)
+    }
+
+    /// Starts an agent's executable with these options of `evictscope run`, and waits until it is ready.
+    pub fn of(program: &Path, options: &[&str]) -> Result<Self> {
+        let mut run = Command::new(program);
+        run.arg("run");
+        Self::start_command(run, free_port()?, options)
     }
 
     /// Starts an agent by another command that ends in `evictscope run`, on this loopback port.

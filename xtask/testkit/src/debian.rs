@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::process;
+use crate::{process, root::must_be_root};
 
 /// Programs that something needs, each with the package that brings it.
 pub struct Needed {
@@ -102,16 +102,7 @@ const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
 /// Where a running systemd has its directory.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// The program that Debian's packages ask before they start a service.
-const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
-
 impl Needed {
-    /// Returns the names of all the programs.
-    pub fn names(&self) -> String {
-        let names: Vec<_> = self.programs.iter().map(|(program, _)| *program).collect();
-        names.join(", ")
-    }
-
     /// Returns the programs that are not on `PATH`, each with its package.
     pub fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let programs = self.programs.iter().copied();
@@ -125,11 +116,7 @@ pub fn installable() -> Result<()> {
         which::which("apt-get").is_ok(),
         "there is no apt-get here (set-up knows Debian's packages only)"
     );
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "only root may install packages"
-    );
-    Ok(())
+    must_be_root("install packages")
 }
 
 /// Returns whether apt's present lists have a package of this name.
@@ -170,22 +157,32 @@ pub fn missing(needed: &Needed) -> Option<String> {
 }
 
 /// Returns the commands that install these packages, as one would type them.
-pub fn install_commands(packages: &[String]) -> Vec<Command> {
+pub fn install_commands(packages: &[String]) -> [Command; 2] {
     let mut update = Command::new("apt-get");
     update.arg("update");
     let mut install = Command::new("apt-get");
     install
         .args(["install", "--yes", "--no-install-recommends"])
         .args(packages);
-    vec![update, install]
+    [update, install]
 }
 
-/// Updates apt's lists and installs these packages, without questions and without recommended packages.
+/// Updates apt's lists and installs these packages, without questions and without recommended packages. Keeps their
+/// services from running here, because the tests start servers of their own.
 pub fn install(packages: &[String]) -> Result<()> {
-    let mut started = Vec::new();
-    for service in SERVICES {
-        if packages.iter().any(|package| package == service) && !keep_from_starting(service)? {
-            started.push(service);
+    let services = SERVICES.into_iter();
+    let services: Vec<_> = services
+        .filter(|service| packages.iter().any(|package| package == service))
+        .collect();
+    for service in &services {
+        // A masked service is not started at the next boot either.
+        if Path::new(SYSTEMD).exists() {
+            println!(
+                "  masking {service}.service, so that the package does not start it here \
+                 (to have it: systemctl unmask {service}.service)"
+            );
+            process::answer_of(Command::new("systemctl").args(["mask", service]))
+                .with_context(|| format!("cannot mask {service}.service"))?;
         }
     }
     for mut command in install_commands(packages) {
@@ -196,33 +193,10 @@ pub fn install(packages: &[String]) -> Result<()> {
             .args(["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]);
         process::succeed(&mut command)?;
     }
-    for service in started {
-        println!("  stopping the service that the package {service} started");
-        process::answer_of(Command::new("service").args([service, "stop"]))
-            .with_context(|| format!("the package {service} started a service: stop it"))?;
+    for service in &services {
+        process::answer_of(Command::new("service").args([service, "stop"])).with_context(|| {
+            format!("the package {service} may have started a service: stop it")
+        })?;
     }
     Ok(())
-}
-
-/// Keeps the package of a service from starting it, because the tests start servers of their own. Returns
-/// false where that is not possible, which is without systemd and without a policy.
-///
-/// A masked service is not started at the next boot either.
-fn keep_from_starting(service: &str) -> Result<bool> {
-    if Path::new(SYSTEMD).exists() {
-        println!(
-            "  masking {service}.service, so that the package does not start it here \
-             (to have it: systemctl unmask {service}.service)"
-        );
-        process::answer_of(Command::new("systemctl").args(["mask", &format!("{service}.service")]))
-            .with_context(|| format!("cannot mask {service}.service"))?;
-        return Ok(true);
-    }
-    let has_policy = Path::new(SERVICE_POLICY).exists();
-    if has_policy {
-        println!("  {SERVICE_POLICY} decides whether the package {service} starts a service here");
-    } else {
-        println!("  the package {service} will start a service here, which is stopped afterwards");
-    }
-    Ok(has_policy)
 }

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     path::Path,
-    process::{Command, ExitStatus, Stdio},
+    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -23,14 +23,6 @@ use crate::progress::Progress;
 /// Whether Ctrl-C is for this program to handle.
 static CATCHES_CTRL_C: AtomicBool = AtomicBool::new(false);
 
-/// A command that ran to its end.
-pub struct Finished {
-    /// How it ended.
-    pub status: ExitStatus,
-    /// What it wrote to stdout and stderr, in the order it wrote it.
-    pub output: String,
-}
-
 /// Gives this process, and all that it starts from now on, a CPU before processes of other sessions: between these, priorities
 /// do not count (`sched_autogroup` of sched(7)).
 ///
@@ -43,9 +35,14 @@ pub fn comes_before_other_sessions() -> Result<()> {
     fs::write(PRIORITY, "-20").context("cannot raise the priority of the session")
 }
 
-/// Runs a command and shows its progress: on a terminal a spinner with the time and the last line that it
-/// wrote, elsewhere a line now and then.
-pub fn run_with_progress(label: &str, command: &mut Command) -> Result<Finished> {
+/// Runs a command, shows its progress, and fails with all that it wrote where it fails.
+pub fn succeed(command: &mut Command) -> Result<()> {
+    succeed_as(&display(command), command).map(drop)
+}
+
+/// Does the same with the progress under `label`: on a terminal a spinner with the time and the last line that it wrote, elsewhere
+/// a line now and then. Returns what the command wrote to stdout and stderr, in the order it wrote it.
+pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     command
         .stdin(Stdio::null())
@@ -84,7 +81,13 @@ pub fn run_with_progress(label: &str, command: &mut Command) -> Result<Finished>
         .with_context(|| format!("cannot wait for `{}`", display(command)))?;
     progress.finish();
     let output = collector.join().unwrap_or_default();
-    Ok(Finished { status, output })
+    ensure!(
+        status.success(),
+        "{}\n`{}` failed ({status})",
+        output.trim_end(),
+        display(command)
+    );
+    Ok(output)
 }
 
 /// Runs a command quietly and returns what it wrote to stdout.
@@ -109,23 +112,6 @@ pub fn answer_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a command, shows its progress, and fails with all that it wrote where it fails.
-pub fn succeed(command: &mut Command) -> Result<()> {
-    succeed_as(&display(command), command).map(drop)
-}
-
-/// Does the same with the progress under `label`, and returns what the command wrote to stdout and stderr.
-pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
-    let Finished { status, output } = run_with_progress(label, command)?;
-    ensure!(
-        status.success(),
-        "{}\n`{}` failed ({status})",
-        output.trim_end(),
-        display(command)
-    );
-    Ok(output)
-}
-
 /// Keeps Ctrl-C from ending this program, and returns the flag that it sets instead. The caller looks at
 /// the flag and ends everything in order.
 pub fn catch_ctrl_c() -> Result<Arc<AtomicBool>> {
@@ -147,23 +133,11 @@ pub fn display(command: &Command) -> String {
     let variables = command
         .get_envs()
         .filter_map(|(name, value)| Some(format!("{}={}", name.display(), quoted(value?))));
-    let words = std::iter::once(short_name(command.get_program())).chain(command.get_args());
-    variables
-        .chain(words.map(quoted))
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-/// Returns the name alone of a program that its name finds, and the path of any other. rustup's `cargo`
-/// sets `CARGO` to the path of the real one.
-fn short_name(program: &OsStr) -> &OsStr {
-    let path = Path::new(program);
-    let Some(name) = path.file_name() else {
-        return program;
-    };
-    let by_name = which::which(name).is_ok_and(|found| found == path);
-    let is_cargo = std::env::var_os("CARGO").is_some_and(|cargo| cargo == program);
-    if by_name || is_cargo { name } else { program }
+    // rustup's `cargo` sets `CARGO` to the path of the real one.
+    let program = Path::new(command.get_program()).file_name();
+    let words = program.into_iter().chain(command.get_args());
+    let words = variables.chain(words.map(quoted));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &OsStr) -> String {
@@ -182,10 +156,11 @@ mod tests {
     #[test]
     fn the_output_is_kept_in_order_with_the_status() -> Result<()> {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
-        let finished = run_with_progress("test", &mut command)?;
-        assert_eq!(finished.output, "one\ntwo\nthree\n");
-        assert_eq!(finished.status.code(), Some(3));
+        command.args(["-c", "echo one; echo two >&2; echo three"]);
+        assert_eq!(succeed_as("test", &mut command)?, "one\ntwo\nthree\n");
+        let error = succeed_as("test", Command::new("sh").args(["-c", "echo why; exit 3"]));
+        let error = error.err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("why") && error.contains(": 3")));
         Ok(())
     }
 

@@ -243,7 +243,7 @@ pub struct Info(String);
 
 impl Info {
     /// Takes the answer to `INFO`.
-    pub(crate) fn new(answer: String) -> Self {
+    pub fn new(answer: String) -> Self {
         Self(answer)
     }
 

@@ -1,7 +1,18 @@
-//! Commands in another root directory.
+//! The user root, and commands in another root directory.
 
 use std::path::Path;
 use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+/// Fails where this does not run as root, with what root is needed for.
+pub fn must_be_root(what: &str) -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "only root may {what}: run this as root"
+    );
+    Ok(())
+}
 
 /// Shares this machine's /proc, /sys and /dev with `$1` until the command ends.
 const ENTER: &str = r#"

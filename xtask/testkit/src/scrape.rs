@@ -5,10 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use prometheus_parse::{Labels, Sample, Value};
-
-use crate::histogram::Histogram;
 
 /// The series of one reading.
 pub struct Scrape {
@@ -90,19 +88,6 @@ impl Scrape {
         self.sum(&format!("{name}_count"), labels)
     }
 
-    /// Returns the histogram of this name and these labels.
-    pub fn histogram(&self, name: &str, labels: &[(&str, &str)]) -> Result<Histogram> {
-        for sample in self.matching(name, labels) {
-            if let Value::Histogram(buckets) = &sample.value {
-                let buckets = buckets.iter();
-                return Ok(Histogram::new(
-                    buckets.map(|bucket| (bucket.less_than, bucket.count)),
-                ));
-            }
-        }
-        bail!("no histogram {name} with {labels:?} on /metrics")
-    }
-
     /// Returns the counters or gauges of this name that are not 0, by the value of one label.
     pub fn by_label(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
         let mut values = BTreeMap::new();
@@ -142,16 +127,12 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "\
-# HELP evictscope_eviction_calls_total Eviction calls
 # TYPE evictscope_eviction_calls_total counter
 evictscope_eviction_calls_total{kind=\"evicting\",result=\"ok\",server=\"7001\"} 90
 evictscope_eviction_calls_total{kind=\"evicting\",result=\"running\",server=\"7001\"} 10
 evictscope_eviction_calls_total{kind=\"noop\",result=\"ok\",server=\"7001\"} 5
 evictscope_eviction_calls_total{kind=\"evicting\",result=\"ok\",server=\"7002\"} 1000
-# HELP evictscope_mem_tofree_bytes Goal of each evicting call
 # TYPE evictscope_mem_tofree_bytes histogram
-evictscope_mem_tofree_bytes_bucket{server=\"7001\",le=\"64\"} 50
-evictscope_mem_tofree_bytes_bucket{server=\"7001\",le=\"128\"} 100
 evictscope_mem_tofree_bytes_bucket{server=\"7001\",le=\"+Inf\"} 100
 evictscope_mem_tofree_bytes_sum{server=\"7001\"} 6400
 evictscope_mem_tofree_bytes_count{server=\"7001\"} 100
@@ -175,27 +156,11 @@ evictscope_used_memory_bytes{server=\"7001\"} 6.7108864e+07
         let used = reading.sum("evictscope_used_memory_bytes", &[])?;
         assert_eq!(used, 67_108_864.0);
         assert!(reading.sum("evictscope_overhead_ratio", &[]).is_err());
+        assert_eq!(reading.count("evictscope_mem_tofree_bytes", &[])?, 100.0);
         assert!(of_server(PAGE, 7003, 42)?.is_empty());
-        Ok(())
-    }
-
-    #[test]
-    fn a_name_with_the_pid_is_the_servers_too() -> Result<()> {
-        let page = PAGE.replace("\"7002\"", "\"7001@43\"");
-        let reading = of_server(&page, 7001, 43)?;
-        assert_eq!(
-            reading.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?,
-            1100.0
-        );
-        Ok(())
-    }
-
-    #[test]
-    fn histograms_are_read_with_their_bounds() -> Result<()> {
-        let goal = of_server(PAGE, 7001, 42)?.histogram("evictscope_mem_tofree_bytes", &[])?;
-        assert_eq!(goal.count(), 100.0);
-        assert_eq!(goal.quantile(0.5), Some(64.0));
-        assert_eq!(goal.quantile(0.75), Some(96.0));
+        let with_pid = PAGE.replace("\"7002\"", "\"7001@43\"");
+        let reading = of_server(&with_pid, 7001, 43)?;
+        assert_eq!(reading.sum(calls, &[("kind", "evicting")])?, 1100.0);
         Ok(())
     }
 

@@ -9,13 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{
-    agent::{Agent, Program},
-    own_build::OwnBuild,
-    port::free_port,
-    process,
-    redis::Redis,
-};
+use evictscope_testkit::{agent::Agent, own_build::OwnBuild, process, redis::Redis};
 use rustix::process::Signal;
 
 use super::{
@@ -43,8 +37,7 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
     let redis = own.start(&["--maxmemory", LIMIT])?;
     let _waiting = clients(redis.port())?;
     let watch = |mode: &str| {
-        let run = Program::Built(agent.to_owned()).run();
-        let agent = Agent::start_command(run, free_port()?, &["--probe-mode", mode, &own.only()])?;
+        let agent = Agent::of(agent, &["--probe-mode", mode, &own.only()])?;
         agent.watches(&redis)?;
         anyhow::Ok(agent)
     };
