@@ -14,7 +14,7 @@ use evictscope_telemetry::{
     Cycle, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
 };
 
-use super::server::ExportedServer;
+use super::exported::ExportedServer;
 
 /// Returns a server whose plan has everything, and of which everything was read.
 pub fn complete_server() -> ExportedServer {

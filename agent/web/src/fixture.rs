@@ -15,7 +15,7 @@ use evictscope_telemetry::{
 };
 
 use super::complete::{EVICTION, every_member, plan};
-use super::server::ExportedServer;
+use super::exported::ExportedServer;
 use super::unwatched::{Reason as WhyUnwatched, Unwatched};
 
 /// A server that is too old.

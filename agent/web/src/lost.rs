@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use evictscope_plan::{EVICTION_CALL, Item, Member};
 use serde::Serialize;
 
-use super::catalogue::{OfServers, of_servers};
 use super::complete::{complete_server, server_without};
-use super::server::ExportedServer;
+use super::families::{Family, of_server};
 
 /// What is lost, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -78,8 +77,9 @@ pub fn lost(item: Item) -> Lost {
     let metrics = match server_without(item) {
         Some(without) => {
             let complete = complete_server();
-            let families = of_servers().filter(|family| !family.name().starts_with(ABOUT_PROBES));
-            let gone = families.flat_map(|family| gone(&family, &complete, &without));
+            let families = of_server(&complete).into_iter().zip(of_server(&without));
+            let families = families.filter(|(family, _)| !family.name.starts_with(ABOUT_PROBES));
+            let gone = families.flat_map(|(before, after)| gone(&before, &after));
             let incomplete = incomplete(item).iter().map(|metric| (*metric).to_owned());
             gone.chain(incomplete).collect()
         }
@@ -100,20 +100,18 @@ pub fn lost(item: Item) -> Lost {
 }
 
 /// Returns what of a family the one server has and the other does not: all, or values of labels.
-fn gone(family: &OfServers, complete: &ExportedServer, without: &ExportedServer) -> Vec<String> {
-    let name = family.name();
-    let (before, after) = (labels(family, complete), labels(family, without));
-    let (Some(before), Some(after)) = (&before, &after) else {
-        let is_gone = before.is_some() && after.is_none();
-        return is_gone.then(|| name.to_owned()).into_iter().collect();
-    };
+fn gone(before: &Family<'_>, after: &Family<'_>) -> Vec<String> {
+    let name = before.name;
+    if after.series.is_empty() {
+        return Vec::from_iter((!before.series.is_empty()).then(|| name.to_owned()));
+    }
+    let (before, after) = (labels(before), labels(after));
     let mut gone = Vec::new();
     for (label, values) in before {
-        let left: BTreeSet<_> = values.intersection(&after[label]).collect();
-        match left.is_empty() {
+        match values.is_disjoint(&after[label]) {
             true => gone.push(format!("{name}{{{label}}}")),
             false => {
-                let values = values.iter().filter(|value| !left.contains(value));
+                let values = values.difference(&after[label]);
                 gone.extend(values.map(|value| format!("{name}{{{label}={value:?}}}")));
             }
         }
@@ -121,17 +119,13 @@ fn gone(family: &OfServers, complete: &ExportedServer, without: &ExportedServer)
     gone
 }
 
-/// Returns the values of each label in the series of a server; `None` where it has none.
-fn labels(
-    family: &OfServers,
-    server: &ExportedServer,
-) -> Option<BTreeMap<&'static str, BTreeSet<String>>> {
-    let series = family.series(server);
-    let mut values: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-    for (label, value) in series.iter().flat_map(|series| series.labels()) {
-        values.entry(*label).or_default().insert(value.clone());
+/// Returns the values of each label.
+fn labels<'a>(family: &'a Family<'_>) -> BTreeMap<&'static str, BTreeSet<&'a str>> {
+    let mut values: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (label, value) in family.series.iter().flat_map(|series| &series.labels) {
+        values.entry(*label).or_default().insert(value.as_str());
     }
-    (!series.is_empty()).then_some(values)
+    values
 }
 
 /// Returns the metrics that have all their series without an item, and do not count all.

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::links;
 use super::times::{date_and_time, duration, size};
-use crate::server::ExportedServer;
+use crate::exported::ExportedServer;
 
 /// Shows a fact in a list of them.
 pub fn fact(name: &str, value: &str) -> Markup {

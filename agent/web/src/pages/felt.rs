@@ -7,8 +7,7 @@ use maud::{Markup, html};
 
 use super::facts;
 use super::times::{UNKNOWN, duration, grouped, or_unknown, round};
-use crate::series;
-use crate::server::ExportedServer;
+use crate::exported::ExportedServer;
 
 /// Said where no look at a server's sockets has succeeded.
 const NOT_KNOWN: &str = "What clients wait is not known: no look at the server's sockets has succeeded. It takes Linux 6.1 or newer \
@@ -41,7 +40,7 @@ impl Felt {
         let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
         for cause in StallCause::ALL {
             // A plan that was withdrawn tells no cause.
-            let told = match series::is_told(server, cause) {
+            let told = match server.tells_stalls_by(cause) {
                 true => cause,
                 false => StallCause::Unknown,
             };
@@ -106,7 +105,7 @@ fn waiting(waits: &Waits) -> String {
 
 /// Says whether Redis refused writes, as nothing could be evicted.
 pub fn refused(server: &ExportedServer) -> String {
-    match series::failed_calls(server) {
+    match server.failed_calls() {
         None => UNKNOWN.to_owned(),
         Some(0) => "none".to_owned(),
         Some(calls) => format!("yes: {} calls found nothing to evict", grouped(calls)),

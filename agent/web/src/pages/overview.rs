@@ -10,7 +10,7 @@ use super::felt::{self, Felt};
 use super::frame::{Place, page};
 use super::times::{UNKNOWN, grouped, or_unknown, size};
 use super::{facts, links};
-use crate::server::ExportedServer;
+use crate::exported::ExportedServer;
 use crate::unwatched::Unwatched;
 use crate::version;
 

@@ -11,8 +11,7 @@ use super::columns::{Columns, Span};
 use super::frame::{Place, page};
 use super::times::{UNKNOWN, date_and_time, duration, grouped, or_unknown, percent, size};
 use super::{facts, felt, heat, links, panels};
-use crate::cycles;
-use crate::server::ExportedServer;
+use crate::exported::ExportedServer;
 
 /// What is drawn of the last minutes.
 const MINUTES: Duration = Duration::from_secs(600);
@@ -280,12 +279,11 @@ fn mode(server: &ExportedServer) -> Markup {
 
 /// Says what is known of expiry: how many cycles there were, and which share of the keys is stale.
 fn expiry(server: &ExportedServer) -> Markup {
-    let counted = cycles::counted(server);
     let members = server.members();
     html! {
         @match server.cycles_withdrawn {
             Some(broken) => { "withdrawn: " (broken.meaning()) br; },
-            None => @for (of_type, count) in &counted { (of_type) " cycles: " (count) br; },
+            None => @for (of_type, cycles) in server.cycles() { (of_type) " cycles: " (cycles.duration.count()) br; },
         }
         @if let Some(hits) = members.get(Member::StatExpiredTimeCapReachedCount) {
             "ended at their time limit: " (hits) br;
