@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use evictscope_telemetry::Timeline;
 use maud::{Markup, html};
 
-use super::chart::framed;
+use super::axis::framed;
 use super::columns::Span;
 use crate::heatmap::{Block, LEVELS, PANELS, Panel, ROWS, blocks};
 

@@ -5,8 +5,9 @@ use evictscope_records::text::seconds;
 use evictscope_telemetry::LatencySecond;
 use maud::{Markup, html};
 
-use super::chart::{Ink, framed};
+use super::axis::framed;
 use super::columns::Span;
+use super::ink::Ink;
 use super::times::{grouped, time_of_day};
 
 /// The height of a bucket.

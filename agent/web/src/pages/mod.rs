@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: reading files and locking anything. A page is made of copies, in a thread that may take its time.
 
+mod axis;
 mod chart;
 mod columns;
 mod facts;
@@ -12,10 +13,12 @@ mod felt;
 mod frame;
 mod functions;
 mod heat;
+mod ink;
 mod latency;
 mod links;
 mod overview;
 mod panels;
+mod phase_strip;
 mod record;
 mod server;
 mod stall_strip;

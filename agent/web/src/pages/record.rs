@@ -202,12 +202,7 @@ fn remedies(explanation: &Explanation) -> Markup {
 fn charts(record: &Record) -> Markup {
     let span =
         Span::of(&record.moments).unwrap_or_else(|| Span::new(record.began_us, record.ended_us));
-    let mut columns = Columns::of(
-        &record.moments,
-        span,
-        panels::LEAST_COLUMN_US,
-        panels::MOST_COLUMNS,
-    );
+    let mut columns = Columns::of(&record.moments, span);
     if let Some(burst) = &record.burst {
         mark(&mut columns, burst);
     }
@@ -229,12 +224,12 @@ fn mark(columns: &mut Columns, burst: &Burst) {
     let over = ended.saturating_add(microseconds(burst.reclaim));
     let width = columns.width_us();
     let begin = columns.span.from_us as f64;
-    for (index, column) in columns.all.iter_mut().enumerate() {
+    for (index, phase) in columns.phases.iter_mut().enumerate() {
         let middle = begin + (index as f64 + 0.5) * width;
         if (from as f64..=ended as f64).contains(&middle) {
-            column.phase = Some(Phase::Saturated);
+            *phase = Some(Phase::Saturated);
         } else if (ended as f64..=over as f64).contains(&middle) {
-            column.phase = Some(Phase::Reclaim);
+            *phase = Some(Phase::Reclaim);
         }
     }
 }

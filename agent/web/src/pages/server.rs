@@ -118,12 +118,7 @@ fn last_minutes(timeline: Option<&Timeline>) -> Markup {
         return html! { p { "Nothing was read yet. Reload this page in a moment." } };
     };
     let span = last(known, MINUTES);
-    let columns = Columns::of(
-        &moments,
-        span,
-        panels::LEAST_COLUMN_US,
-        panels::MOST_COLUMNS,
-    );
+    let columns = Columns::of(&moments, span);
     html! {
         p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
         (panels::all(&moments, &columns))

@@ -6,9 +6,10 @@ use std::time::Duration;
 use evictscope_telemetry::{Moment, StallCause, StallTime, stall_times};
 use maud::{Markup, html};
 
-use super::chart::{Ink, framed, swatch};
+use super::axis::framed;
 use super::columns::{LONGEST_INTERVAL_US, Span};
 use super::facts;
+use super::ink::{Ink, swatch};
 use super::times::duration;
 
 /// The height of the row of a cause.
