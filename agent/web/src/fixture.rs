@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evictscope_abi::{
     CallStats, Check, CycleStats, CycleType, Histogram, Longest, Noted, ResultKind, bounds,
@@ -11,10 +11,10 @@ use evictscope_host::Container;
 use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
     BIN_NS, Cycle, EvictionTimes, Members, Moment, Observation, Observed, ProbeMode, ServerState,
-    Snapshot, SocketLook, ThreadTimes, Timeline,
+    Snapshot, SocketLook, ThreadTimes, Timeline, Unread,
 };
 
-use super::complete::{EVICTION, every_member, plan};
+use super::complete::{EVICTION, complete_server, every_member, plan};
 use super::exported::ExportedServer;
 use super::unwatched::{Reason as WhyUnwatched, Unwatched};
 
@@ -41,17 +41,11 @@ pub fn new_server() -> ExportedServer {
             cgroup: "/kubepods.slice/redis".to_owned(),
         },
         container_name: Some("redis".to_owned()),
-        plan: Arc::new(plan()),
         mode: ProbeMode::EvictingOnly,
-        withdrawn: None,
-        cycles_withdrawn: None,
         overhead_ratio: None,
-        overhead_budget_ratio: 0.01,
         state: ServerState::new(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),
-        timeline: None,
-        records: Arc::default(),
-        read: Instant::now(),
+        ..complete_server()
     }
 }
 
@@ -232,17 +226,16 @@ pub fn timeline() -> Timeline {
 /// Returns the moment of an observation, as far as that tells.
 fn moment(seen: &Observation) -> Moment {
     let snapshot = Snapshot {
-        at: seen.at,
         unix_time: seen.unix_time,
         ..Snapshot::default()
     };
-    let mut state = ServerState::new();
     let members = [
         (Member::UsedMemory, seen.used_memory),
         (Member::StatClientsTypeMemory, seen.client_buffers),
         (Member::StatNumcommands, seen.commands),
     ];
     let known = members.map(|(member, value)| Some((member, value?)));
+    let mut state = ServerState::new();
     state.members = Some(known.into_iter().flatten().collect());
     Moment::new(&snapshot, &state, None, true)
 }
@@ -291,5 +284,47 @@ fn record<const BUCKETS: usize>(
 ) {
     for value in values {
         histogram.record(bounds.bucket(*value), *value);
+    }
+}
+
+/// Returns a server that executes one command for two seconds, while 3 of its 50 clients wait.
+pub fn stalled_server() -> ExportedServer {
+    let mut state = ServerState::new();
+    let mut timeline = Timeline::new(Duration::ZERO);
+    for tenth in 10..=30_u64 {
+        let at = Duration::from_millis(100 * tenth);
+        let unread = |socket| Unread {
+            socket,
+            read_to: 7,
+            bytes: 14,
+            came: Some(Duration::from_secs(1)),
+        };
+        let snapshot = Snapshot {
+            at,
+            unix_time: Duration::from_secs(1_700_000_000) + at,
+            times: Some(ThreadTimes {
+                cpu_ns: tenth * 100_000_000,
+                waiting_ns: 0,
+            }),
+            look: Some(SocketLook {
+                at,
+                unread: (1..=3).map(unread).collect(),
+                connected: 50,
+                ..SocketLook::default()
+            }),
+            ..Snapshot::default()
+        };
+        state.apply(&snapshot);
+        let seen = Observation {
+            at,
+            unix_time: snapshot.unix_time,
+            ..Observation::default()
+        };
+        timeline.take_in(&seen, 0, Moment::new(&snapshot, &state, None, true));
+    }
+    ExportedServer {
+        state,
+        timeline: Some(Arc::new(Mutex::new(timeline))),
+        ..new_server()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use evictscope_telemetry::{Moment, Phase};
+use evictscope_telemetry::{Burst, Moment, Phase, microseconds};
 
 /// Readings are a tenth of a second apart while a server does not evict, and some are late: a shorter column may have none.
 const LEAST_US: u64 = 200_000;
@@ -88,6 +88,23 @@ impl Columns {
             phases.max_by_key(weight)
         });
         columns
+    }
+
+    /// Puts the exact bounds of a burst in place of what was known of its phases at each moment: that a call was the last one is
+    /// known a second later.
+    pub fn mark(&mut self, burst: &Burst) {
+        let end = burst.started.saturating_add(burst.duration);
+        let over = end.saturating_add(burst.reclaim);
+        let [from, end, over] = [burst.started, end, over].map(|time| microseconds(time) as f64);
+        let (width, begin) = (self.width_us(), self.span.from_us as f64);
+        for (index, phase) in self.phases.iter_mut().enumerate() {
+            let middle = begin + (index as f64 + 0.5) * width;
+            if (from..=end).contains(&middle) {
+                *phase = Some(Phase::Saturated);
+            } else if (end..=over).contains(&middle) {
+                *phase = Some(Phase::Reclaim);
+            }
+        }
     }
 
     /// Returns how many there are.

@@ -6,6 +6,7 @@
 //! Deliberately absent: reading files and locking anything. A page is made of copies, in a thread that may take its time.
 
 mod axis;
+mod bursts;
 mod chart;
 mod columns;
 mod facts;
@@ -16,13 +17,18 @@ mod heat;
 mod ink;
 mod latency;
 mod links;
+mod numbers;
 mod overview;
 mod panels;
 mod phase_strip;
 mod record;
 mod server;
+mod slow_calls;
 mod stall_strip;
+#[cfg(test)]
+mod tests;
 mod times;
+mod work;
 
 use evictscope_records::Record;
 use evictscope_records::explain::explain;

@@ -60,6 +60,14 @@ pub fn size(size: u64) -> String {
     bytes(size as f64)
 }
 
+/// Returns a limit of memory, which there may not be.
+pub fn limit(limit: u64) -> String {
+    match limit {
+        0 => "no limit".to_owned(),
+        limit => size(limit),
+    }
+}
+
 /// Returns a number in groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
