@@ -10,7 +10,7 @@ use evictscope_records::KeeperCounts;
 use evictscope_telemetry::{BrokenInvariant, Snapshot, SocketLook};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::proto::MetricFamily;
+use prometheus::proto::{Metric, MetricFamily};
 
 use super::exported::ExportedServer;
 use super::families::{families, loop_last_turn, of_server, records, servers_unwatched};
@@ -53,26 +53,19 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         BrokenInvariant::Arithmetic,
         BrokenInvariant::Maxmemory,
         BrokenInvariant::LostExit,
-    ];
-    let withdrawn = reasons.map(|reason| ExportedServer {
-        withdrawn: Some(reason),
-        ..busy_server()
-    });
-    let reasons = [
         BrokenInvariant::CycleType,
         BrokenInvariant::CycleKeys,
         BrokenInvariant::LostCycleEnd,
         BrokenInvariant::ExpiredKeys,
         BrokenInvariant::CycleTime,
     ];
-    let cycles_withdrawn = reasons.map(|reason| ExportedServer {
-        cycles_withdrawn: Some(reason),
+    let withdrawn = reasons.map(|reason| ExportedServer {
+        withdrawn: Some(reason),
         ..busy_server()
     });
-    let mut servers = vec![busy, partial_server()];
-    servers.extend(withdrawn);
-    servers.extend(cycles_withdrawn);
-    servers.into_iter().map(Arc::new).collect()
+    let others = [busy, busy_server(), partial_server()];
+    let servers = others.into_iter().chain(withdrawn);
+    servers.map(Arc::new).collect()
 }
 
 fn exported() -> Vec<MetricFamily> {
@@ -90,23 +83,19 @@ fn truth(family: &MetricFamily) -> Description {
         let values = labels.entry(pair.name().to_owned()).or_default();
         values.insert(pair.value().to_owned());
     }
-    let mut bounds: Vec<String> = Vec::new();
-    for metric in family.get_metric() {
-        let buckets = metric.get_histogram().get_bucket().iter();
-        let finite: Vec<f64> = buckets
-            .map(|one| one.upper_bound())
-            .filter(|bound| bound.is_finite())
-            .collect();
-        if !finite.is_empty() {
-            bounds.push(in_words(&finite));
-        }
-    }
-    bounds.sort();
-    bounds.dedup();
+    let of_metric = |metric: &Metric| {
+        let bounds = metric.get_histogram().get_bucket().iter();
+        let bounds = bounds.map(|bucket| bucket.upper_bound());
+        bounds.filter(|bound| bound.is_finite()).collect()
+    };
+    let bounds = family.get_metric().iter().map(of_metric);
+    let bounds = bounds.filter(|bounds: &Vec<f64>| !bounds.is_empty());
+    let bounds: BTreeSet<String> = bounds.map(|bounds| in_words(&bounds)).collect();
+    let bounds = Vec::from_iter(bounds).join(" or ");
     Description {
         kind: format!("{:?}", family.get_field_type()).to_lowercase(),
         labels,
-        bounds: (!bounds.is_empty()).then(|| bounds.join(" or ")),
+        bounds: Some(bounds).filter(|bounds| !bounds.is_empty()),
     }
 }
 
@@ -117,27 +106,18 @@ fn in_words(bounds: &[f64]) -> String {
     let fine = || bounds.windows(2).map(is_fine);
     if let (Some(first), Some(last)) = (fine().position(|fine| fine), fine().rposition(|fine| fine))
     {
-        let list = |bounds: &[f64]| {
-            bounds
-                .iter()
-                .map(f64::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
+        let list = |bounds: &[f64]| Vec::from_iter(bounds.iter().map(f64::to_string)).join(", ");
         let (from, to) = (list(&bounds[..=first]), list(&bounds[last + 1..]));
         let (end, rest) = to.split_once(", ").unwrap_or((&to, ""));
         assert!(fine().skip(first).take(last - first + 1).all(|fine| fine));
         return format!("{from} … {end} in steps of a tenth at most, {rest}");
     }
-    match bounds {
-        [first, second, ..] if *first >= 64.0 => {
-            let power = second / first;
-            let last = bounds.last().copied().unwrap_or_default();
-            let regular = bounds.windows(2).all(|pair| pair[1] / pair[0] == power);
-            assert!(regular, "no powers of {power}: {bounds:?}");
-            return format!("powers of {power}, {} … {}", bytes(*first), bytes(last));
-        }
-        _ => {}
+    let last = bounds[bounds.len() - 1];
+    if bounds[0] >= 64.0 {
+        let power = bounds[1] / bounds[0];
+        let regular = bounds.windows(2).all(|pair| pair[1] / pair[0] == power);
+        assert!(regular, "no powers of {power}: {bounds:?}");
+        return format!("powers of {power}, {} … {}", bytes(bounds[0]), bytes(last));
     }
     let step = |pair: &[f64]| (pair[1] / pair[0] * 2.0).round() / 2.0;
     let regular = bounds.windows(2).take_while(|pair| {

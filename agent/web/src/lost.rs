@@ -173,12 +173,10 @@ mod tests {
         for item in items() {
             let Lost { metrics, alerts } = lost(item);
             writeln!(text, "{item}:")?;
-            metrics
-                .iter()
-                .try_for_each(|name| writeln!(text, "  {name}"))?;
-            alerts
-                .iter()
-                .try_for_each(|name| writeln!(text, "  {name}"))?;
+            let alerts = alerts.into_iter().map(str::to_owned);
+            for name in metrics.into_iter().chain(alerts) {
+                writeln!(text, "  {name}")?;
+            }
         }
         insta::with_settings!({ omit_expression => true }, {
             insta::assert_snapshot!(text);
@@ -191,14 +189,9 @@ mod tests {
         let rest = RULES.split(&format!("- alert: {alert}\n")).nth(1);
         let rest = rest.unwrap_or_else(|| panic!("there is no alert {alert}"));
         let mut rule = rest.split("labels:").next().unwrap_or_default().to_owned();
+        let recorded = Vec::from_iter(RECORDED.split("- record: ").skip(1));
         // What is recorded may rest on what is recorded before it.
-        for recorded in RECORDED
-            .split("- record: ")
-            .skip(1)
-            .collect::<Vec<_>>()
-            .iter()
-            .rev()
-        {
+        for recorded in recorded.into_iter().rev() {
             let name = recorded.lines().next().unwrap_or_default();
             if rule.contains(name) {
                 rule += recorded;
@@ -223,10 +216,11 @@ mod tests {
     }
 
     /// Returns the items that the alert on what was not found is about.
-    fn alerted_items() -> BTreeSet<&'static str> {
+    fn alerted_items() -> BTreeSet<String> {
         let after = RULES.split("evictscope_not_found{item=~\"").nth(1);
         let items = after.and_then(|after| after.split('"').next());
-        items.unwrap_or_default().split('|').collect()
+        let items = items.unwrap_or_default().split('|');
+        items.map(str::to_owned).collect()
     }
 
     #[test]
@@ -236,7 +230,6 @@ mod tests {
         let mut costly = items();
         costly.retain(|item| *item != maxmemory && !lost(*item).alerts.is_empty());
         let costly: BTreeSet<String> = costly.iter().map(Item::to_string).collect();
-        let costly: BTreeSet<&str> = costly.iter().map(String::as_str).collect();
         assert_eq!(alerted_items(), costly);
         assert!(!lost(maxmemory).alerts.is_empty());
         assert!(RULES.contains("evictscope_not_found{item=\"maxmemory\"}"));

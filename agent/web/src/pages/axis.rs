@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::columns::Span;
+use super::span::Span;
 use super::times;
 
 /// Beneath the shapes, for the times.
@@ -68,7 +68,7 @@ fn ticks(span: Span) -> Vec<(f64, String)> {
 #[cfg(test)]
 mod tests {
     use super::ticks;
-    use crate::pages::columns::Span;
+    use crate::pages::span::Span;
 
     #[test]
     fn there_are_a_few_round_times() {

@@ -192,7 +192,8 @@ mod tests {
     use evictscope_records::text::count;
 
     use super::{Chart, Ink, Series, Shapes};
-    use crate::pages::columns::{Columns, Span};
+    use crate::pages::columns::Columns;
+    use crate::pages::span::Span;
 
     fn drawn(shapes: fn(Vec<Series>) -> Shapes, known: std::ops::Range<usize>) -> String {
         let columns = Columns::of(&[], Span::new(1_700_000_000_000_000, 1_700_000_002_000_000));

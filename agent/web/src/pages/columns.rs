@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use evictscope_telemetry::{Burst, Moment, Phase, microseconds};
 
+use super::span::Span;
+
 /// Readings are a tenth of a second apart while a server does not evict, and some are late: a shorter column may have none.
 const LEAST_US: u64 = 200_000;
 /// More could not be told apart.
@@ -11,39 +13,6 @@ const MOST: usize = 800;
 
 /// Between two moments that are further apart, what happened when is not known.
 pub const LONGEST_INTERVAL_US: u64 = 3_000_000;
-
-/// The time that a drawing shows, since 1970, microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Its beginning.
-    pub from_us: u64,
-    /// Its end, which is later.
-    pub to_us: u64,
-}
-
-impl Span {
-    /// Returns the time from one moment to another; a second of it at least.
-    pub fn new(from_us: u64, to_us: u64) -> Self {
-        let to_us = to_us.max(from_us.saturating_add(1_000_000));
-        Self { from_us, to_us }
-    }
-
-    /// Returns the time that these moments cover.
-    pub fn of(moments: &[Moment]) -> Option<Self> {
-        let (first, last) = (moments.first()?, moments.last()?);
-        Some(Self::new(first.unix_us, last.unix_us))
-    }
-
-    /// Returns its length, microseconds.
-    pub fn length_us(self) -> u64 {
-        self.to_us - self.from_us
-    }
-
-    /// Returns where a moment is in it: 0 at its beginning, 1 at its end.
-    pub fn share_at(self, unix_us: u64) -> f64 {
-        (unix_us as f64 - self.from_us as f64) / self.length_us() as f64
-    }
-}
 
 /// A span in columns of the same length.
 #[derive(Clone, Debug)]
@@ -213,7 +182,8 @@ mod tests {
     use evictscope_records::fixture::burst_record;
     use evictscope_telemetry::{Moment, Phase};
 
-    use super::{Columns, Span, runs};
+    use super::{Columns, runs};
+    use crate::pages::span::Span;
 
     fn columns(moments: &[Moment]) -> anyhow::Result<Columns> {
         let span = Span::of(&burst_record().moments).context("the record has no moments")?;

@@ -6,8 +6,8 @@ use evictscope_telemetry::LatencySecond;
 use maud::{Markup, html};
 
 use super::axis::framed;
-use super::columns::Span;
 use super::ink::Ink;
+use super::span::Span;
 use super::times::{grouped, time_of_day};
 
 /// The height of a bucket.
@@ -122,7 +122,7 @@ mod tests {
     use evictscope_telemetry::LatencySecond;
 
     use super::{by_second, within};
-    use crate::pages::columns::Span;
+    use crate::pages::span::Span;
 
     fn second(counts: &[(u16, u64)]) -> LatencySecond {
         LatencySecond {

@@ -24,6 +24,7 @@ mod phase_strip;
 mod record;
 mod server;
 mod slow_calls;
+mod span;
 mod stall_strip;
 #[cfg(test)]
 mod tests;

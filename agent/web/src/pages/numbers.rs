@@ -6,8 +6,8 @@ use evictscope_records::{Occasion, Record};
 use evictscope_telemetry::Burst;
 use maud::{Markup, html};
 
-use super::columns::Span;
 use super::facts;
+use super::span::Span;
 use super::times::{
     duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size,
 };

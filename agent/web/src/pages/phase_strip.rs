@@ -50,7 +50,8 @@ mod tests {
     use evictscope_telemetry::Phase;
 
     use super::strip;
-    use crate::pages::columns::{Columns, Span};
+    use crate::pages::columns::Columns;
+    use crate::pages::span::Span;
 
     #[test]
     fn phases_are_told_by_height_too() {

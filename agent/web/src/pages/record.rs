@@ -5,8 +5,9 @@ use evictscope_records::text::seconds;
 use evictscope_records::{Occasion, Record};
 use maud::{Markup, html};
 
-use super::columns::{Columns, Span};
+use super::columns::Columns;
 use super::frame::{Place, page};
+use super::span::Span;
 use super::times::{date_and_time, percent};
 use super::{facts, functions, latency, links, numbers, panels, slow_calls};
 

@@ -7,8 +7,9 @@ use evictscope_records::Listed;
 use evictscope_telemetry::{Cycle, Timeline, microseconds};
 use maud::{Markup, html};
 
-use super::columns::{Columns, Span};
+use super::columns::Columns;
 use super::frame::{Place, page};
+use super::span::Span;
 use super::times::{duration, grouped, limit, or_unknown, size};
 use super::{bursts, facts, felt, heat, links, panels, work};
 use crate::exported::ExportedServer;

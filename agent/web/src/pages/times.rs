@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use evictscope_records::text::{bytes, seconds};
+use evictscope_records::text::seconds;
+pub use evictscope_records::text::size;
 use jiff::{SignedDuration, Timestamp};
 
 /// Shown for what is not known.
@@ -53,11 +54,6 @@ pub fn round(duration: Duration) -> String {
         _ => (86_400, "days"),
     };
     format!("{} {unit}", seconds / length)
-}
-
-/// Returns a number of bytes with its unit.
-pub fn size(size: u64) -> String {
-    bytes(size as f64)
 }
 
 /// Returns a limit of memory, which there may not be.
