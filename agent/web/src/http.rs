@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +36,6 @@ use super::profile_route;
 use super::record_routes;
 use super::shared::Shared;
 use super::timeline::TimelineAnswer;
-use super::unwatched::UnwatchedList;
 use super::web_config::{Requesters, Web, guard, guard_requests};
 
 /// Clients that may wait in the kernel until they are accepted. One that comes when the queue is full
@@ -171,9 +171,9 @@ async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Result<Re
     Ok(Json(BurstList::of(&servers)).into_response())
 }
 
-async fn unwatched(State(app): State<App>) -> Json<UnwatchedList> {
+async fn unwatched(State(app): State<App>) -> impl IntoResponse {
     let unwatched = app.shared.unwatched().unwrap_or_default();
-    Json(UnwatchedList { unwatched })
+    Json(BTreeMap::from([("unwatched", unwatched)]))
 }
 
 async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Response {
