@@ -19,7 +19,7 @@ pub(super) const ENDING: &str = ".json.gz";
 const MOST_LISTED: usize = 2 * Limits::RECORDS;
 
 /// How much may be kept. The oldest go first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Most records.
     pub records: usize,
@@ -73,16 +73,14 @@ pub struct Summary {
 impl Summary {
     /// Returns what a list says of this record.
     pub fn of(record: &Record) -> Self {
+        let kind = record.burst.as_ref().map(|burst| burst.kind().0);
         Self {
             id: record.id.clone(),
             occasion: record.occasion,
             server: record.server.label.clone(),
             began_us: record.began_us,
             ended_us: record.ended_us,
-            kind: record
-                .burst
-                .as_ref()
-                .map(|burst| burst.kind().0.to_string()),
+            kind: kind.map(|kind| kind.to_string()),
         }
     }
 }
@@ -101,54 +99,19 @@ pub struct Kept {
 pub enum StoreError {
     /// The directory cannot be made or written.
     #[error(
-        "cannot write into {}: {error}; --state-dir names another directory, and --keep-records 0 keeps nothing; in a container, add --volume evictscope:{} (podman, Docker) or a volume mounted there (Kubernetes)",
-        directory.display(), directory.display()
+        "cannot write into {path}: {1}; --state-dir names another directory, and --keep-records 0 keeps nothing; in a container, add --volume evictscope:{path} (podman, Docker) or a volume mounted there (Kubernetes)",
+        path = .0.display()
     )]
-    Directory {
-        /// Which it is.
-        directory: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    Directory(PathBuf, io::Error),
     /// Another agent writes there.
     #[error("another agent keeps its records in {}: --state-dir names another directory", .0.display())]
     InUse(PathBuf),
-    /// A file cannot be written.
-    #[error("cannot write {}: {error}", file.display())]
-    Write {
-        /// Which it is.
-        file: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// A file that is too old cannot be removed.
-    #[error("cannot remove {}, to make room: {error}", file.display())]
-    Remove {
-        /// Which it is.
-        file: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// It is larger than all that may be kept.
-    #[error(
-        "{name} has {bytes} bytes, and all that is kept may have {limit}: raise --keep-records"
-    )]
-    DoesNotFit {
-        /// The name of the file.
-        name: String,
-        /// Its size.
-        bytes: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// A directory cannot be read.
-    #[error("cannot read {}: {error}", directory.display())]
-    List {
-        /// Which it is.
-        directory: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    /// Something cannot be done with a file, or with the directory.
+    #[error("cannot {0}: {1}")]
+    File(String, io::Error),
+    /// A record of this name and of so many bytes is larger than all that may be kept.
+    #[error("{0} has {1} bytes, and all that is kept may have {2}: raise --keep-records")]
+    DoesNotFit(String, u64, u64),
     /// There is no such record.
     #[error("there is no record {0}; `evictscope report --list` lists them")]
     NoSuchRecord(PathBuf),
@@ -170,21 +133,15 @@ impl Store {
     ///
     /// Fails where the directory cannot be written, or another agent writes there.
     pub fn open(directory: &Path, limits: Limits) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::Directory {
-            directory: directory.to_owned(),
-            error,
-        };
+        let failed = |error| StoreError::Directory(directory.to_owned(), error);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o750);
         builder.create(directory).map_err(failed)?;
         let lock = File::create(directory.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(StoreError::InUse(directory.to_owned()));
-            }
-            Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
-        }
+        lock.try_lock().map_err(|error| match error {
+            std::fs::TryLockError::WouldBlock => StoreError::InUse(directory.to_owned()),
+            std::fs::TryLockError::Error(error) => failed(error),
+        })?;
         let store = Self {
             limits,
             _lock: Some(lock),
@@ -200,10 +157,7 @@ impl Store {
         Self {
             records: Folder::at(directory.join("records")),
             labels: Labels::at(directory),
-            limits: Limits {
-                records: 0,
-                bytes: 0,
-            },
+            limits: Limits::default(),
             _lock: None,
         }
     }
@@ -220,41 +174,48 @@ impl Store {
     /// Fails where the disk is full, or the record is larger than all that may be kept.
     pub fn write(&self, record: &Record) -> Result<PathBuf, StoreError> {
         let name = file_name(&record.id);
-        let packed = packed::pack(&Summary::of(record), record);
-        let packed = packed.map_err(|error| cannot_write(&self.records, &name, error))?;
+        let cannot = |error| self.cannot("write", &name, error);
+        let packed = packed::pack(&Summary::of(record), record).map_err(cannot)?;
         self.make_room(&name, packed.len() as u64)?;
-        let written = self.records.write(&name, &packed);
-        written.map_err(|error| cannot_write(&self.records, &name, error))
+        self.records.write(&name, &packed).map_err(cannot)
+    }
+
+    fn cannot(&self, what: &str, name: impl AsRef<Path>, error: io::Error) -> StoreError {
+        let path = self.records.path(name);
+        StoreError::File(format!("{what} {}", path.display()), error)
     }
 
     /// Removes the oldest records, so that one more, of this many bytes, is within the limits.
     fn make_room(&self, name: &str, bytes: u64) -> Result<(), StoreError> {
-        let Limits {
-            records,
-            bytes: limit,
-        } = self.limits;
-        if bytes > limit || records == 0 {
-            let name = name.to_owned();
-            return Err(StoreError::DoesNotFit { name, bytes, limit });
+        let limit = self.limits.bytes;
+        if bytes > limit || self.limits.records == 0 {
+            return Err(StoreError::DoesNotFit(name.to_owned(), bytes, limit));
         }
         let mut files = self.files()?;
         // A name begins with a time.
         files.sort_by(|one, other| other.name.cmp(&one.name));
         let mut kept = total(&files);
-        while (files.len() >= records || kept + bytes > limit)
+        while (files.len() >= self.limits.records || kept + bytes > limit)
             && let Some(oldest) = files.pop()
         {
             let removed = self.records.remove(&oldest.name);
-            let file = self.records.path(&oldest.name);
-            removed.map_err(|error| StoreError::Remove { file, error })?;
+            removed.map_err(|error| {
+                let file = self.records.path(&oldest.name);
+                StoreError::File(format!("remove {}, to make room", file.display()), error)
+            })?;
             kept -= oldest.bytes;
         }
         Ok(())
     }
 
+    fn entries(&self) -> Result<Vec<Entry>, StoreError> {
+        let entries = self.records.entries();
+        entries.map_err(|error| self.cannot("read", "", error))
+    }
+
     /// Returns our own files: what is foreign is not counted, and not removed.
     fn files(&self) -> Result<Vec<Entry>, StoreError> {
-        let mut entries = entries(&self.records)?;
+        let mut entries = self.entries()?;
         entries.retain(|entry| entry.is_file && id_of(&entry.name).is_some());
         Ok(entries)
     }
@@ -279,7 +240,7 @@ impl Store {
     ///
     /// Fails where the directory cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
-        let mut entries = entries(&self.records)?;
+        let mut entries = self.entries()?;
         // What is being written is no file yet.
         entries.retain(|entry| !entry.name.as_encoded_bytes().starts_with(b"."));
         entries.sort_by_cached_key(|entry| {
@@ -300,8 +261,8 @@ impl Store {
             return Err(Unreadable::Foreign.to_string());
         };
         let (file, metadata) = self.records.open(&entry.name).map_err(|e| e.to_string())?;
-        let summary: Summary =
-            packed::read_head(file, metadata.len()).map_err(|error| error.to_string())?;
+        let summary = packed::read_head(file, metadata.len());
+        let summary: Summary = summary.map_err(|error| error.to_string())?;
         match summary.id == id {
             true => Ok(summary),
             false => Err(Unreadable::Other(summary.id).to_string()),
@@ -324,18 +285,6 @@ impl Store {
             }),
         }
     }
-}
-
-fn cannot_write(folder: &Folder, name: &str, error: io::Error) -> StoreError {
-    let file = folder.path(name);
-    StoreError::Write { file, error }
-}
-
-fn entries(folder: &Folder) -> Result<Vec<Entry>, StoreError> {
-    folder.entries().map_err(|error| StoreError::List {
-        directory: folder.path(""),
-        error,
-    })
 }
 
 fn total(files: &[Entry]) -> u64 {
@@ -366,23 +315,22 @@ pub fn read_record(file: &Path) -> Result<Record, StoreError> {
 
 fn read(path: &Path, flags: i32) -> Result<Record, StoreError> {
     let file = path.to_owned();
-    let (opened, metadata) = match open_file(path, flags) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(StoreError::NoSuchRecord(file));
-        }
-        Err(error) => {
-            let error = error.into();
-            return Err(StoreError::Read { file, error });
-        }
-        Ok(opened) => opened,
+    let cannot = |error| StoreError::Read {
+        file: file.clone(),
+        error,
     };
-    match packed::read_all::<Summary, Record>(opened, metadata.len()) {
-        Ok((summary, record)) if summary.id == record.id => Ok(record),
-        Ok((summary, record)) => Err(StoreError::Read {
-            file,
-            error: Unreadable::Damaged(format!("it holds {} and {}", summary.id, record.id)),
-        }),
-        Err(error) => Err(StoreError::Read { file, error }),
+    let (opened, metadata) = open_file(path, flags).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => StoreError::NoSuchRecord(file.clone()),
+        _ => cannot(error.into()),
+    })?;
+    let (summary, record): (Summary, Record) =
+        packed::read_all(opened, metadata.len()).map_err(cannot)?;
+    match summary.id == record.id {
+        true => Ok(record),
+        false => {
+            let why = format!("it holds {} and {}", summary.id, record.id);
+            Err(cannot(Unreadable::Damaged(why)))
+        }
     }
 }
 

@@ -18,6 +18,11 @@ pub fn bytes(value: f64) -> String {
     scaled(value, 1_024.0, [" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
+/// Returns a whole number of bytes with its unit.
+pub fn size(value: u64) -> String {
+    bytes(value as f64)
+}
+
 /// Returns a number of seconds with its unit.
 pub fn seconds(value: f64) -> String {
     match value {

@@ -1,14 +1,18 @@
 //! What the answers to requests are made from, and what all of them need.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use prometheus::process_collector::ProcessCollector;
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
 
-use super::server::{ExportedServer, Shared};
+use super::exported::ExportedServer;
+use super::requests::{Answer, Request};
+use super::shared::Shared;
 
 /// How many threads read files and draw at once: a crowd of readers is to leave the servers' threads a CPU.
 const THREADS: usize = 2;
@@ -36,9 +40,9 @@ impl App {
     }
 
     /// Does what takes its time (reads files, draws) in another thread, so that no scrape waits for it.
-    pub(super) async fn aside(
+    pub(super) async fn aside<R: IntoResponse>(
         &self,
-        work: impl FnOnce(&Shared) -> Response + Send + 'static,
+        work: impl FnOnce(&Shared) -> Result<R, Refusal> + Send + 'static,
     ) -> Response {
         let shared = self.shared.clone();
         // It cannot fail: nobody closes it.
@@ -46,7 +50,7 @@ impl App {
         let done = tokio::task::spawn_blocking(move || {
             // Kept until the work is done, also where nobody waits for the answer any more.
             let _turn = turn;
-            work(&shared)
+            work(&shared).into_response()
         });
         done.await.unwrap_or_else(|error| {
             let text = format!("cannot make this page ({error}); please report this\n");
@@ -54,14 +58,35 @@ impl App {
         })
     }
 
-    /// Allows one more answer that takes a minute; it is over when the permit is dropped. `None` where too many are waited for.
-    pub(super) fn long(&self) -> Option<OwnedSemaphorePermit> {
-        self.long.clone().try_acquire_owned().ok()
+    /// Asks the thread of a server, and waits for its answer; `done` is what was not done where there is none in time.
+    pub(super) async fn ask<T>(
+        &self,
+        label: &str,
+        limit: Duration,
+        done: &str,
+        request: impl FnOnce(Answer<T>) -> Request,
+    ) -> Result<T, Refusal> {
+        let permit = self.long.try_acquire();
+        let (answer, answered) = oneshot::channel();
+        if permit.is_err() || !self.shared.requests().ask(label, request(answer)) {
+            let text = "too many wait for such an answer; try again in a minute\n";
+            return Err((StatusCode::TOO_MANY_REQUESTS, text.to_owned()));
+        }
+        match timeout(limit, answered).await {
+            Ok(Ok(answer)) => answer.map_err(|why| unavailable(&why)),
+            Ok(Err(_)) => Err(unavailable(
+                "the server has ended, or is not watched any more",
+            )),
+            Err(_) => {
+                let text = format!("no {done} in time; the agent's log may say why\n");
+                Err((StatusCode::GATEWAY_TIMEOUT, text))
+            }
+        }
     }
 }
 
 /// The answer to what cannot be done, which says why.
-pub(super) type Refusal = Box<Response>;
+pub(super) type Refusal = (StatusCode, String);
 
 /// Which server a request is about.
 #[derive(Debug, Deserialize)]
@@ -71,33 +96,29 @@ pub(super) struct Which {
 
 impl Which {
     /// Returns the server that is asked for, or the only one.
-    pub(super) fn of<'a>(
-        &self,
-        servers: &'a [Arc<ExportedServer>],
-    ) -> Result<&'a ExportedServer, Refusal> {
-        match (&self.server, servers) {
-            (Some(label), servers) => servers
-                .iter()
-                .map(Arc::as_ref)
-                .find(|server| server.label == *label)
-                .ok_or_else(|| Box::new(no_such_server(label))),
-            (None, [only]) => Ok(only),
+    pub(super) fn of(&self, shared: &Shared) -> Result<Arc<ExportedServer>, Refusal> {
+        let servers = shared.servers().unwrap_or_default();
+        match (&self.server, &*servers) {
+            (Some(label), _) => {
+                let named = servers.iter().find(|server| server.label == *label);
+                named.cloned().ok_or_else(|| no_such_server(label))
+            }
+            (None, [only]) => Ok(only.clone()),
             (None, _) => {
                 let text = "which server? Append ?server=NAME; / lists them\n";
-                Err(Box::new((StatusCode::BAD_REQUEST, text).into_response()))
+                Err((StatusCode::BAD_REQUEST, text.to_owned()))
             }
         }
     }
 }
 
 /// Answers that this server is not watched.
-pub(super) fn no_such_server(label: &str) -> Response {
+pub(super) fn no_such_server(label: &str) -> Refusal {
     let text = format!("no server {label} is watched; / lists those that are\n");
-    (StatusCode::NOT_FOUND, text).into_response()
+    (StatusCode::NOT_FOUND, text)
 }
 
-/// Answers that too many wait already.
-pub(super) fn too_many() -> Response {
-    let text = "too many wait for such an answer; try again in a minute\n";
-    (StatusCode::TOO_MANY_REQUESTS, text).into_response()
+/// Answers that something cannot be had now.
+pub(super) fn unavailable(why: &str) -> Refusal {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
 }

@@ -8,7 +8,7 @@ use evictscope_telemetry::Burst;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::server::ExportedServer;
+use super::exported::ExportedServer;
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -49,19 +49,14 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> BurstList<'a> {
-    /// Lists the finished bursts of all servers, or of the one with that label; each server's oldest
-    /// first.
-    pub(super) fn of(servers: &'a [Arc<ExportedServer>], only: Option<&str>) -> Self {
-        let asked = servers
-            .iter()
-            .filter(|server| only.is_none_or(|label| server.label == label));
-        let entries = asked.flat_map(|server| {
+    /// Lists the finished bursts of these servers, of each the oldest first.
+    pub(super) fn of(servers: &'a [Arc<ExportedServer>]) -> Self {
+        let of_server = |server: &'a Arc<ExportedServer>| {
             let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());
             bursts.map(|burst| Entry::of(server, burst))
-        });
-        Self {
-            bursts: entries.collect(),
-        }
+        };
+        let bursts = servers.iter().flat_map(of_server).collect();
+        Self { bursts }
     }
 }
 
@@ -86,22 +81,24 @@ mod tests {
     #[test]
     fn the_list_of_a_made_up_server() -> serde_json::Result<()> {
         let servers = [Arc::new(busy_server())];
-        let json = serde_json::to_string_pretty(&BurstList::of(&servers, Some("6379")))?;
+        let json = serde_json::to_string_pretty(&BurstList::of(&servers))?;
         insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
         Ok(())
     }
 
     #[test]
-    fn only_what_is_asked_for_and_trusted_is_listed() {
-        let count = |server, only| BurstList::of(&[Arc::new(server)], only).bursts.len();
-        assert_eq!(count(new_server(), None), 0);
-        assert_eq!(count(busy_server(), None), 1);
-        assert_eq!(count(busy_server(), Some("6380")), 0);
-        let withdrawn = ExportedServer {
-            withdrawn: Some(BrokenInvariant::LostExit),
-            ..busy_server()
-        };
-        assert_eq!(count(withdrawn, None), 0);
+    fn only_what_is_trusted_is_listed() {
+        let count = |server| BurstList::of(&[Arc::new(server)]).bursts.len();
+        assert_eq!(count(new_server()), 0);
+        assert_eq!(count(busy_server()), 1);
+        let withdrawn = Some(BrokenInvariant::LostExit);
+        assert_eq!(
+            count(ExportedServer {
+                withdrawn,
+                ..busy_server()
+            }),
+            0
+        );
     }
 
     #[test]

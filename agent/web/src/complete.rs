@@ -14,7 +14,7 @@ use evictscope_telemetry::{
     Cycle, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
 };
 
-use super::server::ExportedServer;
+use super::exported::ExportedServer;
 
 /// Returns a server whose plan has everything, and of which everything was read.
 pub fn complete_server() -> ExportedServer {
@@ -35,15 +35,10 @@ pub fn server_without(item: Item) -> Option<ExportedServer> {
         }
         Item::Entry(kind) => functions[of_kind(kind)].entry = None,
         Item::Quantity(variable) => {
-            if let Some(inner) = &mut functions[eviction].inner {
-                inner.quantities.retain(|own| own.quantity != variable);
-            }
+            let inner = functions[eviction].inner.as_mut();
+            inner?.quantities.retain(|own| own.quantity != variable);
         }
-        Item::CycleType => {
-            if let Some(inner) = &mut functions[expiry].inner {
-                inner.cycle_type = None;
-            }
-        }
+        Item::CycleType => functions[expiry].inner.as_mut()?.cycle_type = None,
         Item::KeysSampled => functions[expiry].exits[0].sampled = None,
         Item::KeysExpired => functions[expiry].exits[0].expired = None,
         Item::Version => plan.identity.version = None,
@@ -118,69 +113,54 @@ const EXPIRY: FunctionKind = FunctionKind {
     description: EXPIRE_CYCLE.description,
 };
 
-/// Returns an expire cycle of which everything was found.
-fn expire_cycle() -> TracedFunction {
-    let register = |number| Operand::Register {
-        plus: 0,
-        number,
-        width: 8,
-    };
+const REGISTER: Operand = Operand::Register {
+    plus: 0,
+    number: 3,
+    width: 8,
+};
+
+/// Returns a traced function of which everything was found: these quantities, and what an expire cycle tells.
+fn function(
+    kind: FunctionKind,
+    name: &'static str,
+    address: u64,
+    quantities: Vec<QuantityPlan>,
+    of_cycles: Option<Operand>,
+) -> TracedFunction {
     TracedFunction {
-        kind: EXPIRY,
-        name: "activeExpireCycle",
-        address: FileAddress::new(0x3000),
-        entry: Some(site(0x3000)),
+        kind,
+        name,
+        address: FileAddress::new(address),
+        entry: Some(site(address)),
         inner: Some(InnerSite {
-            site: site(0x3040),
-            quantities: Vec::new(),
-            cycle_type: Some(register(5)),
+            site: site(address + 0x40),
+            quantities,
+            cycle_type: of_cycles.clone(),
         }),
         exits: vec![Exit {
-            site: site(0x3080),
+            site: site(address + 0x80),
             way: None,
             result: None,
-            sampled: Some(register(12)),
-            expired: Some(register(13)),
+            sampled: of_cycles.clone(),
+            expired: of_cycles,
         }],
     }
 }
 
 fn quantity(quantity: Variable) -> QuantityPlan {
-    let operand = Operand::Register {
-        plus: 0,
-        number: 3,
-        width: 8,
+    let term = Term {
+        negative: false,
+        operand: REGISTER,
     };
-    let negative = false;
-    let terms = vec![Term { negative, operand }];
     QuantityPlan {
         quantity,
-        recipe: Recipe { terms },
+        recipe: Recipe { terms: vec![term] },
         method: Method::Dataflow,
     }
 }
 
 pub fn plan() -> ProbePlan {
-    let inner = InnerSite {
-        site: site(0x2040),
-        quantities: VARIABLES.map(quantity).into(),
-        cycle_type: None,
-    };
-    let exit = Exit {
-        site: site(0x2080),
-        way: None,
-        result: None,
-        sampled: None,
-        expired: None,
-    };
-    let function = TracedFunction {
-        kind: EVICTION,
-        name: "performEvictions",
-        address: FileAddress::new(0x2000),
-        entry: Some(site(0x2000)),
-        inner: Some(inner),
-        exits: vec![exit],
-    };
+    let quantities = VARIABLES.map(quantity).into();
     ProbePlan {
         identity: Identity {
             build_id: Some("ae4d7c97".to_owned()),
@@ -188,7 +168,16 @@ pub fn plan() -> ProbePlan {
             version: Some("7.0.15".to_owned()),
             entry_point: FileAddress::new(0x1000),
         },
-        functions: vec![function, expire_cycle()],
+        functions: vec![
+            function(EVICTION, "performEvictions", 0x2000, quantities, None),
+            function(
+                EXPIRY,
+                "activeExpireCycle",
+                0x3000,
+                Vec::new(),
+                Some(REGISTER),
+            ),
+        ],
         members: Vec::new(),
         not_found: Vec::new(),
     }

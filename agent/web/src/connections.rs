@@ -31,6 +31,7 @@ use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::trouble::Trouble;
@@ -216,7 +217,10 @@ async fn answer(
     asks: impl Fn(),
 ) -> anyhow::Result<()> {
     set_tcp_user_timeout(&stream, patience.as_millis().try_into()?)?;
-    let stream = timeout(patience, web.agree(stream)).await??;
+    let stream = match web.tls() {
+        None => Either::Left(stream),
+        Some(tls) => Either::Right(timeout(patience, tls.accept(stream)).await??),
+    };
     let service = service_fn(|request: Request<Incoming>| {
         asks();
         router.call(request)

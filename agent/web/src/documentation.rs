@@ -5,18 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evictscope_plan::Method;
+use evictscope_plan::{Member, Method};
 use evictscope_records::KeeperCounts;
 use evictscope_telemetry::{BrokenInvariant, Snapshot, SocketLook};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::proto::MetricFamily;
+use prometheus::proto::{Metric, MetricFamily};
 
-use super::catalogue::{
-    OfServers, families, loop_last_turn, of_servers, records, servers_unwatched,
-};
+use super::exported::ExportedServer;
+use super::families::{families, loop_last_turn, of_server, records, servers_unwatched};
 use super::fixture::{busy_server, partial_server};
-use super::server::ExportedServer;
 
 const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
 
@@ -55,26 +53,19 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         BrokenInvariant::Arithmetic,
         BrokenInvariant::Maxmemory,
         BrokenInvariant::LostExit,
-    ];
-    let withdrawn = reasons.map(|reason| ExportedServer {
-        withdrawn: Some(reason),
-        ..busy_server()
-    });
-    let reasons = [
         BrokenInvariant::CycleType,
         BrokenInvariant::CycleKeys,
         BrokenInvariant::LostCycleEnd,
         BrokenInvariant::ExpiredKeys,
         BrokenInvariant::CycleTime,
     ];
-    let cycles_withdrawn = reasons.map(|reason| ExportedServer {
-        cycles_withdrawn: Some(reason),
+    let withdrawn = reasons.map(|reason| ExportedServer {
+        withdrawn: Some(reason),
         ..busy_server()
     });
-    let mut servers = vec![busy, partial_server()];
-    servers.extend(withdrawn);
-    servers.extend(cycles_withdrawn);
-    servers.into_iter().map(Arc::new).collect()
+    let others = [busy, busy_server(), partial_server()];
+    let servers = others.into_iter().chain(withdrawn);
+    servers.map(Arc::new).collect()
 }
 
 fn exported() -> Vec<MetricFamily> {
@@ -92,23 +83,19 @@ fn truth(family: &MetricFamily) -> Description {
         let values = labels.entry(pair.name().to_owned()).or_default();
         values.insert(pair.value().to_owned());
     }
-    let mut bounds: Vec<String> = Vec::new();
-    for metric in family.get_metric() {
-        let buckets = metric.get_histogram().get_bucket().iter();
-        let finite: Vec<f64> = buckets
-            .map(|one| one.upper_bound())
-            .filter(|bound| bound.is_finite())
-            .collect();
-        if !finite.is_empty() {
-            bounds.push(in_words(&finite));
-        }
-    }
-    bounds.sort();
-    bounds.dedup();
+    let of_metric = |metric: &Metric| {
+        let bounds = metric.get_histogram().get_bucket().iter();
+        let bounds = bounds.map(|bucket| bucket.upper_bound());
+        bounds.filter(|bound| bound.is_finite()).collect()
+    };
+    let bounds = family.get_metric().iter().map(of_metric);
+    let bounds = bounds.filter(|bounds: &Vec<f64>| !bounds.is_empty());
+    let bounds: BTreeSet<String> = bounds.map(|bounds| in_words(&bounds)).collect();
+    let bounds = Vec::from_iter(bounds).join(" or ");
     Description {
         kind: format!("{:?}", family.get_field_type()).to_lowercase(),
         labels,
-        bounds: (!bounds.is_empty()).then(|| bounds.join(" or ")),
+        bounds: Some(bounds).filter(|bounds| !bounds.is_empty()),
     }
 }
 
@@ -119,27 +106,18 @@ fn in_words(bounds: &[f64]) -> String {
     let fine = || bounds.windows(2).map(is_fine);
     if let (Some(first), Some(last)) = (fine().position(|fine| fine), fine().rposition(|fine| fine))
     {
-        let list = |bounds: &[f64]| {
-            bounds
-                .iter()
-                .map(f64::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
+        let list = |bounds: &[f64]| Vec::from_iter(bounds.iter().map(f64::to_string)).join(", ");
         let (from, to) = (list(&bounds[..=first]), list(&bounds[last + 1..]));
         let (end, rest) = to.split_once(", ").unwrap_or((&to, ""));
         assert!(fine().skip(first).take(last - first + 1).all(|fine| fine));
         return format!("{from} … {end} in steps of a tenth at most, {rest}");
     }
-    match bounds {
-        [first, second, ..] if *first >= 64.0 => {
-            let power = second / first;
-            let last = bounds.last().copied().unwrap_or_default();
-            let regular = bounds.windows(2).all(|pair| pair[1] / pair[0] == power);
-            assert!(regular, "no powers of {power}: {bounds:?}");
-            return format!("powers of {power}, {} … {}", bytes(*first), bytes(last));
-        }
-        _ => {}
+    let last = bounds[bounds.len() - 1];
+    if bounds[0] >= 64.0 {
+        let power = bounds[1] / bounds[0];
+        let regular = bounds.windows(2).all(|pair| pair[1] / pair[0] == power);
+        assert!(regular, "no powers of {power}: {bounds:?}");
+        return format!("powers of {power}, {} … {}", bytes(bounds[0]), bytes(last));
     }
     let step = |pair: &[f64]| (pair[1] / pair[0] * 2.0).round() / 2.0;
     let regular = bounds.windows(2).take_while(|pair| {
@@ -216,8 +194,8 @@ fn the_documentation_describes_all_exported_families_and_no_others() -> std::io:
     let rows = documented(&text);
     let exported = exported();
     let names: BTreeSet<&str> = exported.iter().map(|family| family.name()).collect();
-    for name in of_servers().map(|family| family.name()) {
-        assert!(names.contains(name), "no server has {name}");
+    for family in of_server(&busy_server()) {
+        assert!(names.contains(family.name), "no server has {}", family.name);
     }
     let said: BTreeSet<&str> = rows.iter().map(|(name, ..)| *name).collect();
     assert_eq!(said, names);
@@ -246,10 +224,8 @@ fn the_documentation_describes_all_exported_families_and_no_others() -> std::io:
 #[test]
 fn the_row_of_a_member_has_its_unit_and_what_info_calls_it() -> std::io::Result<()> {
     let text = std::fs::read_to_string(METRICS)?;
-    for family in of_servers() {
-        let OfServers::Member(member, metric) = family else {
-            continue;
-        };
+    let metric = |member: &Member| Some((*member, member.metric()?));
+    for (member, metric) in Member::ALL.iter().filter_map(metric) {
         let begin = format!("| `{}` |", metric.name);
         let row = text.lines().find(|line| line.starts_with(&begin));
         let cells: Vec<&str> = row.unwrap_or_default().split(" | ").collect();

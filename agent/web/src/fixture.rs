@@ -1,8 +1,10 @@
 //! Made-up servers for tests.
 
+mod history;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evictscope_abi::{
     CallStats, Check, CycleStats, CycleType, Histogram, Longest, Noted, ResultKind, bounds,
@@ -10,12 +12,14 @@ use evictscope_abi::{
 use evictscope_host::Container;
 use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
-    BIN_NS, Cycle, EvictionTimes, Members, Moment, Observation, Observed, ProbeMode, ServerState,
-    Snapshot, SocketLook, ThreadTimes, Timeline,
+    Cycle, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot, SocketLook,
+    ThreadTimes, Timeline, Unread,
 };
 
-use super::complete::{EVICTION, every_member, plan};
-use super::server::ExportedServer;
+use self::history::after_a_burst;
+pub use self::history::timeline;
+use super::complete::{EVICTION, complete_server, every_member, plan};
+use super::exported::ExportedServer;
 use super::unwatched::{Reason as WhyUnwatched, Unwatched};
 
 /// A server that is too old.
@@ -41,17 +45,11 @@ pub fn new_server() -> ExportedServer {
             cgroup: "/kubepods.slice/redis".to_owned(),
         },
         container_name: Some("redis".to_owned()),
-        plan: Arc::new(plan()),
         mode: ProbeMode::EvictingOnly,
-        withdrawn: None,
-        cycles_withdrawn: None,
         overhead_ratio: None,
-        overhead_budget_ratio: 0.01,
         state: ServerState::new(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),
-        timeline: None,
-        records: Arc::default(),
-        read: Instant::now(),
+        ..complete_server()
     }
 }
 
@@ -192,98 +190,6 @@ pub fn partial_server() -> ExportedServer {
     server
 }
 
-/// Six bins from the beginning of a second on: two of them spent in evicting calls, and some of the
-/// ones after it.
-pub fn timeline() -> Timeline {
-    let at = |bin: u64| Duration::from_nanos((50 + bin) * BIN_NS);
-    let mut timeline = Timeline::new(at(0));
-    let mut seen = |bin, evicting_ns, cpu_eviction_ns, cpu_other_ns, memory| {
-        let seen = Observation {
-            at: at(bin),
-            unix_time: Duration::from_secs(1_700_000_000) + at(bin),
-            observed: at(bin),
-            cpu_eviction_ns: Some(cpu_eviction_ns),
-            cpu_other_ns: Some(cpu_other_ns),
-            used_memory: memory,
-            client_buffers: memory.map(|_| 1 << 20),
-            commands: memory.map(|_| 5_000),
-            stalled: memory.map(|_| Duration::from_millis(100)),
-            ..Observation::default()
-        };
-        let moment = moment(&seen);
-        timeline.take_in(&seen, evicting_ns, moment);
-    };
-    seen(0, 0, 0, 0, None);
-    seen(1, 0, 0, 0, None);
-    seen(2, BIN_NS, 19_000_000, 0, None);
-    seen(3, 2 * BIN_NS, 19_000_000, 0, None);
-    seen(4, 2 * BIN_NS + 1_000_000, 19_000_000, 0, None);
-    seen(
-        5,
-        2 * BIN_NS + 1_000_000,
-        19_000_000,
-        10_000_000,
-        Some(64 << 20),
-    );
-    seen(6, 2 * BIN_NS + 1_000_000, 19_000_000, 10_000_000, None);
-    timeline
-}
-
-/// Returns the moment of an observation, as far as that tells.
-fn moment(seen: &Observation) -> Moment {
-    let snapshot = Snapshot {
-        at: seen.at,
-        unix_time: seen.unix_time,
-        ..Snapshot::default()
-    };
-    let mut state = ServerState::new();
-    let members = [
-        (Member::UsedMemory, seen.used_memory),
-        (Member::StatClientsTypeMemory, seen.client_buffers),
-        (Member::StatNumcommands, seen.commands),
-    ];
-    let known = members.map(|(member, value)| Some((member, value?)));
-    state.members = Some(known.into_iter().flatten().collect());
-    Moment::new(&snapshot, &state, None, true)
-}
-
-/// Returns the cycle of a server that was found at 1 s, in a burst from 31 to 35 s, and in the reclaim after it until 41 s.
-fn after_a_burst() -> Cycle {
-    let mut cycle = Cycle::new(Duration::from_secs(1));
-    for second in 2..=45_u64 {
-        let evicting = second.clamp(31, 35);
-        let burst = if second < 31 { 0 } else { evicting };
-        let falling = second.clamp(35, 41) - 35;
-        cycle.observe(&Observation {
-            at: Duration::from_secs(second),
-            unix_time: Duration::from_secs(1_700_000_000 + second),
-            evictions: EvictionTimes {
-                last: Duration::from_secs(burst),
-                burst_began: Duration::from_secs(burst.min(31)),
-                ..EvictionTimes::default()
-            },
-            evicting_calls: 100 * (evicting - 31),
-            cpu_eviction_ns: Some(500_000_000 * evicting),
-            cpu_other_ns: Some(500_000_000 * second),
-            waiting_ns: Some(0),
-            commands: Some(1_000 * second - 750 * (evicting - 31)),
-            evicted_keys: Some(400 * (evicting - 31)),
-            used_memory: Some((64 << 20) - (falling << 20)),
-            observed: Duration::from_secs(second),
-            cpu_unobserved_ns: 0,
-            last_reported: Some(64 << 20),
-            client_buffers: Some((evicting - 30 - falling.min(4)) << 20),
-            failed_calls: 0,
-            clients_waiting: Some(if burst > 0 { 12 * (evicting - 30) } else { 1 }),
-            stalled: Some(Duration::from_millis(500 * (evicting - 31))),
-            stalled_by_evictions: Some(Duration::from_millis(400 * (evicting - 31))),
-            cycle_keys: Some((200 * second, 90 * second)),
-            stale_ratio: Some(0.4),
-        });
-    }
-    cycle
-}
-
 fn record<const BUCKETS: usize>(
     histogram: &mut Histogram<BUCKETS>,
     bounds: evictscope_abi::Bounds,
@@ -291,5 +197,47 @@ fn record<const BUCKETS: usize>(
 ) {
     for value in values {
         histogram.record(bounds.bucket(*value), *value);
+    }
+}
+
+/// Returns a server that executes one command for two seconds, while 3 of its 50 clients wait.
+pub fn stalled_server() -> ExportedServer {
+    let mut state = ServerState::new();
+    let mut timeline = Timeline::new(Duration::ZERO);
+    for tenth in 10..=30_u64 {
+        let at = Duration::from_millis(100 * tenth);
+        let unread = |socket| Unread {
+            socket,
+            read_to: 7,
+            bytes: 14,
+            came: Some(Duration::from_secs(1)),
+        };
+        let snapshot = Snapshot {
+            at,
+            unix_time: Duration::from_secs(1_700_000_000) + at,
+            times: Some(ThreadTimes {
+                cpu_ns: tenth * 100_000_000,
+                waiting_ns: 0,
+            }),
+            look: Some(SocketLook {
+                at,
+                unread: (1..=3).map(unread).collect(),
+                connected: 50,
+                ..SocketLook::default()
+            }),
+            ..Snapshot::default()
+        };
+        state.apply(&snapshot);
+        let seen = Observation {
+            at,
+            unix_time: snapshot.unix_time,
+            ..Observation::default()
+        };
+        timeline.take_in(&seen, 0, Moment::new(&snapshot, &state, None, true));
+    }
+    ExportedServer {
+        state,
+        timeline: Some(Arc::new(Mutex::new(timeline))),
+        ..new_server()
     }
 }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use evictscope_telemetry::{BIN_NS, TimeBin, Timeline};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -22,11 +23,6 @@ const INK: RGBColor = RGBColor(128, 128, 128);
 /// Follows the colours that the reader prefers: the drawing itself has no background.
 pub(super) const STYLE: &str = ":root{background:#fff;color-scheme:light dark}text{fill:#222}\
 @media(prefers-color-scheme:dark){:root{background:#16181d}text{fill:#ddd}}";
-
-/// The drawing could not be made.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot draw the heat map: {0}")]
-pub(super) struct DrawError(String);
 
 /// A panel: what it shows, and in which colour.
 pub(super) struct Panel {
@@ -59,9 +55,10 @@ pub(super) struct Block {
 }
 
 /// Draws the heat map as SVG. The library escapes `server`, which anybody may have chosen.
-pub(super) fn svg(server: &str, timeline: &Timeline) -> Result<String, DrawError> {
+pub(super) fn svg(server: &str, timeline: &Timeline) -> anyhow::Result<String> {
     let mut text = String::new();
-    draw(server, timeline, &mut text).map_err(|error| DrawError(error.to_string()))?;
+    draw(server, timeline, &mut text)
+        .map_err(|error| anyhow!("cannot draw the heat map: {error}"))?;
     let begin = text.find("<svg").unwrap_or(0);
     let inside = text[begin..].find('>').map_or(0, |end| begin + end + 1);
     text.insert_str(inside, &format!("<style>{STYLE}</style>"));
@@ -158,28 +155,24 @@ pub(super) fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Ve
     let first = u64::try_from(first).unwrap_or(0);
     let mut blocks: Vec<Block> = Vec::new();
     for (index, bin) in (first..).zip(timeline.bins()) {
-        let level = bin.map(|bin| {
-            (nanoseconds(bin).saturating_mul(LEVELS))
-                .div_ceil(BIN_NS as u32)
-                .min(LEVELS)
+        // What is not known has the level 0; where nothing happened, there is no block.
+        let level = bin.map_or(0, |bin| {
+            let level = nanoseconds(bin).saturating_mul(LEVELS);
+            level.div_ceil(BIN_NS as u32).min(LEVELS)
         });
-        if level == Some(0) {
+        if level == 0 && bin.is_some() {
             continue;
         }
-        let level = level.unwrap_or(0);
         let (second, row) = (index / ROWS, index % ROWS);
         match blocks.last_mut() {
             Some(above) if (above.second, above.rows.1, above.level) == (second, row, level) => {
                 above.rows.1 = row + 1;
             }
-            _ => {
-                let rows = (row, row + 1);
-                blocks.push(Block {
-                    second,
-                    rows,
-                    level,
-                });
-            }
+            _ => blocks.push(Block {
+                second,
+                rows: (row, row + 1),
+                level,
+            }),
         }
     }
     blocks
@@ -209,17 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn the_drawing_has_axes_a_legend_and_no_raw_text() -> Result<(), super::DrawError> {
+    fn the_drawing_has_axes_a_legend_and_no_raw_text() -> anyhow::Result<()> {
         let svg = svg("/run/<b>.sock", &timeline())?;
-        let drawn = [
+        for text in [
             "<style>",
             "evicting calls",
             "everything else",
             "100 %",
             "22:13:2",
             "200 ms",
-        ];
-        for text in drawn.into_iter().chain(["/run/&lt;b&gt;.sock"]) {
+            "/run/&lt;b&gt;.sock",
+        ] {
             assert!(svg.contains(text), "{text} in {svg}");
         }
         assert!(!svg.contains("<b>"));

@@ -3,11 +3,13 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
@@ -23,18 +25,17 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use tower_http::csrf::CsrfLayer;
 
-use super::app::{App, Which, no_such_server};
+use super::app::{App, Refusal, Which};
 use super::browsers;
 use super::burst_list::BurstList;
-use super::catalogue::{families, loop_last_turn, records, servers_unwatched};
 use super::connections::{Connections, PATIENCE};
+use super::families::{families, loop_last_turn, records, servers_unwatched};
 use super::heatmap;
 use super::page_routes;
 use super::profile_route;
 use super::record_routes;
-use super::server::{ExportedServer, Shared};
+use super::shared::Shared;
 use super::timeline::TimelineAnswer;
-use super::unwatched::UnwatchedList;
 use super::web_config::{Requesters, Web, guard, guard_requests};
 
 /// Clients that may wait in the kernel until they are accepted. One that comes when the queue is full
@@ -45,37 +46,23 @@ const QUEUE: u32 = 1024;
 /// seconds.
 const HANGS: Duration = Duration::from_secs(10);
 
-/// Why the server cannot listen.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// Another process listens there.
-    #[error(
-        "{0} is already in use: is another evictscope running? Choose another address with --listen"
-    )]
-    InUse(SocketAddr),
-    /// Ports below 1024 are for root.
-    #[error("may not listen on {0}: run as root, or choose a port above 1023 with --listen")]
-    Denied(SocketAddr),
-    /// The host does not have that address.
-    #[error("{0} is not an address of this host: choose another with --listen")]
-    NotHere(SocketAddr),
-    /// Anything else.
-    #[error("cannot listen on {address} ({source}): choose another address with --listen")]
-    Io {
-        /// Where it was to listen.
-        address: SocketAddr,
-        /// What the kernel said.
-        source: io::Error,
-    },
-}
-
 /// Listens on an address, for [`serve`]. Async because a socket needs the runtime.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    listen(address).map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => BindError::InUse(address),
-        io::ErrorKind::PermissionDenied => BindError::Denied(address),
-        io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
-        _ => BindError::Io { address, source },
+///
+/// # Errors
+///
+/// Says why it cannot listen there, and what to do.
+pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    listen(address).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => anyhow!(
+            "{address} is already in use: is another evictscope running? Choose another address with --listen"
+        ),
+        io::ErrorKind::PermissionDenied => anyhow!(
+            "may not listen on {address}: run as root, or choose a port above 1023 with --listen"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            anyhow!("{address} is not an address of this host: choose another with --listen")
+        }
+        _ => anyhow!("cannot listen on {address} ({error}): choose another address with --listen"),
     })
 }
 
@@ -176,65 +163,46 @@ async fn metrics(State(app): State<App>) -> Response {
     }
 }
 
-async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Response {
-    let servers = app.shared.servers();
-    let servers = servers.as_deref().unwrap_or_default();
-    let only = which.server.as_deref();
-    if let Some(label) = only
-        && !servers.iter().any(|server| server.label == label)
-    {
-        return no_such_server(label);
-    }
-    Json(BurstList::of(servers, only)).into_response()
+async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Result<Response, Refusal> {
+    let servers = match which.server {
+        Some(_) => vec![which.of(&app.shared)?],
+        None => app.shared.servers().unwrap_or_default(),
+    };
+    Ok(Json(BurstList::of(&servers)).into_response())
+}
+
+async fn unwatched(State(app): State<App>) -> impl IntoResponse {
+    let unwatched = app.shared.unwatched().unwrap_or_default();
+    Json(BTreeMap::from([("unwatched", unwatched)]))
 }
 
 async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Response {
     app.aside(move |shared| {
-        of_timeline(shared, &which, |server, timeline| {
-            Json(TimelineAnswer::of(&server.label, timeline)).into_response()
-        })
+        let (label, timeline) = last_minutes(shared, &which)?;
+        Ok(Json(TimelineAnswer::of(&label, &timeline)).into_response())
     })
     .await
-}
-
-async fn unwatched(State(app): State<App>) -> Json<UnwatchedList> {
-    let unwatched = app.shared.unwatched().unwrap_or_default();
-    Json(UnwatchedList { unwatched })
 }
 
 async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
     app.aside(move |shared| {
-        of_timeline(shared, &which, |server, timeline| {
-            match heatmap::svg(&server.label, timeline) {
-                Ok(svg) => ([(header::CONTENT_TYPE, "image/svg+xml")], svg).into_response(),
-                Err(error) => {
-                    (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
-                }
-            }
-        })
+        let (label, timeline) = last_minutes(shared, &which)?;
+        let svg = heatmap::svg(&label, &timeline)
+            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")))?;
+        Ok(([(header::CONTENT_TYPE, "image/svg+xml")], svg))
     })
     .await
 }
 
-/// Answers from a copy of the last ten minutes of the server that is asked for: its thread is not to wait for the answer.
-fn of_timeline(
-    shared: &Shared,
-    which: &Which,
-    answer: impl Fn(&ExportedServer, &Timeline) -> Response,
-) -> Response {
-    let servers = shared.servers().unwrap_or_default();
-    let server = match which.of(&servers) {
-        Ok(server) => server,
-        Err(refusal) => return *refusal,
-    };
+/// Returns a copy of the last ten minutes of the server that is asked for: its thread is not to wait for the answer.
+fn last_minutes(shared: &Shared, which: &Which) -> Result<(String, Timeline), Refusal> {
+    let server = which.of(shared)?;
     let timeline = server.timeline().map(|timeline| timeline.clone());
-    match timeline {
-        Some(timeline) => answer(server, &timeline),
-        None => {
-            let text = "the evicting calls of this server are not seen; / says why\n";
-            (StatusCode::NOT_FOUND, text).into_response()
-        }
-    }
+    let timeline = timeline.ok_or_else(|| {
+        let text = "the evicting calls of this server are not seen; / says why\n";
+        (StatusCode::NOT_FOUND, text.to_owned())
+    })?;
+    Ok((server.label.clone(), timeline))
 }
 
 async fn healthy(State(app): State<App>) -> (StatusCode, String) {

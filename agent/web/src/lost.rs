@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use evictscope_plan::{EVICTION_CALL, Item, Member};
 use serde::Serialize;
 
-use super::catalogue::{OfServers, of_servers};
 use super::complete::{complete_server, server_without};
-use super::server::ExportedServer;
+use super::families::{Family, of_server};
 
 /// What is lost, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -78,8 +77,9 @@ pub fn lost(item: Item) -> Lost {
     let metrics = match server_without(item) {
         Some(without) => {
             let complete = complete_server();
-            let families = of_servers().filter(|family| !family.name().starts_with(ABOUT_PROBES));
-            let gone = families.flat_map(|family| gone(&family, &complete, &without));
+            let families = of_server(&complete).into_iter().zip(of_server(&without));
+            let families = families.filter(|(family, _)| !family.name.starts_with(ABOUT_PROBES));
+            let gone = families.flat_map(|(before, after)| gone(&before, &after));
             let incomplete = incomplete(item).iter().map(|metric| (*metric).to_owned());
             gone.chain(incomplete).collect()
         }
@@ -100,20 +100,18 @@ pub fn lost(item: Item) -> Lost {
 }
 
 /// Returns what of a family the one server has and the other does not: all, or values of labels.
-fn gone(family: &OfServers, complete: &ExportedServer, without: &ExportedServer) -> Vec<String> {
-    let name = family.name();
-    let (before, after) = (labels(family, complete), labels(family, without));
-    let (Some(before), Some(after)) = (&before, &after) else {
-        let is_gone = before.is_some() && after.is_none();
-        return is_gone.then(|| name.to_owned()).into_iter().collect();
-    };
+fn gone(before: &Family<'_>, after: &Family<'_>) -> Vec<String> {
+    let name = before.name;
+    if after.series.is_empty() {
+        return Vec::from_iter((!before.series.is_empty()).then(|| name.to_owned()));
+    }
+    let (before, after) = (labels(before), labels(after));
     let mut gone = Vec::new();
     for (label, values) in before {
-        let left: BTreeSet<_> = values.intersection(&after[label]).collect();
-        match left.is_empty() {
+        match values.is_disjoint(&after[label]) {
             true => gone.push(format!("{name}{{{label}}}")),
             false => {
-                let values = values.iter().filter(|value| !left.contains(value));
+                let values = values.difference(&after[label]);
                 gone.extend(values.map(|value| format!("{name}{{{label}={value:?}}}")));
             }
         }
@@ -121,17 +119,13 @@ fn gone(family: &OfServers, complete: &ExportedServer, without: &ExportedServer)
     gone
 }
 
-/// Returns the values of each label in the series of a server; `None` where it has none.
-fn labels(
-    family: &OfServers,
-    server: &ExportedServer,
-) -> Option<BTreeMap<&'static str, BTreeSet<String>>> {
-    let series = family.series(server);
-    let mut values: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-    for (label, value) in series.iter().flat_map(|series| series.labels()) {
-        values.entry(*label).or_default().insert(value.clone());
+/// Returns the values of each label.
+fn labels<'a>(family: &'a Family<'_>) -> BTreeMap<&'static str, BTreeSet<&'a str>> {
+    let mut values: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (label, value) in family.series.iter().flat_map(|series| &series.labels) {
+        values.entry(*label).or_default().insert(value.as_str());
     }
-    (!series.is_empty()).then_some(values)
+    values
 }
 
 /// Returns the metrics that have all their series without an item, and do not count all.
@@ -179,12 +173,10 @@ mod tests {
         for item in items() {
             let Lost { metrics, alerts } = lost(item);
             writeln!(text, "{item}:")?;
-            metrics
-                .iter()
-                .try_for_each(|name| writeln!(text, "  {name}"))?;
-            alerts
-                .iter()
-                .try_for_each(|name| writeln!(text, "  {name}"))?;
+            let alerts = alerts.into_iter().map(str::to_owned);
+            for name in metrics.into_iter().chain(alerts) {
+                writeln!(text, "  {name}")?;
+            }
         }
         insta::with_settings!({ omit_expression => true }, {
             insta::assert_snapshot!(text);
@@ -197,14 +189,9 @@ mod tests {
         let rest = RULES.split(&format!("- alert: {alert}\n")).nth(1);
         let rest = rest.unwrap_or_else(|| panic!("there is no alert {alert}"));
         let mut rule = rest.split("labels:").next().unwrap_or_default().to_owned();
+        let recorded = Vec::from_iter(RECORDED.split("- record: ").skip(1));
         // What is recorded may rest on what is recorded before it.
-        for recorded in RECORDED
-            .split("- record: ")
-            .skip(1)
-            .collect::<Vec<_>>()
-            .iter()
-            .rev()
-        {
+        for recorded in recorded.into_iter().rev() {
             let name = recorded.lines().next().unwrap_or_default();
             if rule.contains(name) {
                 rule += recorded;
@@ -229,10 +216,11 @@ mod tests {
     }
 
     /// Returns the items that the alert on what was not found is about.
-    fn alerted_items() -> BTreeSet<&'static str> {
+    fn alerted_items() -> BTreeSet<String> {
         let after = RULES.split("evictscope_not_found{item=~\"").nth(1);
         let items = after.and_then(|after| after.split('"').next());
-        items.unwrap_or_default().split('|').collect()
+        let items = items.unwrap_or_default().split('|');
+        items.map(str::to_owned).collect()
     }
 
     #[test]
@@ -242,7 +230,6 @@ mod tests {
         let mut costly = items();
         costly.retain(|item| *item != maxmemory && !lost(*item).alerts.is_empty());
         let costly: BTreeSet<String> = costly.iter().map(Item::to_string).collect();
-        let costly: BTreeSet<&str> = costly.iter().map(String::as_str).collect();
         assert_eq!(alerted_items(), costly);
         assert!(!lost(maxmemory).alerts.is_empty());
         assert!(RULES.contains("evictscope_not_found{item=\"maxmemory\"}"));

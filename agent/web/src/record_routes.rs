@@ -5,16 +5,14 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use evictscope_records::{Listed, Occasion, Record, RecordId, StoreError};
 use serde::Serialize;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
-use super::app::{App, Refusal, Which, too_many};
+use super::app::{App, Refusal, Which, unavailable};
 use super::burst_list::rfc3339;
 use super::requests::Request;
-use super::server::Shared;
+use super::shared::Shared;
 
 /// How long a record of now may take: half a minute that it is about, and the disk.
 const RECORD: Duration = Duration::from_secs(100);
@@ -80,55 +78,29 @@ impl<'a> RecordList<'a> {
 }
 
 pub(super) async fn list(State(app): State<App>, Query(which): Query<Which>) -> Response {
-    app.aside(move |shared| match listed(shared) {
-        Ok(listed) => Json(RecordList::of(&listed, which.server.as_deref())).into_response(),
-        Err(why) => unavailable(&why),
+    app.aside(move |shared| {
+        let listed = listed(shared).map_err(|why| unavailable(&why))?;
+        Ok(Json(RecordList::of(&listed, which.server.as_deref())).into_response())
     })
     .await
 }
 
 pub(super) async fn one(State(app): State<App>, Path(id): Path<String>) -> Response {
-    app.aside(move |shared| match read(shared, id) {
-        Ok(record) => Json(record).into_response(),
-        Err(refusal) => *refusal,
-    })
-    .await
+    app.aside(move |shared| read(shared, id).map(Json)).await
 }
 
 /// Asks the server's thread for a record of now, and answers when it is written.
-pub(super) async fn make(State(app): State<App>, Query(which): Query<Which>) -> Response {
-    let servers = app.shared.servers().unwrap_or_default();
-    let label = match which.of(&servers) {
-        Ok(server) => server.label.clone(),
-        Err(refusal) => return *refusal,
-    };
-    if let Err(why) = app.shared.keeper() {
-        return unavailable(why);
-    }
-    let Some(_permit) = app.long() else {
-        return too_many();
-    };
-    let (answer, answered) = oneshot::channel();
-    if !app.shared.requests().ask(&label, Request::Record(answer)) {
-        return too_many();
-    }
-    match timeout(RECORD, answered).await {
-        Ok(Ok(Ok(id))) => {
-            let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];
-            let id = serde_json::json!({ "id": id });
-            (StatusCode::CREATED, location, Json(id)).into_response()
-        }
-        Ok(Ok(Err(why))) => unavailable(&why),
-        Ok(Err(_)) => unavailable("the server has ended, or is not watched any more"),
-        Err(_) => {
-            let text = "no record was written in time; the agent's log may say why\n";
-            (StatusCode::GATEWAY_TIMEOUT, text).into_response()
-        }
-    }
-}
-
-fn unavailable(why: &str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+pub(super) async fn make(
+    State(app): State<App>,
+    Query(which): Query<Which>,
+) -> Result<impl IntoResponse, Refusal> {
+    let server = which.of(&app.shared)?;
+    app.shared.keeper().map_err(unavailable)?;
+    let made = app.ask(&server.label, RECORD, "record was written", Request::Record);
+    let id = made.await?;
+    let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];
+    let id = serde_json::json!({ "id": id });
+    Ok((StatusCode::CREATED, location, Json(id)))
 }
 
 /// Returns all records, the newest first, or why there are none. Reads files.
@@ -139,14 +111,12 @@ pub(super) fn listed(shared: &Shared) -> Result<Vec<Listed>, String> {
 
 /// Returns a record, or the answer that says why not. Reads a file.
 pub(super) fn read(shared: &Shared, id: String) -> Result<Record, Refusal> {
-    let refused =
-        |status: StatusCode, text: String| Box::new((status, format!("{text}\n")).into_response());
-    let not_found = |text| refused(StatusCode::NOT_FOUND, text);
+    let not_found = |text| (StatusCode::NOT_FOUND, format!("{text}\n"));
     // What is no name never gets into a path.
     let id = RecordId::try_from(id).map_err(|error| not_found(error.to_string()))?;
-    let keeper = shared.keeper().map_err(|why| Box::new(unavailable(why)))?;
+    let keeper = shared.keeper().map_err(unavailable)?;
     keeper.store().read(&id).map_err(|error| match error {
         StoreError::NoSuchRecord(_) => not_found(format!("there is no record {id}")),
-        error => refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        error => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     })
 }

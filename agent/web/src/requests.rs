@@ -11,19 +11,22 @@ use tokio::sync::oneshot;
 /// Most requests that wait for one server.
 const WAITING: usize = 8;
 
-/// Something that was asked for, and where the answer goes.
+/// Where an answer goes, or why there is none.
+pub type Answer<T> = oneshot::Sender<Result<T, String>>;
+
+/// Something that was asked for.
 #[derive(Debug)]
 pub enum Request {
     /// A record of now: the last minute, and the next half.
-    Record(oneshot::Sender<Result<RecordId, String>>),
+    Record(Answer<RecordId>),
     /// A profile of the time that follows.
     Profile {
         /// For how long.
         length: Duration,
         /// Samples a second of CPU time.
         hz: u32,
-        /// Where it goes, or why there is none.
-        answer: oneshot::Sender<Result<Profile, String>>,
+        /// Where it goes.
+        answer: Answer<Profile>,
     },
 }
 

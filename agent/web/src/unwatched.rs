@@ -41,22 +41,16 @@ impl Reason {
     }
 }
 
-/// The answer.
-#[derive(Debug, Serialize)]
-pub(super) struct UnwatchedList {
-    pub unwatched: Vec<Unwatched>,
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Reason, UnwatchedList};
+    use super::Reason;
     use crate::fixture::unwatched;
 
     #[test]
-    fn the_list_has_the_reason_and_the_text() -> serde_json::Result<()> {
-        let unwatched = vec![unwatched()];
-        let json = serde_json::to_string(&UnwatchedList { unwatched })?;
-        let expected = r#"{"unwatched":[{"server":"6380","pid":43,"reason":"executable","why":"Redis <5> is too old"}]}"#;
+    fn a_server_is_listed_with_the_reason_and_the_text() -> serde_json::Result<()> {
+        let json = serde_json::to_string(&unwatched())?;
+        let expected =
+            r#"{"server":"6380","pid":43,"reason":"executable","why":"Redis <5> is too old"}"#;
         assert_eq!(json, expected);
         Ok(())
     }

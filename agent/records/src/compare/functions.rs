@@ -118,15 +118,8 @@ mod tests {
     #[test]
     fn the_functions_that_changed_most_come_first() {
         let rows = functions(BEFORE, AFTER);
-        let told = |name: &str| {
-            rows.iter()
-                .find(|row| row.name == name)
-                .map(|row| row.change)
-        };
-        assert_eq!(
-            rows.first().map(|row| row.name.as_str()),
-            Some("dbGenericDelete")
-        );
+        let told = |name| Some(rows.iter().find(|row| row.name == name)?.change);
+        assert_eq!(rows[0].name, "dbGenericDelete");
         assert_eq!(told("mgetCommand"), Some(Change::Changed));
         assert_eq!(told("main"), Some(Change::WithinNoise));
         // The same shares of fewer samples.

@@ -1,7 +1,7 @@
 //! What is compared of two records.
 
 use evictscope_abi::bounds;
-use evictscope_telemetry::{LatencySecond, Moment};
+use evictscope_telemetry::{Burst, Moment};
 
 use super::seconds::{median, seconds};
 use crate::{Occasion, Record};
@@ -24,114 +24,99 @@ pub(super) enum Unit {
     Share,
 }
 
-/// Something that is measured in a record.
-pub(super) struct Measure {
-    pub(super) name: &'static str,
-    pub(super) unit: Unit,
-    /// Differences below this share of the value are below what can be measured.
-    pub(super) resolution: f64,
-    pub(super) of: fn(&Record) -> Measured,
+/// How a value is measured.
+pub(super) enum Of {
+    /// In each second before it.
+    Before(OfSecond),
+    /// In each second of it, without the reclaim.
+    During(OfSecond),
+    /// A quantile of the durations of evicting calls.
+    Calls(f64),
+    /// Once a record.
+    Once(fn(&Record) -> Option<f64>),
 }
 
-/// Two values may differ by this share without meaning: they are read at times that differ by some of a second's ticks.
-const RESOLUTION: f64 = 0.01;
-/// Bounds of the histogram of calls are a tenth apart.
-const BUCKET: f64 = 0.1;
-
-const fn measure(name: &'static str, unit: Unit, of: fn(&Record) -> Measured) -> Measure {
-    Measure {
-        name,
-        unit,
-        resolution: RESOLUTION,
-        of,
-    }
-}
-
-const fn latency(name: &'static str, of: fn(&Record) -> Measured) -> Measure {
-    Measure {
-        name,
-        unit: Unit::Seconds,
-        resolution: BUCKET,
-        of,
-    }
-}
-
-/// All of them, in the order in which they are shown.
-pub(super) const MEASURES: [Measure; 19] = [
-    measure("commands/s before", Unit::Count, |record| {
-        before(record, commands)
-    }),
-    measure("commands/s in it", Unit::Count, |record| {
-        during(record, commands)
-    }),
-    measure("CPU per command before", Unit::Seconds, |record| {
-        before(record, cpu_per_command)
-    }),
-    measure("CPU per command in it", Unit::Seconds, |record| {
-        during(record, cpu_per_command)
-    }),
-    measure("main thread's CPU before", Unit::Share, |record| {
-        before(record, cpu)
-    }),
-    measure("main thread's CPU in it", Unit::Share, |record| {
-        during(record, cpu)
-    }),
-    measure("time in evicting calls", Unit::Share, |record| {
-        during(record, evicting)
-    }),
-    measure("evicting calls/s", Unit::Count, |record| {
-        during(record, calls)
-    }),
-    latency("evicting call, median", |record| quantile(record, 0.5)),
-    latency("evicting call, p99", |record| quantile(record, 0.99)),
-    measure("evicted keys/s", Unit::Count, |record| {
-        during(record, evicted)
-    }),
-    measure("stalled", Unit::Seconds, |record| one(stalled(record))),
-    measure("client buffers, peak", Unit::Bytes, |record| {
-        one(highest(record, |moment| {
-            Some(moment.client_buffers?.total() as f64)
-        }))
-    }),
-    measure("memory, peak", Unit::Bytes, |record| {
-        one(highest(record, |moment| {
-            moment.used_memory.map(|bytes| bytes as f64)
-        }))
-    }),
-    measure("memory, after", Unit::Bytes, |record| {
-        one(record
-            .burst
-            .as_ref()
-            .and_then(|burst| Some(burst.memory_after? as f64)))
-    }),
-    measure("memory reclaimed", Unit::Bytes, |record| {
-        one(record
-            .burst
-            .as_ref()
-            .and_then(|burst| Some(burst.reclaimed()? as f64)))
-    }),
-    measure("keys evicted", Unit::Count, |record| {
-        one(record
-            .burst
-            .as_ref()
-            .and_then(|burst| Some(burst.evicted_keys? as f64)))
-    }),
-    measure("duration", Unit::Seconds, |record| {
-        one(Some(saturated(record) as f64 / 1e6))
-    }),
-    measure("duration of the reclaim", Unit::Seconds, |record| {
-        one(record
-            .burst
-            .as_ref()
-            .map(|burst| burst.reclaim.as_secs_f64()))
-    }),
+/// All measures with their names, in the order in which they are shown.
+pub(super) const MEASURES: [(&str, Unit, Of); 19] = [
+    ("commands/s before", Unit::Count, Of::Before(commands)),
+    ("commands/s in it", Unit::Count, Of::During(commands)),
+    (
+        "CPU per command before",
+        Unit::Seconds,
+        Of::Before(cpu_per_command),
+    ),
+    (
+        "CPU per command in it",
+        Unit::Seconds,
+        Of::During(cpu_per_command),
+    ),
+    ("main thread's CPU before", Unit::Share, Of::Before(cpu)),
+    ("main thread's CPU in it", Unit::Share, Of::During(cpu)),
+    ("time in evicting calls", Unit::Share, Of::During(evicting)),
+    ("evicting calls/s", Unit::Count, Of::During(calls)),
+    ("evicting call, median", Unit::Seconds, Of::Calls(0.5)),
+    ("evicting call, p99", Unit::Seconds, Of::Calls(0.99)),
+    ("evicted keys/s", Unit::Count, Of::During(evicted)),
+    ("stalled", Unit::Seconds, Of::Once(stalled)),
+    (
+        "client buffers, peak",
+        Unit::Bytes,
+        Of::Once(client_buffers),
+    ),
+    ("memory, peak", Unit::Bytes, Of::Once(memory)),
+    (
+        "memory, after",
+        Unit::Bytes,
+        Of::Once(|record| of_burst(record, |burst| burst.memory_after)),
+    ),
+    (
+        "memory reclaimed",
+        Unit::Bytes,
+        Of::Once(|record| of_burst(record, Burst::reclaimed)),
+    ),
+    (
+        "keys evicted",
+        Unit::Count,
+        Of::Once(|record| of_burst(record, |burst| burst.evicted_keys)),
+    ),
+    (
+        "duration",
+        Unit::Seconds,
+        Of::Once(|record| Some(saturated(record) as f64 / 1e6)),
+    ),
+    ("duration of the reclaim", Unit::Seconds, Of::Once(reclaim)),
 ];
 
-fn one(value: Option<f64>) -> Measured {
-    Measured {
-        value,
-        seconds: Vec::new(),
+impl Of {
+    /// Returns the value of a record.
+    pub(super) fn measured(&self, record: &Record) -> Measured {
+        let began = record.began_us;
+        let (value, seconds) = match *self {
+            Self::Before(of) => within(record, 0, began, of),
+            Self::During(of) => within(record, began, began.saturating_add(saturated(record)), of),
+            Self::Calls(quantile) => quantiles(record, quantile),
+            Self::Once(of) => (of(record), Vec::new()),
+        };
+        Measured { value, seconds }
     }
+
+    /// Returns the share of a value below which differences are below what can be measured.
+    pub(super) fn resolution(&self) -> f64 {
+        match self {
+            // Bounds of their histogram are a tenth apart.
+            Self::Calls(_) => 0.1,
+            // They are read at times that differ by some of a second's ticks.
+            _ => 0.01,
+        }
+    }
+}
+
+fn of_burst(record: &Record, of: fn(&Burst) -> Option<u64>) -> Option<f64> {
+    Some(of(record.burst.as_ref()?)? as f64)
+}
+
+fn reclaim(record: &Record) -> Option<f64> {
+    Some(record.burst.as_ref()?.reclaim.as_secs_f64())
 }
 
 /// Returns how long the burst lasted without its reclaim, or what the record is about, microseconds.
@@ -147,25 +132,13 @@ fn saturated(record: &Record) -> u64 {
 
 type OfSecond = fn(&Moment, &Moment) -> Option<f64>;
 
-fn before(record: &Record, of: OfSecond) -> Measured {
-    within(record, 0, record.began_us, of)
-}
-
-fn during(record: &Record, of: OfSecond) -> Measured {
-    let until = record.began_us.saturating_add(saturated(record));
-    within(record, record.began_us, until, of)
-}
-
-/// Returns the value in each second of a time, and their median.
-fn within(record: &Record, from_us: u64, until_us: u64, of: OfSecond) -> Measured {
+/// Returns the median of the values in each second of a time, and these.
+fn within(record: &Record, from_us: u64, until_us: u64, of: OfSecond) -> (Option<f64>, Vec<f64>) {
     let seconds = seconds(&record.moments, from_us, until_us).into_iter();
     let seconds: Vec<f64> = seconds
         .filter_map(|(first, last)| of(first, last))
         .collect();
-    Measured {
-        value: median(&seconds),
-        seconds,
-    }
+    (median(&seconds), seconds)
 }
 
 /// Returns by how much a counter grew; `None` where it is not known, or was reset.
@@ -227,25 +200,29 @@ fn stalled(record: &Record) -> Option<f64> {
     Some(growth(first.stalled_us, last.stalled_us)? / 1e6)
 }
 
+fn client_buffers(record: &Record) -> Option<f64> {
+    highest(record, |moment| Some(moment.client_buffers?.total()))
+}
+
+fn memory(record: &Record) -> Option<f64> {
+    highest(record, |moment| moment.used_memory)
+}
+
 /// Returns the highest value since the beginning of the burst.
-fn highest(record: &Record, of: fn(&Moment) -> Option<f64>) -> Option<f64> {
+fn highest(record: &Record, of: fn(&Moment) -> Option<u64>) -> Option<f64> {
     let moments = record.moments.iter();
     let since = moments.filter(|moment| moment.unix_us >= record.began_us);
-    since.filter_map(of).reduce(f64::max)
+    Some(since.filter_map(of).max()? as f64)
 }
 
 /// Returns a quantile of the durations of all evicting calls, and of those of each second.
-fn quantile(record: &Record, quantile: f64) -> Measured {
-    let all = record.latencies.iter();
-    let of_second = |second: &LatencySecond| quantile_of(&second.counts, quantile);
-    let seconds = all.clone().filter_map(of_second).collect();
-    let counts: Vec<_> = all
-        .flat_map(|second| second.counts.iter().copied())
-        .collect();
-    Measured {
-        value: quantile_of(&counts, quantile),
-        seconds,
-    }
+fn quantiles(record: &Record, quantile: f64) -> (Option<f64>, Vec<f64>) {
+    let all = record.latencies.iter().map(|second| &*second.counts);
+    let seconds = all
+        .clone()
+        .filter_map(|counts| quantile_of(counts, quantile));
+    let counts: Vec<_> = all.flatten().copied().collect();
+    (quantile_of(&counts, quantile), seconds.collect())
 }
 
 /// Returns the quantile of durations that were counted by bucket, seconds: between the bounds of its bucket it is taken to
@@ -259,13 +236,9 @@ fn quantile_of(counts: &[(u16, u64)], quantile: f64) -> Option<f64> {
     for (bucket, count) in counts {
         let (bucket, count) = (usize::from(bucket), count as f64);
         if count > 0.0 && below + count >= rank {
-            let lower = bucket
-                .checked_sub(1)
-                .and_then(|lower| bounds::INNER_NS.bound(lower));
-            let lower = lower.unwrap_or(0) as f64;
-            let upper = bounds::INNER_NS
-                .bound(bucket)
-                .map_or(lower, |upper| upper as f64);
+            let bound = |bucket| bounds::INNER_NS.bound(bucket);
+            let lower = bucket.checked_sub(1).and_then(bound).unwrap_or(0) as f64;
+            let upper = bound(bucket).map_or(lower, |upper| upper as f64);
             return Some((lower + (upper - lower) * (rank - below) / count) / 1e9);
         }
         below += count;
@@ -279,11 +252,10 @@ mod tests {
     use crate::fixture::burst_record;
 
     fn value(name: &str, record: &Record) -> f64 {
-        let measure = MEASURES.iter().find(|measure| measure.name == name);
-        let measured = measure.map(|measure| (measure.of)(record));
-        measured
-            .and_then(|measured| measured.value)
-            .unwrap_or(f64::NAN)
+        let mut measures = MEASURES.iter();
+        let measure = measures.find(|(measure, ..)| *measure == name);
+        let value = measure.and_then(|(.., of)| of.measured(record).value);
+        value.unwrap_or(f64::NAN)
     }
 
     #[test]
@@ -314,12 +286,8 @@ mod tests {
 
     #[test]
     fn quantiles_are_interpolated_in_their_bucket() {
-        let lower = bounds::INNER_NS
-            .bound(19)
-            .map_or(0.0, |bound| bound as f64 / 1e9);
-        let upper = bounds::INNER_NS
-            .bound(20)
-            .map_or(0.0, |bound| bound as f64 / 1e9);
+        let bound = |bucket| bounds::INNER_NS.bound(bucket).unwrap_or_default() as f64 / 1e9;
+        let (lower, upper) = (bound(19), bound(20));
         let middle = quantile_of(&[(20, 100)], 0.5);
         assert!(middle.is_some_and(|middle| (middle - (lower + upper) / 2.0).abs() < 1e-9));
         assert_eq!(quantile_of(&[], 0.5), None);

@@ -15,9 +15,15 @@ use measures::MEASURES;
 
 /// Compares two records: a row for each measure that at least one of them has.
 pub fn records(before: &Record, after: &Record) -> Vec<Row> {
-    let rows = MEASURES.iter().map(|measure| {
-        let (before, after) = ((measure.of)(before), (measure.of)(after));
-        Row::judged(measure, before, after)
+    let rows = MEASURES.iter().map(|(name, unit, of)| {
+        let resolution = of.resolution();
+        Row::judged(
+            name,
+            *unit,
+            resolution,
+            of.measured(before),
+            of.measured(after),
+        )
     });
     rows.filter(|row| row.before.is_some() || row.after.is_some())
         .collect()

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::measures::{Measure, Measured, Unit};
+use super::measures::{Measured, Unit};
 use super::seconds::scatter;
 use crate::text;
 
@@ -43,9 +43,15 @@ pub struct Row {
 
 impl Row {
     /// Compares two values, by how far the seconds of their records scatter.
-    pub(super) fn judged(measure: &Measure, before: Measured, after: Measured) -> Self {
-        let noise = noise(measure.resolution, &before, &after);
-        Self::new(measure.name, measure.unit, before.value, after.value, noise)
+    pub(super) fn judged(
+        name: &str,
+        unit: Unit,
+        resolution: f64,
+        before: Measured,
+        after: Measured,
+    ) -> Self {
+        let noise = noise(resolution, &before, &after);
+        Self::new(name, unit, before.value, after.value, noise)
     }
 
     /// Returns a row about two shares of which the noise is known.
@@ -60,12 +66,10 @@ impl Row {
         after: Option<f64>,
         noise: Option<f64>,
     ) -> Self {
-        let change = match (before, after, noise) {
-            (Some(before), Some(after), Some(noise)) if (after - before).abs() > noise => {
-                Change::Changed
-            }
-            (Some(_), Some(_), Some(_)) => Change::WithinNoise,
-            _ => Change::NotJudged,
+        let change = match before.zip(after).zip(noise) {
+            Some(((before, after), noise)) if (after - before).abs() > noise => Change::Changed,
+            Some(_) => Change::WithinNoise,
+            None => Change::NotJudged,
         };
         Self {
             name: name.to_owned(),
@@ -80,10 +84,8 @@ impl Row {
     /// Returns the cells of its line: name, before, after, change, judgement.
     pub fn cells(&self) -> [String; 5] {
         let text = |value: Option<f64>| text::or_unknown(value, |value| self.unit.text(value));
-        let difference = self
-            .before
-            .zip(self.after)
-            .map(|(before, after)| after - before);
+        let both = self.before.zip(self.after);
+        let difference = both.map(|(before, after)| after - before);
         let change = match (self.unit, self.before, difference) {
             (Unit::Share, _, Some(difference)) => format!("{:+.1} %", difference * 100.0),
             (_, Some(before), Some(difference)) if before > 0.0 => {

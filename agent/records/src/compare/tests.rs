@@ -39,10 +39,8 @@ fn scattered(noise: &mut Noise, factor: f64) -> Record {
 }
 
 fn change(before: &Record, after: &Record, name: &str) -> Option<Change> {
-    let rows = records(before, after);
-    rows.iter()
-        .find(|row| row.name == name)
-        .map(|row| row.change)
+    let mut rows = records(before, after).into_iter();
+    Some(rows.find(|row| row.name == name)?.change)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::expiry::{self, Behind};
 use super::step::{self, Step};
 use super::trend;
 use super::window::Window;
-use crate::text::{bytes, count};
+use crate::text::{count, size};
 
 /// What an evicted key frees at least: a `dictEntry` of 24 bytes and the shortest string for its name.
 const LEAST_KEY: f64 = 32.0;
@@ -99,15 +99,8 @@ impl Account {
     /// Returns by how much replication and AOF buffers grew, bytes. The server accounts the buffer that replicas share to each of
     /// them: half of that is what two of them hold.
     pub fn replication(&self) -> Option<u64> {
-        let not_counted = self
-            .not_counted
-            .filter(Growth::is_lasting)
-            .map(|growth| growth.bytes());
-        let replicas = self
-            .replicas
-            .filter(Growth::is_lasting)
-            .map(|growth| growth.bytes() / 2);
-        not_counted.into_iter().chain(replicas).max()
+        let grown = |part: Option<Growth>| Some(part.filter(Growth::is_lasting)?.bytes());
+        grown(self.not_counted).max(grown(self.replicas).map(|bytes| bytes / 2))
     }
 
     /// Returns what the parts that are measured grew by, bytes.
@@ -158,41 +151,29 @@ impl Account {
                 window.calm_length().as_secs_f64()
             ));
         }
-        let mut lacks = |is_missing: bool, what: &str| {
-            if is_missing {
-                missing.push(format!("{what} not known"));
-            }
-        };
-        lacks(self.fallen.is_none(), "used memory is");
-        lacks(self.client_buffers.is_none(), "client buffers are");
-        lacks(window.evicted_keys().is_none(), "evicted keys are");
-        lacks(
-            window.slowest().next().is_none(),
-            "single evicting calls are",
-        );
+        let lacks = [
+            (self.fallen.is_none(), "used memory is"),
+            (self.client_buffers.is_none(), "client buffers are"),
+            (window.evicted_keys().is_none(), "evicted keys are"),
+            (
+                window.slowest().next().is_none(),
+                "single evicting calls are",
+            ),
+        ];
+        let lacks = lacks.into_iter().filter(|(is_missing, _)| *is_missing);
+        missing.extend(lacks.map(|(_, what)| format!("{what} not known")));
         if !missing.is_empty() {
             return format!("The evidence decides nothing: {}.", missing.join("; "));
         }
-        let mut parts = Vec::new();
-        if let Some(fallen) = self.fallen {
-            parts.push(format!(
-                "memory fell by {} from its peak",
-                bytes(fallen as f64)
-            ));
-        }
-        if let Some(buffers) = self.client_buffers {
-            parts.push(format!(
-                "client buffers grew by {}",
-                bytes(buffers.bytes() as f64)
-            ));
-        }
-        if let Some(written) = self.written {
-            parts.push(format!("writes took {} or more", bytes(written as f64)));
-        }
-        if let Some(keys) = window.evicted_keys() {
-            parts.push(format!("{} keys were evicted", count(keys as f64)));
-        }
-        let parts = parts.join(", ");
+        let grown = self.client_buffers.map(|growth| growth.bytes());
+        let keys = window.evicted_keys();
+        let parts = [
+            (self.fallen).map(|bytes| format!("memory fell by {} from its peak", size(bytes))),
+            grown.map(|bytes| format!("client buffers grew by {}", size(bytes))),
+            (self.written).map(|bytes| format!("writes took {} or more", size(bytes))),
+            keys.map(|keys| format!("{} keys were evicted", count(keys as f64))),
+        ];
+        let parts = Vec::from_iter(parts.into_iter().flatten()).join(", ");
         format!("The evidence decides nothing: {parts}, and no single cause explains that.")
     }
 }
@@ -257,12 +238,9 @@ fn fallen(window: &Window<'_>) -> Option<u64> {
     of_the_burst.or_else(|| {
         let used = |moment: &Moment| moment.used_memory;
         let peak = window.inside.iter().filter_map(used).max()?;
-        let at = window
-            .whole
-            .iter()
-            .position(|moment| used(moment) == Some(peak))?;
-        let after = window.whole.get(at..)?;
-        Some(peak.saturating_sub(after.iter().filter_map(used).min()?))
+        let mut whole = window.whole.iter();
+        whole.find(|moment| used(moment) == Some(peak))?;
+        Some(peak.saturating_sub(whole.filter_map(used).fold(peak, u64::min)))
     })
 }
 

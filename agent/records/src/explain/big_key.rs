@@ -72,21 +72,17 @@ fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
 /// Returns the last moment before a call and the first one after it.
 fn around<'a>(moments: &'a [Moment], call: &SlowCall) -> Option<(&'a Moment, &'a Moment)> {
     let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
-    let before = moments
-        .partition_point(|moment| moment.unix_us <= began_us)
-        .checked_sub(1)?;
+    let before = moments.partition_point(|moment| moment.unix_us <= began_us);
     let after = moments.partition_point(|moment| moment.unix_us < call.unix_us);
-    Some((moments.get(before)?, moments.get(after)?))
+    Some((moments.get(before.checked_sub(1)?)?, moments.get(after)?))
 }
 
 /// Returns the keys that were evicted between the first moment in a call and the last, where these are most of the call.
 fn evicted_within(moments: &[Moment], call: &SlowCall) -> Option<u64> {
     let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
     let first = moments.partition_point(|moment| moment.unix_us < began_us);
-    let last = moments
-        .partition_point(|moment| moment.unix_us <= call.unix_us)
-        .checked_sub(1)?;
-    let (first, last) = (moments.get(first)?, moments.get(last)?);
+    let end = moments.partition_point(|moment| moment.unix_us <= call.unix_us);
+    let (first, last) = (moments.get(first)?, moments.get(end.checked_sub(1)?)?);
     let within_us = last.unix_us.checked_sub(first.unix_us)?;
     let evicted = rise(first, last, |moment| moment.evicted_keys)?;
     // The key itself is counted when it has been freed, which may be after the last moment.

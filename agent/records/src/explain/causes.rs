@@ -1,11 +1,11 @@
 //! Which causes the evidence shows.
 
-use evictscope_telemetry::{BurstKind, CallResult};
+use evictscope_telemetry::{BurstKind, CallResult, SlowCall};
 
-use super::account::Account;
+use super::account::{Account, Growth};
 use super::window::Window;
 use super::{Cause, CauseKind, big_key};
-use crate::text::{bytes, count, seconds};
+use crate::text::{bytes, count, seconds, size};
 
 /// A cause took at least this share of what had to be found room for. What took less explains nothing by itself.
 const LEAST_SHARE: f64 = 1.0 / 3.0;
@@ -17,14 +17,11 @@ const LEAST_GROWTH: f64 = 0.1;
 const AT_ONCE: f64 = 0.3;
 
 /// A cause, and how much it explains.
-struct Finding {
-    cause: Cause,
-    weight: f64,
-}
+type Finding = (f64, Cause);
 
 /// Returns the causes, the one that explains most first.
 pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
-    let mut found: Vec<_> = expiry_behind(window, account).into_iter().collect();
+    let mut found = Vec::from_iter(expiry_behind(window, account));
     // Where nothing had to be evicted, what took memory did not cause the stall: it came of it.
     let has_evicted = window.has_evicted();
     if has_evicted {
@@ -41,8 +38,8 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
     if found.is_empty() && has_evicted {
         found.extend(data(window, account));
     }
-    found.sort_by(|left, right| right.weight.total_cmp(&left.weight));
-    found.into_iter().map(|finding| finding.cause).collect()
+    found.sort_by(|(left, _), (right, _)| right.total_cmp(left));
+    found.into_iter().map(|(_, cause)| cause).collect()
 }
 
 /// Tells whether a part of memory is worth naming beside everything else that took memory.
@@ -67,13 +64,14 @@ fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
     if !has_grown || !explains(account, grew) {
         return None;
     }
-    let (from, to) = (bytes(growth.from as f64), bytes(growth.to as f64));
     let at_limit = window.limit().map_or_else(String::new, |limit| {
-        format!(" at the limit of {}", bytes(limit as f64))
+        format!(" at the limit of {}", size(limit))
     });
-    let by = bytes(grew as f64);
     let summary = format!(
-        "Client buffers grew by {by}, from {from} to {to}, and evictions had to make room for them{at_limit}"
+        "Client buffers grew by {}, from {} to {}, and evictions had to make room for them{at_limit}",
+        size(grew),
+        size(growth.from),
+        size(growth.to)
     );
     let mut evidence = Vec::new();
     if let Some((before, peak)) = account.classes {
@@ -85,28 +83,20 @@ fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
         let grown = classes
             .into_iter()
             .filter(|(_, before, peak)| peak > before);
-        let grown: Vec<_> = grown
-            .map(|(class, before, peak)| {
-                format!("{class} {} to {}", bytes(before as f64), bytes(peak as f64))
-            })
-            .collect();
-        evidence.push(format!("By class: {}.", grown.join(", ")));
+        let grown = grown
+            .map(|(class, before, peak)| format!("{class} {} to {}", size(before), size(peak)));
+        evidence.push(format!("By class: {}.", Vec::from_iter(grown).join(", ")));
     }
     evidence.push(format!(
         "In the {:.0} s before they were rarely above {}; they were {} when evictions began.",
         window.calm_length().as_secs_f64(),
-        bytes(growth.usual as f64),
-        bytes(growth.at_start as f64)
+        size(growth.usual),
+        size(growth.at_start)
     ));
     evidence.push(share_of(account, grew));
     evidence.extend(amplification(window));
     evidence.extend(time_limit(window));
-    Some(finding(
-        CauseKind::ClientBuffers,
-        summary,
-        evidence,
-        grew as f64,
-    ))
+    finding(CauseKind::ClientBuffers, grew as f64, summary, evidence)
 }
 
 fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
@@ -114,57 +104,42 @@ fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
     if !explains(account, grew) {
         return None;
     }
-    let mut evidence = Vec::new();
-    let of = |growth: super::account::Growth| {
-        format!(
-            "{} to {}",
-            bytes(growth.from as f64),
-            bytes(growth.to as f64)
-        )
-    };
-    if let Some(not_counted) = account.not_counted {
-        evidence.push(format!(
-            "Replication and AOF buffers that do not count against maxmemory: {}.",
-            of(not_counted)
-        ));
-    }
-    if let Some(replicas) = account.replicas {
-        evidence.push(format!(
-            "Client buffers of replicas: {} (each replica is accounted all of a buffer that they share).",
-            of(replicas)
-        ));
-    }
-    let not_counted = account.not_counted.map_or(0, |growth| growth.bytes());
-    if not_counted >= grew {
-        evidence.push(share_of(account, grew));
-    }
-    let summary = match (not_counted >= grew)
-        .then_some(account.not_counted)
-        .flatten()
-    {
-        Some(growth) => format!(
-            "Replication and AOF buffers grew by {}, to {}: they do not count against maxmemory, but take memory of the host",
-            bytes(grew as f64),
-            bytes(growth.to as f64)
-        ),
+    let of = |growth: Growth| format!("{} to {}", size(growth.from), size(growth.to));
+    let mut evidence = Vec::from_iter(account.not_counted.map(|growth| {
+        let growth = of(growth);
+        format!("Replication and AOF buffers that do not count against maxmemory: {growth}.")
+    }));
+    evidence.extend(account.replicas.map(|growth| {
+        let growth = of(growth);
+        format!("Client buffers of replicas: {growth} (each replica is accounted all of a buffer that they share).")
+    }));
+    let summary = match account.not_counted.filter(|growth| growth.bytes() >= grew) {
+        Some(growth) => {
+            evidence.push(share_of(account, grew));
+            format!(
+                "Replication and AOF buffers grew by {}, to {}: they do not count against maxmemory, but take memory of the host",
+                size(grew),
+                size(growth.to)
+            )
+        }
         None => format!(
             "Buffers of replicas grew to {}: as much of that as the replication backlog holds counts against maxmemory",
-            bytes(account.replicas.map_or(grew, |growth| growth.to) as f64)
+            size(account.replicas.map_or(grew, |growth| growth.to))
         ),
     };
-    Some(finding(
+    finding(
         CauseKind::ReplicationBuffers,
+        grew as f64,
         summary,
         evidence,
-        grew as f64,
-    ))
+    )
 }
 
 fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let step = account
         .table
         .filter(|step| window.has_calm() && explains(account, step.bytes))?;
-    let size = bytes(step.bytes as f64);
+    let size = size(step.bytes);
     let before = window.began_us as f64 / 1e6 - step.unix_us as f64 / 1e6;
     let when = match before >= 0.0 {
         _ if before.abs() <= AT_ONCE => "as evictions began".to_owned(),
@@ -187,12 +162,12 @@ fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
             seconds(after)
         ));
     }
-    Some(finding(
+    finding(
         CauseKind::ResizedTable,
+        step.bytes as f64,
         summary,
         evidence,
-        step.bytes as f64,
-    ))
+    )
 }
 
 fn lowered_limit(account: &Account) -> Option<Finding> {
@@ -203,17 +178,12 @@ fn lowered_limit(account: &Account) -> Option<Finding> {
     }
     let from = match from {
         0 => "no limit".to_owned(),
-        from => bytes(from as f64),
+        from => size(from),
     };
-    let (to, used) = (bytes(to as f64), bytes(used as f64));
+    let (to, used) = (size(to), size(used));
     let summary = format!("maxmemory was lowered from {from} to {to} while {used} were used");
-    let evidence = vec![format!("{} had to be freed at once.", bytes(over as f64))];
-    Some(finding(
-        CauseKind::LoweredLimit,
-        summary,
-        evidence,
-        over as f64,
-    ))
+    let evidence = vec![format!("{} had to be freed at once.", size(over))];
+    finding(CauseKind::LoweredLimit, over as f64, summary, evidence)
 }
 
 fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
@@ -221,7 +191,7 @@ fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let stale = 100.0 * behind.stale;
     let summary = format!(
         "Expiry was behind: {stale:.0} % of the keys with a TTL had expired and still held some {}",
-        bytes(behind.held as f64)
+        size(behind.held)
     );
     let mut evidence = vec![
         format!("Expire cycles took {:.0} % of the last 10 s before the server evicted.", 100.0 * behind.expiring),
@@ -233,34 +203,32 @@ fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
             "The stale ratio had changed by {risen:+.0} points since the calm before began."
         ));
     }
-    evidence.extend(
-        window
-            .burst()
-            .and_then(|burst| burst.expiry_behind())
-            .map(|said| format!("In the last minute before, {said}.")),
-    );
-    Some(finding(
+    let sampled = window.burst().and_then(|burst| burst.expiry_behind());
+    evidence.extend(sampled.map(|said| format!("In the last minute before, {said}.")));
+    finding(
         CauseKind::ExpiryBehind,
+        behind.held as f64,
         summary,
         evidence,
-        behind.held as f64,
-    ))
+    )
 }
 
 fn big_key(window: &Window<'_>) -> Option<Finding> {
     let key = big_key::found(window)?;
-    let (took, freed) = (seconds(key.duration.as_secs_f64()), bytes(key.freed as f64));
-    let keys = match key.keys {
-        1 => "1 key was".to_owned(),
-        keys => format!("{} keys were", count(keys as f64)),
-    };
-    let summary = match key.keys {
-        1 => format!(
-            "One eviction call took {took}: it freed a big key of some {freed} in the main thread"
+    let (took, freed) = (seconds(key.duration.as_secs_f64()), size(key.freed));
+    let count = count(key.keys as f64);
+    let (summary, keys) = match key.keys {
+        1 => (
+            format!(
+                "One eviction call took {took}: it freed a big key of some {freed} in the main thread"
+            ),
+            "1 key was".to_owned(),
         ),
-        keys => format!(
-            "One eviction call took {took}: it freed {} keys in the main thread, big ones among them, some {freed} in all",
-            count(keys as f64)
+        _ => (
+            format!(
+                "One eviction call took {took}: it freed {count} keys in the main thread, big ones among them, some {freed} in all"
+            ),
+            format!("{count} keys were"),
         ),
     };
     let evidence = vec![
@@ -271,7 +239,7 @@ fn big_key(window: &Window<'_>) -> Option<Finding> {
         format!("Meanwhile memory fell by {freed}, and {keys} evicted."),
     ];
     // It took most of the time, whatever memory went to.
-    Some(finding(CauseKind::BigKey, summary, evidence, f64::MAX))
+    finding(CauseKind::BigKey, f64::MAX, summary, evidence)
 }
 
 fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
@@ -293,12 +261,7 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
         "{} calls tried, the slowest of them all failed, and no key was evicted.",
         count(calls as f64)
     )];
-    Some(finding(
-        CauseKind::NothingToEvict,
-        summary,
-        evidence,
-        f64::INFINITY,
-    ))
+    finding(CauseKind::NothingToEvict, f64::INFINITY, summary, evidence)
 }
 
 fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
@@ -309,7 +272,7 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
         .written
         .filter(|written| explains(account, *written))?;
     let keys = window.evicted_keys()?;
-    let size = bytes(written as f64);
+    let size = size(written);
     let in_time = seconds(window.seconds());
     let summary = format!(
         "Writes took {size} or more in {in_time} at the limit, and {} keys were evicted to make room for them",
@@ -325,7 +288,7 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
     }
     evidence.push(share_of(account, written));
     evidence.extend(time_limit(window));
-    Some(finding(CauseKind::Data, summary, evidence, written as f64))
+    finding(CauseKind::Data, written as f64, summary, evidence)
 }
 
 /// Says why the burst is said to have fed on itself, where it is.
@@ -337,22 +300,23 @@ fn amplification(window: &Window<'_>) -> Option<String> {
 /// Says how many of the slowest calls stopped at their time limit.
 fn time_limit(window: &Window<'_>) -> Option<String> {
     let all = window.slowest().count();
-    let running = window
-        .slowest()
-        .filter(|call| call.result == CallResult::Running)
-        .count();
+    let running = |call: &&SlowCall| call.result == CallResult::Running;
+    let running = window.slowest().filter(running).count();
     (running > 0).then(|| {
         format!("Of the {all} slowest evicting calls, {running} stopped at their time limit with memory still over its limit.")
     })
 }
 
-fn finding(kind: CauseKind, summary: String, evidence: Vec<String>, weight: f64) -> Finding {
-    Finding {
-        cause: Cause {
-            kind,
-            summary,
-            evidence,
-        },
-        weight,
-    }
+fn finding(
+    kind: CauseKind,
+    weight: f64,
+    summary: String,
+    evidence: Vec<String>,
+) -> Option<Finding> {
+    let cause = Cause {
+        kind,
+        summary,
+        evidence,
+    };
+    Some((weight, cause))
 }

@@ -1,9 +1,11 @@
 //! What happened, in one sentence.
 
+use std::iter;
+
 use evictscope_telemetry::{Burst, Moment, StallCause};
 
 use super::window::Window;
-use crate::text::{bytes, count, seconds};
+use crate::text::{count, seconds, size};
 
 /// Calls that were observed for less than this share of the time took longer than is known.
 const MOST: f64 = 0.95;
@@ -32,18 +34,15 @@ fn felt(window: &Window<'_>) -> Option<String> {
         1 => format!("by {}", of(*cause)),
         _ => format!("{} of it by {}", time(*us), of(*cause)),
     });
-    let causes: Vec<_> = causes.collect();
-    let mut text = format!("clients were stalled for {}", time(stalled));
-    if !causes.is_empty() {
-        text = format!("{text}, {}", causes.join(", "));
-    }
+    let stalled = format!("clients were stalled for {}", time(stalled));
+    let mut text = Vec::from_iter(iter::once(stalled).chain(causes)).join(", ");
     let most = |value: fn(&Moment) -> Option<u64>| window.whole.iter().filter_map(value).max();
     if let (Some(longest), Some(clients)) = (
         most(|moment| moment.longest_wait_us),
         most(|moment| moment.clients_waiting),
     ) {
-        text = format!(
-            "{text}; the longest request waited {}, and up to {} clients waited at once",
+        text += &format!(
+            "; the longest request waited {}, and up to {} clients waited at once",
             time(longest),
             count(clients as f64)
         );
@@ -65,12 +64,10 @@ fn of(cause: StallCause) -> &'static str {
 
 fn evictions(window: &Window<'_>, burst: &Burst) -> String {
     let length = seconds(burst.duration.as_secs_f64());
-    let took = burst
-        .eviction_cpu_share
-        .map_or_else(String::new, |eviction| {
-            let percent = 100.0 * eviction.min(1.0);
-            format!(" and took {percent:.0} % of the main thread's CPU time")
-        });
+    let share = burst.eviction_cpu_share.map(|share| 100.0 * share.min(1.0));
+    let took = share.map_or_else(String::new, |percent| {
+        format!(" and took {percent:.0} % of the main thread's CPU time")
+    });
     let keys = match window.evicted_keys() {
         Some(1) => "; 1 key was removed".to_owned(),
         Some(keys) => format!("; {} keys were removed", count(keys as f64)),
@@ -80,22 +77,17 @@ fn evictions(window: &Window<'_>, burst: &Burst) -> String {
 }
 
 fn without_burst(window: &Window<'_>) -> Vec<String> {
-    let grown = |counter| {
-        let grown_us = window.grown(counter);
-        grown_us.map_or_else(
-            || "a time that is not known".to_owned(),
-            |grown_us| seconds(grown_us as f64 / 1e6),
-        )
+    let grown = |counter| match window.grown(counter) {
+        Some(grown_us) => seconds(grown_us as f64 / 1e6),
+        None => "a time that is not known".to_owned(),
     };
     let evicting = grown(|moment| Some(moment.evicting_us));
     let expiring = grown(|moment| moment.expiring_us);
     let length = seconds(window.seconds());
     let observed = window.observed_share().filter(|share| *share < MOST);
     let observed = observed.map_or_else(String::new, |share| {
-        format!(
-            " while they were observed ({:.0} % of the time)",
-            100.0 * share
-        )
+        let percent = 100.0 * share;
+        format!(" while they were observed ({percent:.0} % of the time)")
     });
     let mut parts = vec![format!(
         "in {length}, evicting calls took {evicting}{observed} and expire cycles {expiring}"
@@ -105,7 +97,7 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
     }
     let used = window.inside.last().and_then(|moment| moment.used_memory);
     parts.extend(used.zip(window.limit()).map(|(used, limit)| {
-        let (used, limit) = (bytes(used as f64), bytes(limit as f64));
+        let (used, limit) = (size(used), size(limit));
         format!("memory was {used} of {limit} in the end")
     }));
     parts
@@ -113,9 +105,6 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
 
 fn reclaim(burst: &Burst) -> Option<String> {
     let reclaimed = burst.reclaimed().filter(|_| !burst.reclaim.is_zero())?;
-    let (reclaimed, length) = (
-        bytes(reclaimed as f64),
-        seconds(burst.reclaim.as_secs_f64()),
-    );
+    let (reclaimed, length) = (size(reclaimed), seconds(burst.reclaim.as_secs_f64()));
     Some(format!("then memory fell by {reclaimed} in {length}"))
 }

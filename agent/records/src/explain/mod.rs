@@ -11,8 +11,6 @@ mod account;
 mod big_key;
 mod causes;
 mod expiry;
-#[cfg(test)]
-mod fixture;
 mod happened;
 mod remedies;
 mod step;

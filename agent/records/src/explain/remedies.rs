@@ -4,7 +4,7 @@
 use super::account::Account;
 use super::window::Window;
 use super::{Cause, CauseKind, Remedy};
-use crate::text::bytes;
+use crate::text::{bytes, size};
 
 /// `cargo xtask lab remedy --remedy ttl`.
 const TTL: &str = "cargo xtask lab remedy --remedy ttl: 2 bursts without it, none with it";
@@ -28,12 +28,12 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
     let of = |cause: &Cause| match cause.kind {
         CauseKind::ClientBuffers => against_client_buffers(window, account),
         CauseKind::ExpiryBehind => against_expiry(window, account),
-        CauseKind::ReplicationBuffers => Vec::from_iter(against_replication(account)),
-        CauseKind::ResizedTable => Vec::from_iter(against_table(window, account)),
-        CauseKind::BigKey => vec![against_big_key(cause)],
-        _ => Vec::new(),
+        CauseKind::ReplicationBuffers => against_replication(account),
+        CauseKind::ResizedTable => against_table(window, account),
+        CauseKind::BigKey => Some(against_big_key(cause)),
+        _ => None,
     };
-    causes.iter().flat_map(of).collect()
+    causes.iter().filter_map(of).collect()
 }
 
 /// Returns what would help, in words.
@@ -48,50 +48,32 @@ pub fn sentence(causes: &[Cause], remedies: &[Remedy]) -> String {
     }
 }
 
-/// Returns the room that was missing, bytes: what client buffers grew by, and what was written meanwhile.
-fn missing(account: &Account) -> Option<u64> {
-    let grew = account.client_buffers?.bytes();
-    Some(whole_mebibytes(grew.saturating_add(account.written?)))
-}
-
-fn against_client_buffers(window: &Window<'_>, account: &Account) -> Vec<Remedy> {
-    let Some((missing, limit)) = missing(account).zip(window.limit()) else {
-        return Vec::new();
-    };
-    let Some(below) = limit.checked_sub(missing).filter(|below| *below > 0) else {
-        return Vec::new();
-    };
-    let grew = account.rise_before.filter(|rise| *rise > 0.0);
-    let more = grew.map_or_else(String::new, |rise| {
-        format!(
-            ", and by more, as memory still grew by {} a second",
-            bytes(rise)
-        )
+/// The room that was missing is what client buffers grew by, and what was written meanwhile.
+fn against_client_buffers(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+    let (grew, written) = (account.client_buffers?.bytes(), account.written?);
+    let missing = whole_mebibytes(grew.saturating_add(written));
+    let limit = window.limit()?;
+    let below = limit.checked_sub(missing).filter(|below| *below > 0)?;
+    let rise = account.rise_before.filter(|rise| *rise > 0.0).map(bytes);
+    let more = rise.map_or_else(String::new, |rise| {
+        format!(", and by more, as memory still grew by {rise} a second")
     });
-    let ttl = Remedy {
+    Some(Remedy {
         against: CauseKind::ClientBuffers,
         what: format!(
             "Shorten TTLs until used memory peaks below {} ({:.0} % of the limit): by {:.0} % at least{more}",
-            bytes(below as f64),
+            size(below),
             (100.0 * below as f64 / limit as f64).floor(),
             (100.0 * missing as f64 / limit as f64).ceil()
         ),
-        evidence: room(account, missing),
+        evidence: vec![format!(
+            "{} were missing: client buffers grew by {}, and writes took {} or more meanwhile.",
+            size(missing),
+            size(grew),
+            size(written)
+        )],
         shown_by: TTL,
-    };
-    vec![ttl]
-}
-
-/// Says what the size of the room that was missing rests on.
-fn room(account: &Account, missing: u64) -> Vec<String> {
-    let grew = account.client_buffers.map_or(0, |growth| growth.bytes());
-    let written = account.written.unwrap_or(0);
-    vec![format!(
-        "{} were missing: client buffers grew by {}, and writes took {} or more meanwhile.",
-        bytes(missing as f64),
-        bytes(grew as f64),
-        bytes(written as f64)
-    )]
+    })
 }
 
 /// What is beyond the backlog does not count, so a small one keeps replicas that are behind from taking the limit.
@@ -107,8 +89,8 @@ fn against_replication(account: &Account) -> Option<Remedy> {
             .to_owned(),
         evidence: vec![format!(
             "Replicas were behind by {}, of which {} did not count.",
-            bytes(replicas.to as f64),
-            bytes(not_counted as f64)
+            size(replicas.to),
+            size(not_counted)
         )],
         shown_by: SMALL_BACKLOG,
     })
@@ -118,7 +100,7 @@ fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
     let (step, limit) = (account.table?.bytes, window.limit()?);
     let written = account.written?;
     let room = whole_mebibytes(step.saturating_add(written));
-    let (more, to) = (bytes(room as f64), bytes(limit.saturating_add(room) as f64));
+    let (more, to) = (size(room), size(limit.saturating_add(room)));
     Some(Remedy {
         against: CauseKind::ResizedTable,
         what: format!(
@@ -126,8 +108,8 @@ fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
         ),
         evidence: vec![format!(
             "The table took {}, and writes {} or more while the server evicted.",
-            bytes(step as f64),
-            bytes(written as f64)
+            size(step),
+            size(written)
         )],
         shown_by: ROOM_FOR_TABLE,
     })
@@ -144,38 +126,33 @@ fn against_big_key(cause: &Cause) -> Remedy {
 }
 
 /// Where commands alone nearly fill the main thread, more effort made no difference in the lab; fewer of them did.
-fn against_expiry(window: &Window<'_>, account: &Account) -> Vec<Remedy> {
-    let known = account
-        .expired
-        .and_then(|behind| Some((behind, behind.running?, behind.waiting?)));
+fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+    let behind = account.expired?;
+    let running = behind.running?;
     // Where it had to wait for a CPU, neither its commands nor the effort are the reason.
-    let Some((behind, running, _)) = known.filter(|(_, _, waiting)| *waiting < super::WAITED)
-    else {
-        return Vec::new();
-    };
-    let (percent, expiring) = (100.0 * running.min(1.0), 100.0 * behind.expiring);
-    let evidence = vec![format!(
-        "The main thread ran for {percent:.0} % of the time before, {expiring:.0} % of the time in expire cycles."
-    )];
-    let remedy = |what, shown_by| Remedy {
-        against: CauseKind::ExpiryBehind,
-        what,
-        evidence,
-        shown_by,
-    };
+    behind.waiting.filter(|waiting| *waiting < super::WAITED)?;
     let effort = window.record.configuration.active_expire_effort;
-    if running >= FULL {
+    let (what, shown_by) = if running >= FULL {
         let what = "Take load off the main thread, with a seventh fewer requests or smaller ones: commands leave expiry no time";
-        vec![remedy(what.to_owned(), FEWER_REQUESTS)]
+        (what.to_owned(), FEWER_REQUESTS)
     } else if effort.is_none_or(|effort| effort < MORE_EFFORT) {
         let is = effort.map_or_else(String::new, |effort| format!(" (it is {effort})"));
         let what = format!(
             "Set active-expire-effort to {MORE_EFFORT}{is}, and watch the latency of commands"
         );
-        vec![remedy(what, EFFORT)]
+        (what, EFFORT)
     } else {
-        Vec::new()
-    }
+        return None;
+    };
+    let (percent, expiring) = (100.0 * running.min(1.0), 100.0 * behind.expiring);
+    Some(Remedy {
+        against: CauseKind::ExpiryBehind,
+        what,
+        evidence: vec![format!(
+            "The main thread ran for {percent:.0} % of the time before, {expiring:.0} % of the time in expire cycles."
+        )],
+        shown_by,
+    })
 }
 
 /// Rounds up to whole MiB.

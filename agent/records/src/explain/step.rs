@@ -56,8 +56,9 @@ pub fn resized_table(window: &Window<'_>) -> Option<Step> {
 
 /// Returns the step from the moment before `at` to it, if it is one.
 fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
-    let (before, after) = (moments.get(at.checked_sub(1)?)?, moments.get(at)?);
-    let risen = change(before, after)?;
+    let pair: &[Moment; 2] = moments.get(at.checked_sub(1)?..)?.first_chunk()?;
+    let [before, after] = pair;
+    let risen = change(pair)?;
     if risen < LEAST_STEP as f64 * (1.0 - OFF) {
         return None;
     }
@@ -66,10 +67,7 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     if earlier.len() > MOST_READINGS {
         return None;
     }
-    let changes: Vec<_> = earlier
-        .windows(2)
-        .filter_map(|pair| change(pair.first()?, pair.last()?))
-        .collect();
+    let changes: Vec<_> = earlier.array_windows().filter_map(change).collect();
     if changes.len() < LEAST_READINGS {
         return None;
     }
@@ -82,9 +80,7 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     let is_plausible = before.used_memory? / LEAST_USED >= size;
     // Client buffers are counted late, so what they took shows in the seconds after.
     let later = moments.get(at..near(after.unix_us.saturating_add(NEAR_US)))?;
-    let rises = later
-        .windows(2)
-        .filter_map(|pair| change(pair.first()?, pair.last()?));
+    let rises = later.array_windows().filter_map(change);
     let others = rises.fold(others, |most, rise| most.max(rise - usual));
     let is_single = risen >= ABOVE_OTHERS * others;
     let buffers = |moment: &Moment| Some(moment.client_buffers?.total());
@@ -92,11 +88,8 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     let highest = later.iter().filter_map(buffers).max()?;
     let is_buffers = highest.saturating_sub(buffers_before) >= size / 4;
     // A replica that connects for the first time has a backlog allocated, which is often a power of two, too.
-    let has_replica = |moment: &Moment| {
-        moment
-            .client_buffers
-            .is_some_and(|buffers| buffers.replica > 0)
-    };
+    let replica = |moment: &Moment| moment.client_buffers.map(|buffers| buffers.replica);
+    let has_replica = |moment: &Moment| replica(moment).is_some_and(|bytes| bytes > 0);
     let got_replica = !has_replica(before) && later.iter().any(has_replica);
     (is_single && is_plausible && !is_buffers && !got_replica).then(|| Step {
         bytes: size,
@@ -106,7 +99,7 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
 }
 
 /// Returns by how much used memory changed between two moments, bytes; `None` where they are too far apart.
-fn change(before: &Moment, after: &Moment) -> Option<f64> {
+fn change([before, after]: &[Moment; 2]) -> Option<f64> {
     let elapsed = Duration::from_micros(after.unix_us.checked_sub(before.unix_us)?);
     let change = after.used_memory? as f64 - before.used_memory? as f64;
     (elapsed <= LONGEST).then_some(change)
@@ -124,13 +117,10 @@ fn power_of_two(size: f64) -> Option<u64> {
 
 /// Returns how long after the first of these moments used memory fell by this size at once, seconds.
 fn freed_after(later: &[Moment], size: u64) -> Option<f64> {
-    let first = later.first()?;
-    let freed = later.windows(2).find(|pair| {
-        let change = pair
-            .first()
-            .zip(pair.last())
-            .and_then(|(before, after)| change(before, after));
-        change.is_some_and(|change| power_of_two(-change) == Some(size))
-    })?;
-    Some(freed.last()?.unix_us.saturating_sub(first.unix_us) as f64 / 1e6)
+    let is_freed = |pair: &&[Moment; 2]| {
+        let fall = change(pair).map(|change| -change);
+        fall.and_then(power_of_two) == Some(size)
+    };
+    let [_, freed] = later.array_windows().find(is_freed)?;
+    Some(freed.unix_us.saturating_sub(later.first()?.unix_us) as f64 / 1e6)
 }

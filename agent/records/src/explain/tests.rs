@@ -1,33 +1,73 @@
 use std::path::Path;
 use std::time::Duration;
 
-use evictscope_telemetry::{ClientBuffers, Moment};
+use evictscope_telemetry::{Burst, CallResult, ClientBuffers, Moment};
 use proptest::prelude::*;
 
-use super::{CauseKind, explain, fixture};
+use super::{CauseKind, explain};
 use crate::fixture::burst_record;
 use crate::{Occasion, Record, read_record};
 
+const MIB: u64 = 1 << 20;
+
 fn kinds(record: &Record) -> Vec<CauseKind> {
-    explain(record)
-        .causes
-        .iter()
-        .map(|cause| cause.kind)
-        .collect()
+    let causes = explain(record).causes.into_iter();
+    causes.map(|cause| cause.kind).collect()
+}
+
+/// Reads the record of a scenario of the lab, some moments and the profile left out. Other work ran on that machine.
+fn real(name: &str) -> Record {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/testdata");
+    let record = read_record(&testdata.join(format!("{name}.json.gz")));
+    record.unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Returns the record of a server that may not evict, and has to.
+fn nothing_to_evict() -> Record {
+    let mut record = burst_record();
+    record.configuration.maxmemory_policy = Some("noeviction".to_owned());
+    record.burst = None;
+    change_moments(&mut record, |_, moment| {
+        moment.evicted_keys = Some(0);
+        moment.client_buffers = None;
+    });
+    for call in &mut record.slowest {
+        call.result = CallResult::Fail;
+    }
+    record
 }
 
 /// Records, each with what causes it.
-fn each() -> [(CauseKind, Record); 8] {
+fn each() -> [(CauseKind, Record); 10] {
     [
         (CauseKind::ClientBuffers, burst_record()),
-        (CauseKind::ReplicationBuffers, fixture::replication()),
-        (CauseKind::ResizedTable, fixture::resized_table()),
-        (CauseKind::ExpiryBehind, fixture::expiry_behind()),
-        (CauseKind::BigKey, fixture::big_key()),
-        (CauseKind::Data, fixture::data()),
-        (CauseKind::LoweredLimit, fixture::lowered_limit()),
-        (CauseKind::NothingToEvict, fixture::nothing_to_evict()),
+        (CauseKind::ClientBuffers, real("client-buffers")),
+        (CauseKind::ReplicationBuffers, real("replication-buffers")),
+        (CauseKind::ResizedTable, real("resized-table")),
+        (CauseKind::ExpiryBehind, real("expiry-behind")),
+        (CauseKind::BigKey, real("big-key")),
+        (CauseKind::Data, real("writes")),
+        (CauseKind::LoweredLimit, real("lowered-limit")),
+        // Without a time limit one call evicts 335,000 keys in 2 s.
+        (CauseKind::LoweredLimit, real("lowered-limit-in-one-call")),
+        (CauseKind::NothingToEvict, nothing_to_evict()),
     ]
+}
+
+/// Changes each moment, by its seconds since the beginning.
+fn change_moments(record: &mut Record, change: impl Fn(f64, &mut Moment)) {
+    let began = record.began_us as f64;
+    for moment in &mut record.moments {
+        change((moment.unix_us as f64 - began) / 1e6, moment);
+    }
+}
+
+fn change_burst(record: &mut Record, change: impl Fn(&mut Burst)) {
+    record.burst.iter_mut().for_each(change);
+}
+
+fn add_memory(moment: &mut Moment, mebibytes: u64) {
+    moment.used_memory = moment.used_memory.map(|used| used + mebibytes * MIB);
 }
 
 #[test]
@@ -65,7 +105,7 @@ fn without_evictions_what_takes_memory_causes_nothing() {
     record.occasion = Occasion::Stall;
     record.burst = None;
     record.slowest.clear();
-    fixture::change_moments(&mut record, |_, moment| {
+    change_moments(&mut record, |_, moment| {
         moment.evicted_keys = Some(0);
         moment.evicting_calls = 0;
         moment.evicting_us = 0;
@@ -99,86 +139,75 @@ fn a_record_that_was_asked_for_tells_of_all_its_moments() {
     );
 }
 
-/// Records of the lab's scenarios, some moments and the profile left out. Other work ran on that machine.
-#[test]
-fn the_causes_of_real_records_are_found() {
-    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/testdata");
-    let found = |name: &str| {
-        let record = read_record(&testdata.join(format!("{name}.json.gz")));
-        record
-            .map(|record| kinds(&record))
-            .unwrap_or_else(|error| panic!("{name}: {error}"))
-    };
-    assert_eq!(found("client-buffers"), [CauseKind::ClientBuffers]);
-    assert_eq!(found("big-key"), [CauseKind::BigKey]);
-    assert_eq!(found("resized-table"), [CauseKind::ResizedTable]);
-    assert_eq!(
-        found("replication-buffers"),
-        [CauseKind::ReplicationBuffers]
-    );
-    assert_eq!(found("writes"), [CauseKind::Data]);
-    assert_eq!(found("lowered-limit"), [CauseKind::LoweredLimit]);
-    assert_eq!(found("expiry-behind"), [CauseKind::ExpiryBehind]);
-    // Without a time limit one call evicts 335,000 keys in 2 s.
-    let in_one_call = found("lowered-limit-in-one-call");
-    assert_eq!(in_one_call, [CauseKind::LoweredLimit]);
-    // It had evicted until two seconds before.
-    assert_eq!(found("nothing-decisive"), []);
-}
-
 #[test]
 fn nothing_is_said_of_a_calm_server() {
-    let explanation = explain(&fixture::calm());
-    assert_eq!(explanation.causes, []);
-    assert_eq!(explanation.remedies, []);
-    assert!(
-        explanation.why.contains("nothing to explain"),
-        "{explanation:?}"
-    );
-    // A burst that is plain, and stalled nothing, is calm too.
     let mut record = burst_record();
     record.occasion = Occasion::Asked;
-    fixture::change_burst(&mut record, |burst| burst.stalled = Some(Duration::ZERO));
-    fixture::change_moments(&mut record, |_, moment| moment.stalled_us = Some(0));
-    assert_eq!(kinds(&record), []);
+    change_moments(&mut record, |_, moment| moment.stalled_us = Some(0));
+    // A burst that is plain, and stalled nothing, is calm too.
+    change_burst(&mut record, |burst| burst.stalled = Some(Duration::ZERO));
+    for burst in [None, record.burst.clone()] {
+        let record = Record {
+            burst,
+            ..record.clone()
+        };
+        let explanation = explain(&record);
+        assert_eq!(explanation.causes, []);
+        assert_eq!(explanation.remedies, []);
+        let why = explanation.why;
+        assert!(why.contains("nothing to explain"), "{why}");
+    }
 }
 
 #[test]
 fn thin_evidence_decides_nothing() {
-    let undecided = |record: &Record, why: &str| {
-        let explanation = explain(record);
+    let undecided = |change: fn(&mut Record), why: &str| {
+        let mut record = burst_record();
+        change(&mut record);
+        let explanation = explain(&record);
         assert_eq!(explanation.causes, [], "{explanation:#?}");
         assert_eq!(explanation.remedies, []);
         assert!(explanation.why.contains(why), "{}", explanation.why);
     };
-    undecided(&fixture::without_cause(), "no single cause");
-    let mut record = burst_record();
-    let began = record.began_us;
-    record
-        .moments
-        .retain(|moment| moment.unix_us + 2_000_000 > began);
-    undecided(&record, "only 2.0 s before it are known");
-    let mut record = burst_record();
-    fixture::change_moments(&mut record, |_, moment| moment.client_buffers = None);
-    undecided(&record, "client buffers are not known");
-    let mut record = burst_record();
-    fixture::change_moments(&mut record, |_, moment| moment.used_memory = None);
-    fixture::change_burst(&mut record, |burst| burst.memory_peak = None);
-    undecided(&record, "used memory is not known");
-    let mut record = burst_record();
-    record.moments.clear();
-    undecided(&record, "only 0.0 s before it are known");
+    let is_calm = |record: &mut Record| {
+        change_moments(record, |_, moment| {
+            if let Some(buffers) = &mut moment.client_buffers {
+                buffers.normal = 20 * MIB;
+            }
+        });
+    };
+    undecided(is_calm, "no single cause");
+    let begins_late = |record: &mut Record| {
+        let from_us = record.began_us - 2_000_000;
+        record.moments.retain(|moment| moment.unix_us > from_us);
+    };
+    undecided(begins_late, "only 2.0 s before it are known");
+    undecided(
+        |record| change_moments(record, |_, moment| moment.client_buffers = None),
+        "client buffers are not known",
+    );
+    let without_memory = |record: &mut Record| {
+        change_moments(record, |_, moment| moment.used_memory = None);
+        change_burst(record, |burst| burst.memory_peak = None);
+    };
+    undecided(without_memory, "used memory is not known");
+    undecided(
+        |record| record.moments.clear(),
+        "only 0.0 s before it are known",
+    );
+    // It had evicted until two seconds before.
+    assert_eq!(kinds(&real("nothing-decisive")), []);
 }
 
 #[test]
 fn what_swells_all_the_time_is_no_cause() {
     let mut record = burst_record();
-    fixture::change_moments(&mut record, |at, moment| {
+    change_moments(&mut record, |at, moment| {
         if at < 0.0
             && at % 5.0 > -1.0
             && let Some(buffers) = &mut moment.client_buffers
         {
-            buffers.normal = 48 << 20;
+            buffers.normal = 48 * MIB;
         }
     });
     assert_eq!(kinds(&record), []);
@@ -186,127 +215,95 @@ fn what_swells_all_the_time_is_no_cause() {
 
 #[test]
 fn a_step_that_is_no_table_is_not_taken_for_one() {
-    let not_a_table = |change: &dyn Fn(f64, &mut Moment)| {
-        let mut record = fixture::resized_table();
-        fixture::change_moments(&mut record, change);
+    let not_a_table = |change: fn(f64, &mut Moment)| {
+        let mut record = real("resized-table");
+        // Used memory rises by 32 MiB after a tenth of a second.
+        let began = record.began_us as f64 + 0.1e6;
+        for moment in &mut record.moments {
+            change((moment.unix_us as f64 - began) / 1e6, moment);
+        }
         let found = kinds(&record);
         assert!(!found.contains(&CauseKind::ResizedTable), "{found:?}");
     };
     // No power of two.
-    not_a_table(&|at, moment| {
-        moment.used_memory = moment
-            .used_memory
-            .map(|used| used + if at >= -0.15 { 12 << 20 } else { 0 });
-    });
+    not_a_table(|at, moment| add_memory(moment, if at >= 0.0 { 6 } else { 0 }));
     // One of many.
-    not_a_table(&|at, moment| {
-        let swollen = if (at * 2.0).rem_euclid(2.0) < 1.0 {
-            60 << 20
-        } else {
-            0
-        };
-        moment.used_memory = moment.used_memory.map(|used| used + swollen);
+    not_a_table(|at, moment| {
+        let is_swollen = (at * 2.0).rem_euclid(2.0) < 1.0;
+        add_memory(moment, if is_swollen { 30 } else { 0 });
     });
     // A big request of one client, counted a second later.
-    not_a_table(&|at, moment| {
+    not_a_table(|at, moment| {
         if let Some(buffers) = &mut moment.client_buffers {
             buffers.normal += if (1.0..4.0).contains(&at) {
-                64 << 20
+                32 * MIB
             } else {
                 0
             };
         }
     });
     // The backlog for the first replica.
-    not_a_table(&|at, moment| {
+    not_a_table(|at, moment| {
         if let Some(buffers) = &mut moment.client_buffers {
             buffers.replica = if at > 0.5 { 20_000 } else { 0 };
         }
     });
     // Long before evictions began.
-    not_a_table(&|at, moment| {
-        let since = if (-30.0..-0.15).contains(&at) {
-            64 << 20
-        } else {
-            0
-        };
-        moment.used_memory = moment.used_memory.map(|used| used + since);
+    not_a_table(|at, moment| {
+        let is_early = (-10.0..0.0).contains(&at);
+        add_memory(moment, if is_early { 32 } else { 0 });
     });
     // Far more than the keys can need.
-    not_a_table(&|_, moment| {
-        let less = 270 << 20;
-        moment.used_memory = moment.used_memory.map(|used| used.saturating_sub(less));
+    not_a_table(|_, moment| {
+        moment.used_memory = moment
+            .used_memory
+            .map(|used| used.saturating_sub(510 * MIB));
     });
 }
 
 #[test]
 fn a_slow_call_that_is_no_big_key_is_not_taken_for_one() {
-    let not_a_key = |change: &dyn Fn(&mut Record)| {
-        let mut record = fixture::big_key();
-        change(&mut record);
-        assert_eq!(kinds(&record), []);
+    let not_a_key = |change: fn(f64, &mut Moment)| {
+        let mut record = real("big-key");
+        // The call ends 6.8 s after the beginning, and took 2 s.
+        change_moments(&mut record, |at, moment| change(at - 4.8, moment));
+        let found = kinds(&record);
+        assert!(!found.contains(&CauseKind::BigKey), "{found:?}");
     };
     // Without a time limit, a call evicts many keys.
-    not_a_key(&|record| {
-        fixture::change_moments(record, |at, moment| {
-            moment.evicted_keys = Some((at.clamp(0.0, 1.2) * 50_000.0) as u64);
-        });
-        fixture::change_burst(record, |burst| burst.evicted_keys = Some(60_000));
+    not_a_key(|at, moment| {
+        let more = (at.clamp(0.0, 2.0) * 50_000.0) as u64;
+        moment.evicted_keys = moment.evicted_keys.map(|keys| keys + more);
     });
     // It waited for a CPU.
-    not_a_key(&|record| {
-        fixture::change_moments(record, |at, moment| {
-            moment.cpu_us = Some((1e5 * (at + 60.0)) as u64)
-        });
-    });
+    not_a_key(|at, moment| moment.cpu_us = Some((1e5 * (at + 60.0)) as u64));
     // It was one of many.
-    not_a_key(&|record| {
-        fixture::change_moments(record, |at, moment| {
-            moment.evicting_us += (4e6 * (at / 1.2).clamp(0.0, 1.0)) as u64;
-        });
-    });
+    not_a_key(|at, moment| moment.evicting_us += (8e6 * (at / 2.0).clamp(0.0, 1.0)) as u64);
     // It was one of many that were not observed.
-    not_a_key(&|record| {
-        fixture::change_moments(record, |at, moment| {
-            moment.observed_us = (0.2e6 * (at + 60.0)) as u64
-        });
-    });
+    not_a_key(|at, moment| moment.observed_us = (0.2e6 * (at + 60.0)) as u64);
     // It freed nothing.
-    not_a_key(&|record| {
-        fixture::change_moments(record, |_, moment| moment.used_memory = Some(325 << 20));
-        fixture::change_burst(record, |burst| burst.memory_after = burst.memory_peak);
-    });
+    not_a_key(|_, moment| moment.used_memory = Some(424 * MIB));
 }
 
 #[test]
-fn a_stale_ratio_alone_is_no_cause() {
+fn expiry_that_was_behind_is_named_beside_client_buffers() {
+    let found = |expired_share, expiring: f64| {
+        let mut record = burst_record();
+        change_moments(&mut record, |at, moment| {
+            moment.stale_ratio = Some(0.6);
+            moment.expiring_us = Some((expiring * 1e6 * (at + 60.0)).max(0.0) as u64);
+        });
+        change_burst(&mut record, |burst| {
+            burst.expired_share_before = Some(expired_share);
+            burst.stale_ratio_before = Some(0.6);
+        });
+        kinds(&record)
+    };
+    let both = [CauseKind::ExpiryBehind, CauseKind::ClientBuffers];
+    assert_eq!(found(0.58, 0.2), both);
     // Keys live for seconds, and the cycles end early.
-    let mut record = fixture::expiry_behind();
-    fixture::change_moments(&mut record, |_, moment| {
-        moment.expiring_us = moment.expiring_us.map(|us| us / 10)
-    });
-    assert_eq!(kinds(&record), []);
-    let mut record = fixture::expiry_behind();
-    fixture::change_burst(&mut record, |burst| burst.expired_share_before = Some(0.05));
-    assert_eq!(kinds(&record), []);
-}
-
-#[test]
-fn two_causes_are_both_named() {
-    let mut record = burst_record();
-    let stale = fixture::expiry_behind();
-    for (moment, other) in record.moments.iter_mut().zip(&stale.moments) {
-        moment.stale_ratio = other.stale_ratio;
-        moment.expiring_us = other.expiring_us;
-    }
-    fixture::change_burst(&mut record, |burst| {
-        burst.expired_share_before = Some(0.58);
-        burst.stale_ratio_before = Some(0.6);
-    });
-    assert_eq!(
-        kinds(&record),
-        [CauseKind::ExpiryBehind, CauseKind::ClientBuffers]
-    );
+    assert_eq!(found(0.58, 0.02), [CauseKind::ClientBuffers]);
+    assert_eq!(found(0.05, 0.2), [CauseKind::ClientBuffers]);
 }
 
 /// Multiplies all sizes.
@@ -346,18 +343,15 @@ fn scale(record: &mut Record, by: u64) {
 /// Removes what the bits say: one bit for each value that may be unknown.
 fn forget(record: &mut Record, bits: u32) {
     let is_forgotten = |bit: u32| bits >> bit & 1 == 1;
+    macro_rules! forget {
+        ($from:ident: $($bit:literal $field:ident),*) => { $(if is_forgotten($bit) { $from.$field = None; })* };
+    }
     for moment in &mut record.moments {
-        macro_rules! forget {
-            ($($bit:literal $field:ident),*) => { $(if is_forgotten($bit) { moment.$field = None; })* };
-        }
-        forget!(0 phase, 1 used_memory, 2 maxmemory, 3 not_counted, 4 client_buffers, 5 commands, 6 evicted_keys,
+        forget!(moment: 0 phase, 1 used_memory, 2 maxmemory, 3 not_counted, 4 client_buffers, 5 commands, 6 evicted_keys,
             7 expired_keys, 8 stale_ratio, 9 cpu_us, 10 waiting_us, 11 stalled_us);
     }
     if let Some(burst) = &mut record.burst {
-        macro_rules! forget {
-            ($($bit:literal $field:ident),*) => { $(if is_forgotten($bit) { burst.$field = None; })* };
-        }
-        forget!(12 evicted_keys, 13 commands_per_second, 14 stalled, 15 stalled_by_evictions,
+        forget!(burst: 12 evicted_keys, 13 commands_per_second, 14 stalled, 15 stalled_by_evictions,
             16 clients_waiting_peak, 17 expired_share_before, 18 stale_ratio_before,
             19 client_buffers_before, 20 client_buffers_peak, 21 memory_start, 22 memory_peak, 23 memory_end,
             24 memory_after, 25 cpu_share, 26 waiting_share, 27 eviction_cpu_share);
@@ -466,7 +460,7 @@ proptest! {
         }
         record.began_us = any();
         record.ended_us = any();
-        fixture::change_burst(&mut record, |burst| {
+        change_burst(&mut record, |burst| {
             burst.started = std::time::Duration::MAX;
         });
         forget(&mut record, bits);

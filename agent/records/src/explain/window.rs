@@ -36,26 +36,23 @@ impl<'a> Window<'a> {
     pub fn of(record: &'a Record) -> Self {
         let moments = &record.moments;
         let of_burst = |burst: &Burst| {
-            (
-                microseconds(burst.started),
-                microseconds(burst.started.saturating_add(burst.duration)),
-            )
+            let ended = burst.started.saturating_add(burst.duration);
+            (microseconds(burst.started), microseconds(ended))
         };
-        let (began_us, evicted_until_us) = match &record.burst {
+        let whole = (record.began_us, record.ended_us);
+        let (began_us, evicted_until_us) = match (&record.burst, record.occasion) {
             // A stall can begin before the burst that it had in it, and go on behind it.
-            Some(burst) if record.occasion == Occasion::Stall => {
+            (Some(burst), Occasion::Stall) => {
                 let (began_us, ended_us) = of_burst(burst);
-                (began_us.min(record.began_us), ended_us.max(record.ended_us))
+                (began_us.min(whole.0), ended_us.max(whole.1))
             }
-            Some(burst) => of_burst(burst),
+            (Some(burst), _) => of_burst(burst),
             // What was asked for is about all that it has.
-            None if record.occasion == Occasion::Asked => {
+            (None, Occasion::Asked) => {
                 let ends = moments.first().zip(moments.last());
-                ends.map_or((record.began_us, record.ended_us), |(first, last)| {
-                    (first.unix_us, last.unix_us)
-                })
+                ends.map_or(whole, |(first, last)| (first.unix_us, last.unix_us))
             }
-            None => (record.began_us, record.ended_us),
+            (None, _) => whole,
         };
         let first = moments.partition_point(|moment| moment.unix_us < began_us);
         let up_to = |us: u64| {
@@ -66,18 +63,14 @@ impl<'a> Window<'a> {
         let is_busy =
             |moment: &Moment| matches!(moment.phase, Some(Phase::Saturated | Phase::Reclaim));
         let calm_from = before.iter().rposition(is_busy).map_or(0, |last| last + 1);
+        let until_us = record.ended_us.max(evicted_until_us);
         Self {
             record,
             began_us,
             evicted_until_us,
             calm: before.get(calm_from..).unwrap_or_default(),
             inside: up_to(evicted_until_us),
-            whole: up_to(
-                record
-                    .ended_us
-                    .max(evicted_until_us)
-                    .saturating_add(LATE_US),
-            ),
+            whole: up_to(until_us.saturating_add(LATE_US)),
         }
     }
 
@@ -162,16 +155,17 @@ impl<'a> Window<'a> {
     }
 
     fn calm_us(&self) -> u64 {
+        self.began_us.saturating_sub(self.calm_from_us())
+    }
+
+    fn calm_from_us(&self) -> u64 {
         let first = self.calm.first();
-        let first = first.map_or(self.began_us, |moment| moment.unix_us);
-        self.began_us.saturating_sub(first)
+        first.map_or(self.began_us, |moment| moment.unix_us)
     }
 
     /// Returns how long after the beginning of the calm a moment was, seconds.
     pub fn seconds_since_calm(&self, moment: &Moment) -> f64 {
-        let first = self.calm.first();
-        let first = first.map_or(self.began_us, |first| first.unix_us);
-        moment.unix_us.saturating_sub(first) as f64 / 1e6
+        moment.unix_us.saturating_sub(self.calm_from_us()) as f64 / 1e6
     }
 
     /// Returns of the time the share for which the main thread was ready to run and had no CPU.
@@ -201,12 +195,10 @@ impl<'a> Window<'a> {
     pub fn slowest(&self) -> impl Iterator<Item = &'a SlowCall> {
         // Two clocks are compared.
         let slack = 20_000;
-        let span =
-            self.began_us.saturating_sub(slack)..=self.evicted_until_us.saturating_add(slack);
-        let slowest = &self.record.slowest;
-        slowest
-            .iter()
-            .filter(move |call| span.contains(&call.unix_us))
+        let from_us = self.began_us.saturating_sub(slack);
+        let span = from_us..=self.evicted_until_us.saturating_add(slack);
+        let slowest = self.record.slowest.iter();
+        slowest.filter(move |call| span.contains(&call.unix_us))
     }
 
     /// Tells whether the server made evicting calls, as far as is known.

@@ -7,7 +7,6 @@ use super::*;
 use crate::Limits;
 use crate::fixture::burst_record;
 
-const SECOND: u64 = 1_000_000;
 const LIMITS: Limits = Limits {
     records: 10,
     bytes: 64 << 20,
@@ -15,6 +14,14 @@ const LIMITS: Limits = Limits {
 
 fn keeper(directory: &Path) -> anyhow::Result<Keeper> {
     Ok(Keeper::start(Store::open(directory, LIMITS)?)?)
+}
+
+/// Returns a record that began this many minutes after the made-up one.
+fn record(minutes: u64) -> Record {
+    let mut record = burst_record();
+    record.began_us += minutes * 60_000_000;
+    record.id = RecordId::new(record.began_us, "6379", 101);
+    record
 }
 
 /// Ends the thread, however long the disk of this machine takes.
@@ -81,12 +88,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     std::fs::write(&filler, vec![1; 200_000])
         .err()
         .context("the disk is not full")?;
-    for minutes in 1..4 {
-        let mut record = burst_record();
-        record.began_us += minutes * 60 * SECOND;
-        record.id = crate::RecordId::new(record.began_us, "6379", 101);
-        keeper.keep(record, Vec::new());
-    }
+    (1..4).for_each(|minutes| keeper.keep(record(minutes), Vec::new()));
     eventually(|| keeper.counts().failed == 3)?;
     let said = keeper.0.lock().trouble.clone().unwrap_or_default();
     ensure!(said.contains("No space left on device"), "{said}");
@@ -96,10 +98,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     ensure!(left == 1, "{left} files");
     // When there is room again, it goes on.
     std::fs::remove_file(&filler)?;
-    let mut record = burst_record();
-    record.began_us += 5 * 60 * SECOND;
-    record.id = crate::RecordId::new(record.began_us, "6379", 101);
-    keeper.keep(record, Vec::new());
+    keeper.keep(record(5), Vec::new());
     eventually(|| keeper.counts().written == 2)?;
     ensure!(keeper.0.lock().trouble.is_none());
     end(&keeper)?;

@@ -3,6 +3,69 @@
 //! Deliberately absent: taking one.
 
 pub mod format;
-mod taken;
 
-pub use taken::{Activity, Profile, Stack};
+use serde::{Deserialize, Serialize};
+
+/// Where the main thread of a server spent its CPU time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// When it began, since 1970, microseconds.
+    pub began_us: u64,
+    /// For how long it was taken, microseconds.
+    pub length_us: u64,
+    /// Samples a second of CPU time.
+    pub hz: u32,
+    /// The names of functions, to which stacks refer by index.
+    pub functions: Vec<String>,
+    /// Each different stack once.
+    pub stacks: Vec<Stack>,
+    /// Samples that there was no room for.
+    pub lost: u64,
+    /// What taking the samples cost the main thread, nanoseconds.
+    pub spent_ns: u64,
+}
+
+/// A stack that was found one or more times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stack {
+    /// Indices into [`Profile::functions`], the outermost function first.
+    pub frames: Vec<u32>,
+    /// What ran.
+    pub activity: Activity,
+    /// Whether it was unwound to the thread's start.
+    pub is_whole: bool,
+    /// How many samples had this stack.
+    pub samples: u64,
+}
+
+/// What the main thread was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// A call of `performEvictions()` was on the stack.
+    EvictionCall,
+    /// A call of `activeExpireCycle()` was.
+    ExpireCycle,
+    /// Neither.
+    Other,
+}
+
+impl Profile {
+    /// Returns the number of samples.
+    pub fn samples(&self) -> u64 {
+        sum(self.stacks.iter())
+    }
+
+    /// Returns the share of samples that were unwound to the thread's start; `None` without samples.
+    pub fn whole_share(&self) -> Option<f64> {
+        let whole = self.stacks.iter().filter(|stack| stack.is_whole);
+        let whole = sum(whole);
+        let all = self.samples();
+        (all > 0).then(|| whole as f64 / all as f64)
+    }
+}
+
+/// Adds up samples. A record that somebody made up can hold any numbers.
+fn sum<'a>(stacks: impl Iterator<Item = &'a Stack>) -> u64 {
+    stacks.fold(0, |sum, stack| sum.saturating_add(stack.samples))
+}

@@ -1,5 +1,6 @@
 //! Kills a process while it writes records, and looks at what it leaves.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -38,21 +39,6 @@ fn writes_until_it_is_killed() -> anyhow::Result<()> {
 /// A process that writes, which is killed when this is dropped.
 struct Writer(Child);
 
-impl Writer {
-    fn start(directory: &Path) -> anyhow::Result<Self> {
-        // The test's own name has no name of the crate.
-        let module = module_path!().split_once("::").context("no module")?.1;
-        let mut child = Command::new(std::env::current_exe()?);
-        let child = child
-            .args(["--exact", "--ignored"])
-            .arg(format!("{module}::writes_until_it_is_killed"))
-            .env(DIRECTORY, directory)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Ok(Self(child.spawn()?))
-    }
-}
-
 impl Drop for Writer {
     fn drop(&mut self) {
         // SIGKILL. It may have ended.
@@ -61,13 +47,24 @@ impl Drop for Writer {
     }
 }
 
-fn everything(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory.join("records"))? {
-        files.push(entry?.path());
-    }
-    files.sort();
-    Ok(files)
+fn start(directory: &Path) -> anyhow::Result<Writer> {
+    // The test's own name has no name of the crate.
+    let module = module_path!().split_once("::").context("no module")?.1;
+    let mut child = Command::new(std::env::current_exe()?);
+    let child = child
+        .args(["--exact", "--ignored"])
+        .arg(format!("{module}::writes_until_it_is_killed"))
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Ok(Writer(child.spawn()?))
+}
+
+fn everything(directory: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let entries = std::fs::read_dir(directory.join("records"))?;
+    Ok(entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()?)
 }
 
 #[test]
@@ -80,37 +77,29 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
     let mut unfinished = 0;
     for kill in 0..kills {
         let before = everything(directory.path())?;
-        let mut writer = Writer::start(directory.path())?;
+        let mut writer = start(directory.path())?;
         evictscope_testkit::wait::until("the process writes", || {
-            ensure!(
-                writer.0.try_wait()?.is_none(),
-                "the process has ended by itself"
-            );
+            let has_ended = writer.0.try_wait()?.is_some();
+            ensure!(!has_ended, "the process has ended by itself");
             Ok((everything(directory.path())? != before).then_some(()))
         })?;
         // Each time at another moment of a write.
         std::thread::sleep(Duration::from_micros(kill * 7_919 % 20_000));
         drop(writer);
-        unfinished += everything(directory.path())?
-            .iter()
-            .filter(|path| path.display().to_string().contains(".unfinished-"))
-            .count();
+        let left = everything(directory.path())?;
+        let is_unfinished = |path: &&PathBuf| path.display().to_string().contains(".unfinished-");
+        unfinished += left.iter().filter(is_unfinished).count();
 
         let store = Store::open(directory.path(), LIMITS)?;
         let listed = store.list()?;
         ensure!(listed.len() <= LIMITS.records);
         for file in &listed {
-            let summary = file.summary.as_ref().map_err(|why| {
-                anyhow::anyhow!("{} after {kill} kills: {why}", file.path.display())
-            })?;
+            let summary = file.summary.as_ref();
+            let summary = summary.map_err(|why| anyhow::anyhow!("after {kill} kills: {why}"))?;
             store.read(&summary.id)?;
         }
-        let left = everything(directory.path())?.len();
-        ensure!(
-            left == listed.len(),
-            "{left} files, {} records",
-            listed.len()
-        );
+        let left = everything(directory.path())?;
+        ensure!(left.len() == listed.len(), "{left:?}");
     }
     ensure!(!Store::at(directory.path()).list()?.is_empty());
     println!("{kills} kills, {unfinished} of them in the middle of a file");

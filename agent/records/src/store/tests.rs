@@ -90,7 +90,7 @@ fn the_oldest_go_first_by_number_and_by_bytes() -> anyhow::Result<()> {
     let (_directory, store) = opened(limits(100, size / 2))?;
     let refused = store.write(&record(0));
     assert!(
-        matches!(refused, Err(StoreError::DoesNotFit { .. })),
+        matches!(refused, Err(StoreError::DoesNotFit(..))),
         "{refused:?}"
     );
     assert!(names(&store)?.is_empty());
@@ -197,7 +197,7 @@ fn what_was_not_written_to_its_end_is_removed() -> anyhow::Result<()> {
     }
     let store = Store::open(directory.path(), limits(3, MIB))?;
     assert_eq!(names(&store)?, [record(1).id.to_string()]);
-    let mut left = entries(&store.records)?;
+    let mut left = store.entries()?;
     left.sort_by(|one, other| one.name.cmp(&other.name));
     let left: Vec<_> = left.into_iter().map(|entry| entry.name).collect();
     assert_eq!(

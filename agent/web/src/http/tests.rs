@@ -4,12 +4,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use axum::http::StatusCode;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::{BindError, HANGS, bind, health, serve};
+use super::{HANGS, bind, health, serve};
 use crate::fixture::{busy_server, partial_server};
 use crate::{Shared, Web, WebConfig};
 
@@ -20,12 +20,34 @@ struct Server {
     task: JoinHandle<()>,
 }
 
+const HOST: &str = "Host: localhost\r\n";
+const LOOPBACK: &str = "127.0.0.1:0";
+
 async fn start() -> anyhow::Result<Server> {
-    start_with(Web::open(Vec::new())).await
+    start_on(LOOPBACK, Web::open(Vec::new())).await
 }
 
-async fn start_with(web: Web) -> anyhow::Result<Server> {
-    start_on("127.0.0.1:0", web).await
+/// Admits Alice alone.
+fn with_password() -> anyhow::Result<Web> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("web.yml");
+    let hash = bcrypt::hash("secret", 4)?;
+    std::fs::write(&file, format!("basic_auth_users:\n  alice: {hash}\n"))?;
+    Ok(WebConfig::load(&file)?.web())
+}
+
+/// Asks, and tells whether the answer begins with this status, and has this text.
+fn must_answer(
+    address: SocketAddr,
+    what: &str,
+    headers: &str,
+    status: u16,
+    text: &str,
+) -> anyhow::Result<()> {
+    let answer = ask(address, what, headers)?;
+    let is_right = answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(text);
+    ensure!(is_right, "{what} {headers}: {answer}");
+    Ok(())
 }
 
 async fn start_on(address: &str, web: Web) -> anyhow::Result<Server> {
@@ -47,7 +69,7 @@ async fn start_on(address: &str, web: Web) -> anyhow::Result<Server> {
 
 /// Returns the whole answer. Blocks, so the server needs a thread of its own.
 fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
-    ask(address, &format!("GET {path}"), "Host: localhost\r\n")
+    ask(address, &format!("GET {path}"), HOST)
 }
 
 /// Asks with these headers.
@@ -66,58 +88,34 @@ fn ask(address: SocketAddr, what: &str, headers: &str) -> anyhow::Result<String>
 async fn every_page_answers() -> anyhow::Result<()> {
     let server = start().await?;
     const NOT_READY: &str = "not ready: still looking";
-    for (path, status, text) in [
-        ("/-/healthy", "200 OK", "healthy"),
-        ("/-/ready", "503 Service Unavailable", NOT_READY),
-        ("/metrics", "200 OK", "\nevictscope_build_info{"),
-        ("/", "200 OK", "Looking for servers"),
-        ("/metric", "404 Not Found", "metrics are at /metrics"),
-    ] {
-        let answer = get(server.address, path)?;
-        let first = format!("HTTP/1.1 {status}\r\n");
-        assert!(answer.starts_with(&first), "{path}: {answer}");
-        assert!(answer.contains(text), "{path}: {answer}");
-    }
+    let check = |path: &str, status, text| {
+        must_answer(server.address, &format!("GET {path}"), HOST, status, text)
+    };
+    check("/-/healthy", 200, "healthy")?;
+    check("/-/ready", 503, NOT_READY)?;
+    check("/metrics", 200, "\nevictscope_build_info{")?;
+    check("/", 200, "Looking for servers")?;
+    check("/metric", 404, "metrics are at /metrics")?;
 
     server.shared.publish(busy_server());
     server.shared.set_ready();
-    for (path, status, text) in [
-        ("/-/ready", 200, "ready\n"),
-        (
-            "/api/v1/bursts?server=6379",
-            200,
-            "content-type: application/json\r\n",
-        ),
-        (
-            "/api/v1/bursts?server=6379",
-            200,
-            "\"kind\":\"self_amplifying\"",
-        ),
-        ("/api/v1/bursts?server=7", 404, "no server 7"),
-        ("/api/v1/timeline", 200, "\"bin_seconds\":0.02"),
-        (
-            "/heatmap.svg?server=6379",
-            200,
-            "content-type: image/svg+xml\r\n",
-        ),
-    ] {
-        let answer = get(server.address, path)?;
-        let first = format!("HTTP/1.1 {status} ");
-        assert!(
-            answer.starts_with(&first) && answer.contains(text),
-            "{path}: {answer}"
-        );
-    }
+    check("/-/ready", 200, "ready\n")?;
+    let bursts = "/api/v1/bursts?server=6379";
+    check(bursts, 200, "content-type: application/json\r\n")?;
+    check(bursts, 200, "\"kind\":\"self_amplifying\"")?;
+    check("/api/v1/bursts?server=7", 404, "no server 7")?;
+    check("/api/v1/unwatched", 200, "{\"unwatched\":[]}")?;
+    check("/api/v1/timeline", 200, "\"bin_seconds\":0.02")?;
+    let svg = "content-type: image/svg+xml\r\n";
+    check("/heatmap.svg?server=6379", 200, svg)?;
     server.shared.publish(partial_server());
-    for (query, status) in [
-        ("", 400),
-        ("?server=7", 404),
-        ("?server=/run/%22%3Cb%3E%22.sock", 404),
-    ] {
-        let answer = get(server.address, &format!("/heatmap.svg{query}"))?;
-        let first = format!("HTTP/1.1 {status} ");
-        assert!(answer.starts_with(&first), "{answer}");
-    }
+    check("/heatmap.svg", 400, "which server?")?;
+    check("/heatmap.svg?server=7", 404, "no server 7")?;
+    check(
+        "/heatmap.svg?server=/run/%22%3Cb%3E%22.sock",
+        404,
+        "are not seen",
+    )?;
     let metrics = get(server.address, "/metrics")?;
     assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
     assert!(metrics.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));
@@ -169,8 +167,7 @@ async fn metrics_are_compressed_where_that_is_accepted() -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn pages_of_other_sites_are_refused() -> anyhow::Result<()> {
-    let web = Web::open(vec!["h1".to_owned()]);
-    let server = start_with(web).await?;
+    let server = start_on(LOOPBACK, Web::open(vec!["h1".to_owned()])).await?;
     const RECORD: &str = "POST /api/v1/records?server=7";
     const PROFILE: &str = "GET /debug/pprof/profile?server=7";
     // No such server.
@@ -206,34 +203,29 @@ async fn pages_of_other_sites_are_refused() -> anyhow::Result<()> {
         ("GET http://evil.example/metrics", "Host: h1\r\n", 421),
         ("GET /-/healthy", "Host: evil.example\r\n", 200),
     ] {
-        let answer = ask(server.address, what, headers)?;
-        let first = format!("HTTP/1.1 {status} ");
-        assert!(answer.starts_with(&first), "{what} {headers}: {answer}");
-        assert!(answer.contains("x-frame-options: DENY\r\n"), "{answer}");
+        must_answer(
+            server.address,
+            what,
+            headers,
+            status,
+            "x-frame-options: DENY\r\n",
+        )?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn where_other_hosts_ask_servers_work_for_those_with_a_password() -> anyhow::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let file = directory.path().join("web.yml");
-    let hash = bcrypt::hash("secret", 4)?;
-    std::fs::write(&file, format!("basic_auth_users:\n  alice: {hash}\n"))?;
-    let alice = WebConfig::load(&file)?.web();
     const ALICE: &str = "Host: localhost\r\nAuthorization: Basic YWxpY2U6c2VjcmV0\r\n";
-    for (web, status) in [(Web::open(Vec::new()), 403), (alice, 404)] {
+    for (web, status) in [(Web::open(Vec::new()), 403), (with_password()?, 404)] {
         let server = start_on("0.0.0.0:0", web).await?;
-        for what in [
-            "POST /api/v1/records?server=7",
-            "GET /debug/pprof/profile?server=7",
+        for (what, status) in [
+            ("POST /api/v1/records?server=7", status),
+            ("GET /debug/pprof/profile?server=7", status),
+            ("GET /metrics", 200),
         ] {
-            let answer = ask(server.address, what, ALICE)?;
-            let first = format!("HTTP/1.1 {status} ");
-            assert!(answer.starts_with(&first), "{what}: {answer}");
+            must_answer(server.address, what, ALICE, status, "")?;
         }
-        let metrics = ask(server.address, "GET /metrics", ALICE)?;
-        assert!(metrics.starts_with("HTTP/1.1 200 "), "{metrics}");
     }
     Ok(())
 }
@@ -274,11 +266,7 @@ fn a_turn_counts_from_when_it_was_whatever_the_time_of_day() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn health_and_readiness_need_no_password() -> anyhow::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let file = directory.path().join("web.yml");
-    let hash = bcrypt::hash("secret", 4)?;
-    std::fs::write(&file, format!("basic_auth_users:\n  alice: {hash}\n"))?;
-    let server = start_with(WebConfig::load(&file)?.web()).await?;
+    let server = start_on(LOOPBACK, with_password()?).await?;
     server.shared.set_ready();
     for (path, status) in [
         ("/-/healthy", 200),
@@ -288,21 +276,25 @@ async fn health_and_readiness_need_no_password() -> anyhow::Result<()> {
         ("/-/", 401),
         ("/-/healthy/", 401),
     ] {
-        let answer = get(server.address, path)?;
-        let first = format!("HTTP/1.1 {status} ");
-        assert!(answer.starts_with(&first), "{path}: {answer}");
+        must_answer(server.address, &format!("GET {path}"), HOST, status, "")?;
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_port_in_use_has_an_error_of_its_own() -> anyhow::Result<()> {
+async fn an_address_that_cannot_be_had_is_named() -> anyhow::Result<()> {
     let listener = bind("127.0.0.1:0".parse()?).await?;
-    let address = listener.local_addr()?;
-    let error = bind(address).await.map(|_| ());
-    let is_in_use = matches!(error, Err(BindError::InUse(in_use)) if in_use == address);
-    assert!(is_in_use, "{error:?}");
-    let error = bind("192.0.2.1:9739".parse()?).await.map(|_| ());
-    assert!(matches!(error, Err(BindError::NotHere(_))), "{error:?}");
+    let in_use = listener.local_addr()?;
+    let elsewhere = "192.0.2.1:9739".parse()?;
+    for (address, why) in [
+        (in_use, "is already in use"),
+        (elsewhere, "is not an address of this host"),
+    ] {
+        let error = bind(address).await.err().context("it listens")?;
+        assert!(
+            error.to_string().starts_with(&format!("{address} {why}")),
+            "{error}"
+        );
+    }
     Ok(())
 }

@@ -4,30 +4,20 @@ use std::time::Duration;
 
 use evictscope_records::{Listed, Occasion, Summary};
 use evictscope_telemetry::StallCause;
-use maud::{Markup, html};
+use maud::{Markup, Render, html};
 
 use super::links;
 use super::times::{date_and_time, duration, size};
-use crate::server::ExportedServer;
+use crate::exported::ExportedServer;
 
 /// Shows a fact in a list of them.
-pub fn fact(name: &str, value: &str) -> Markup {
+pub fn fact(name: &str, value: impl Render) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// Returns where a server runs: its container, its pod and its control group, as far as it has them.
-pub fn container(server: &ExportedServer) -> impl Iterator<Item = (&'static str, String)> {
-    let container = &server.container;
-    let cgroup = Some(container.cgroup.clone()).filter(|path| !path.is_empty());
-    let facts = [
-        ("Container", server.container_name.clone()),
-        ("Container id", container.id.clone()),
-        ("Pod uid", container.pod_uid.clone()),
-        ("Control group", cgroup),
-    ];
-    facts
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
+/// Lists facts.
+pub fn list<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
+    html! { dl { @for (name, value) in facts { (fact(name, value)) } } }
 }
 
 /// Returns the product and its version, as far as they are known.
@@ -114,48 +104,5 @@ fn damaged(listed: &Listed, why: &str, with_server: bool) -> Markup {
         td { "–" }
         @if with_server { td { "–" } }
         td.text colspan="3" { span.bad { "Cannot be read: " } (name) ": " (why) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use evictscope_records::fixture::burst_record;
-    use evictscope_records::{Listed, Summary};
-
-    use super::records;
-
-    #[test]
-    fn records_are_listed_with_those_that_cannot_be_read() {
-        let record = burst_record();
-        let whole = Listed {
-            path: PathBuf::new(),
-            bytes: 2_048,
-            summary: Ok(Summary {
-                id: record.id,
-                occasion: record.occasion,
-                server: "/run/<b>".to_owned(),
-                began_us: record.began_us,
-                ended_us: record.ended_us,
-                kind: Some("self_amplifying".to_owned()),
-            }),
-        };
-        let damaged = Listed {
-            path: PathBuf::from("/var/lib/evictscope/records/<script>"),
-            bytes: 1,
-            summary: Err("it is <cut> off".to_owned()),
-        };
-        let listed = records(&[whole, damaged], true).into_string();
-        for text in [
-            "2023-11-14 22:13:20",
-            "href=\"/server/%2Frun%2F%3Cb%3E\">/run/&lt;b&gt;</a>",
-            "Burst, self-amplifying",
-            "12.0 s",
-            "<a href=\"/bursts/20231114T221320.000Z-6379-101\">What happened</a> (2.0 KiB)",
-            "Cannot be read: </span>&lt;script&gt;: it is &lt;cut&gt; off",
-        ] {
-            assert!(listed.contains(text), "{text} in {listed}");
-        }
     }
 }

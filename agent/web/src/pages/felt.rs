@@ -7,8 +7,7 @@ use maud::{Markup, html};
 
 use super::facts;
 use super::times::{UNKNOWN, duration, grouped, or_unknown, round};
-use crate::series;
-use crate::server::ExportedServer;
+use crate::exported::ExportedServer;
 
 /// Said where no look at a server's sockets has succeeded.
 const NOT_KNOWN: &str = "What clients wait is not known: no look at the server's sockets has succeeded. It takes Linux 6.1 or newer \
@@ -41,7 +40,7 @@ impl Felt {
         let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
         for cause in StallCause::ALL {
             // A plan that was withdrawn tells no cause.
-            let told = match series::is_told(server, cause) {
+            let told = match server.tells_stalls_by(cause) {
                 true => cause,
                 false => StallCause::Unknown,
             };
@@ -106,7 +105,7 @@ fn waiting(waits: &Waits) -> String {
 
 /// Says whether Redis refused writes, as nothing could be evicted.
 pub fn refused(server: &ExportedServer) -> String {
-    match series::failed_calls(server) {
+    match server.failed_calls() {
         None => UNKNOWN.to_owned(),
         Some(0) => "none".to_owned(),
         Some(calls) => format!("yes: {} calls found nothing to evict", grouped(calls)),
@@ -133,7 +132,7 @@ fn known(server: &ExportedServer, felt: &Felt) -> Markup {
             (facts::fact("Stalled in the last 10 minutes", &felt.stalled_lately))
             (facts::fact("Stalled in all", &felt.stalled))
             (facts::fact("Longest wait of the last 5 minutes", &felt.longest))
-            (facts::fact("Writes refused", &refused(server)))
+            (facts::fact("Writes refused", refused(server)))
             (facts::fact("Clients waiting now", &felt.waiting))
         }
         p.note {
@@ -153,89 +152,16 @@ fn watched(server: &ExportedServer) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use evictscope_abi::ResultKind;
     use evictscope_telemetry::{
-        BrokenInvariant, Moment, Observation, Observed, ServerState, Snapshot, SocketLook,
-        ThreadTimes, Timeline, Unread,
+        BrokenInvariant, Observed, Snapshot, SocketLook, ThreadTimes, Unread,
     };
 
-    use super::{Felt, refused, section};
+    use super::{Felt, refused};
     use crate::ExportedServer;
-    use crate::fixture::{new_server, partial_server};
-
-    /// A server that executes one command for two seconds, while 3 of its 50 clients wait.
-    fn stalled_server() -> ExportedServer {
-        let mut state = ServerState::new();
-        let mut timeline = Timeline::new(Duration::ZERO);
-        for tenth in 10..=30_u64 {
-            let at = Duration::from_millis(100 * tenth);
-            let unread = |socket| Unread {
-                socket,
-                read_to: 7,
-                bytes: 14,
-                came: Some(Duration::from_secs(1)),
-            };
-            let snapshot = Snapshot {
-                at,
-                unix_time: Duration::from_secs(1_700_000_000) + at,
-                times: Some(ThreadTimes {
-                    cpu_ns: tenth * 100_000_000,
-                    waiting_ns: 0,
-                }),
-                look: Some(SocketLook {
-                    at,
-                    unread: (1..=3).map(unread).collect(),
-                    connected: 50,
-                    ..SocketLook::default()
-                }),
-                ..Snapshot::default()
-            };
-            state.apply(&snapshot);
-            let seen = Observation {
-                at,
-                unix_time: snapshot.unix_time,
-                ..Observation::default()
-            };
-            timeline.take_in(&seen, 0, Moment::new(&snapshot, &state, None, true));
-        }
-        ExportedServer {
-            state,
-            timeline: Some(Arc::new(Mutex::new(timeline))),
-            ..new_server()
-        }
-    }
-
-    #[test]
-    fn it_is_said_how_many_waited_and_what_for() {
-        let server = stalled_server();
-        let felt = Felt::of(&server);
-        let said = felt.map(|felt| {
-            assert!(felt.is_stalled_lately);
-            let [second, tenth] = felt.over;
-            [
-                second,
-                tenth,
-                felt.stalled_lately,
-                felt.stalled,
-                felt.longest,
-                felt.waiting,
-            ]
-        });
-        let expected = [
-            "3",
-            "3",
-            "1.9 s: commands",
-            "1.9 s: commands",
-            "2.0 s",
-            "3 of 50, the first for 2.0 s",
-        ];
-        assert_eq!(said, Some(expected.map(str::to_owned)));
-        let section = section(&server).into_string();
-        assert!(section.contains("<dt>Requests that waited over 1 s</dt><dd>3</dd>"));
-    }
+    use crate::fixture::{new_server, partial_server, stalled_server};
 
     #[test]
     fn causes_that_a_withdrawn_plan_told_are_not_known() {
@@ -271,36 +197,6 @@ mod tests {
         server.withdrawn = Some(BrokenInvariant::Arithmetic);
         let unknown = Some("2.3 s: commands 1.9 s, cause not known 400 ms".to_owned());
         assert_eq!(stalled(&server), unknown);
-    }
-
-    #[test]
-    fn a_calm_server_is_told_from_one_that_cannot_be_looked_at() {
-        let mut server = new_server();
-        let look = SocketLook {
-            connected: 4,
-            ..SocketLook::default()
-        };
-        server.state.apply(&Snapshot {
-            look: Some(look),
-            ..Snapshot::default()
-        });
-        let felt = Felt::of(&server);
-        let said = felt.map(|felt| {
-            [
-                felt.waiting,
-                felt.longest,
-                felt.stalled,
-                felt.stalled_lately,
-            ]
-        });
-        let expected = ["none of 4", "none", "not at all", "not known"];
-        assert_eq!(said, Some(expected.map(str::to_owned)));
-        let unknown = section(&new_server()).into_string();
-        assert!(
-            unknown.contains("no look at the server's sockets"),
-            "{unknown}"
-        );
-        assert!(!unknown.contains("<dd>"), "{unknown}");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use evictscope_telemetry::Timeline;
 use maud::{Markup, html};
 
-use super::chart::framed;
-use super::columns::Span;
+use super::axis::framed;
+use super::span::Span;
 use crate::heatmap::{Block, LEVELS, PANELS, Panel, ROWS, blocks};
 
 /// The height of a panel.
@@ -77,7 +77,7 @@ fn path(blocks: &[Block], level: u32, span: Span) -> String {
 mod tests {
     use super::figures;
     use crate::fixture::timeline;
-    use crate::pages::columns::Span;
+    use crate::pages::span::Span;
 
     #[test]
     fn cells_are_where_they_belong() {

@@ -5,8 +5,9 @@ use evictscope_records::text::seconds;
 use evictscope_telemetry::LatencySecond;
 use maud::{Markup, html};
 
-use super::chart::{Ink, framed};
-use super::columns::Span;
+use super::axis::framed;
+use super::ink::Ink;
+use super::span::Span;
 use super::times::{grouped, time_of_day};
 
 /// The height of a bucket.
@@ -121,7 +122,7 @@ mod tests {
     use evictscope_telemetry::LatencySecond;
 
     use super::{by_second, within};
-    use crate::pages::columns::Span;
+    use crate::pages::span::Span;
 
     fn second(counts: &[(u16, u64)]) -> LatencySecond {
         LatencySecond {

@@ -5,6 +5,8 @@
 //!
 //! Deliberately absent: reading files and locking anything. A page is made of copies, in a thread that may take its time.
 
+mod axis;
+mod bursts;
 mod chart;
 mod columns;
 mod facts;
@@ -12,14 +14,22 @@ mod felt;
 mod frame;
 mod functions;
 mod heat;
+mod ink;
 mod latency;
 mod links;
+mod numbers;
 mod overview;
 mod panels;
+mod phase_strip;
 mod record;
 mod server;
+mod slow_calls;
+mod span;
 mod stall_strip;
+#[cfg(test)]
+mod tests;
 mod times;
+mod work;
 
 use evictscope_records::Record;
 use evictscope_records::explain::explain;

@@ -10,7 +10,7 @@ use super::felt::{self, Felt};
 use super::frame::{Place, page};
 use super::times::{UNKNOWN, grouped, or_unknown, size};
 use super::{facts, links};
-use crate::server::ExportedServer;
+use crate::exported::ExportedServer;
 use crate::unwatched::Unwatched;
 use crate::version;
 
@@ -150,94 +150,5 @@ fn memory(server: &ExportedServer) -> String {
         [None, None] => UNKNOWN.to_owned(),
         [used, Some(0)] => format!("{}, no limit", or_unknown(used, size)),
         [used, limit] => format!("{} of {}", or_unknown(used, size), or_unknown(limit, size)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use evictscope_telemetry::{BrokenInvariant, Snapshot, SocketLook, Unread};
-
-    use super::{Overview, overview};
-    use std::sync::Arc;
-
-    use crate::fixture::{new_server, partial_server, unwatched};
-    use crate::{ExportedServer, Unwatched};
-
-    fn page(servers: Option<&[Arc<ExportedServer>]>, unwatched: &[Unwatched]) -> String {
-        let shown = Overview {
-            servers,
-            unwatched,
-            records: Err("--keep-records is <0>"),
-        };
-        overview(&shown, None)
-    }
-
-    #[test]
-    fn the_page_says_what_is_watched() {
-        assert!(page(None, &[]).contains("Looking for servers"));
-        assert!(page(Some(&[]), &[]).contains("No server is watched"));
-        let page = page(Some(&[Arc::new(new_server())]), &[]);
-        assert!(!page.contains("Not watched"));
-        for text in [
-            "<a href=\"/server/6379\">6379</a>",
-            "What its clients wait is not known.",
-            "<td>none</td><td>not known</td><td>not_saturated</td>",
-        ] {
-            assert!(page.contains(text), "{text} in {page}");
-        }
-        // That is on the server's page, and no operator's first question.
-        for text in ["/usr/bin/redis-check-rdb", "evicting-only"] {
-            assert!(!page.contains(text), "{text} in {page}");
-        }
-    }
-
-    #[test]
-    fn what_clients_felt_comes_first() {
-        let mut server = new_server();
-        let at = std::time::Duration::from_secs(2);
-        server.state.apply(&Snapshot {
-            at,
-            look: Some(SocketLook {
-                at,
-                connected: 1_200,
-                unread: vec![Unread {
-                    socket: 1,
-                    read_to: 0,
-                    bytes: 14,
-                    came: Some(at / 2),
-                }],
-                owed: Vec::new(),
-            }),
-            ..Snapshot::default()
-        });
-        let page = page(Some(&[Arc::new(server)]), &[]);
-        let felt = "<td class=\"number\">1</td><td class=\"number\">1</td><td class=\"words\">not known<br>\
-                    <span class=\"note\">in all 900 ms: cause not known</span></td><td class=\"number\">1.0 s</td>\
-                    <td>none</td><td>1 of 1,200, the first for 1.0 s</td><td>not_saturated</td>";
-        assert!(page.contains(felt), "{page}");
-        assert!(page.find("Waited &gt; 1 s") < page.find("Phase"), "{page}");
-    }
-
-    #[test]
-    fn probes_that_are_off_are_told() {
-        let server = ExportedServer {
-            withdrawn: Some(BrokenInvariant::Allocator),
-            ..new_server()
-        };
-        let page = page(Some(&[Arc::new(server)]), &[]);
-        assert!(page.contains("probes are off: "), "{page}");
-    }
-
-    #[test]
-    fn all_text_is_escaped() {
-        let page = page(Some(&[Arc::new(partial_server())]), &[unwatched()]);
-        for text in [
-            "href=\"/server/%2Frun%2F%22%3Cb%3E%22.sock\">/run/&quot;&lt;b&gt;&quot;.sock</a>",
-            "<li>6380 (pid 43): Redis &lt;5&gt; is too old</li>",
-            "None are kept: --keep-records is &lt;0&gt;",
-        ] {
-            assert!(page.contains(text), "{text} in {page}");
-        }
-        assert!(!page.contains("<b>"));
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 use evictscope_telemetry::{Moment, StallCause, StallTime, stall_times};
 use maud::{Markup, html};
 
-use super::chart::{Ink, framed, swatch};
-use super::columns::{LONGEST_INTERVAL_US, Span};
+use super::axis::framed;
+use super::columns::LONGEST_INTERVAL_US;
 use super::facts;
+use super::ink::{Ink, swatch};
+use super::span::Span;
 use super::times::duration;
 
 /// The height of the row of a cause.
@@ -125,7 +127,7 @@ mod tests {
     use evictscope_telemetry::{Moment, StallCause};
 
     use super::strip;
-    use crate::pages::columns::Span;
+    use crate::pages::span::Span;
 
     const SECOND: u64 = 1_000_000;
     const BEGAN: u64 = 1_700_000_000 * SECOND;

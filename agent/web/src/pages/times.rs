@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use evictscope_records::text::{bytes, seconds};
+use evictscope_records::text::seconds;
+pub use evictscope_records::text::size;
 use jiff::{SignedDuration, Timestamp};
 
 /// Shown for what is not known.
@@ -55,9 +56,12 @@ pub fn round(duration: Duration) -> String {
     format!("{} {unit}", seconds / length)
 }
 
-/// Returns a number of bytes with its unit.
-pub fn size(size: u64) -> String {
-    bytes(size as f64)
+/// Returns a limit of memory, which there may not be.
+pub fn limit(limit: u64) -> String {
+    match limit {
+        0 => "no limit".to_owned(),
+        limit => size(limit),
+    }
 }
 
 /// Returns a number in groups of three digits.

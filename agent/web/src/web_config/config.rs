@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow, ensure};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::error::WebConfigError;
 use super::host_names::HostNames;
 use super::spec::{ClientAuth, Spec};
 use super::tls;
@@ -56,6 +56,11 @@ impl Web {
     pub(super) fn now(&self) -> Arc<Protection> {
         self.0.borrow().clone()
     }
+
+    /// Returns what agrees with clients on TLS, where that is to be spoken now.
+    pub fn tls(&self) -> Option<TlsAcceptor> {
+        self.now().tls.clone()
+    }
 }
 
 /// A file that says how HTTP is protected.
@@ -74,7 +79,7 @@ impl WebConfig {
     /// # Errors
     ///
     /// Says which file cannot be read or used, and why.
-    pub fn load(path: &Path) -> Result<Self, WebConfigError> {
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
         let read = Sources::read(path);
         let protection = read.protection(path)?;
         Ok(Self {
@@ -92,7 +97,7 @@ impl WebConfig {
 
     /// Tells whether it asks for TLS now.
     pub fn has_tls(&self) -> bool {
-        self.web.now().tls.is_some()
+        self.web.tls().is_some()
     }
 
     /// Follows changes of the files for ever.
@@ -115,7 +120,7 @@ impl WebConfig {
                 self.web.0.send_replace(Arc::new(protection));
                 tracing::info!("{} has changed and is in force", self.path.display());
             }
-            Err(error) => tracing::error!("{error}; what was in force before stays in force"),
+            Err(error) => tracing::error!("{error:#}; what was in force before stays in force"),
         }
     }
 }
@@ -144,27 +149,24 @@ impl Sources {
         Self { config, named }
     }
 
-    fn protection(&self, path: &Path) -> Result<Protection, WebConfigError> {
-        let text = self.config.as_ref();
-        let text = text.map_err(|why| unreadable(path, why))?;
-        let spec = Spec::parse(text).map_err(|why| WebConfigError::Syntax(path.to_owned(), why))?;
-        let tls = spec.tls_server_config.as_ref().map(|tls| {
-            let read = |file: &Path| self.named(&beside(path, file));
-            tls::acceptor(tls, read).map_err(|error| match error {
-                tls::TlsError::File(error) => error,
-                tls::TlsError::Unusable(why) => WebConfigError::Tls(path.to_owned(), why),
-            })
+    fn protection(&self, path: &Path) -> anyhow::Result<Protection> {
+        let shown = format!("the web configuration {}", path.display());
+        let spec = Spec::parse(readable(path, &self.config)?).context(shown.clone())?;
+        let demanded = spec.tls_server_config.as_ref();
+        let tls = demanded.map(|tls| {
+            let acceptor = tls::acceptor(tls, |file| self.named(&beside(path, file)));
+            acceptor.with_context(|| format!("{shown}, tls_server_config"))
         });
-        let asked = spec
-            .tls_server_config
-            .as_ref()
-            .map(|tls| tls.client_auth_type);
-        let users = Users::new(spec.basic_auth_users.unwrap_or_default())
-            .map_err(|why| WebConfigError::Users(path.to_owned(), why))?;
         let tls = tls.transpose()?;
-        if tls.is_none() && users.is_none() {
-            return Err(WebConfigError::Nothing(path.to_owned()));
-        }
+        let users = Users::new(spec.basic_auth_users.unwrap_or_default())
+            .map_err(|why| anyhow!("{shown}, basic_auth_users, {why}"))?;
+        // A file that was emptied by mistake is not to open everything.
+        ensure!(
+            tls.is_some() || users.is_some(),
+            "{shown} protects nothing: it has neither tls_server_config nor basic_auth_users. To serve everyone, run without \
+             web-config"
+        );
+        let asked = demanded.map(|tls| tls.client_auth_type);
         Ok(Protection {
             tls,
             demands_certificate: asked == Some(ClientAuth::RequireAndVerifyClientCert),
@@ -174,12 +176,9 @@ impl Sources {
     }
 
     /// Returns the content of a file that the configuration names.
-    fn named(&self, file: &Path) -> Result<&[u8], WebConfigError> {
-        match self.named.get(file) {
-            Some(Ok(content)) => Ok(content),
-            Some(Err(why)) => Err(unreadable(file, why)),
-            None => Err(unreadable(file, "it was not read")),
-        }
+    fn named(&self, file: &Path) -> anyhow::Result<&[u8]> {
+        let content = self.named.get(file).context("a file was not read")?;
+        readable(file, content)
     }
 }
 
@@ -188,6 +187,7 @@ fn beside(file: &Path, named: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(named)
 }
 
-fn unreadable(path: &Path, why: &str) -> WebConfigError {
-    WebConfigError::Unreadable(path.to_owned(), why.to_owned())
+fn readable<'a>(path: &Path, content: &'a Content) -> anyhow::Result<&'a [u8]> {
+    let content = content.as_deref();
+    content.map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
 }

@@ -10,9 +10,7 @@
 //! not ignored.
 
 mod access;
-mod agree;
 mod config;
-mod error;
 mod host_names;
 mod spec;
 #[cfg(test)]

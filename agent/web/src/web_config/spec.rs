@@ -66,11 +66,11 @@ impl Spec {
     /// # Errors
     ///
     /// Says what is wrong, and in which line; without the line itself, which may be a secret.
-    pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    pub fn parse(text: &[u8]) -> anyhow::Result<Self> {
+        let text = std::str::from_utf8(text)?;
         let options = serde_saphyr::options! { with_snippet: false };
         let spec: Option<Self> = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| anyhow::anyhow!("{error}"))?;
         Ok(spec.unwrap_or_default())
     }
 }

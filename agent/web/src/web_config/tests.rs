@@ -25,7 +25,7 @@ fn load(directory: &Path, text: &str) -> anyhow::Result<Result<WebConfig, String
     let path = directory.join("web.yml");
     std::fs::write(&path, text)?;
     let shown = format!("{}/", directory.display());
-    Ok(WebConfig::load(&path).map_err(|error| error.to_string().replace(&shown, "")))
+    Ok(WebConfig::load(&path).map_err(|error| format!("{error:#}").replace(&shown, "")))
 }
 
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";

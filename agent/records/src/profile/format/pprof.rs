@@ -105,29 +105,25 @@ pub fn pprof(profile: &Profile) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// The strings, each once; the first one is empty.
-struct Strings {
-    all: Vec<String>,
-    places: HashMap<String, i64>,
-}
+/// The strings, each once, with their places; the first one is empty.
+struct Strings(HashMap<String, i64>);
 
 impl Strings {
     fn place(&mut self, text: &str) -> i64 {
-        if let Some(place) = self.places.get(text) {
-            return *place;
-        }
-        let place = number(self.all.len() as u64);
-        self.all.push(text.to_owned());
-        self.places.insert(text.to_owned(), place);
-        place
+        let next = number(self.0.len() as u64);
+        *self.0.entry(text.to_owned()).or_insert(next)
+    }
+
+    /// Returns them in the order of their places.
+    fn all(self) -> Vec<String> {
+        let mut all = Vec::from_iter(self.0);
+        all.sort_unstable_by_key(|(_, place)| *place);
+        all.into_iter().map(|(text, _)| text).collect()
     }
 }
 
 fn message(profile: &Profile) -> proto::Profile {
-    let mut strings = Strings {
-        all: vec![String::new()],
-        places: HashMap::from([(String::new(), 0)]),
-    };
+    let mut strings = Strings(HashMap::from([(String::new(), 0)]));
     let mut value = |name, unit| proto::ValueType {
         r#type: strings.place(name),
         unit: strings.place(unit),
@@ -174,7 +170,7 @@ fn message(profile: &Profile) -> proto::Profile {
         sample,
         location: functions.iter().map(location).collect(),
         function: functions,
-        string_table: strings.all,
+        string_table: strings.all(),
         time_nanos: number(profile.began_us.saturating_mul(1_000)),
         duration_nanos: number(profile.length_us.saturating_mul(1_000)),
         period_type: Some(cpu),
@@ -207,54 +203,37 @@ mod tests {
 
     #[test]
     fn what_was_written_can_be_read() -> anyhow::Result<()> {
+        let stack = |frames: &[u32], is_whole, samples| Stack {
+            frames: frames.to_vec(),
+            activity: Activity::EvictionCall,
+            is_whole,
+            samples,
+        };
         let profile = Profile {
             began_us: 7,
             length_us: 2_000_000,
             hz: 50,
             functions: ["main", "performEvictions"].map(str::to_owned).to_vec(),
-            stacks: vec![
-                Stack {
-                    frames: vec![0, 1],
-                    activity: Activity::EvictionCall,
-                    is_whole: true,
-                    samples: 3,
-                },
-                Stack {
-                    frames: vec![1],
-                    activity: Activity::EvictionCall,
-                    is_whole: false,
-                    samples: 1,
-                },
-            ],
+            stacks: vec![stack(&[0, 1], true, 3), stack(&[1], false, 1)],
             ..Profile::default()
         };
         let mut bytes = Vec::new();
         GzDecoder::new(pprof(&profile)?.as_slice()).read_to_end(&mut bytes)?;
         let read = proto::Profile::decode(bytes.as_slice())?;
         let text = |index: i64| read.string_table[index as usize].as_str();
-        let stacks: Vec<(Vec<&str>, Vec<i64>, &str)> = (read.sample.iter())
-            .map(|sample| {
-                let names = sample.location_id.iter().map(|id| {
-                    let line = read.location[*id as usize - 1].line[0];
-                    text(read.function[line.function_id as usize - 1].name)
-                });
-                let label = text(sample.label[0].str);
-                (names.collect(), sample.value.clone(), label)
-            })
-            .collect();
+        let stacks = read.sample.iter().map(|sample| {
+            let names = sample.location_id.iter().map(|id| {
+                let line = read.location[*id as usize - 1].line[0];
+                text(read.function[line.function_id as usize - 1].name)
+            });
+            let label = text(sample.label[0].str);
+            format!("{label} {:?} {:?}", Vec::from_iter(names), sample.value)
+        });
         let expected = [
-            (
-                vec!["performEvictions", "main"],
-                vec![3, 60_000_000],
-                "eviction_call",
-            ),
-            (
-                vec!["performEvictions", "[incomplete]"],
-                vec![1, 20_000_000],
-                "eviction_call",
-            ),
+            r#"eviction_call ["performEvictions", "main"] [3, 60000000]"#,
+            r#"eviction_call ["performEvictions", "[incomplete]"] [1, 20000000]"#,
         ];
-        assert_eq!(stacks, expected);
+        assert_eq!(Vec::from_iter(stacks), expected);
         assert_eq!(read.period, 20_000_000);
         assert_eq!(
             (read.time_nanos, read.duration_nanos),

@@ -1,106 +1,15 @@
 //! What the run loop hands to the HTTP server: the servers, and the time of its last turn.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use evictscope_host::Container;
-use evictscope_plan::{Member, ProbePlan};
-use evictscope_records::{Keeper, RecordId};
-use evictscope_telemetry::{
-    BrokenInvariant, Burst, Cycle, Members, ProbeMode, ServerState, Timeline,
-};
+use evictscope_records::Keeper;
 use tokio::sync::watch;
 
+use super::exported::ExportedServer;
 use super::requests::Requests;
 use super::unwatched::Unwatched;
-
-/// What is exported of one server.
-#[derive(Clone, Debug)]
-pub struct ExportedServer {
-    /// Value of the label `server`; no two servers have the same.
-    pub label: String,
-    /// Process id.
-    pub pid: u32,
-    /// The name that it was started by.
-    pub command: String,
-    /// Its executable, as the process sees it.
-    pub exe: PathBuf,
-    /// The container that it is in.
-    pub container: Container,
-    /// The name of that container, where it was found.
-    pub container_name: Option<String>,
-    /// What is probed in it.
-    pub plan: Arc<ProbePlan>,
-    /// The probe mode that it is in now.
-    pub mode: ProbeMode,
-    /// Why what its plan says of eviction calls was withdrawn, where it was: then nothing that rests on that is
-    /// exported.
-    pub withdrawn: Option<BrokenInvariant>,
-    /// The same of the expire cycle.
-    pub cycles_withdrawn: Option<BrokenInvariant>,
-    /// What the probes cost, as a share of the main thread, in the last ten seconds.
-    pub overhead_ratio: Option<f64>,
-    /// The most that they may cost, likewise.
-    pub overhead_budget_ratio: f64,
-    /// What was counted since it was found.
-    pub state: ServerState,
-    /// Its phases and bursts; `None` where its evicting calls are not seen.
-    pub cycle: Option<Cycle>,
-    /// Its last ten minutes; `None` where its evicting calls are not seen. Too large to be copied each
-    /// time, so the run loop goes on with the same one.
-    pub timeline: Option<Arc<Mutex<Timeline>>>,
-    /// When its last recorded bursts began, since 1970, and the names of the records.
-    pub records: Arc<VecDeque<(Duration, RecordId)>>,
-    /// When all this was read.
-    pub read: Instant,
-}
-
-impl ExportedServer {
-    /// Tells whether the members of `server` are where the plan says, as far as is known.
-    pub(super) fn trusts_members(&self) -> bool {
-        !self
-            .withdrawn
-            .is_some_and(BrokenInvariant::disproves_members)
-    }
-
-    /// Returns the values that were last read of it, as far as they can be trusted.
-    pub(super) fn members(&self) -> Members {
-        let mut members = self.state.members.unwrap_or_default();
-        members.retain(|member| match member {
-            // A failed check of the allocator says that this counter may be the wrong one.
-            Member::UsedMemory => self.withdrawn != Some(BrokenInvariant::Allocator),
-            _ => self.trusts_members(),
-        });
-        members
-    }
-
-    /// Returns phases and bursts, where they may be exported: they rest on the plan.
-    pub(super) fn cycle(&self) -> Option<&Cycle> {
-        self.cycle.as_ref().filter(|_| self.withdrawn.is_none())
-    }
-
-    /// Returns the name of the record of a burst, where there is one.
-    pub(super) fn record_of(&self, burst: &Burst) -> Option<&RecordId> {
-        let mut records = self.records.iter();
-        let record = records.find(|(started, _)| *started == burst.started);
-        record.map(|(_, id)| id)
-    }
-
-    /// Returns the last ten minutes, where they may be exported.
-    pub(super) fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
-        let timeline = self
-            .timeline
-            .as_ref()
-            .filter(|_| self.withdrawn.is_none())?;
-        // Numbers only, each of which is right even if a writer panicked.
-        Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Older readings are not exported: something holds up the thread that reads the server.
-const STALE: Duration = Duration::from_secs(5);
 
 /// What the threads that watch share with the HTTP server: the servers, and when the loop last turned. Clones
 /// share the same view; no side waits for another longer than it takes to exchange a pointer.
@@ -247,11 +156,5 @@ impl Shared {
             .servers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ExportedServer {
-    fn is_stale(&self) -> bool {
-        self.read.elapsed() > STALE
     }
 }

@@ -1,0 +1,117 @@
+//! The families about eviction calls, and what they tell of memory.
+
+use evictscope_abi::{ResultKind, Variable};
+use evictscope_telemetry::{Accumulator, HistogramTotals};
+
+use super::family::{Family, Series, Unit, by, histogram, single};
+use crate::exported::ExportedServer;
+
+const RESULTS: [(&str, ResultKind); 4] = [
+    ("ok", ResultKind::Ok),
+    ("running", ResultKind::Running),
+    ("fail", ResultKind::Fail),
+    ("unknown", ResultKind::Unknown),
+];
+
+/// A kind of eviction calls that are counted: others have no series, as a count that never moves would say that the server
+/// makes no such calls.
+struct Kind<'a> {
+    name: &'static str,
+    durations: &'a HistogramTotals,
+    by_result: &'a [Accumulator; 4],
+    /// The results that are to be expected of it: the first ones of [`RESULTS`].
+    usual: usize,
+    observed: f64,
+}
+
+fn counted(server: &ExportedServer) -> Vec<Kind<'_>> {
+    let state = &server.state;
+    let evicting = Kind {
+        name: "evicting",
+        durations: &state.eviction().inner,
+        by_result: &state.evicting_results,
+        usual: 3,
+        observed: state.observed.evicting.as_secs_f64(),
+    };
+    let noop = Kind {
+        name: "noop",
+        durations: &state.eviction().noop,
+        by_result: &state.noop_results,
+        usual: 1,
+        observed: state.observed.noop.as_secs_f64(),
+    };
+    let evicting = server.evicting_call().map(|_| evicting);
+    let noop = server.probes_every_call().then_some(noop);
+    evicting.into_iter().chain(noop).collect()
+}
+
+impl<'a> Kind<'a> {
+    fn durations(&self) -> Series<'a> {
+        Series::histogram(&[("kind", self.name)], self.durations, Unit::Seconds)
+    }
+
+    fn results(&self) -> impl Iterator<Item = Series<'static>> {
+        let of_each = RESULTS.iter().enumerate();
+        of_each.filter_map(|(index, (name, result))| {
+            let count = self.by_result[*result as usize].count() as f64;
+            let labels = [("kind", self.name), ("result", *name)];
+            (index < self.usual || count > 0.0).then(|| Series::number(&labels, count))
+        })
+    }
+}
+
+pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
+    let state = &server.state;
+    let counted = counted(server);
+    let evicting = server.evicting_call();
+    let notes = |variable| evicting.is_some_and(|function| function.quantity(variable).is_some());
+    // Nothing before the first call.
+    let overhead = state.overhead.filter(|_| notes(Variable::Overhead));
+    // Both rest on what the kernel says of its own structures, and on what it counts of each thread.
+    let tells_waits = state.waits.is_known() && state.main_thread.is_known();
+    let waited = evicting.filter(|_| tells_waits);
+    vec![
+        Family::new(
+            "evictscope_eviction_call_duration_seconds",
+            "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
+             An evicting call is timed from when it has computed its goal, a no-op call from its entry.",
+            counted.iter().map(Kind::durations),
+        ),
+        Family::new(
+            "evictscope_eviction_calls_total",
+            "Eviction calls that have ended. Those of kind noop found memory within maxmemory; they \
+             are only counted, and only have a series, while the probe mode is every-call.",
+            counted.iter().flat_map(Kind::results),
+        ),
+        single(
+            "evictscope_eviction_call_longest_seconds",
+            "The longest evicting call of the last 5 minutes, with the one under way, without the time in which it waited for a \
+             CPU; 0 where there was none.",
+            evicting.map(|_| state.longest.longest().as_secs_f64()),
+        ),
+        single(
+            "evictscope_eviction_call_cpu_wait_seconds_total",
+            "Time inside evicting calls in which the main thread waited for a CPU.",
+            waited.map(|_| state.eviction().cpu_wait.total() as f64 / 1e9),
+        ),
+        by(
+            "evictscope_observed_seconds_total",
+            "Time in which calls of that kind were observed. Divide by it for rates: in the probe mode \
+             sampled, only what was observed is counted.",
+            "kind",
+            counted.iter().map(|kind| (kind.name, kind.observed)),
+        ),
+        histogram(
+            "evictscope_mem_tofree_bytes",
+            "Eviction goal of each evicting call: mem_used - maxmemory.",
+            notes(Variable::MemTofree).then_some(&state.mem_tofree),
+            Unit::Bytes,
+        ),
+        single(
+            "evictscope_not_counted_memory_bytes",
+            "Memory that does not count against maxmemory (replication output buffers and AOF buffer), at \
+             the last evicting call.",
+            overhead.map(|bytes| bytes as f64),
+        ),
+    ]
+}

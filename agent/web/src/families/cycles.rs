@@ -1,0 +1,63 @@
+//! The families about expire cycles.
+
+use evictscope_plan::{Exit, Operand};
+use evictscope_telemetry::{Accumulator, CycleTotals};
+
+use super::family::{Family, Series, Unit, by, single};
+use crate::exported::ExportedServer;
+
+pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
+    let durations = server.cycles().map(|(name, totals)| {
+        Series::histogram(&[("type", name)], &totals.duration, Unit::Seconds)
+    });
+    vec![
+        Family::new(
+            "evictscope_expire_cycle_duration_seconds",
+            "Wall time of expire cycles, activeExpireCycle(), from behind the early returns on. slow: made by \
+             the cron, fast: before the event loop sleeps.",
+            durations,
+        ),
+        by(
+            "evictscope_expire_cycle_keys_sampled_total",
+            "Keys with a time to live that expire cycles looked at.",
+            "type",
+            keys(
+                server,
+                |exit| exit.sampled.as_ref(),
+                |totals| totals.sampled,
+            ),
+        ),
+        by(
+            "evictscope_expire_cycle_keys_expired_total",
+            "Keys of those that had expired, which they deleted. Keys that expire when a command asks for them \
+             are only in evictscope_expired_keys_total.",
+            "type",
+            keys(
+                server,
+                |exit| exit.expired.as_ref(),
+                |totals| totals.expired,
+            ),
+        ),
+    ]
+}
+
+/// Returns a count of keys by type, where each end site has it: of a cycle that ends at another one it would lack.
+fn keys(
+    server: &ExportedServer,
+    place: fn(&Exit) -> Option<&Operand>,
+    count: fn(&CycleTotals) -> Accumulator,
+) -> impl Iterator<Item = (&'static str, f64)> {
+    let exits = server.expire_cycle().map(|function| function.exits.iter());
+    let are_known = exits.is_some_and(|mut exits| exits.all(|exit| place(exit).is_some()));
+    let counts = server.cycles().filter(move |_| are_known);
+    counts.map(move |(name, totals)| (name, count(totals).count() as f64))
+}
+
+pub fn stale(server: &ExportedServer) -> Family<'static> {
+    single(
+        "evictscope_expire_stale_ratio",
+        "The server's own estimate, a moving average over expire cycles, of the share of keys with a time \
+         to live that have expired and are still held: expired_stale_perc of INFO, as a ratio.",
+        server.members().stale_ratio(),
+    )
+}

@@ -1,0 +1,174 @@
+//! A metric family as one server has it, and what the prometheus crate makes of it.
+
+use std::borrow::Cow;
+
+use evictscope_telemetry::HistogramTotals;
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
+};
+
+/// A family: its type follows from its name and its series.
+pub struct Family<'a> {
+    pub name: &'static str,
+    help: Cow<'static, str>,
+    pub series: Vec<Series<'a>>,
+}
+
+/// One series: its labels beside `server`, and its value.
+pub struct Series<'a> {
+    pub labels: Vec<(&'static str, String)>,
+    value: Value<'a>,
+}
+
+enum Value<'a> {
+    Number(f64),
+    Histogram(&'a HistogramTotals, Unit),
+}
+
+/// What the values of a histogram are divided by to get the exported unit.
+#[derive(Clone, Copy, Debug)]
+pub enum Unit {
+    Bytes,
+    /// From nanoseconds.
+    Seconds,
+}
+
+/// Returns a family that has no label but `server`; without a series where the value is not known.
+pub fn single(
+    name: &'static str,
+    help: impl Into<Cow<'static, str>>,
+    value: Option<f64>,
+) -> Family<'static> {
+    let series = value.map(|number| Series::number(&[], number));
+    Family::new(name, help, series)
+}
+
+/// Returns a histogram that has no label but `server`.
+pub fn histogram<'a>(
+    name: &'static str,
+    help: &'static str,
+    totals: Option<&'a HistogramTotals>,
+    unit: Unit,
+) -> Family<'a> {
+    let series = totals.map(|totals| Series::histogram(&[], totals, unit));
+    Family::new(name, help, series)
+}
+
+/// Returns a family with a series for each value of `label`.
+pub fn by<L: ToString>(
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    values: impl IntoIterator<Item = (L, f64)>,
+) -> Family<'static> {
+    let series = |(value, number): (L, f64)| Series::number(&[(label, &value.to_string())], number);
+    Family::new(name, help, values.into_iter().map(series))
+}
+
+/// Returns 1 for true and 0 for false.
+pub fn number(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+impl<'a> Family<'a> {
+    pub fn new(
+        name: &'static str,
+        help: impl Into<Cow<'static, str>>,
+        series: impl IntoIterator<Item = Series<'a>>,
+    ) -> Self {
+        Self {
+            name,
+            help: help.into(),
+            series: series.into_iter().collect(),
+        }
+    }
+
+    /// Returns the family as it is exported, yet without a series.
+    pub fn begun(&self) -> MetricFamily {
+        let mut family = MetricFamily::default();
+        family.set_name(self.name.to_owned());
+        family.set_help(self.help.clone().into_owned());
+        family
+    }
+
+    /// Adds the series, with the label `server` where they are of one.
+    pub fn add_to(&self, family: &mut MetricFamily, server: Option<&str>) {
+        for series in &self.series {
+            // Names of counters, and no others, end in `_total`.
+            let kind = match series.value {
+                Value::Histogram(..) => MetricType::HISTOGRAM,
+                Value::Number(_) if self.name.ends_with("_total") => MetricType::COUNTER,
+                Value::Number(_) => MetricType::GAUGE,
+            };
+            family.set_field_type(kind);
+            family.mut_metric().push(series.metric(server, kind));
+        }
+    }
+}
+
+impl<'a> Series<'a> {
+    pub fn number(labels: &[(&'static str, &str)], number: f64) -> Self {
+        Self::new(labels, Value::Number(number))
+    }
+
+    pub fn histogram(
+        labels: &[(&'static str, &str)],
+        totals: &'a HistogramTotals,
+        unit: Unit,
+    ) -> Self {
+        Self::new(labels, Value::Histogram(totals, unit))
+    }
+
+    fn new(labels: &[(&'static str, &str)], value: Value<'a>) -> Self {
+        let owned = |(name, value): &(_, &str)| (*name, (*value).to_owned());
+        Self {
+            labels: labels.iter().map(owned).collect(),
+            value,
+        }
+    }
+
+    fn metric(&self, server: Option<&str>, kind: MetricType) -> Metric {
+        let server = server.map(|server| label("server", server));
+        let others = self.labels.iter().map(|(name, value)| label(name, value));
+        let mut metric = Metric::from_label(server.into_iter().chain(others).collect());
+        match self.value {
+            Value::Histogram(totals, unit) => metric.set_histogram(proto_histogram(totals, unit)),
+            Value::Number(value) if kind == MetricType::COUNTER => {
+                let mut counter = Counter::default();
+                counter.set_value(value);
+                metric.set_counter(counter);
+            }
+            Value::Number(value) => {
+                let mut gauge = Gauge::default();
+                gauge.set_value(value);
+                metric.set_gauge(gauge);
+            }
+        }
+        metric
+    }
+}
+
+fn proto_histogram(totals: &HistogramTotals, unit: Unit) -> Histogram {
+    let divisor = match unit {
+        Unit::Bytes => 1.0,
+        Unit::Seconds => 1e9,
+    };
+    let buckets = totals.cumulative().map(|(bound, up_to)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(bound as f64 / divisor);
+        bucket.set_cumulative_count(up_to);
+        bucket
+    });
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(totals.count());
+    histogram.set_sample_sum(totals.sum() as f64 / divisor);
+    histogram
+}
+
+fn label(name: &str, value: &str) -> LabelPair {
+    let mut label = LabelPair::default();
+    label.set_name(name.to_owned());
+    label.set_value(value.to_owned());
+    label
+}

@@ -1,0 +1,76 @@
+//! Every metric family of the agent, in the order in which they are exported. Those that are a member of `server` as it
+//! is come from the list of members (`evictscope-plan`), and stand between the others.
+//!
+//! `docs/METRICS.md` describes them to users, and `documentation.rs` tests that it does.
+
+mod agent;
+mod bursts;
+mod calls;
+mod clients;
+mod cycles;
+mod family;
+mod memory;
+mod probes;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use evictscope_plan::{Member, MemberMetric};
+use prometheus::proto::MetricFamily;
+
+use super::exported::ExportedServer;
+pub use agent::{loop_last_turn, records, servers_unwatched};
+pub use family::Family;
+
+/// Returns all families that have a series: those of the servers, and the build of this agent.
+pub fn families(servers: &[Arc<ExportedServer>]) -> Vec<MetricFamily> {
+    let mut families = Vec::new();
+    for server in servers {
+        for (index, family) in of_server(server).iter().enumerate() {
+            // Each server has the same ones.
+            if index == families.len() {
+                families.push(family.begun());
+            }
+            family.add_to(&mut families[index], Some(&server.label));
+        }
+    }
+    families.retain(|family| !family.get_metric().is_empty());
+    families.push(agent::build_info());
+    families
+}
+
+/// Returns all families of a server, also those without a series.
+pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
+    fn is_of_cycles(metric: &MemberMetric) -> bool {
+        metric.name.starts_with("evictscope_expire_cycle_")
+    }
+    let is_other_counter = |metric: &MemberMetric| metric.is_counter() && !is_of_cycles(metric);
+    let mut all = calls::families(server);
+    all.extend(memory::client_buffers(server));
+    all.extend(members(server, |metric| !metric.is_counter()));
+    all.push(memory::policy(server));
+    all.extend(members(server, is_other_counter));
+    all.extend(cycles::families(server));
+    all.extend(members(server, is_of_cycles));
+    all.push(cycles::stale(server));
+    all.extend(clients::main_thread(server));
+    all.extend(bursts::phases(server));
+    all.extend(clients::families(server));
+    all.extend(bursts::families(server));
+    all.extend(probes::families(server));
+    all
+}
+
+/// Returns the families that are a member of `server` as it is.
+fn members(
+    server: &ExportedServer,
+    are_here: impl Fn(&MemberMetric) -> bool,
+) -> impl Iterator<Item = Family<'_>> {
+    let values = server.members();
+    Member::ALL.iter().filter_map(move |member| {
+        let metric = member.metric().filter(&are_here)?;
+        let value = values.get(*member).map(|value| value as f64);
+        Some(family::single(metric.name, member.help(metric), value))
+    })
+}

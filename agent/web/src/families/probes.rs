@@ -1,0 +1,152 @@
+//! The families about what is watched, how, what was not found, and what it costs.
+
+use std::collections::BTreeSet;
+
+use evictscope_abi::{Fault, Probe, VARIABLES};
+use evictscope_plan::{EXPIRE_CYCLE, FunctionKind, variable_name};
+use evictscope_telemetry::ProbeMode;
+
+use super::family::{Family, Series, by, number, single};
+use crate::exported::ExportedServer;
+
+pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
+    let method = |variable| {
+        let function = server.eviction_call();
+        let plan = function.and_then(|function| function.quantity(variable));
+        plan.map_or("none", |plan| plan.method.name())
+    };
+    let methods = VARIABLES.map(|variable| {
+        let labels = [
+            ("variable", variable_name(variable)),
+            ("method", method(variable)),
+        ];
+        Series::number(&labels, 1.0)
+    });
+    // It is in no mode if the plan was withdrawn.
+    let is_on = |mode| mode == server.mode && server.withdrawn.is_none();
+    // Several reasons may speak of the same item.
+    let missing = server.plan.not_found.iter();
+    let items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();
+    let withdrawn = server.withdrawn.into_iter().chain(server.cycles_withdrawn);
+    vec![
+        Family::new(
+            "evictscope_server_info",
+            "1 for each server that is watched; exe is the name that it was started by, file what it runs.",
+            [info(server)],
+        ),
+        Family::new(
+            "evictscope_probe_plan_info",
+            "1 for each variable: how the way to compute it was found. none: not found, and so not \
+             exported.",
+            methods,
+        ),
+        by(
+            "evictscope_probe_mode",
+            "1 for the probe mode that the server is in, 0 for the others. With --probe-mode auto \
+             it follows what the probes cost.",
+            "mode",
+            ProbeMode::ALL.map(|mode| (mode, number(is_on(mode)))),
+        ),
+        by(
+            "evictscope_probe_hits_total",
+            "How often each probe was hit.",
+            "probe",
+            hits(server),
+        ),
+        single(
+            "evictscope_overhead_ratio",
+            "What evictscope costs the server, as a share of its main thread, in the last 10 s: hits of \
+             probes, and placing them, by what each costs on this machine, measured when the agent \
+             started.",
+            server.overhead_ratio,
+        ),
+        single(
+            "evictscope_overhead_budget_ratio",
+            "The most that evictscope_overhead_ratio may be in probe mode auto: --overhead-budget.",
+            Some(server.overhead_budget_ratio),
+        ),
+        by(
+            "evictscope_read_faults_total",
+            "What could not be read from the server's memory (recipe, member, allocator) or from \
+             the kernel (map), hits by a process that is not the server (other_process), \
+             and evicting calls and expire cycles whose end was not seen (lost_exit). A reason has a series once there was \
+             one.",
+            "reason",
+            faults(server),
+        ),
+        by(
+            "evictscope_not_found",
+            "1 for each item that was not found in the server's executable, and so is not exported; \
+             `evictscope inspect PID` says why.",
+            "item",
+            items.into_iter().map(|item| (item, 1.0)),
+        ),
+        by(
+            "evictscope_plan_withdrawn",
+            "1 for the reason for which the probe plan was found wrong at run time and withdrawn \
+             for the life of the process. What rests on it is no longer exported. Reasons that begin with expire \
+             are about the expire cycle alone, the others about eviction calls.",
+            "reason",
+            withdrawn.map(|broken| (broken, 1.0)),
+        ),
+    ]
+}
+
+fn info(server: &ExportedServer) -> Series<'static> {
+    let (identity, container) = (&server.plan.identity, &server.container);
+    // To Prometheus, an empty label is no label.
+    let or_empty = |text: &'_ Option<String>| text.clone().unwrap_or_default();
+    let labels = [
+        ("pid", &*server.pid.to_string()),
+        ("exe", &server.command),
+        ("file", &*server.exe.to_string_lossy()),
+        ("build_id", &or_empty(&identity.build_id)),
+        ("product", identity.product.unwrap_or_default()),
+        ("version", &or_empty(&identity.version)),
+        ("container_id", &or_empty(&container.id)),
+        ("container_name", &or_empty(&server.container_name)),
+        ("pod_uid", &or_empty(&container.pod_uid)),
+        ("cgroup", &container.cgroup),
+    ];
+    Series::number(&labels, 1.0)
+}
+
+/// Returns the hits of each probe of each traced function.
+fn hits(server: &ExportedServer) -> Vec<(String, f64)> {
+    let mut hits = Vec::new();
+    for function in &server.plan.functions {
+        let FunctionKind { index, description } = function.kind;
+        let calls = server.state.calls.get(index);
+        let mut push = |name, probe| {
+            let count = calls.map_or(0, |calls| calls.hits[probe as usize].count());
+            hits.push((description.probe(name), count as f64));
+        };
+        // The entry of the expire cycle is never probed.
+        if description.inner.is_some() && description != EXPIRE_CYCLE.description {
+            push("enter", Probe::Enter);
+            push("return", Probe::Return);
+        }
+        // Without an inner site, calls are timed from the entry on.
+        push(description.inner.unwrap_or("enter"), Probe::Inner);
+        push(description.exit, Probe::Exit);
+    }
+    hits
+}
+
+/// Returns what went wrong, as far as something did.
+fn faults(server: &ExportedServer) -> impl Iterator<Item = (&'static str, f64)> {
+    let names = [
+        ("recipe", Fault::Recipe),
+        ("member", Fault::Member),
+        ("allocator", Fault::Allocator),
+        ("other_process", Fault::OtherProcess),
+        ("map", Fault::Map),
+    ];
+    let faults = &server.state.faults;
+    let counted = names.map(|(name, fault)| (name, faults[fault as usize].count()));
+    let all = counted
+        .into_iter()
+        .chain([("lost_exit", server.state.lost_exits())]);
+    all.filter(|(_, count)| *count > 0)
+        .map(|(name, count)| (name, count as f64))
+}

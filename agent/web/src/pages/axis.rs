@@ -1,0 +1,88 @@
+//! The axis of time beneath a drawing, and the lines of its grid.
+
+use maud::{Markup, html};
+
+use super::span::Span;
+use super::times;
+
+/// Beneath the shapes, for the times.
+const TIMES: u32 = 20;
+
+/// Puts shapes over the axis of time, with a grid: lines at these places from the top, and what is written at them.
+pub fn framed(
+    title: &str,
+    span: Span,
+    height: u32,
+    shapes: &Markup,
+    grid: &[(f64, String)],
+) -> Markup {
+    let description = format!(
+        "{title}, from {} to {} UTC",
+        times::date_and_time(span.from_us),
+        times::date_and_time(span.to_us)
+    );
+    html! {
+        svg.chart role="img" width="100%" height=(height + TIMES) aria-label=(description) {
+            @for (y, _) in grid { line.grid x1="0" x2="100%" y1=(y) y2=(y) {} }
+            (shapes)
+            line.grid x1="0" x2="100%" y1=(height) y2=(height) {}
+            @for (y, text) in grid { text x="3" y=(y - 3.0) { (text) } }
+            @for (share, text) in ticks(span) {
+                @let x = format!("{:.2}%", share * 100.0);
+                line.tick x1=(x) x2=(x) y1=(height) y2=(height + 4) {}
+                text.time x=(x) y=(height + 16) text-anchor=(anchor(share)) { (text) }
+            }
+        }
+    }
+}
+
+/// Returns on which side of its place a text is, so that none is cut off.
+fn anchor(share: f64) -> &'static str {
+    match share {
+        share if share < 0.08 => "start",
+        share if share > 0.92 => "end",
+        _ => "middle",
+    }
+}
+
+/// Returns up to five times to write at an axis, and where they are in the span.
+fn ticks(span: Span) -> Vec<(f64, String)> {
+    const SECOND: u64 = 1_000_000;
+    const STEPS: [u64; 16] = [
+        1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600,
+    ];
+    let fits = |step: &&u64| span.length_us() / (**step * SECOND) <= 4;
+    let step = STEPS.iter().find(fits).unwrap_or(&86_400) * SECOND;
+    let first = span.from_us.div_ceil(step).saturating_mul(step);
+    let text = match step < 60 * SECOND {
+        true => times::time_of_day,
+        false => times::minute_of_day,
+    };
+    // More than five of the longest steps would be most of a week.
+    let all = (0..7).map(|index| first.saturating_add(index * step));
+    all.take_while(|us| *us <= span.to_us)
+        .map(|us| (span.share_at(us), text(us)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ticks;
+    use crate::pages::span::Span;
+
+    #[test]
+    fn there_are_a_few_round_times() {
+        let of = |seconds: u64| {
+            let from = 1_700_000_000_000_000;
+            ticks(Span::new(from, from + seconds * 1_000_000))
+        };
+        let texts = |seconds| Vec::from_iter(of(seconds).into_iter().map(|(_, text)| text));
+        assert_eq!(texts(100), ["22:13:30", "22:14:00", "22:14:30", "22:15:00"]);
+        assert_eq!(texts(86_400), ["00:00", "06:00", "12:00", "18:00"]);
+        for seconds in [1, 7, 61, 600, 3_599, 86_400] {
+            let ticks = of(seconds);
+            assert!((1..=5).contains(&ticks.len()), "{seconds} s: {ticks:?}");
+            assert!(ticks.iter().all(|(share, _)| (0.0..=1.0).contains(share)));
+        }
+    }
+}

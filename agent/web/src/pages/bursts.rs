@@ -1,0 +1,76 @@
+//! The last bursts of a server.
+
+use evictscope_records::{Listed, RecordId};
+use evictscope_telemetry::{Burst, Cycle, microseconds};
+use maud::{Markup, html};
+
+use super::times::{date_and_time, duration, grouped, or_unknown, size};
+use super::{facts, links};
+use crate::exported::ExportedServer;
+
+/// Most bursts on the page.
+const MOST: usize = 50;
+
+/// Lists finished bursts, the newest first, each with its record.
+pub fn table(server: &ExportedServer, records: &[Listed]) -> Markup {
+    let mut bursts: Vec<_> = server.cycle().into_iter().flat_map(Cycle::recent).collect();
+    bursts.reverse();
+    html! {
+        @if !bursts.is_empty() {
+            h2 { "Its last bursts" }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Began" } th.number scope="col" { "Lasted" } th scope="col" { "Kind" }
+                            th.number scope="col" { "Clients stalled for" } th.number scope="col" { "Most waiting" }
+                            th.number scope="col" { "Evicted keys" } th.number scope="col" { "Client buffers grew" }
+                            th scope="col" { "Record" }
+                        }
+                    }
+                    tbody {
+                        @for burst in bursts.iter().take(MOST) { (burst_row(burst, record_of(burst, server, records))) }
+                    }
+                }
+            }
+            @if bursts.len() > MOST {
+                p { (bursts.len() - MOST) " more: " a href=(links::about("/api/v1/bursts", &server.label)) { "all as JSON" } }
+            }
+        }
+    }
+}
+
+fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
+    html! {
+        tr {
+            td.time { (date_and_time(microseconds(burst.started))) }
+            td.number { (duration(burst.duration)) }
+            td { (facts::kind(&burst.kind().0.to_string())) }
+            td.number { (or_unknown(burst.stalled, duration)) }
+            td.number { (or_unknown(burst.clients_waiting_peak, grouped)) }
+            td.number { (or_unknown(burst.evicted_keys, grouped)) }
+            td.number { (or_unknown(burst.client_buffer_growth(), size)) }
+            td {
+                @match record {
+                    Some(id) => a href=(links::record(id)) { "What happened" },
+                    None => "–",
+                }
+            }
+        }
+    }
+}
+
+/// Returns the name of the record that is about a burst.
+fn record_of<'a>(
+    burst: &Burst,
+    server: &ExportedServer,
+    records: &'a [Listed],
+) -> Option<&'a RecordId> {
+    let began_us = microseconds(burst.started);
+    let mut summaries = records
+        .iter()
+        .filter_map(|listed| listed.summary.as_ref().ok());
+    let record =
+        summaries.find(|summary| summary.began_us == began_us && summary.server == server.label);
+    record.map(|summary| &summary.id)
+}

@@ -1,0 +1,128 @@
+//! The numbers of a record: of its burst, or of its time, and of the server.
+
+use std::time::Duration;
+
+use evictscope_records::{Occasion, Record};
+use evictscope_telemetry::Burst;
+use maud::{Markup, html};
+
+use super::facts;
+use super::span::Span;
+use super::times::{
+    duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size,
+};
+
+/// Shows the numbers of the burst, or of the time where there is none.
+pub fn of(record: &Record) -> Markup {
+    // What was asked for is about a moment, and shows what was around it.
+    let is_asked = record.occasion == Occasion::Asked;
+    let span = Span::of(&record.moments).filter(|_| is_asked);
+    let (from_us, to_us) = span.map_or((record.began_us, record.ended_us), |span| {
+        (span.from_us, span.to_us)
+    });
+    let longest_wait = longest_wait(record, from_us, to_us);
+    let length = Duration::from_micros(to_us.saturating_sub(from_us));
+    html! {
+        @match &record.burst {
+            Some(burst) => (of_burst(burst, longest_wait)),
+            None => (facts::list([
+                ("Longest wait", or_unknown(longest_wait, duration)),
+                ("Began", precise_time_of_day(from_us)),
+                ("Lasted", duration(length)),
+            ])),
+        }
+    }
+}
+
+/// Returns how long the request waited that waited longest between two times.
+fn longest_wait(record: &Record, from_us: u64, to_us: u64) -> Option<Duration> {
+    let within = from_us..=to_us;
+    let moments = record.moments.iter();
+    let waits = moments
+        .filter(|moment| within.contains(&moment.unix_us))
+        .filter_map(|moment| moment.longest_wait_us);
+    waits.max().map(Duration::from_micros)
+}
+
+fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {
+    let (kind, reason) = burst.kind();
+    let growth = |from: Option<u64>, to: Option<u64>| {
+        or_unknown(from.zip(to), |(from, to)| {
+            format!("{} → {}", size(from), size(to))
+        })
+    };
+    let (buffers, buffers_peak) = (burst.client_buffers_before, burst.client_buffers_peak);
+    let facts = [
+        ("Clients stalled for", or_unknown(burst.stalled, duration)),
+        (
+            "… by evictions",
+            or_unknown(burst.stalled_by_evictions, duration),
+        ),
+        (
+            "Clients waiting, at most",
+            or_unknown(burst.clients_waiting_peak, grouped),
+        ),
+        ("Longest wait", or_unknown(longest_wait, duration)),
+        ("Kind", facts::kind(&kind.to_string()).to_owned()),
+        ("Lasted", duration(burst.duration)),
+        ("Reclaim after it", duration(burst.reclaim)),
+        (
+            "Commands in it",
+            or_unknown(burst.commands_per_second, rate),
+        ),
+        ("Client buffers, to the peak", growth(buffers, buffers_peak)),
+        (
+            "Memory, to the peak",
+            growth(burst.memory_start, burst.memory_peak),
+        ),
+        (
+            "Memory, after the last call",
+            growth(burst.memory_end, burst.memory_after),
+        ),
+        ("Evicting calls", grouped(burst.evicting_calls)),
+        ("Evicted keys", or_unknown(burst.evicted_keys, grouped)),
+        ("Main thread on a CPU", or_unknown(burst.cpu_share, percent)),
+        (
+            "… waiting for a CPU",
+            or_unknown(burst.waiting_share, percent),
+        ),
+        (
+            "CPU time that evictions took",
+            or_unknown(burst.eviction_cpu_share, percent),
+        ),
+    ];
+    html! {
+        (facts::list(facts))
+        p.note { "Why of that kind: " (reason) "." }
+        @if burst.observed.saturating_add(Duration::from_millis(100)) < burst.duration {
+            p.note {
+                "Evicting calls were observed for " (duration(burst.observed)) " of it: they are more than these."
+            }
+        }
+    }
+}
+
+/// Shows which server it is about, and how that was configured.
+pub fn server(record: &Record) -> Markup {
+    let server = &record.server;
+    let configuration = &record.configuration;
+    let text = |text: &Option<String>| or_unknown(text.clone(), |text| text);
+    let number = |number: Option<u32>| or_unknown(number, |number| number.to_string());
+    let facts = [
+        ("Server", server.label.clone()),
+        ("Pid", server.pid.to_string()),
+        ("Started as", server.command.clone()),
+        ("Executable", server.exe.clone()),
+        ("Product", text(&server.product)),
+        ("Version", text(&server.version)),
+        ("Build id", text(&server.build_id)),
+        ("maxmemory", or_unknown(configuration.maxmemory, limit)),
+        ("maxmemory-policy", text(&configuration.maxmemory_policy)),
+        ("hz", number(configuration.hz)),
+        (
+            "active-expire-effort",
+            number(configuration.active_expire_effort),
+        ),
+    ];
+    facts::list(facts)
+}

@@ -1,0 +1,217 @@
+//! Tests what each page says, and that all text of others is escaped in it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use evictscope_records::fixture::burst_record;
+use evictscope_records::{Listed, NoProfile, Occasion, Record, Summary};
+use evictscope_telemetry::{BrokenInvariant, Burst, ProbeMode, Snapshot, SocketLook, microseconds};
+
+use super::{Overview, ServerView, overview, record_page, server};
+use crate::ExportedServer;
+use crate::fixture::{busy_server, new_server, partial_server, stalled_server, unwatched};
+
+const HOSTILE: &str = "/tmp/\"a' b\"/<script>alert(1)</script>";
+
+/// Returns what a page says, an element a line: without its styles and its drawings.
+fn said(page: &str) -> String {
+    let mut text = page.replace(
+        concat!("evictscope ", env!("CARGO_PKG_VERSION")),
+        "evictscope",
+    );
+    for (begin, end) in [
+        ("<svg", "</svg>"),
+        ("<style>", "</style>"),
+        (" src=\"", "\""),
+    ] {
+        // The innermost first.
+        while let Some(at) = text.rfind(begin) {
+            let inside = at + begin.len();
+            let length = text[inside..].find(end).unwrap_or_default();
+            text.replace_range(at..inside + length + end.len(), "");
+        }
+    }
+    text.replace("><", ">\n<")
+}
+
+#[track_caller]
+fn must_say_the_same(name: &str, page: &str) {
+    assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(name, said(page)) });
+}
+
+fn calm_server() -> ExportedServer {
+    let mut server = new_server();
+    server.state.apply(&Snapshot {
+        look: Some(SocketLook {
+            connected: 4,
+            ..SocketLook::default()
+        }),
+        ..Snapshot::default()
+    });
+    server.mode = ProbeMode::Sampled;
+    server
+}
+
+/// Returns a record that is listed, of the burst of the busy server or of no burst, and a file that is none.
+fn listed(server: &str, burst: Option<&Burst>) -> [Listed; 2] {
+    let mut summary = Summary::of(&burst_record());
+    summary.server = server.to_owned();
+    summary.began_us = burst.map_or(summary.began_us, |burst| microseconds(burst.started));
+    let listed = |path: &str, summary| Listed {
+        path: PathBuf::from(path),
+        bytes: 2_048,
+        summary,
+    };
+    [
+        listed("", Ok(summary)),
+        listed(
+            "/var/lib/evictscope/records/<script>",
+            Err("it is <cut> off".to_owned()),
+        ),
+    ]
+}
+
+#[test]
+fn the_overview_says_what_clients_felt_first() {
+    let withdrawn = ExportedServer {
+        withdrawn: Some(BrokenInvariant::Allocator),
+        ..busy_server()
+    };
+    let servers = [
+        calm_server(),
+        stalled_server(),
+        withdrawn,
+        new_server(),
+        partial_server(),
+    ];
+    let servers = servers.map(Arc::new);
+    let page = |servers, records| {
+        let unwatched = &[unwatched()];
+        overview(
+            &Overview {
+                servers,
+                unwatched,
+                records,
+            },
+            None,
+        )
+    };
+    let records = listed("/run/<b>", None);
+    let all = page(Some(&servers), Ok(&records));
+    must_say_the_same("overview", &all);
+    must_say_the_same("overview_before_the_first_scan", &page(None, Ok(&[])));
+    must_say_the_same(
+        "overview_of_nothing",
+        &page(Some(&[]), Err("--keep-records is <0>")),
+    );
+}
+
+#[test]
+fn the_page_of_a_server_begins_with_what_clients_felt_and_ends_with_the_agent() {
+    let page = |exported: &ExportedServer, records| {
+        let timeline = exported.timeline().map(|timeline| timeline.clone());
+        let view = ServerView {
+            label: &exported.label,
+            server: Some(exported),
+            timeline: timeline.as_ref(),
+            records,
+        };
+        server(&view, Some(10))
+    };
+    let busy = busy_server();
+    let burst = busy.cycle().and_then(|cycle| cycle.recent().next());
+    let records = listed("6379", burst);
+    must_say_the_same("server_after_a_burst", &page(&busy, Ok(&records)));
+    let cycles_withdrawn = Some(BrokenInvariant::CycleTime);
+    let server_without_cycles = ExportedServer {
+        cycles_withdrawn,
+        ..calm_server()
+    };
+    must_say_the_same(
+        "server_without_cycles",
+        &page(&server_without_cycles, Ok(&[])),
+    );
+    must_say_the_same(
+        "server_of_which_little_is_known",
+        &page(&partial_server(), Err("<b>")),
+    );
+}
+
+#[test]
+fn a_server_that_has_ended_keeps_its_records() {
+    let records = listed("/tmp/<script>", None);
+    let view = ServerView {
+        label: "/tmp/<script>",
+        server: None,
+        timeline: None,
+        records: Ok(&records),
+    };
+    must_say_the_same("server_that_has_ended", &server(&view, None));
+}
+
+#[test]
+fn the_page_of_a_record_begins_with_three_sentences() {
+    let agent = "an agent".to_owned();
+    let record = Record {
+        agent,
+        ..burst_record()
+    };
+    must_say_the_same("record", &record_page(&record, false));
+    let asked = Record {
+        occasion: Occasion::Asked,
+        burst: None,
+        ended_us: record.began_us,
+        slowest: Vec::new(),
+        profile: Err(NoProfile("perf_event_paranoid is 3".to_owned())),
+        ..record.clone()
+    };
+    must_say_the_same("record_that_was_asked_for", &record_page(&asked, false));
+    let nothing = Record {
+        moments: Vec::new(),
+        latencies: Vec::new(),
+        began_us: u64::MAX,
+        ended_us: 0,
+        overhead_ratio: None,
+        occasion: Occasion::Stall,
+        ..asked
+    };
+    must_say_the_same("record_of_nothing", &record_page(&nothing, false));
+}
+
+#[test]
+fn a_file_leads_nowhere_and_needs_nothing() {
+    let page = record_page(&burst_record(), true);
+    for outside in ["href=", "src=\"h", "src=\"/", "<script", "<link", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn all_text_of_a_hostile_record_is_escaped() {
+    let mut record = burst_record();
+    let (server, hostile) = (&mut record.server, || HOSTILE.to_owned());
+    (server.label, server.command, server.exe) = (hostile(), hostile(), hostile());
+    (server.product, server.version, server.build_id) =
+        (Some(hostile()), Some(hostile()), Some(hostile()));
+    record.agent = hostile();
+    record.configuration.maxmemory_policy = Some(hostile());
+    record.not_found = vec![hostile()];
+    let mut other = record.clone();
+    other.profile = Err(NoProfile(hostile()));
+    if let Ok(profile) = &mut record.profile {
+        profile.functions.fill(hostile());
+        // A damaged file names functions that there are not.
+        profile.stacks[0].frames.push(1_000);
+    }
+    for record in [record, other] {
+        let page = record_page(&record, false);
+        assert!(
+            !page.contains("<script") && !page.contains("\"a' b\""),
+            "{page}"
+        );
+        let link =
+            "href=\"/server/%2Ftmp%2F%22a%27%20b%22%2F%3Cscript%3Ealert%281%29%3C%2Fscript%3E\"";
+        assert!(page.contains(link), "{page}");
+    }
+}
