@@ -17,8 +17,30 @@ pub struct Atoms {
     /// For each atom, whether it can be an address on the stack.
     on_stack: Vec<bool>,
     ids: HashMap<Atom, AtomId>,
+    /// What is followed.
+    pub limits: Limits,
     /// What looking into the file may take.
     pub budget: Budget,
+}
+
+/// What an analysis follows.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Most summands of one value; a longer sum becomes opaque.
+    pub summands: usize,
+    /// How far an object on the stack reaches, in bytes, that others can write by its address; `None` where
+    /// that can be anywhere behind its beginning. Where it is known, that is trusted which compilers make:
+    /// after an alignment, no object is reached from the stack pointer before.
+    pub reach: Option<i64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            summands: 8,
+            reach: None,
+        }
+    }
 }
 
 impl Clone for Atoms {
@@ -32,6 +54,7 @@ impl Clone for Atoms {
             atoms: self.atoms.clone(),
             on_stack: self.on_stack.clone(),
             ids: self.ids.clone(),
+            limits: self.limits,
             budget: self.budget.clone(),
         }
     }
@@ -113,6 +136,17 @@ impl Atoms {
     pub fn reach_on_stack(&mut self, address: &Value) -> Option<i64> {
         let may_be = self.may_be_on_stack(address);
         may_be.then(|| self.stack_offset(address).unwrap_or(i64::MIN))
+    }
+
+    /// Returns whether a sum is short enough to be kept.
+    pub fn is_short(&self, value: &Value) -> bool {
+        value.summands.len() <= self.limits.summands
+    }
+
+    /// Returns the offset up to which stack slots can be reached by way of the address of the one at `offset`.
+    pub fn reached_from(&self, offset: i64) -> i64 {
+        let reach = self.limits.reach.filter(|_| offset != i64::MIN);
+        reach.map_or(i64::MAX, |reach| offset.saturating_add(reach))
     }
 
     /// Finds all values that merge at the block at `address`, with what each is on each way there.

@@ -17,11 +17,11 @@ use super::flags::Flags;
 use super::loops::{self, LoopEffects};
 use super::operands::Step;
 use super::state::State;
-use super::step::CallEffects;
 use super::value::Value;
 use crate::code::block::{BlockId, PerBlock};
 use crate::code::graph::{Block, EdgeKind, FunctionCode};
 use crate::code::instruction;
+use crate::code::registers::Callee;
 use crate::elf::address::FileAddress;
 
 /// Budget for executing one instruction, in steps.
@@ -30,6 +30,16 @@ const STEPS_OF_ONE: u64 = 2;
 const MAX_STATES_BYTES: usize = 32 << 20;
 /// Most instructions of a block that is executed for each way to it.
 const MAX_SHARED: usize = 16;
+
+/// What is known of single calls and loads.
+#[derive(Default)]
+pub struct Known {
+    /// By the address of a call, what it leaves in stack slots of 8 bytes, by their offset from the stack
+    /// pointer at the caller's entry.
+    pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
+    /// The numbers that globals hold, by their address and width in bytes.
+    pub loads: HashMap<(FileAddress, u8), u64>,
+}
 
 /// A function with the state at the beginning of each of its blocks.
 pub struct Execution<'a> {
@@ -49,7 +59,8 @@ pub struct Execution<'a> {
     constants: HashMap<BlockId, Vec<(usize, Value)>>,
     /// Where each block is in `order`; `usize::MAX` where it is not.
     position: PerBlock<usize>,
-    known_calls: HashMap<FileAddress, CallEffects>,
+    /// What is known of calls and loads.
+    pub known: Known,
     without: Option<(BlockId, EdgeKind)>,
     info: InstructionInfoFactory,
 }
@@ -83,7 +94,7 @@ impl<'a> Execution<'a> {
             effects: HashMap::new(),
             constants: HashMap::new(),
             position,
-            known_calls: HashMap::new(),
+            known: Known::default(),
             without,
             info: InstructionInfoFactory::new(),
         };
@@ -93,8 +104,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Executes the function once more with what is now known of its calls.
-    pub fn again(&mut self, known_calls: HashMap<FileAddress, CallEffects>) {
-        self.known_calls = known_calls;
+    pub fn again(&mut self) {
         let entry = State::at_entry(&mut self.atoms);
         self.execute(&entry);
     }
@@ -384,12 +394,15 @@ impl<'a> Execution<'a> {
         if !self.code.budget.spend(STEPS_OF_ONE) || is_hook {
             return;
         }
+        let callee = instruction::callee(instruction);
+        let callee = callee.and_then(|callee| self.code.callees.get(&callee));
         let step = Step {
             instruction,
             state,
             atoms: &mut self.atoms,
+            known: &self.known,
         };
-        step.execute(&self.code.callees, &self.known_calls, &mut self.info);
+        step.execute(*callee.unwrap_or(&Callee::UNKNOWN), &mut self.info);
     }
 }
 

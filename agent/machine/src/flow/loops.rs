@@ -1,5 +1,7 @@
 //! What a loop changes, and the state at its head, where that is forgotten.
 
+use std::collections::BTreeSet;
+
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::atom::Atom;
@@ -102,6 +104,7 @@ impl State {
                 }
             }
         }
+        self.lanes.clear();
         self.flags = Flags::Unknown;
     }
 
@@ -128,7 +131,7 @@ impl State {
         }
         for slot in &effects.addresses_taken {
             if let Some(at) = offset(self, atoms, slot) {
-                self.escape(at);
+                self.escape(at, atoms);
             }
         }
         if !elsewhere {
@@ -138,11 +141,14 @@ impl State {
         let registers = registers.filter(|(number, _)| *number != RSP);
         let slots = self.stack.values().map(|(value, _)| value);
         let values = registers.map(|(_, value)| value).chain(slots);
-        let known = values.filter_map(|value| atoms.reach_on_stack(value)).min();
-        match known.into_iter().chain(self.escaped).min() {
-            Some(_) if effects.elements => self.forget_slots(i64::MIN, atoms),
-            Some(lowest) => self.forget_slots(lowest, atoms),
-            None => {}
+        let known = values.filter_map(|value| atoms.reach_on_stack(value));
+        let mut reached: BTreeSet<i64> = known.collect();
+        reached.extend(&self.escaped);
+        if effects.elements && !reached.is_empty() {
+            reached = BTreeSet::from([i64::MIN]);
+        }
+        for lowest in reached {
+            self.forget_slots(lowest, atoms);
         }
     }
 }

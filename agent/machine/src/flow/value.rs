@@ -4,9 +4,6 @@
 //! into or wants to keep apart: a register at the function's entry, a load of a global, the result of
 //! a call, a choice made by `cmov`. Equal values have equal representations, so `a - b + b` is `a`.
 
-/// Most summands of one value; a longer sum becomes opaque.
-const MAX_SUMMANDS: usize = 8;
-
 /// Index of an atom in its [`Atoms`](super::atoms::Atoms).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AtomId(pub(super) u32);
@@ -107,10 +104,5 @@ impl Value {
     /// Estimates the memory that it takes, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.summands.len() * size_of::<(AtomId, u64)>()
-    }
-
-    /// Returns whether the sum is short enough to be kept.
-    pub fn is_small(&self) -> bool {
-        self.summands.len() <= MAX_SUMMANDS
     }
 }
