@@ -80,12 +80,20 @@ impl<'a> Execution<'a> {
         atoms: Atoms,
         without: Option<(BlockId, EdgeKind)>,
     ) -> Self {
+        let mut execution = Self::new(code, atoms, without);
+        execution.find_effects();
+        execution.execute(&entry);
+        execution
+    }
+
+    /// Makes one in which nothing is executed yet.
+    pub fn new(code: &'a FunctionCode, atoms: Atoms, without: Option<(BlockId, EdgeKind)>) -> Self {
         let order = reverse_post_order(code);
         let mut position = code.blocks.filled(usize::MAX);
         for (index, block) in order.iter().enumerate() {
             position[*block] = index;
         }
-        let mut execution = Self {
+        Self {
             code,
             atoms,
             order,
@@ -97,10 +105,7 @@ impl<'a> Execution<'a> {
             known: Known::default(),
             without,
             info: InstructionInfoFactory::new(),
-        };
-        execution.find_effects();
-        execution.execute(&entry);
-        execution
+        }
     }
 
     /// Executes the function once more with what is now known of its calls.
@@ -334,6 +339,17 @@ impl<'a> Execution<'a> {
         match self.state_at(block).cloned() {
             Some(state) => self.states_from(block, state),
             None => Vec::new(),
+        }
+    }
+
+    /// Has `look` see each instruction of a block before it is executed, with what is known there.
+    pub fn watch(&mut self, block: BlockId, mut look: impl FnMut(&mut Self, &Instruction, &State)) {
+        let Some(mut state) = self.state_at(block).cloned() else {
+            return;
+        };
+        for instruction in &self.code.blocks[block].instructions {
+            look(self, instruction, &state);
+            self.step(&mut state, instruction);
         }
     }
 

@@ -18,6 +18,8 @@ use crate::elf::address::FileAddress;
 pub struct LoopEffects {
     /// By x86-64 number.
     registers: [bool; 16],
+    /// Vector registers: bit i is number i.
+    vectors: u32,
     /// Whether they call, or store where they do not name a stack slot.
     memory: bool,
     /// Whether they store to an element of an array, which may be on the stack.
@@ -50,6 +52,7 @@ impl LoopEffects {
     pub fn add(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
         if is_call(instruction) {
             self.memory = true;
+            self.vectors = u32::MAX;
             for number in CALLER_SAVED {
                 self.registers[number] = true;
             }
@@ -70,11 +73,16 @@ impl LoopEffects {
                 self.stack |= instruction.memory_base() == Register::RSP;
             }
         }
-        for used in info.used_registers() {
-            if let Some(number) = general_register(used.register())
-                && writes(used.access())
-            {
+        for used in info
+            .used_registers()
+            .iter()
+            .filter(|used| writes(used.access()))
+        {
+            let register = used.register();
+            if let Some(number) = general_register(register) {
                 self.registers[number] = true;
+            } else if register.is_vector_register() {
+                self.vectors |= 1 << register.full_register().number();
             }
         }
     }
@@ -104,7 +112,8 @@ impl State {
                 }
             }
         }
-        self.lanes.clear();
+        self.lanes
+            .retain(|(number, _), _| effects.vectors >> number & 1 == 0);
         self.flags = Flags::Unknown;
     }
 

@@ -5,7 +5,7 @@
 //! value.
 
 use iced_x86::{
-    ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind, UsedRegister,
+    ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, UsedRegister,
 };
 
 use super::atom::Atom;
@@ -17,6 +17,8 @@ use crate::code::registers::{CALLER_SAVED, Callee, PASSED, RDI, RSP, general_reg
 
 /// Most bytes that an instruction without a repeat prefix writes to memory.
 const WIDEST_STORE: i64 = 64;
+/// How far an aligned stack pointer is taken to be from where it was: farther than any frame is large.
+const ALIGNED: u64 = 1 << 32;
 
 impl Step<'_> {
     /// Executes the instruction, if it calls anything, `callee`.
@@ -37,6 +39,11 @@ impl Step<'_> {
             Mnemonic::Sbb if is_from_itself(instruction) => self.borrow(),
             Mnemonic::Neg => self.negate(),
             Mnemonic::Cmp => self.compare(),
+            Mnemonic::And if self.is_alignment() => {
+                let aligned = self.state.registers[RSP].offset(ALIGNED.wrapping_neg());
+                self.state.registers[RSP] = aligned;
+                self.state.flags = Flags::Unknown;
+            }
             Mnemonic::Test | Mnemonic::And | Mnemonic::Or | Mnemonic::Xor => self.logic(),
             Mnemonic::Push => {
                 let value = self.read(0);
@@ -262,6 +269,11 @@ impl Step<'_> {
             }
         };
         self.write(0, value);
+    }
+
+    /// Returns whether it aligns the stack pointer, and objects are told by what they are reached from.
+    fn is_alignment(&self) -> bool {
+        self.instruction.op0_register() == Register::RSP && self.atoms.limits.reach.is_some()
     }
 
     /// Returns whether it is `cmovcc` or `setcc`, if it has a condition at all.
