@@ -140,7 +140,7 @@ impl Atoms {
 
     /// Returns whether a sum is short enough to be kept.
     pub fn is_short(&self, value: &Value) -> bool {
-        value.summands.len() <= self.limits.summands
+        value.summands().len() <= self.limits.summands
     }
 
     /// Returns the offset up to which stack slots can be reached by way of the address of the one at `offset`.
@@ -193,7 +193,7 @@ impl Atoms {
 
     /// Returns the addresses of the globals that `value` is the sum of, if it is a sum of 8-byte loads.
     pub fn as_sum_of_globals(&self, value: &Value) -> Option<Vec<FileAddress>> {
-        let summands = value.summands.iter().map(|(atom, coefficient)| {
+        let summands = value.summands().iter().map(|(atom, coefficient)| {
             let global = self.as_global(&Value::atom(*atom))?;
             (*coefficient == 1).then_some(global)
         });

@@ -53,6 +53,8 @@ pub struct Execution<'a> {
     /// For the blocks whose branch depends on where control comes from: from which block it can
     /// come, with the state on the way.
     ways: HashMap<BlockId, Vec<(BlockId, State)>>,
+    /// What holds at the ends of blocks, while other blocks are to be reached from there.
+    ends: HashMap<BlockId, Rc<State>>,
     effects: HashMap<BlockId, Rc<LoopEffects>>,
     /// By the head of a loop: the registers that the loop writes and that hold the same number
     /// whenever control comes to the head.
@@ -99,6 +101,7 @@ impl<'a> Execution<'a> {
             order,
             entry_states: code.blocks.filled(None),
             ways: HashMap::new(),
+            ends: HashMap::new(),
             effects: HashMap::new(),
             constants: HashMap::new(),
             position,
@@ -123,6 +126,7 @@ impl<'a> Execution<'a> {
 
     /// Executes each block once. Returns `false` where the budget does not suffice.
     fn pass(&mut self, entry: &State) -> bool {
+        self.ends.clear();
         for index in self.order.clone() {
             self.ways.remove(&index);
             let state = self.merge_into(index, entry);
@@ -131,6 +135,12 @@ impl<'a> Execution<'a> {
                 return false;
             }
             self.entry_states[index] = state;
+            for before in &self.code.blocks[index].predecessors {
+                let mut next = self.code.blocks[*before].successors.iter();
+                if next.all(|(next, _)| self.position[*next] <= self.position[index]) {
+                    self.ends.remove(before);
+                }
+            }
         }
         true
     }
@@ -157,6 +167,7 @@ impl<'a> Execution<'a> {
                 self.constants.insert(index, constants);
             }
         }
+        self.ends.clear();
         !self.constants.is_empty() && !self.code.budget.is_spent()
     }
 
@@ -200,11 +211,21 @@ impl<'a> Execution<'a> {
     fn merge_into(&mut self, index: BlockId, entry: &State) -> Option<State> {
         let block = &self.code.blocks[index];
         let incoming = self.incoming(index, entry, false);
-        let states = incoming.iter().map(|(_, state)| state.clone()).collect();
-        let mut state = State::merge(states, block.address(), &mut self.atoms)?;
-        if !self.is_loop_head(index) {
+        let is_head = self.is_loop_head(index);
+        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
+        let is_shared = incoming.len() > 1 && is_branch && block.instructions.len() <= MAX_SHARED;
+        if is_shared && !is_head {
+            let states = incoming.iter().map(|(_, state)| state.clone()).collect();
+            let state = State::merge(states, block.address(), &mut self.atoms)?;
             self.keep_ways(index, incoming, &state);
-        } else if let Some(effects) = self.effects.get(&index).cloned() {
+            return Some(state);
+        }
+        let states = incoming.into_iter().map(|(_, state)| state).collect();
+        let mut state = State::merge(states, block.address(), &mut self.atoms)?;
+        if !is_head {
+            return Some(state);
+        }
+        if let Some(effects) = self.effects.get(&index).cloned() {
             let replaced = loops::replaced(block, &mut self.info);
             state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
             for (number, value) in self.constants.get(&index).into_iter().flatten() {
@@ -214,14 +235,11 @@ impl<'a> Execution<'a> {
         Some(state)
     }
 
-    /// Keeps the ways to a block, at which `merged` holds, if its branch depends on them.
+    /// Keeps the ways to a block that ends in a branch, at which `merged` holds, if that depends on them.
     fn keep_ways(&mut self, index: BlockId, ways: Vec<(BlockId, State)>, merged: &State) {
         let block = &self.code.blocks[index];
-        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
-        if ways.len() < 2 || !is_branch || block.instructions.len() > MAX_SHARED {
-            return;
-        }
-        let end = self.run_through(index, merged.clone());
+        let end = Rc::new(self.run_through(index, merged.clone()));
+        self.ends.insert(index, end.clone());
         let depends = match &end.flags {
             Flags::Unknown => false,
             Flags::Comparison { left, right, .. } => [left, right]
@@ -281,16 +299,28 @@ impl<'a> Execution<'a> {
             if self.without == Some((from, kind)) {
                 continue;
             }
-            let begins = match self.ways_along(from, kind) {
-                Some(ways) => ways.into_iter().map(|(_, state)| state).collect(),
-                None => self.state_at(from).cloned().into_iter().collect::<Vec<_>>(),
+            let Some(ways) = self.ways_along(from, kind) else {
+                let end = self.end_of(from);
+                states.extend(end.and_then(|end| self.along_edge(&end, block, kind)));
+                continue;
             };
-            for begin in begins {
+            for (_, begin) in ways {
                 let end = self.run_through(from, begin);
                 states.extend(self.along_edge(&end, block, kind));
             }
         }
         states
+    }
+
+    /// Returns what holds at the end of a block; `None` where it cannot be reached.
+    fn end_of(&mut self, block: BlockId) -> Option<Rc<State>> {
+        if let Some(end) = self.ends.get(&block) {
+            return Some(end.clone());
+        }
+        let begin = self.state_at(block)?.clone();
+        let end = Rc::new(self.run_through(block, begin));
+        self.ends.insert(block, end.clone());
+        Some(end)
     }
 
     /// Returns what is known behind an edge out of `block`, at whose end `end` holds; `None` where that

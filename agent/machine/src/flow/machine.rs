@@ -7,6 +7,8 @@
 //! An instruction that does something else, a call, a store to anything but the stack, a branch that is not
 //! decided, or too many steps end the run.
 
+use std::rc::Rc;
+
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
 
 use super::atoms::{Atoms, Limits};
@@ -108,6 +110,8 @@ impl<'a, 'data> Machine<'a, 'data> {
                 return Err(Halt::Branch(last.map(address).unwrap_or_default()));
             };
             (block, state) = (*next, end.clone());
+            // What numbers are to each other says nothing that is not known.
+            state.facts = Rc::default();
         }
     }
 

@@ -159,11 +159,18 @@ impl State {
             *own = merge_values(options, address, index, atoms, &mut lost);
         };
         for (number, own) in merged.registers.iter_mut().enumerate() {
+            if states.iter().all(|state| state.registers[number] == *own) {
+                continue;
+            }
             let others = states.iter().map(|state| state.registers[number].clone());
             let index = u32::try_from(number).unwrap_or(u32::MAX);
             merge(own, others.collect(), index);
         }
         for (at, (own, width)) in &mut merged.stack {
+            let same = |state: &Self| matches!(state.stack.get(at), Some((value, other)) if value == own && other == width);
+            if states.iter().all(same) {
+                continue;
+            }
             let others: Option<Vec<Value>> = states
                 .iter()
                 .map(|state| match state.stack.get(at) {

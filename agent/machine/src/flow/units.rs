@@ -22,7 +22,7 @@ impl Atoms {
                 .filter(|_| divisor.as_constant() == Some(1000));
         }
         // Rounded down, and 1 more where the number is negative.
-        let [one, other] = value.summands[..] else {
+        let [one, other] = *value.summands() else {
             return None;
         };
         let parts = [(one, other), (other, one)];

@@ -98,7 +98,8 @@ fn printed_by(
     let entry = State::at_entry(&mut atoms);
     let mut execution = Execution::run_from(code, entry, atoms, None);
     let mut found = Vec::new();
-    for (id, block) in code.blocks.entries() {
+    let all = code.blocks.entries();
+    for (id, block) in all.filter(|(_, block)| block.leaves || block.calls()) {
         execution.watch(id, |execution, instruction, state| {
             let is_end = block.instructions.last() == Some(instruction);
             let is_tail_call = block.leaves && is_end;
