@@ -1,6 +1,7 @@
 //! The table of atoms, and the operations on values that make new ones.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::atom::Atom;
 use super::bits::{low_bits, sign_extended};
@@ -13,10 +14,10 @@ use crate::elf::address::FileAddress;
 /// All atoms of one analysis, each once.
 #[derive(Default)]
 pub struct Atoms {
-    atoms: Vec<Atom>,
+    atoms: Vec<Rc<Atom>>,
     /// For each atom, whether it can be an address on the stack.
     on_stack: Vec<bool>,
-    ids: HashMap<Atom, AtomId>,
+    ids: HashMap<Rc<Atom>, AtomId>,
     /// What is followed.
     pub limits: Limits,
     /// What looking into the file may take.
@@ -87,6 +88,7 @@ impl Atoms {
         let id = AtomId(u32::try_from(self.atoms.len()).unwrap_or(u32::MAX));
         let on_stack = self.can_be_on_stack(&atom);
         self.on_stack.push(on_stack);
+        let atom = Rc::new(atom);
         self.atoms.push(atom.clone());
         self.ids.insert(atom, id);
         id
@@ -94,7 +96,7 @@ impl Atoms {
 
     /// Looks up an atom.
     pub fn get(&self, id: AtomId) -> Option<&Atom> {
-        self.atoms.get(usize::try_from(id.0).ok()?)
+        self.atoms.get(usize::try_from(id.0).ok()?).map(Rc::as_ref)
     }
 
     fn can_be_on_stack(&self, atom: &Atom) -> bool {
@@ -153,7 +155,7 @@ impl Atoms {
     pub fn merged_at(&self, address: FileAddress) -> Vec<(AtomId, Vec<Value>)> {
         let numbered = (0..).map(AtomId).zip(&self.atoms);
         numbered
-            .filter_map(|(id, atom)| match atom {
+            .filter_map(|(id, atom)| match &**atom {
                 Atom::Merged {
                     address: own,
                     options,
@@ -188,7 +190,7 @@ impl Atoms {
     pub fn loads(&self, address: FileAddress) -> bool {
         self.atoms
             .iter()
-            .any(|atom| matches!(atom, Atom::Global { address: own, .. } if *own == address))
+            .any(|atom| matches!(&**atom, Atom::Global { address: own, .. } if *own == address))
     }
 
     /// Returns the addresses of the globals that `value` is the sum of, if it is a sum of 8-byte loads.
