@@ -13,7 +13,7 @@ use crate::elf::frames::Frames;
 use crate::elf::image::Image;
 use crate::flow::cut::{self, Point};
 use crate::flow::execution::Execution;
-use crate::flow::machine::{Globals, Machine};
+use crate::flow::machine::Machine;
 use crate::flow::paths;
 use crate::flow::recipe::Reach;
 
@@ -63,8 +63,8 @@ pub fn code(function: &[u8]) {
 /// Executes a function, symbolically and with numbers.
 pub fn flow(function: &[u8]) {
     let image = Image::of_code(function, BASE);
-    let _ = Machine::new(&image).run(BASE, Globals::default());
     let Some(code) = decoded(&image) else { return };
+    let _ = Machine::new(&image, &code).run(None);
     let mut execution = Execution::run(&code);
     for block in code.blocks.ids() {
         for state in execution.states_in(block) {

@@ -2,11 +2,10 @@
 //!
 //! The steps, each of which uses only those before it: [`elf`] (what the file says), [`code`] (one function,
 //! decoded, as a control-flow graph), [`flow`] (what every register and stack slot holds at every instruction,
-//! and recipes that recover a value from them) and beside it [`origin`] (where one value comes from, backwards),
-//! [`sites`] (where probes can sit, and what can be read there), [`dwarf`] (what debug information says of the
-//! same things) and [`stacks`] (which functions a copied stack is made of). All of them share one [`budget`] for
-//! each file, as files are not trusted: every loop over what a file contains takes its steps from there, or has a
-//! bound of its own.
+//! and recipes that recover a value from them), [`sites`] (where probes can
+//! sit, and what can be read there), [`dwarf`] (what debug information says of the same things) and [`stacks`]
+//! (which functions a copied stack is made of). All of them share one [`budget`] for each file, as files are not
+//! trusted: every loop over what a file contains takes its steps from there, or has a bound of its own.
 //!
 //! To begin reading: [`elf::Image::parse`], then
 //! [`code::FunctionCode::decode`], then
@@ -34,6 +33,5 @@ pub mod elf;
 pub mod flow;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod origin;
 pub mod sites;
 pub mod stacks;

@@ -64,12 +64,41 @@ pub enum Atom {
         /// What the register held.
         rest: Value,
     },
+    /// What an operation makes of values, of which no more is known.
+    Computed {
+        /// Which.
+        operation: Operation,
+        /// Its operands.
+        of: Vec<Value>,
+    },
     /// One of a few values, by the path taken to a block.
     Merged {
         /// Address of the block.
         address: FileAddress,
         /// What it is on each of the ways there, always in the same order.
         options: Vec<Value>,
+    },
+}
+
+/// An operation on 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Makes a number of type `double` of a signed whole number.
+    Double,
+    /// Multiplies numbers of type `double`.
+    Product,
+    /// Divides numbers of type `double`.
+    Quotient,
+    /// Divides signed numbers, and rounds towards 0.
+    Whole,
+    /// Multiplies signed numbers, of whose product it is the upper half.
+    UpperHalf,
+    /// Shifts a number to the right.
+    Shifted {
+        /// By how many bits.
+        by: u32,
+        /// Whether what comes in is the sign, and not 0.
+        is_signed: bool,
     },
 }
 
@@ -86,7 +115,9 @@ impl Atom {
     /// Estimates the memory that it takes, in bytes.
     pub fn bytes(&self) -> usize {
         let inside = match self {
-            Self::Merged { options, .. } => options.iter().map(Value::bytes).sum(),
+            Self::Merged { options: of, .. } | Self::Computed { of, .. } => {
+                of.iter().map(Value::bytes).sum()
+            }
             Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
             Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
             Self::Truth(truth) => (truth.conditions.iter())

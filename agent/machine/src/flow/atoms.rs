@@ -1,6 +1,7 @@
 //! The table of atoms, and the operations on values that make new ones.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::atom::Atom;
 use super::bits::{low_bits, sign_extended};
@@ -13,12 +14,34 @@ use crate::elf::address::FileAddress;
 /// All atoms of one analysis, each once.
 #[derive(Default)]
 pub struct Atoms {
-    atoms: Vec<Atom>,
+    atoms: Vec<Rc<Atom>>,
     /// For each atom, whether it can be an address on the stack.
     on_stack: Vec<bool>,
-    ids: HashMap<Atom, AtomId>,
+    ids: HashMap<Rc<Atom>, AtomId>,
+    /// What is followed.
+    pub limits: Limits,
     /// What looking into the file may take.
     pub budget: Budget,
+}
+
+/// What an analysis follows.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Most summands of one value; a longer sum becomes opaque.
+    pub summands: usize,
+    /// How far an object on the stack reaches, in bytes, that others can write by its address; `None` where
+    /// that can be anywhere behind its beginning. Where it is known, that is trusted which compilers make:
+    /// after an alignment, no object is reached from the stack pointer before.
+    pub reach: Option<i64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            summands: 8,
+            reach: None,
+        }
+    }
 }
 
 impl Clone for Atoms {
@@ -32,6 +55,7 @@ impl Clone for Atoms {
             atoms: self.atoms.clone(),
             on_stack: self.on_stack.clone(),
             ids: self.ids.clone(),
+            limits: self.limits,
             budget: self.budget.clone(),
         }
     }
@@ -64,6 +88,7 @@ impl Atoms {
         let id = AtomId(u32::try_from(self.atoms.len()).unwrap_or(u32::MAX));
         let on_stack = self.can_be_on_stack(&atom);
         self.on_stack.push(on_stack);
+        let atom = Rc::new(atom);
         self.atoms.push(atom.clone());
         self.ids.insert(atom, id);
         id
@@ -71,7 +96,7 @@ impl Atoms {
 
     /// Looks up an atom.
     pub fn get(&self, id: AtomId) -> Option<&Atom> {
-        self.atoms.get(usize::try_from(id.0).ok()?)
+        self.atoms.get(usize::try_from(id.0).ok()?).map(Rc::as_ref)
     }
 
     fn can_be_on_stack(&self, atom: &Atom) -> bool {
@@ -115,11 +140,22 @@ impl Atoms {
         may_be.then(|| self.stack_offset(address).unwrap_or(i64::MIN))
     }
 
+    /// Returns whether a sum is short enough to be kept.
+    pub fn is_short(&self, value: &Value) -> bool {
+        value.summands().len() <= self.limits.summands
+    }
+
+    /// Returns the offset up to which stack slots can be reached by way of the address of the one at `offset`.
+    pub fn reached_from(&self, offset: i64) -> i64 {
+        let reach = self.limits.reach.filter(|_| offset != i64::MIN);
+        reach.map_or(i64::MAX, |reach| offset.saturating_add(reach))
+    }
+
     /// Finds all values that merge at the block at `address`, with what each is on each way there.
     pub fn merged_at(&self, address: FileAddress) -> Vec<(AtomId, Vec<Value>)> {
         let numbered = (0..).map(AtomId).zip(&self.atoms);
         numbered
-            .filter_map(|(id, atom)| match atom {
+            .filter_map(|(id, atom)| match &**atom {
                 Atom::Merged {
                     address: own,
                     options,
@@ -154,12 +190,12 @@ impl Atoms {
     pub fn loads(&self, address: FileAddress) -> bool {
         self.atoms
             .iter()
-            .any(|atom| matches!(atom, Atom::Global { address: own, .. } if *own == address))
+            .any(|atom| matches!(&**atom, Atom::Global { address: own, .. } if *own == address))
     }
 
     /// Returns the addresses of the globals that `value` is the sum of, if it is a sum of 8-byte loads.
     pub fn as_sum_of_globals(&self, value: &Value) -> Option<Vec<FileAddress>> {
-        let summands = value.summands.iter().map(|(atom, coefficient)| {
+        let summands = value.summands().iter().map(|(atom, coefficient)| {
             let global = self.as_global(&Value::atom(*atom))?;
             (*coefficient == 1).then_some(global)
         });

@@ -17,11 +17,11 @@ use super::flags::Flags;
 use super::loops::{self, LoopEffects};
 use super::operands::Step;
 use super::state::State;
-use super::step::CallEffects;
 use super::value::Value;
 use crate::code::block::{BlockId, PerBlock};
 use crate::code::graph::{Block, EdgeKind, FunctionCode};
 use crate::code::instruction;
+use crate::code::registers::Callee;
 use crate::elf::address::FileAddress;
 
 /// Budget for executing one instruction, in steps.
@@ -30,6 +30,16 @@ const STEPS_OF_ONE: u64 = 2;
 const MAX_STATES_BYTES: usize = 32 << 20;
 /// Most instructions of a block that is executed for each way to it.
 const MAX_SHARED: usize = 16;
+
+/// What is known of single calls and loads.
+#[derive(Default)]
+pub struct Known {
+    /// By the address of a call, what it leaves in stack slots of 8 bytes, by their offset from the stack
+    /// pointer at the caller's entry.
+    pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
+    /// The numbers that globals hold, by their address and width in bytes.
+    pub loads: HashMap<(FileAddress, u8), u64>,
+}
 
 /// A function with the state at the beginning of each of its blocks.
 pub struct Execution<'a> {
@@ -43,13 +53,16 @@ pub struct Execution<'a> {
     /// For the blocks whose branch depends on where control comes from: from which block it can
     /// come, with the state on the way.
     ways: HashMap<BlockId, Vec<(BlockId, State)>>,
+    /// What holds at the ends of blocks, while other blocks are to be reached from there.
+    ends: HashMap<BlockId, Rc<State>>,
     effects: HashMap<BlockId, Rc<LoopEffects>>,
     /// By the head of a loop: the registers that the loop writes and that hold the same number
     /// whenever control comes to the head.
     constants: HashMap<BlockId, Vec<(usize, Value)>>,
     /// Where each block is in `order`; `usize::MAX` where it is not.
     position: PerBlock<usize>,
-    known_calls: HashMap<FileAddress, CallEffects>,
+    /// What is known of calls and loads.
+    pub known: Known,
     without: Option<(BlockId, EdgeKind)>,
     info: InstructionInfoFactory,
 }
@@ -69,32 +82,37 @@ impl<'a> Execution<'a> {
         atoms: Atoms,
         without: Option<(BlockId, EdgeKind)>,
     ) -> Self {
-        let order = reverse_post_order(code);
-        let mut position = code.blocks.filled(usize::MAX);
-        for (index, block) in order.iter().enumerate() {
-            position[*block] = index;
-        }
-        let mut execution = Self {
-            code,
-            atoms,
-            order,
-            entry_states: code.blocks.filled(None),
-            ways: HashMap::new(),
-            effects: HashMap::new(),
-            constants: HashMap::new(),
-            position,
-            known_calls: HashMap::new(),
-            without,
-            info: InstructionInfoFactory::new(),
-        };
+        let mut execution = Self::new(code, atoms, without);
         execution.find_effects();
         execution.execute(&entry);
         execution
     }
 
+    /// Makes one in which nothing is executed yet.
+    pub fn new(code: &'a FunctionCode, atoms: Atoms, without: Option<(BlockId, EdgeKind)>) -> Self {
+        let order = reverse_post_order(code);
+        let mut position = code.blocks.filled(usize::MAX);
+        for (index, block) in order.iter().enumerate() {
+            position[*block] = index;
+        }
+        Self {
+            code,
+            atoms,
+            order,
+            entry_states: code.blocks.filled(None),
+            ways: HashMap::new(),
+            ends: HashMap::new(),
+            effects: HashMap::new(),
+            constants: HashMap::new(),
+            position,
+            known: Known::default(),
+            without,
+            info: InstructionInfoFactory::new(),
+        }
+    }
+
     /// Executes the function once more with what is now known of its calls.
-    pub fn again(&mut self, known_calls: HashMap<FileAddress, CallEffects>) {
-        self.known_calls = known_calls;
+    pub fn again(&mut self) {
         let entry = State::at_entry(&mut self.atoms);
         self.execute(&entry);
     }
@@ -108,6 +126,7 @@ impl<'a> Execution<'a> {
 
     /// Executes each block once. Returns `false` where the budget does not suffice.
     fn pass(&mut self, entry: &State) -> bool {
+        self.ends.clear();
         for index in self.order.clone() {
             self.ways.remove(&index);
             let state = self.merge_into(index, entry);
@@ -116,6 +135,12 @@ impl<'a> Execution<'a> {
                 return false;
             }
             self.entry_states[index] = state;
+            for before in &self.code.blocks[index].predecessors {
+                let mut next = self.code.blocks[*before].successors.iter();
+                if next.all(|(next, _)| self.position[*next] <= self.position[index]) {
+                    self.ends.remove(before);
+                }
+            }
         }
         true
     }
@@ -142,6 +167,7 @@ impl<'a> Execution<'a> {
                 self.constants.insert(index, constants);
             }
         }
+        self.ends.clear();
         !self.constants.is_empty() && !self.code.budget.is_spent()
     }
 
@@ -185,11 +211,21 @@ impl<'a> Execution<'a> {
     fn merge_into(&mut self, index: BlockId, entry: &State) -> Option<State> {
         let block = &self.code.blocks[index];
         let incoming = self.incoming(index, entry, false);
-        let states = incoming.iter().map(|(_, state)| state.clone()).collect();
-        let mut state = State::merge(states, block.address(), &mut self.atoms)?;
-        if !self.is_loop_head(index) {
+        let is_head = self.is_loop_head(index);
+        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
+        let is_shared = incoming.len() > 1 && is_branch && block.instructions.len() <= MAX_SHARED;
+        if is_shared && !is_head {
+            let states = incoming.iter().map(|(_, state)| state.clone()).collect();
+            let state = State::merge(states, block.address(), &mut self.atoms)?;
             self.keep_ways(index, incoming, &state);
-        } else if let Some(effects) = self.effects.get(&index).cloned() {
+            return Some(state);
+        }
+        let states = incoming.into_iter().map(|(_, state)| state).collect();
+        let mut state = State::merge(states, block.address(), &mut self.atoms)?;
+        if !is_head {
+            return Some(state);
+        }
+        if let Some(effects) = self.effects.get(&index).cloned() {
             let replaced = loops::replaced(block, &mut self.info);
             state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
             for (number, value) in self.constants.get(&index).into_iter().flatten() {
@@ -199,14 +235,11 @@ impl<'a> Execution<'a> {
         Some(state)
     }
 
-    /// Keeps the ways to a block, at which `merged` holds, if its branch depends on them.
+    /// Keeps the ways to a block that ends in a branch, at which `merged` holds, if that depends on them.
     fn keep_ways(&mut self, index: BlockId, ways: Vec<(BlockId, State)>, merged: &State) {
         let block = &self.code.blocks[index];
-        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
-        if ways.len() < 2 || !is_branch || block.instructions.len() > MAX_SHARED {
-            return;
-        }
-        let end = self.run_through(index, merged.clone());
+        let end = Rc::new(self.run_through(index, merged.clone()));
+        self.ends.insert(index, end.clone());
         let depends = match &end.flags {
             Flags::Unknown => false,
             Flags::Comparison { left, right, .. } => [left, right]
@@ -266,16 +299,28 @@ impl<'a> Execution<'a> {
             if self.without == Some((from, kind)) {
                 continue;
             }
-            let begins = match self.ways_along(from, kind) {
-                Some(ways) => ways.into_iter().map(|(_, state)| state).collect(),
-                None => self.state_at(from).cloned().into_iter().collect::<Vec<_>>(),
+            let Some(ways) = self.ways_along(from, kind) else {
+                let end = self.end_of(from);
+                states.extend(end.and_then(|end| self.along_edge(&end, block, kind)));
+                continue;
             };
-            for begin in begins {
+            for (_, begin) in ways {
                 let end = self.run_through(from, begin);
                 states.extend(self.along_edge(&end, block, kind));
             }
         }
         states
+    }
+
+    /// Returns what holds at the end of a block; `None` where it cannot be reached.
+    fn end_of(&mut self, block: BlockId) -> Option<Rc<State>> {
+        if let Some(end) = self.ends.get(&block) {
+            return Some(end.clone());
+        }
+        let begin = self.state_at(block)?.clone();
+        let end = Rc::new(self.run_through(block, begin));
+        self.ends.insert(block, end.clone());
+        Some(end)
     }
 
     /// Returns what is known behind an edge out of `block`, at whose end `end` holds; `None` where that
@@ -324,6 +369,17 @@ impl<'a> Execution<'a> {
         match self.state_at(block).cloned() {
             Some(state) => self.states_from(block, state),
             None => Vec::new(),
+        }
+    }
+
+    /// Has `look` see each instruction of a block before it is executed, with what is known there.
+    pub fn watch(&mut self, block: BlockId, mut look: impl FnMut(&mut Self, &Instruction, &State)) {
+        let Some(mut state) = self.state_at(block).cloned() else {
+            return;
+        };
+        for instruction in &self.code.blocks[block].instructions {
+            look(self, instruction, &state);
+            self.step(&mut state, instruction);
         }
     }
 
@@ -384,12 +440,15 @@ impl<'a> Execution<'a> {
         if !self.code.budget.spend(STEPS_OF_ONE) || is_hook {
             return;
         }
+        let callee = instruction::callee(instruction);
+        let callee = callee.and_then(|callee| self.code.callees.get(&callee));
         let step = Step {
             instruction,
             state,
             atoms: &mut self.atoms,
+            known: &self.known,
         };
-        step.execute(&self.code.callees, &self.known_calls, &mut self.info);
+        step.execute(*callee.unwrap_or(&Callee::UNKNOWN), &mut self.info);
     }
 }
 

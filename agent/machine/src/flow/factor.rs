@@ -48,7 +48,7 @@ pub fn is_product(instruction: &Instruction) -> bool {
 }
 
 /// Tells whether an instruction copies the number that its last operand holds.
-pub fn is_move(instruction: &Instruction) -> bool {
+fn is_move(instruction: &Instruction) -> bool {
     matches!(
         instruction.mnemonic(),
         Mnemonic::Mov
@@ -63,7 +63,7 @@ pub fn is_move(instruction: &Instruction) -> bool {
 
 /// Tells whether an instruction's last operand is a number of type `double`: itself, or a constant in the
 /// file, alone or beside another.
-pub fn is_number(image: &Image<'_>, instruction: &Instruction, number: f64) -> bool {
+fn is_number(image: &Image<'_>, instruction: &Instruction, number: f64) -> bool {
     let source = instruction.op_count().saturating_sub(1);
     if instruction.op_count() > 0 && instruction.op_kind(source) == OpKind::Immediate64 {
         return instruction.immediate64() == number.to_bits();

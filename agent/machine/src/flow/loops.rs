@@ -1,5 +1,7 @@
 //! What a loop changes, and the state at its head, where that is forgotten.
 
+use std::collections::BTreeSet;
+
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::atom::Atom;
@@ -16,6 +18,8 @@ use crate::elf::address::FileAddress;
 pub struct LoopEffects {
     /// By x86-64 number.
     registers: [bool; 16],
+    /// Vector registers: bit i is number i.
+    vectors: u32,
     /// Whether they call, or store where they do not name a stack slot.
     memory: bool,
     /// Whether they store to an element of an array, which may be on the stack.
@@ -48,6 +52,7 @@ impl LoopEffects {
     pub fn add(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
         if is_call(instruction) {
             self.memory = true;
+            self.vectors = u32::MAX;
             for number in CALLER_SAVED {
                 self.registers[number] = true;
             }
@@ -68,11 +73,16 @@ impl LoopEffects {
                 self.stack |= instruction.memory_base() == Register::RSP;
             }
         }
-        for used in info.used_registers() {
-            if let Some(number) = general_register(used.register())
-                && writes(used.access())
-            {
+        for used in info
+            .used_registers()
+            .iter()
+            .filter(|used| writes(used.access()))
+        {
+            let register = used.register();
+            if let Some(number) = general_register(register) {
                 self.registers[number] = true;
+            } else if register.is_vector_register() {
+                self.vectors |= 1 << register.full_register().number();
             }
         }
     }
@@ -102,6 +112,8 @@ impl State {
                 }
             }
         }
+        self.lanes
+            .retain(|(number, _), _| effects.vectors >> number & 1 == 0);
         self.flags = Flags::Unknown;
     }
 
@@ -128,7 +140,7 @@ impl State {
         }
         for slot in &effects.addresses_taken {
             if let Some(at) = offset(self, atoms, slot) {
-                self.escape(at);
+                self.escape(at, atoms);
             }
         }
         if !elsewhere {
@@ -138,11 +150,14 @@ impl State {
         let registers = registers.filter(|(number, _)| *number != RSP);
         let slots = self.stack.values().map(|(value, _)| value);
         let values = registers.map(|(_, value)| value).chain(slots);
-        let known = values.filter_map(|value| atoms.reach_on_stack(value)).min();
-        match known.into_iter().chain(self.escaped).min() {
-            Some(_) if effects.elements => self.forget_slots(i64::MIN, atoms),
-            Some(lowest) => self.forget_slots(lowest, atoms),
-            None => {}
+        let known = values.filter_map(|value| atoms.reach_on_stack(value));
+        let mut reached: BTreeSet<i64> = known.collect();
+        reached.extend(&self.escaped);
+        if effects.elements && !reached.is_empty() {
+            reached = BTreeSet::from([i64::MIN]);
+        }
+        for lowest in reached {
+            self.forget_slots(lowest, atoms);
         }
     }
 }

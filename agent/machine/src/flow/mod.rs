@@ -1,5 +1,6 @@
 //! The data flow: what every register and stack slot holds at every instruction.
 
+mod arithmetic;
 mod atom;
 mod atoms;
 mod bits;
@@ -9,6 +10,7 @@ pub(crate) mod cut;
 pub(crate) mod execution;
 pub mod factor;
 mod flags;
+mod lanes;
 mod loops;
 pub mod machine;
 mod operands;
@@ -21,10 +23,12 @@ pub mod returned;
 pub(crate) mod state;
 mod step;
 mod truth;
+mod units;
 pub(crate) mod value;
+mod vector;
 
-pub use atom::{Atom, Truth};
-pub use atoms::Atoms;
+pub use atom::{Atom, Operation, Truth};
+pub use atoms::{Atoms, Limits};
 pub use condition::{Condition, Relation};
 pub use counted::counted_in_loops;
 pub use cut::{CutError, Point};

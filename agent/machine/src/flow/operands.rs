@@ -4,6 +4,7 @@ use iced_x86::{Instruction, OpKind, Register};
 
 use super::atom::Atom;
 use super::atoms::Atoms;
+use super::execution::Known;
 use super::state::State;
 use super::value::Value;
 use crate::code::instruction::{address, operand_bits};
@@ -30,7 +31,7 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
     if instruction.segment_prefix() != Register::None {
         return Place::Unknown;
     }
-    if let Some(address) = effective_address(state, instruction) {
+    if let Some(address) = effective_address(atoms, state, instruction) {
         if let Some(address) = address.as_constant() {
             return Place::Global(FileAddress::new(address));
         }
@@ -51,7 +52,7 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
 
 /// Computes the address of the memory operand, without its segment; `None` where it takes another
 /// register than a whole general one, or is too long a sum.
-fn effective_address(state: &State, instruction: &Instruction) -> Option<Value> {
+fn effective_address(atoms: &Atoms, state: &State, instruction: &Instruction) -> Option<Value> {
     let mut address = Value::constant(instruction.memory_displacement64());
     for (register, scale) in [
         (instruction.memory_base(), 1),
@@ -62,7 +63,7 @@ fn effective_address(state: &State, instruction: &Instruction) -> Option<Value> 
             address = address.plus(&state.registers[number], u64::from(scale));
         }
     }
-    address.is_small().then_some(address)
+    atoms.is_short(&address).then_some(address)
 }
 
 /// An instruction that is being executed.
@@ -72,6 +73,7 @@ pub struct Step<'a> {
     pub state: &'a mut State,
     /// Every atom that occurs in the states.
     pub atoms: &'a mut Atoms,
+    pub known: &'a Known,
 }
 
 impl Step<'_> {
@@ -86,6 +88,12 @@ impl Step<'_> {
                 Err(_) => self.opaque(OPERAND + operand),
             },
         }
+    }
+
+    /// Returns the number that an operand is, an immediate or a register.
+    pub fn number(&mut self, operand: u32) -> Option<u64> {
+        let is_memory = self.instruction.op_kind(operand) == OpKind::Memory;
+        (!is_memory).then(|| self.read(operand))?.as_constant()
     }
 
     fn read_register(&mut self, operand: u32) -> Value {
@@ -105,13 +113,21 @@ impl Step<'_> {
         match self.place() {
             Place::Stack(offset) => self.load_slot(offset, width),
             Place::Global(address) if matches!(width, 1 | 2 | 4 | 8) => {
-                self.atoms.value(Atom::Global {
-                    address,
-                    width,
-                    generation: self.state.generation,
-                })
+                self.load_global(address, width)
             }
             _ => self.opaque_bytes(OPERAND + operand, width),
+        }
+    }
+
+    /// Loads a global.
+    pub fn load_global(&mut self, address: FileAddress, width: u8) -> Value {
+        match self.known.loads.get(&(address, width)) {
+            Some(number) => Value::constant(*number),
+            None => self.atoms.value(Atom::Global {
+                address,
+                width,
+                generation: self.state.generation,
+            }),
         }
     }
 
@@ -133,14 +149,32 @@ impl Step<'_> {
             OpKind::Register => self.write_register(operand, value),
             OpKind::Memory => {
                 let place = self.place();
-                // What lies relative to a frame pointer is a local variable, not an argument.
-                let is_local = self.instruction.memory_base() == Register::RBP;
-                if !is_local || !matches!(place, Place::Stack(_)) {
-                    self.state.escape_value(&value, self.atoms);
-                }
+                self.hand_over(&value, &place);
                 self.store(&place, value);
             }
             _ => {}
+        }
+    }
+
+    /// Lets a value escape that is stored where others may find it.
+    pub fn hand_over(&mut self, value: &Value, place: &Place) {
+        // What lies relative to a frame pointer is a local variable, not an argument.
+        let is_local = self.instruction.memory_base() == Register::RBP;
+        if !is_local || !matches!(place, Place::Stack(_)) {
+            self.state.escape_value(value, self.atoms);
+        }
+    }
+
+    /// Lets the addresses on the stack escape that are in the general registers among the operands.
+    pub fn escape_operands(&mut self) {
+        for operand in 0..self.instruction.op_count() {
+            let number = general_register(self.instruction.op_register(operand));
+            if let Some(number) = number
+                && self.instruction.op_kind(operand) == OpKind::Register
+            {
+                let value = self.state.registers[number].clone();
+                self.state.escape_value(&value, self.atoms);
+            }
         }
     }
 
@@ -209,7 +243,7 @@ impl Step<'_> {
 
     /// Returns the address of the memory operand.
     pub fn address(&mut self) -> Option<Value> {
-        effective_address(self.state, self.instruction)
+        effective_address(self.atoms, self.state, self.instruction)
     }
 
     /// Finds out where the memory operand points.

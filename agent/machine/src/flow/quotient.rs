@@ -4,23 +4,23 @@
 //! A place holds them if, on every path from there to a return, the divisor of that division is what it
 //! holds, or is known to be 0 where nothing is divided. Other integers never come to that division.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
+use super::atom::Operation;
+use super::atoms::Atoms;
 use super::condition::{self, Condition, Relation};
 use super::cut::Point;
 use super::execution::Execution;
 use super::factor;
-use super::operands::{self, place};
 use super::paths;
 use super::recipe::Operand;
-use super::result::{loaded_slots, state_at, with_slots};
+use super::result::{from_point, loaded_slots, state_at, with_slots};
 use super::state::State;
 use super::value::Value;
 use crate::code::block::{BlockId, InstructionId};
-use crate::code::instruction::is_call;
-use crate::code::registers::{RSP, general_register};
+use crate::code::registers::RSP;
 use crate::elf::image::Image;
 
 /// Bytes of such an integer.
@@ -67,24 +67,13 @@ impl Quotient {
         execution: &mut Execution<'_>,
         point: Point,
     ) -> Option<[Option<Operand>; 2]> {
-        let (block, begin) = match point {
-            Point::Instruction(id) => (id.block, Some(id)),
-            Point::Way(block, _) => (block, None),
-        };
+        let (Point::Instruction(InstructionId { block, .. }) | Point::Way(block, _)) = point;
         if self.divided.contains(&block) {
             return None;
         }
         let state = state_at(execution, point)?;
         let state = with_slots(execution, &state, &self.slots, WIDTH);
-        let (from, begin) = match (begin, point) {
-            (None, Point::Way(block, kind)) => {
-                let own = &execution.code.blocks[block];
-                let (to, _) = own.successors.iter().find(|(_, own)| *own == kind)?;
-                (execution.along_edge(&state, own, kind)?, to.first())
-            }
-            (Some(begin), _) => (state.clone(), begin),
-            (None, Point::Instruction(_)) => return None,
-        };
+        let (from, begin) = from_point(execution, state.clone(), point)?;
         let divided = divisions(image, execution, from, begin, self.weight)?;
         let Some(division) = divided else {
             return Some([const { Some(Operand::Constant(0)) }; 2]);
@@ -169,21 +158,9 @@ fn is_load(instruction: &Instruction) -> bool {
     }
 }
 
-/// What is known of a number of type `double`.
-#[derive(Clone, Debug)]
-enum Number {
-    Integer(Value),
-    Quotient(Division),
-    Weight,
-}
-
-/// Where numbers of type `double` are on a path, and what was made of them.
+/// What the divisions on a path come to.
 #[derive(Clone, Debug, Default)]
 struct Notes {
-    /// By the number of the register.
-    registers: BTreeMap<usize, Number>,
-    /// By the offset of the stack slot from the stack pointer at entry.
-    slots: BTreeMap<i64, Number>,
     /// Whether something was divided.
     has_divided: bool,
     /// The division whose quotient was weighted.
@@ -199,136 +176,44 @@ impl Notes {
         instruction: &Instruction,
         weight: f64,
     ) {
-        if is_call(instruction) {
-            self.registers.clear();
+        self.has_divided |= instruction.mnemonic() == Mnemonic::Divsd;
+        if !factor::is_product(instruction) {
             return;
         }
-        let source = instruction.op_count().saturating_sub(1);
-        let new = match instruction.mnemonic() {
-            Mnemonic::Cvtsi2sd => integer(execution, state, instruction).map(Number::Integer),
-            Mnemonic::Divsd => {
-                self.has_divided = true;
-                let operands = [0, source].map(|own| self.get(execution, state, instruction, own));
-                match operands {
-                    [
-                        Some(Number::Integer(dividend)),
-                        Some(Number::Integer(divisor)),
-                    ] => Some(Number::Quotient(Division { dividend, divisor })),
-                    _ => None,
-                }
-            }
-            _ if factor::is_product(instruction) => {
-                let is_weight = factor::is_number(image, instruction, weight);
-                let operands = [0, source].map(|own| self.get(execution, state, instruction, own));
-                match operands {
-                    [Some(Number::Quotient(made)), _] if is_weight => self.made = Some(made),
-                    [Some(Number::Quotient(made)), Some(Number::Weight)]
-                    | [Some(Number::Weight), Some(Number::Quotient(made))] => {
-                        self.made = Some(made);
-                    }
-                    _ => {}
-                }
-                None
-            }
-            _ if factor::is_move(instruction) => {
-                match factor::is_number(image, instruction, weight) {
-                    true => Some(Number::Weight),
-                    false => self.get(execution, state, instruction, source),
-                }
-            }
-            _ => None,
-        };
-        self.set(execution, state, instruction, new);
-    }
-
-    /// Returns what is known of an operand.
-    fn get(
-        &self,
-        execution: &mut Execution<'_>,
-        state: &State,
-        instruction: &Instruction,
-        operand: u32,
-    ) -> Option<Number> {
-        match instruction.op_kind(operand) {
-            OpKind::Register => {
-                let register = instruction.op_register(operand);
-                let number = register.is_xmm().then(|| register.number())?;
-                self.registers.get(&number).cloned()
-            }
-            OpKind::Memory => match place(&mut execution.atoms, state, instruction) {
-                operands::Place::Stack(offset) => self.slots.get(&offset).cloned(),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Records what an instruction makes of its first operand.
-    fn set(
-        &mut self,
-        execution: &mut Execution<'_>,
-        state: &State,
-        instruction: &Instruction,
-        new: Option<Number>,
-    ) {
-        if instruction.op_count() == 0 || is_only_read(instruction) {
-            return;
-        }
-        match instruction.op_kind(0) {
-            OpKind::Register if instruction.op0_register().is_xmm() => {
-                let number = instruction.op0_register().number();
-                match new {
-                    Some(new) => self.registers.insert(number, new),
-                    None => self.registers.remove(&number),
-                };
-            }
-            OpKind::Memory => match place(&mut execution.atoms, state, instruction) {
-                operands::Place::Stack(offset) => {
-                    let width = i64::try_from(instruction.memory_size().size()).unwrap_or(64);
-                    let end = offset.saturating_add(width);
-                    self.slots
-                        .retain(|own, _| *own >= end || own.saturating_add(8) <= offset);
-                    if let Some(new) = new {
-                        self.slots.insert(offset, new);
-                    }
-                }
-                operands::Place::Global(_) => {}
-                _ => self.slots.clear(),
-            },
-            _ => {}
+        let mut behind = state.clone();
+        execution.step(&mut behind, instruction);
+        let to = instruction.op0_register().full_register().number();
+        for lane in 0..2 {
+            let product = behind.lanes.get(&(to, lane));
+            let made = product.and_then(|own| weighted(image, &execution.atoms, own, weight));
+            self.made = made.or(self.made.take());
         }
     }
 }
 
-/// Tells whether an instruction only compares its operands.
-fn is_only_read(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.mnemonic(),
-        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Comisd | Mnemonic::Ucomisd | Mnemonic::Push
-    )
+/// Returns the division whose quotient `product` is, times the weight.
+fn weighted(image: &Image<'_>, atoms: &Atoms, product: &Value, weight: f64) -> Option<Division> {
+    let [left, right] = atoms.computed(product, Operation::Product)?;
+    let quotients = [(left, right), (right, left)].into_iter();
+    let mut quotients = quotients.filter(|(_, other)| is_number(image, atoms, other, weight));
+    let (quotient, _) = quotients.next()?;
+    let [dividend, divisor] = atoms.computed(quotient, Operation::Quotient)?;
+    let integer = |double| Some(atoms.computed::<1>(double, Operation::Double)?[0].clone());
+    Some(Division {
+        dividend: integer(dividend)?,
+        divisor: integer(divisor)?,
+    })
 }
 
-/// Returns the integer that an instruction converts.
-fn integer(
-    execution: &mut Execution<'_>,
-    state: &State,
-    instruction: &Instruction,
-) -> Option<Value> {
-    if instruction.code() != Code::Cvtsi2sd_xmm_rm64 {
-        return None;
-    }
-    match instruction.op1_kind() {
-        OpKind::Register => {
-            let number = general_register(instruction.op1_register())?;
-            state.registers.get(number).cloned()
-        }
-        OpKind::Memory => match place(&mut execution.atoms, state, instruction) {
-            operands::Place::Stack(offset) => {
-                let (value, width) = state.stack.get(&offset)?;
-                (*width == WIDTH).then(|| value.clone())
-            }
-            _ => None,
-        },
-        _ => None,
-    }
+/// Tells whether a value is a number of type `double`: itself, or a constant in the file.
+fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
+    let number = number.to_bits();
+    let constant = || {
+        let address = atoms.as_global(value)?;
+        let bytes = image
+            .bytes_at(address)
+            .filter(|_| !image.is_writable(address));
+        Some(u64::from_le_bytes(*bytes?.first_chunk()?))
+    };
+    value.as_constant().or_else(constant) == Some(number)
 }

@@ -85,9 +85,9 @@ fn only_possible(
 impl Atoms {
     /// Replaces `atom` in `value` wherever it occurs, also inside other atoms.
     pub fn substitute(&mut self, value: &Value, atom: AtomId, by: &Value) -> Value {
-        self.budget.spend(1 + value.summands.len() as u64);
+        self.budget.spend(1 + value.summands().len() as u64);
         let mut result = Value::constant(value.constant);
-        for (own, coefficient) in &value.summands {
+        for (own, coefficient) in value.summands() {
             let replaced = self.substitute_atom(*own, atom, by);
             result = result.plus(&replaced, *coefficient);
         }

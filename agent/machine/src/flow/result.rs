@@ -175,6 +175,21 @@ pub fn state_at(execution: &mut Execution<'_>, point: Point) -> Option<State> {
     execution.states_in(block).into_iter().nth(index)
 }
 
+/// Returns where paths go on from a point before whose instruction `state` holds, and what holds there; `None`
+/// where that rules them out.
+pub fn from_point(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: Point,
+) -> Option<(State, InstructionId)> {
+    let (from, kind) = match point {
+        Point::Instruction(id) => return Some((state, id)),
+        Point::Way(from, kind) => (&execution.code.blocks[from], kind),
+    };
+    let (to, _) = from.successors.iter().find(|(_, own)| *own == kind)?;
+    Some((execution.along_edge(&state, from, kind)?, to.first()))
+}
+
 /// What can hold the result.
 #[derive(Clone, Copy)]
 enum Place {
@@ -278,16 +293,8 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
 /// them out.
 fn returned_from(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
-    let (state, next) = match point {
-        Point::Instruction(id) => (state, id),
-        Point::Way(from, kind) => {
-            let from = &execution.code.blocks[from];
-            let (to, _) = from.successors.iter().find(|(_, own)| *own == kind)?;
-            match execution.along_edge(&state, from, kind) {
-                Some(state) => (state, to.first()),
-                None => return Some(returned),
-            }
-        }
+    let Some((state, next)) = from_point(execution, state, point) else {
+        return Some(returned);
     };
     for state in paths::to_returns(execution, state, next)? {
         let value = execution.atoms.zero_extended(&state.registers[0], 32);

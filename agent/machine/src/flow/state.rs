@@ -1,6 +1,6 @@
 //! What is known at one point of a function: registers, stack slots, flags, facts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::atom::Atom;
@@ -26,9 +26,12 @@ pub struct State {
     pub flags: Flags,
     /// Stack slots: offset from the stack pointer at entry → value and width in bytes.
     pub stack: BTreeMap<i64, (Value, u8)>,
-    /// Lowest offset of a stack slot whose address others may know: a callee, memory, or a value that
-    /// is no longer known to be on the stack. Each store to memory may reach the slots from there on.
-    pub escaped: Option<i64>,
+    /// The lanes of vector registers, by the number of the register and their own, from the lowest.
+    pub lanes: BTreeMap<(usize, usize), Value>,
+    /// Offsets of stack slots whose address others may know: a callee, memory, or a value that is no longer
+    /// known to be on the stack. Each store to memory may reach the slots from there on, as far as
+    /// [`Limits::reach`](super::atoms::Limits::reach). Those that reach no further than another are left out.
+    pub escaped: BTreeSet<i64>,
     /// Changes whenever memory may have changed.
     pub generation: FileAddress,
     /// What the branches taken imply.
@@ -44,7 +47,8 @@ impl State {
             }),
             flags: Flags::Unknown,
             stack: BTreeMap::new(),
-            escaped: None,
+            lanes: BTreeMap::new(),
+            escaped: BTreeSet::new(),
             generation: FileAddress::default(),
             facts: Rc::new(Vec::new()),
         }
@@ -84,13 +88,14 @@ impl State {
             .retain(|at, (_, size)| *at >= end || at.saturating_add(i64::from(*size)) <= offset);
     }
 
-    /// Forgets the stack slots from `lowest` on, which may be overwritten or not: a stack address in
-    /// one of them escapes.
+    /// Forgets the stack slots that can be reached from `lowest` on, which may be overwritten or not: a stack
+    /// address in one of them escapes.
     pub fn forget_slots(&mut self, lowest: i64, atoms: &mut Atoms) {
+        let end = atoms.reached_from(lowest);
         let ends_above = |at: i64, size: u8| at.saturating_add(i64::from(size)) > lowest;
         let forgotten = self
             .stack
-            .extract_if(.., |at, (_, size)| ends_above(*at, *size));
+            .extract_if(..end, |at, (_, size)| ends_above(*at, *size));
         let values: Vec<Value> = forgotten.map(|(_, (value, _))| value).collect();
         for value in values {
             self.escape_value(&value, atoms);
@@ -99,25 +104,30 @@ impl State {
 
     /// Forgets all stack slots that others can reach, also by way of addresses in such slots.
     pub fn forget_escaped(&mut self, atoms: &mut Atoms) {
-        let mut reached = None;
+        let mut reached = BTreeSet::new();
         while self.escaped != reached {
-            reached = self.escaped;
-            if let Some(lowest) = reached {
-                self.forget_slots(lowest, atoms);
+            reached.clone_from(&self.escaped);
+            for lowest in &reached {
+                self.forget_slots(*lowest, atoms);
             }
         }
     }
 
     /// Records that others may know the address of the slot at `offset`.
-    pub fn escape(&mut self, offset: i64) {
-        let lowest = self.escaped.map_or(offset, |lowest| lowest.min(offset));
-        self.escaped = Some(lowest);
+    pub fn escape(&mut self, offset: i64, atoms: &Atoms) {
+        let end = atoms.reached_from(offset);
+        let before = self.escaped.range(..=offset).next_back();
+        if before.is_none_or(|before| atoms.reached_from(*before) < end) {
+            self.escaped
+                .retain(|own| *own < offset || atoms.reached_from(*own) > end);
+            self.escaped.insert(offset);
+        }
     }
 
     /// Records that others may know `value`, which matters if it can be an address on the stack.
     pub fn escape_value(&mut self, value: &Value, atoms: &mut Atoms) {
         if let Some(offset) = atoms.reach_on_stack(value) {
-            self.escape(offset);
+            self.escape(offset, atoms);
         }
     }
 
@@ -149,11 +159,18 @@ impl State {
             *own = merge_values(options, address, index, atoms, &mut lost);
         };
         for (number, own) in merged.registers.iter_mut().enumerate() {
+            if states.iter().all(|state| state.registers[number] == *own) {
+                continue;
+            }
             let others = states.iter().map(|state| state.registers[number].clone());
             let index = u32::try_from(number).unwrap_or(u32::MAX);
             merge(own, others.collect(), index);
         }
         for (at, (own, width)) in &mut merged.stack {
+            let same = |state: &Self| matches!(state.stack.get(at), Some((value, other)) if value == own && other == width);
+            if states.iter().all(same) {
+                continue;
+            }
             let others: Option<Vec<Value>> = states
                 .iter()
                 .map(|state| match state.stack.get(at) {
@@ -175,9 +192,12 @@ impl State {
             if state.generation != merged.generation {
                 merged.generation = address;
             }
-            if let Some(offset) = state.escaped {
-                merged.escape(offset);
+            for offset in &state.escaped {
+                merged.escape(*offset, atoms);
             }
+            merged
+                .lanes
+                .retain(|lane, value| state.lanes.get(lane) == Some(value));
             Rc::make_mut(&mut merged.facts).retain(|fact| state.facts.contains(fact));
         }
         for value in lost {

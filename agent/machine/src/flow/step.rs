@@ -4,9 +4,9 @@
 //! instruction that is not modelled makes opaque whatever it writes, so it never leads to a wrong
 //! value.
 
-use std::collections::HashMap;
-
-use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
+use iced_x86::{
+    ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, UsedRegister,
+};
 
 use super::atom::Atom;
 use super::flags::Flags;
@@ -14,24 +14,15 @@ use super::operands::{Place, Step};
 use super::value::Value;
 use crate::code::instruction::{self, is_call, operand_bits, writes};
 use crate::code::registers::{CALLER_SAVED, Callee, PASSED, RDI, RSP, general_register};
-use crate::elf::address::FileAddress;
 
 /// Most bytes that an instruction without a repeat prefix writes to memory.
 const WIDEST_STORE: i64 = 64;
-
-/// What a call is known to leave in stack slots of 8 bytes, by their offset from the stack pointer
-/// at the caller's entry.
-pub type CallEffects = Vec<(i64, Value)>;
+/// How far an aligned stack pointer is taken to be from where it was: farther than any frame is large.
+const ALIGNED: u64 = 1 << 32;
 
 impl Step<'_> {
-    /// Executes the instruction. `callees` and `effects` have what is known of the functions that it
-    /// may call, and of the calls.
-    pub fn execute(
-        mut self,
-        callees: &HashMap<FileAddress, Callee>,
-        effects: &HashMap<FileAddress, CallEffects>,
-        info: &mut InstructionInfoFactory,
-    ) {
+    /// Executes the instruction, if it calls anything, `callee`.
+    pub fn execute(mut self, callee: Callee, info: &mut InstructionInfoFactory) {
         let instruction = self.instruction;
         match instruction.mnemonic() {
             Mnemonic::Mov => {
@@ -48,6 +39,11 @@ impl Step<'_> {
             Mnemonic::Sbb if is_from_itself(instruction) => self.borrow(),
             Mnemonic::Neg => self.negate(),
             Mnemonic::Cmp => self.compare(),
+            Mnemonic::And if self.is_alignment() => {
+                let aligned = self.state.registers[RSP].offset(ALIGNED.wrapping_neg());
+                self.state.registers[RSP] = aligned;
+                self.state.flags = Flags::Unknown;
+            }
             Mnemonic::Test | Mnemonic::And | Mnemonic::Or | Mnemonic::Xor => self.logic(),
             Mnemonic::Push => {
                 let value = self.read(0);
@@ -62,7 +58,8 @@ impl Step<'_> {
             _ if instruction.condition_code() != ConditionCode::None && self.is_choice() => {
                 self.choice();
             }
-            _ if is_call(instruction) => self.call(callees, effects),
+            _ if is_call(instruction) => self.call(callee),
+            _ if self.arithmetic() || self.vector() => {}
             _ => self.unmodelled(info),
         }
     }
@@ -80,21 +77,16 @@ impl Step<'_> {
     /// Makes an address that is not known. If it may be on the stack, any slot escapes.
     fn unknown_address(&mut self) -> Value {
         if let Place::SomewhereOnStack = self.place() {
-            self.state.escape(i64::MIN);
+            self.state.escape(i64::MIN, self.atoms);
         }
         self.opaque(0)
     }
 
-    fn call(
-        &mut self,
-        callees: &HashMap<FileAddress, Callee>,
-        effects: &HashMap<FileAddress, CallEffects>,
-    ) {
+    fn call(&mut self, known: Callee) {
         let site = instruction::address(self.instruction);
         let callee = instruction::callee(self.instruction);
-        let known = callee.and_then(|callee| callees.get(&callee).copied());
-        let known = known.unwrap_or(Callee::UNKNOWN);
         self.hand_out(known);
+        self.state.lanes.clear();
         for number in CALLER_SAVED
             .into_iter()
             .filter(|number| known.writes(*number))
@@ -105,7 +97,7 @@ impl Step<'_> {
         self.state.registers[0] = self.atoms.value(Atom::Call { site, callee });
         self.state.flags = Flags::Unknown;
         self.state.clobber_memory(site, self.atoms);
-        for (offset, value) in effects.get(&site).into_iter().flatten() {
+        for (offset, value) in self.known.calls.get(&site).into_iter().flatten() {
             self.state.store_slot(*offset, 8, value.clone());
         }
     }
@@ -125,26 +117,20 @@ impl Step<'_> {
     fn unmodelled(&mut self, info: &mut InstructionInfoFactory) {
         let info = info.info(self.instruction);
         let stores = (info.used_memory().iter()).any(|memory| writes(memory.access()));
-        let written = info.used_registers().iter();
-        let written = written.filter(|used| writes(used.access()));
-        let written = written.filter_map(|used| general_register(used.register()));
-        let written = written.fold(0_u16, |written, number| written | 1 << number);
         if stores {
             self.unmodelled_store();
         }
         // What is made of an address on the stack may be one, too.
-        for operand in 0..self.instruction.op_count() {
-            let number = general_register(self.instruction.op_register(operand));
-            if let Some(number) = number
-                && self.instruction.op_kind(operand) == OpKind::Register
-            {
-                let value = self.state.registers[number].clone();
-                self.state.escape_value(&value, self.atoms);
+        self.escape_operands();
+        let written = (info.used_registers().iter()).filter(|used| writes(used.access()));
+        for register in written.map(UsedRegister::register) {
+            if let Some(number) = general_register(register) {
+                let index = u32::try_from(number).unwrap_or(u32::MAX);
+                self.state.registers[number] = self.opaque(index);
+            } else if register.is_vector_register() {
+                let number = register.full_register().number();
+                self.state.lanes.retain(|(own, _), _| *own != number);
             }
-        }
-        for number in (0..self.state.registers.len()).filter(|number| written >> number & 1 == 1) {
-            let index = u32::try_from(number).unwrap_or(u32::MAX);
-            self.state.registers[number] = self.opaque(index);
         }
         if self.instruction.rflags_modified() != 0 {
             self.state.flags = Flags::Unknown;
@@ -175,7 +161,7 @@ impl Step<'_> {
             Mnemonic::Sub | Mnemonic::Dec => left.minus(&right),
             _ => left.plus(&right, 1),
         };
-        let result = match result.is_small() {
+        let result = match self.atoms.is_short(&result) {
             true => result,
             false => self.lose(&[&left, &right]),
         };
@@ -283,6 +269,11 @@ impl Step<'_> {
             }
         };
         self.write(0, value);
+    }
+
+    /// Returns whether it aligns the stack pointer, and objects are told by what they are reached from.
+    fn is_alignment(&self) -> bool {
+        self.instruction.op0_register() == Register::RSP && self.atoms.limits.reach.is_some()
     }
 
     /// Returns whether it is `cmovcc` or `setcc`, if it has a condition at all.

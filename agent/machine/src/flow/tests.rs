@@ -33,78 +33,80 @@ fn slots_after(code: &[u8]) -> [Option<u64>; 2] {
     [2, 0].map(|number| end.registers[number].as_constant())
 }
 
-/// `mov %rdi, (%rsi)`
-#[test]
-fn a_store_elsewhere_keeps_the_slots() {
-    let code = [0x48, 0x89, 0x3e];
-    assert_eq!(slots_after(&code), [Some(5), Some(7)]);
-}
+/// Code, and what is known of the slots behind it.
+const CASES: [(&str, &[u8], [Option<u64>; 2]); 9] = [
+    // `mov %rdi, (%rsi)`
+    (
+        "a store elsewhere keeps the slots",
+        &[0x48, 0x89, 0x3e],
+        [Some(5), Some(7)],
+    ),
+    // `mov %rdi, 0x10(%rsp,%rsi,8)`
+    (
+        "a store to an unknown element forgets all slots",
+        &[0x48, 0x89, 0x7c, 0xf4, 0x10],
+        [None, None],
+    ),
+    // `1: mov %rdi, 0x10(%rsp,%rsi,8); dec %rsi; jnz 1b`
+    (
+        "a loop that stores to elements forgets all slots",
+        &[0x48, 0x89, 0x7c, 0xf4, 0x10, 0x48, 0xff, 0xce, 0x75, 0xf6],
+        [None, None],
+    ),
+    // `lea 8(%rsp), %rdi; rep stosq`
+    (
+        "a string store forgets the slots from its beginning on",
+        &[0x48, 0x8d, 0x7c, 0x24, 0x08, 0xf3, 0x48, 0xab],
+        [Some(5), None],
+    ),
+    // `lea 8(%rsp), %rcx; mov %rcx, (%rdi); xor %ecx, %ecx; call *%rsi`
+    (
+        "an address in memory escapes",
+        &[
+            0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x0f, 0x31, 0xc9, 0xff, 0xd6,
+        ],
+        [Some(5), None],
+    ),
+    // `lea 8(%rsp), %rcx; push %rcx; xor %ecx, %ecx; call *%rsi; pop %rcx`
+    (
+        "a pushed address escapes",
+        &[
+            0x48, 0x8d, 0x4c, 0x24, 0x08, 0x51, 0x31, 0xc9, 0xff, 0xd6, 0x59,
+        ],
+        [Some(5), None],
+    ),
+    // `lea 8(%rsp), %rcx; mov %rcx, 0x20(%rsp); xor %ecx, %ecx; call *%rsi`
+    (
+        "an address that is passed on the stack escapes",
+        &[
+            0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x4c, 0x24, 0x20, 0x31, 0xc9, 0xff, 0xd6,
+        ],
+        [Some(5), None],
+    ),
+    // `lea 8(%rsp), %rcx; movq %rcx, %xmm0; xor %ecx, %ecx; call *%rsi`
+    (
+        "an address in a vector register escapes",
+        &[
+            0x48, 0x8d, 0x4c, 0x24, 0x08, 0x66, 0x48, 0x0f, 0x6e, 0xc1, 0x31, 0xc9, 0xff, 0xd6,
+        ],
+        [Some(5), None],
+    ),
+    // `lea 8(%rsp), %rcx; 1: mov %rdi, (%rcx); add $8, %rcx; dec %rsi; jnz 1b`
+    (
+        "an address that a loop changes escapes",
+        &[
+            0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x39, 0x48, 0x83, 0xc1, 0x08, 0x48, 0xff,
+            0xce, 0x75, 0xf4,
+        ],
+        [Some(5), None],
+    ),
+];
 
-/// `mov %rdi, 0x10(%rsp,%rsi,8)`
 #[test]
-fn a_store_to_an_unknown_element_forgets_all_slots() {
-    let code = [0x48, 0x89, 0x7c, 0xf4, 0x10];
-    assert_eq!(slots_after(&code), [None, None]);
-}
-
-/// `1: mov %rdi, 0x10(%rsp,%rsi,8); dec %rsi; jnz 1b`
-#[test]
-fn a_loop_that_stores_to_elements_forgets_all_slots() {
-    let code = [0x48, 0x89, 0x7c, 0xf4, 0x10, 0x48, 0xff, 0xce, 0x75, 0xf6];
-    assert_eq!(slots_after(&code), [None, None]);
-}
-
-/// `lea 8(%rsp), %rdi; rep stosq`
-#[test]
-fn a_string_store_forgets_the_slots_from_its_beginning_on() {
-    let code = [0x48, 0x8d, 0x7c, 0x24, 0x08, 0xf3, 0x48, 0xab];
-    assert_eq!(slots_after(&code), [Some(5), None]);
-}
-
-/// `lea 8(%rsp), %rcx; mov %rcx, (%rdi); xor %ecx, %ecx; call *%rsi`
-#[test]
-fn an_address_in_memory_escapes() {
-    let code = [
-        0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x0f, 0x31, 0xc9, 0xff, 0xd6,
-    ];
-    assert_eq!(slots_after(&code), [Some(5), None]);
-}
-
-/// `lea 8(%rsp), %rcx; push %rcx; xor %ecx, %ecx; call *%rsi; pop %rcx`
-#[test]
-fn a_pushed_address_escapes() {
-    let code = [
-        0x48, 0x8d, 0x4c, 0x24, 0x08, 0x51, 0x31, 0xc9, 0xff, 0xd6, 0x59,
-    ];
-    assert_eq!(slots_after(&code), [Some(5), None]);
-}
-
-/// `lea 8(%rsp), %rcx; mov %rcx, 0x20(%rsp); xor %ecx, %ecx; call *%rsi`
-#[test]
-fn an_address_that_is_passed_on_the_stack_escapes() {
-    let code = [
-        0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x4c, 0x24, 0x20, 0x31, 0xc9, 0xff, 0xd6,
-    ];
-    assert_eq!(slots_after(&code), [Some(5), None]);
-}
-
-/// `lea 8(%rsp), %rcx; movq %rcx, %xmm0; xor %ecx, %ecx; call *%rsi`
-#[test]
-fn an_address_in_a_vector_register_escapes() {
-    let code = [
-        0x48, 0x8d, 0x4c, 0x24, 0x08, 0x66, 0x48, 0x0f, 0x6e, 0xc1, 0x31, 0xc9, 0xff, 0xd6,
-    ];
-    assert_eq!(slots_after(&code), [Some(5), None]);
-}
-
-/// `lea 8(%rsp), %rcx; 1: mov %rdi, (%rcx); add $8, %rcx; dec %rsi; jnz 1b`
-#[test]
-fn an_address_that_a_loop_changes_escapes() {
-    let code = [
-        0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x39, 0x48, 0x83, 0xc1, 0x08, 0x48, 0xff, 0xce,
-        0x75, 0xf4,
-    ];
-    assert_eq!(slots_after(&code), [Some(5), None]);
+fn what_may_be_overwritten_is_forgotten() {
+    for (what, code, known) in CASES {
+        assert_eq!(slots_after(code), known, "{what}");
+    }
 }
 
 /// `xor %ecx, %ecx; 1: test %rsi, %rsi; jz 2f; mov %rdi, %rcx; xor %ecx, %ecx; dec %rsi; jmp 1b;

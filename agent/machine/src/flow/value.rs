@@ -4,8 +4,7 @@
 //! into or wants to keep apart: a register at the function's entry, a load of a global, the result of
 //! a call, a choice made by `cmov`. Equal values have equal representations, so `a - b + b` is `a`.
 
-/// Most summands of one value; a longer sum becomes opaque.
-const MAX_SUMMANDS: usize = 8;
+use std::rc::Rc;
 
 /// Index of an atom in its [`Atoms`](super::atoms::Atoms).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,7 +14,8 @@ pub struct AtomId(pub(super) u32);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Value {
     pub(super) constant: u64,
-    pub(super) summands: Vec<(AtomId, u64)>,
+    /// States copy many values and change few, so they share them. `None` where there are none.
+    summands: Option<Rc<[(AtomId, u64)]>>,
 }
 
 impl Value {
@@ -23,7 +23,7 @@ impl Value {
     pub const fn constant(constant: u64) -> Self {
         Self {
             constant,
-            summands: Vec::new(),
+            summands: None,
         }
     }
 
@@ -31,18 +31,18 @@ impl Value {
     pub fn atom(atom: AtomId) -> Self {
         Self {
             constant: 0,
-            summands: vec![(atom, 1)],
+            summands: Some(Rc::new([(atom, 1)])),
         }
     }
 
     /// Returns the number, if the value is one.
     pub fn as_constant(&self) -> Option<u64> {
-        self.summands.is_empty().then_some(self.constant)
+        self.summands.is_none().then_some(self.constant)
     }
 
     /// Returns the atom, if the value is exactly one.
     pub fn as_atom(&self) -> Option<AtomId> {
-        match self.summands.as_slice() {
+        match self.summands() {
             [(atom, 1)] if self.constant == 0 => Some(*atom),
             _ => None,
         }
@@ -50,15 +50,20 @@ impl Value {
 
     /// Returns atom and constant, if the value is one atom plus a constant.
     pub fn as_atom_plus_constant(&self) -> Option<(AtomId, i64)> {
-        match self.summands.as_slice() {
+        match self.summands() {
             [(atom, 1)] => Some((*atom, self.constant.cast_signed())),
             _ => None,
         }
     }
 
+    /// Returns the atoms in the sum, with their coefficients.
+    pub fn summands(&self) -> &[(AtomId, u64)] {
+        self.summands.as_deref().unwrap_or_default()
+    }
+
     /// Returns the atoms in the sum.
     pub fn atoms(&self) -> impl Iterator<Item = AtomId> + '_ {
-        self.summands.iter().map(|(atom, _)| *atom)
+        self.summands().iter().map(|(atom, _)| *atom)
     }
 
     /// Returns whether the sum contains any atom of `other`.
@@ -70,8 +75,8 @@ impl Value {
 
     /// Returns `self + factor · other`.
     pub fn plus(&self, other: &Self, factor: u64) -> Self {
-        let mut summands = self.summands.clone();
-        for (atom, coefficient) in &other.summands {
+        let mut summands = self.summands().to_vec();
+        for (atom, coefficient) in other.summands() {
             let added = coefficient.wrapping_mul(factor);
             match summands.binary_search_by_key(atom, |(own, _)| *own) {
                 Ok(at) => {
@@ -87,7 +92,7 @@ impl Value {
             constant: self
                 .constant
                 .wrapping_add(other.constant.wrapping_mul(factor)),
-            summands,
+            summands: (!summands.is_empty()).then(|| summands.into()),
         }
     }
 
@@ -106,11 +111,6 @@ impl Value {
 
     /// Estimates the memory that it takes, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.summands.len() * size_of::<(AtomId, u64)>()
-    }
-
-    /// Returns whether the sum is short enough to be kept.
-    pub fn is_small(&self) -> bool {
-        self.summands.len() <= MAX_SUMMANDS
+        size_of::<Self>() + self.summands().len() * size_of::<(AtomId, u64)>()
     }
 }

@@ -5,13 +5,14 @@
 //! more for the threads that find no place there. Both only look at as many as there were threads.
 //! A counter can be negative: a thread may free what another allocated.
 //!
-//! The function is run on a [`Machine`] whose globals hold noise: what it returns tells which it
-//! adds up. It is run for each small number of threads, and around every bound that it turns out to
-//! have, so a loop that a compiler unrolled or vectorised is tried in all its parts.
+//! The function is run on a [`Machine`], which tells what it adds up: for each small number of threads, and
+//! around every bound that it turns out to have, so a loop that a compiler unrolled or vectorised is tried in
+//! all its parts.
 
 use evictscope_abi::COUNTER_BYTES;
+use evictscope_machine::code::FunctionCode;
 use evictscope_machine::elf::{FileAddress, Image};
-use evictscope_machine::flow::machine::{Globals, Halt, Load, Machine, Outcome};
+use evictscope_machine::flow::machine::{Halt, Load, Machine};
 use evictscope_machine::flow::{Atom, Execution, Value};
 use serde::Serialize;
 
@@ -25,8 +26,6 @@ const THREADS_TRIED: u64 = 20;
 const MANY_THREADS: u64 = 0x3fff_ffff;
 /// Most loads that are tried as the number of threads.
 const CANDIDATES: usize = 4;
-/// Each number of threads is tried with each of these noises.
-const SEEDS: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
 /// Counters of an allocator that are added up: one per thread, or only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -97,25 +96,23 @@ pub fn counters_returned_by(
     image: &Image<'_>,
     address: FileAddress,
 ) -> Result<Counters, MemberError> {
-    let mut function = Function {
-        machine: Machine::new(image),
-        address,
-    };
-    let first = function.run(Globals::default())?;
-    if let Some(one) = function.one_counter(&first) {
-        return Ok(Counters::one(one));
+    let code = FunctionCode::decode(image, address).map_err(|_| Halt::Instruction(address))?;
+    let mut machine = Machine::new(image, &code);
+    match machine.run(None) {
+        Ok(Some(globals)) if globals.len() == 1 => return Ok(Counters::one(globals[0])),
+        Ok(_) | Err(Halt::Branch(_)) => {}
+        Err(why) => return Err(why.into()),
     }
-    let mut candidates = first.loads;
-    let mut seen = Vec::new();
-    candidates.retain(|load| {
-        let is_new = !seen.contains(load);
-        seen.push(*load);
-        is_new && matches!(load.width, 4 | 8)
-    });
+    let mut candidates: Vec<Load> = Vec::new();
+    for load in std::mem::take(&mut machine.loads) {
+        if !candidates.contains(&load) && matches!(load.1, 4 | 8) {
+            candidates.push(load);
+        }
+    }
     candidates.truncate(CANDIDATES);
     let mut found = candidates
         .into_iter()
-        .filter_map(|threads| function.counters_of_threads(threads));
+        .filter_map(|threads| counters_of_threads(&mut machine, threads));
     let counters = found
         .next()
         .filter(|_| found.next().is_none())
@@ -158,118 +155,40 @@ pub fn counters(
     }
 }
 
-struct Function<'a, 'data> {
-    machine: Machine<'a, 'data>,
-    address: FileAddress,
-}
+/// Returns the counters, if `threads` is how many threads there are.
+fn counters_of_threads(machine: &mut Machine<'_, '_>, threads: Load) -> Option<Counters> {
+    let mut added = |count| machine.run(Some((threads, count))).ok()?;
+    // The first counter is what one thread returns, the distance what a second adds.
+    let [first] = added(1)?[..] else { return None };
+    let two = added(2)?;
+    let second = two.iter().find(|own| **own != first)?;
+    let stride = second.checked_sub(first).filter(|stride| *stride >= 8)?;
 
-impl Function<'_, '_> {
-    fn run(&mut self, globals: Globals) -> Result<Outcome, Halt> {
-        self.machine.run(self.address, globals)
-    }
+    // Where there are very many threads, all counters are added, and maybe one more.
+    let all = added(MANY_THREADS)?;
+    let counter = |index: u64| first.wrapping_add(index * stride);
+    let is_added = |index: &u64| all.contains(&counter(*index));
+    let most = (0..all.len() as u64).take_while(is_added).count() as u64;
+    let is_other = |own: &&FileAddress| (0..most).all(|index| counter(index) != **own);
+    let overflow = all.iter().find(is_other).copied();
 
-    /// Returns the one global that is returned, whatever the globals hold.
-    fn one_counter(&mut self, first: &Outcome) -> Option<FileAddress> {
-        let returned = |outcome: &Outcome, globals: Globals, load: &Load| {
-            load.width == 8 && outcome.result == globals.value(load.address)
-        };
-        let only = *first
-            .loads
-            .iter()
-            .find(|load| returned(first, Globals::default(), load))?;
-        SEEDS
-            .into_iter()
-            .all(|seed| {
-                let globals = Globals { seed, chosen: None };
-                self.run(globals)
-                    .is_ok_and(|outcome| returned(&outcome, globals, &only))
-            })
-            .then_some(only.address)
-    }
-
-    /// Returns the counters, if `threads` is how many threads there are.
-    fn counters_of_threads(&mut self, threads: Load) -> Option<Counters> {
-        let globals = |count| Globals {
-            seed: SEEDS[0],
-            chosen: Some((threads, count)),
-        };
-        // The first counter is what one thread returns, the distance what a second adds.
-        let one = self.run(globals(1)).ok()?;
-        let first = loaded(&one, threads)
-            .into_iter()
-            .find(|load| globals(1).value(*load) == one.result)?;
-        let two = self.run(globals(2)).ok()?;
-        let second_value = two.result.wrapping_sub(globals(2).value(first));
-        let second = loaded(&two, threads)
-            .into_iter()
-            .find(|load| globals(2).value(*load) == second_value)?;
-        let stride = second.checked_sub(first).filter(|stride| *stride >= 8)?;
-
-        // Where there are very many threads, all counters are added, and maybe one more.
-        let many = self.run(globals(MANY_THREADS)).ok()?;
-        let at_most = loaded(&many, threads);
-        let elements = (first.get()..)
-            .step_by(usize::try_from(stride).ok()?)
-            .map(FileAddress::new)
-            .take_while(|address| at_most.contains(address));
-        let (mut sum, mut most) = (0_u64, 0_u64);
-        for element in elements {
-            sum = sum.wrapping_add(globals(MANY_THREADS).value(element));
-            most += 1;
-        }
-        let rest = many.result.wrapping_sub(sum);
-        let overflow = match rest {
-            0 => None,
-            rest => Some(
-                at_most
-                    .into_iter()
-                    .find(|load| globals(MANY_THREADS).value(*load) == rest)?,
-            ),
-        };
-        let counters = Counters {
-            first,
-            stride,
-            most,
-            threads: Some(threads.address),
-            threads_width: threads.width,
-            overflow,
-        };
-        self.is_right(&counters, threads).then_some(counters)
-    }
-
-    /// Tells whether the function adds up these counters, for each number of threads that can matter.
-    fn is_right(&mut self, counters: &Counters, threads: Load) -> bool {
-        let most = counters.most;
-        let around_most = [most / 2, most.saturating_sub(1), most, most + 1];
-        (0..=THREADS_TRIED)
-            .chain(around_most)
-            .chain([MANY_THREADS])
-            .all(|count| {
-                SEEDS.into_iter().all(|seed| {
-                    let globals = Globals {
-                        seed,
-                        chosen: Some((threads, count)),
-                    };
-                    let overflow = counters.overflow.filter(|_| count > most);
-                    let expected = (0..count.min(most))
-                        .map(|index| counters.first.wrapping_add(index * counters.stride))
-                        .chain(overflow)
-                        .fold(0, |sum: u64, at| sum.wrapping_add(globals.value(at)));
-                    self.run(globals)
-                        .is_ok_and(|outcome| outcome.result == expected)
-                })
-            })
-    }
-}
-
-/// Returns the 8-byte globals that were loaded, except the number of threads.
-fn loaded(outcome: &Outcome, threads: Load) -> Vec<FileAddress> {
-    outcome
-        .loads
-        .iter()
-        .filter(|load| load.width == 8 && load.address != threads.address)
-        .map(|load| load.address)
-        .collect()
+    let around_most = [most / 2, most.saturating_sub(1), most, most + 1];
+    let counts = (0..=THREADS_TRIED).chain(around_most).chain([MANY_THREADS]);
+    let is_right = |count: u64| {
+        let overflow = overflow.filter(|_| count > most);
+        let counters = (0..count.min(most)).map(counter);
+        let mut expected: Vec<FileAddress> = counters.chain(overflow).collect();
+        expected.sort_unstable();
+        added(count) == Some(expected)
+    };
+    { counts }.all(is_right).then_some(Counters {
+        first,
+        stride,
+        most,
+        threads: Some(threads.0),
+        threads_width: threads.1.into(),
+        overflow,
+    })
 }
 
 #[cfg(test)]

@@ -3,17 +3,16 @@
 //! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in
 //! the order of the format: the conversion behind `evicted_keys:` tells which argument
 //! is `stat_evictedkeys`. Two are printed in other units than they are kept in, and must be converted as
-//! every version does it. The System V ABI says where each argument is, and [`Origins`] where it comes
-//! from. The function is found by the format, so it needs no name.
+//! every version does it. The System V ABI says where each argument is, and the data flow what it is. The function is found by the format, so it needs no name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use evictscope_machine::code::instruction::{callee, is_call};
-use evictscope_machine::code::registers::ARGUMENTS;
-use evictscope_machine::code::{FunctionCode, InstructionId, references};
+use evictscope_machine::code::registers::{ARGUMENTS, RSP};
+use evictscope_machine::code::{FunctionCode, references};
 use evictscope_machine::elf::{FileAddress, Image};
-use evictscope_machine::origin::{Origin, Origins, Quotient};
+use evictscope_machine::flow::{Atoms, Execution, State, Value};
 
 use super::line::Printed;
 use super::list::Member;
@@ -29,6 +28,9 @@ const HUNDRED: f64 = 100.0;
 const MAX_FORMAT: usize = 16 << 10;
 /// Most functions that are looked at: one makes INFO, and compilers make few copies of it.
 const MAX_FUNCTIONS: usize = 8;
+/// How far an object on the stack is taken to reach that others can write by its address, in bytes: an array of
+/// some numbers.
+const REACH: i64 = 64;
 /// Which argument the format is; before it is the text to append to.
 const FORMAT: usize = 1;
 /// How many arguments behind it are passed in general registers.
@@ -91,71 +93,86 @@ fn printed_by(
     code: &FunctionCode,
     formats: &[Range<FileAddress>],
 ) -> Vec<(Member, Option<FileAddress>)> {
-    let mut origins = Origins::new(code);
+    let mut atoms = Atoms::new(code.budget.clone());
+    atoms.limits.reach = Some(REACH);
+    let entry = State::at_entry(&mut atoms);
+    let mut execution = Execution::run_from(code, entry, atoms, None);
     let mut found = Vec::new();
-    for (id, block) in code.blocks.entries() {
-        for (index, instruction) in block.instructions.iter().enumerate() {
-            let is_tail_call = block.leaves && index + 1 == block.instructions.len();
+    let all = code.blocks.entries();
+    for (id, block) in all.filter(|(_, block)| block.leaves || block.calls()) {
+        execution.watch(id, |execution, instruction, state| {
+            let is_end = block.instructions.last() == Some(instruction);
+            let is_tail_call = block.leaves && is_end;
             if !is_call(instruction) && !is_tail_call {
-                continue;
+                return;
             }
-            let call = id.instruction(index);
-            // A tail call leaves the return address on top.
-            let top = if is_tail_call { 8 } else { 0 };
-            let Some(Origin::Number(format)) = origins.of_register(call, ARGUMENTS[FORMAT]) else {
-                continue;
+            let Some(format) = state.registers[ARGUMENTS[FORMAT]].as_constant() else {
+                return;
             };
             let format = FileAddress::new(format);
             if !formats.iter().any(|known| known.contains(&format)) {
-                continue;
+                return;
             }
             let text = image.text_at(format, MAX_FORMAT);
             let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) else {
-                continue;
+                return;
             };
+            // A tail call leaves the return address on top.
+            let top = if is_tail_call { 8 } else { 0 };
             for (label, member, shown) in Member::printed() {
                 if let Some(place) = place_in(text, label) {
                     let argument =
                         argument_at(text, place).filter(|_| is_whole(text, place, shown));
-                    let origin =
-                        argument.and_then(|argument| origin_of(&mut origins, call, top, argument));
-                    let address = origin.and_then(|origin| member_behind(image, origin, shown));
+                    let value = argument
+                        .and_then(|argument| value_of(&mut execution.atoms, state, top, argument));
+                    let address = value
+                        .and_then(|value| member_behind(image, &execution.atoms, &value, shown));
                     found.push((member, address));
                 }
             }
-        }
+        });
     }
     found
 }
 
-/// Returns where the value comes from that a call passes as an argument, those on the stack from `top`
-/// above the stack pointer on.
-fn origin_of(
-    origins: &mut Origins<'_>,
-    call: InstructionId,
-    top: u64,
-    argument: Argument,
-) -> Option<Origin> {
+/// Returns the value of an argument of a call, of those on the stack from `top` above the stack pointer on.
+fn value_of(atoms: &mut Atoms, state: &State, top: i64, argument: Argument) -> Option<Value> {
     match argument {
-        Argument::Register(index) => origins.of_register(call, *ARGUMENTS.get(FORMAT + 1 + index)?),
-        Argument::Float(index) => origins.of_vector(call, index),
-        Argument::Stack(index) => origins.of_stack(call, top + 8 * index as u64),
+        Argument::Register(index) => {
+            let number = *ARGUMENTS.get(FORMAT + 1 + index)?;
+            state.registers.get(number).cloned()
+        }
+        Argument::Float(index) => state.lanes.get(&(index, 0)).cloned(),
+        Argument::Stack(index) => {
+            let top = atoms
+                .stack_offset(&state.registers[RSP])?
+                .checked_add(top)?;
+            let (value, width) = state
+                .stack
+                .get(&top.checked_add_unsigned(8 * index as u64)?)?;
+            (*width == 8).then(|| value.clone())
+        }
     }
 }
 
 /// Returns the address of the member that INFO shows a value of, where the value is what it makes of one.
-fn member_behind(image: &Image<'_>, origin: Origin, shown: Printed) -> Option<FileAddress> {
-    let address = match (shown, origin) {
-        (Printed::AsItIs, Origin::Global(address))
-        | (Printed::Milliseconds, Origin::Quotient(Quotient::Whole, address)) => address,
-        (Printed::Percentage, Origin::Product([left, right])) => {
+fn member_behind(
+    image: &Image<'_>,
+    atoms: &Atoms,
+    value: &Value,
+    shown: Printed,
+) -> Option<FileAddress> {
+    let address = match shown {
+        Printed::AsItIs => atoms.as_global(value)?,
+        Printed::Milliseconds => atoms.as_thousandth(value)?,
+        Printed::Percentage => {
+            let [left, right] = atoms.as_product(value)?;
             match [left, right].map(|factor| constant(image, factor) == Some(HUNDRED)) {
                 [true, false] => right,
                 [false, true] => left,
                 _ => return None,
             }
         }
-        _ => return None,
     };
     image.is_writable(address).then_some(address)
 }

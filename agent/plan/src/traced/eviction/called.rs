@@ -8,7 +8,7 @@
 //! Where it returns 0, they hold nothing of use, so the goal site lies behind the caller's test of the
 //! result.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use evictscope_machine::code::instruction::{address, callee, is_conditional_jump};
 use evictscope_machine::code::registers::RSP;
@@ -229,13 +229,12 @@ fn in_caller(
         generation: site,
     });
     let mem_used = mem_tofree.plus(&limit, 1);
-    execution.again(HashMap::from([(
-        site,
-        vec![
-            (callee.mem_reported, mem_reported.clone()),
-            (callee.mem_tofree, mem_tofree.clone()),
-        ],
-    )]));
+    let left = [
+        (callee.mem_reported, mem_reported.clone()),
+        (callee.mem_tofree, mem_tofree.clone()),
+    ];
+    execution.known.calls.insert(site, left.to_vec());
+    execution.again();
     let (deciding_block, over_edge, over_block) = test_of_result(execution, site)?;
     let goal = GoalCopy {
         form: Form::Called,

@@ -1,0 +1,166 @@
+//! Runs one small function along the path that its numbers decide, to find out what it computes.
+//!
+//! What it loads is not known, but where the file initialises it, and one global that the caller chooses. So its
+//! result is a sum of globals, whatever its instructions look like: unrolled, vectorised or as written. This is
+//! how a loop that adds up counters is understood.
+//!
+//! An instruction that does something else, a call, a store to anything but the stack, a branch that is not
+//! decided, or too many steps end the run.
+
+use std::rc::Rc;
+
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
+
+use super::atoms::{Atoms, Limits};
+use super::bits::low_bits;
+use super::execution::Execution;
+use super::operands::{Place, place};
+use super::state::State;
+use super::value::Value;
+use crate::code::block::BlockId;
+use crate::code::graph::FunctionCode;
+use crate::code::instruction::{address, writes};
+use crate::elf::address::FileAddress;
+use crate::elf::image::Image;
+
+/// Most instructions of one run.
+const MAX_STEPS: usize = 1 << 14;
+/// Most numbers that a result is the sum of.
+const MAX_SUMMANDS: usize = 1 << 10;
+
+/// Why a run ended without a result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Halt {
+    /// An instruction that the machine does not know, or knows too little about.
+    #[error("the instruction at {0:#x} is not understood")]
+    Instruction(FileAddress),
+    /// A branch that depends on what is not known.
+    #[error("the branch at {0:#x} is not decided")]
+    Branch(FileAddress),
+    /// An access to memory that is not the function's to read or write.
+    #[error("the instruction at {0:#x} reads or writes memory it should not")]
+    Memory(FileAddress),
+    /// No end in sight.
+    #[error("it does not end within {MAX_STEPS} instructions")]
+    Endless,
+}
+
+/// A load of a global variable: its address, and how many bytes; those of a vector are loads of their own.
+pub type Load = (FileAddress, u8);
+
+/// A function that can be run.
+pub struct Machine<'a, 'data> {
+    image: &'a Image<'data>,
+    execution: Execution<'a>,
+    info: InstructionInfoFactory,
+    /// The globals that the last run loaded, in order, with repetitions.
+    pub loads: Vec<Load>,
+}
+
+impl<'a, 'data> Machine<'a, 'data> {
+    /// Makes a machine for a function of `image`.
+    pub fn new(image: &'a Image<'data>, code: &'a FunctionCode) -> Self {
+        let mut atoms = Atoms::new(code.budget.clone());
+        atoms.limits = Limits {
+            summands: MAX_SUMMANDS,
+            ..Limits::default()
+        };
+        Self {
+            image,
+            execution: Execution::new(code, atoms, None),
+            info: InstructionInfoFactory::new(),
+            loads: Vec::new(),
+        }
+    }
+
+    /// Runs the function, where one global holds the number that is chosen for it, and returns the globals of 8
+    /// bytes whose sum it returns; `None` where it returns anything else. Fails where it does anything that the
+    /// machine does not know.
+    pub fn run(&mut self, chosen: Option<(Load, u64)>) -> Result<Option<Vec<FileAddress>>, Halt> {
+        self.loads.clear();
+        self.execution.known.loads = chosen.into_iter().collect();
+        let code = self.execution.code;
+        let mut state = State::at_entry(&mut self.execution.atoms);
+        let mut block = &code.blocks[BlockId::ENTRY];
+        let mut steps = 0;
+        loop {
+            for instruction in &block.instructions {
+                steps += 1;
+                if steps > MAX_STEPS {
+                    return Err(Halt::Endless);
+                }
+                self.look_at_memory(&state, instruction)?;
+                match instruction.flow_control() {
+                    FlowControl::Return => return Ok(self.sum(&state.registers[0])),
+                    FlowControl::Next
+                    | FlowControl::ConditionalBranch
+                    | FlowControl::UnconditionalBranch => {}
+                    _ if code.hooks.contains(&address(instruction)) => {}
+                    _ => return Err(Halt::Instruction(address(instruction))),
+                }
+                self.execution.step(&mut state, instruction);
+            }
+            let ways = block.successors.iter().filter_map(|(to, kind)| {
+                let state = self.execution.along_edge(&state, block, *kind)?;
+                Some((&code.blocks[*to], state))
+            });
+            let ways: Vec<_> = ways.collect();
+            let [(next, end)] = &ways[..] else {
+                let last = block.instructions.last();
+                return Err(Halt::Branch(last.map(address).unwrap_or_default()));
+            };
+            (block, state) = (*next, end.clone());
+            // What numbers are to each other says nothing that is not known.
+            state.facts = Rc::default();
+        }
+    }
+
+    fn sum(&self, result: &Value) -> Option<Vec<FileAddress>> {
+        let mut globals = self.execution.atoms.as_sum_of_globals(result)?;
+        globals.sort_unstable();
+        Some(globals)
+    }
+
+    /// Notes the globals that an instruction loads, and finds out what is known of them.
+    fn look_at_memory(&mut self, state: &State, instruction: &Instruction) -> Result<(), Halt> {
+        let used = self.info.info(instruction).used_memory();
+        // The stack protector's canary can be any number.
+        let is_canary = instruction.segment_prefix() == Register::FS;
+        if instruction.is_stack_instruction() || is_canary || used.is_empty() {
+            return Ok(());
+        }
+        let halt = Err(Halt::Memory(address(instruction)));
+        let begin = match place(&mut self.execution.atoms, state, instruction) {
+            Place::Stack(_) => return Ok(()),
+            Place::Global(begin) if used.iter().all(|used| !writes(used.access())) => begin,
+            _ => return halt,
+        };
+        let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
+        for at in (0..bytes).step_by(8) {
+            let load = (begin.wrapping_add(at.into()), bytes.min(8));
+            if self.execution.known.loads.contains_key(&load) {
+                self.loads.push(load);
+                continue;
+            }
+            match self.initial(load) {
+                Some(number) => {
+                    self.execution.known.loads.insert(load, number);
+                }
+                None if self.image.is_writable(load.0) => self.loads.push(load),
+                None => return halt,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what a global holds that stays as the file initialises it: one that cannot be written, or, as is
+    /// taken for granted, a pointer to data.
+    fn initial(&self, (address, width): Load) -> Option<u64> {
+        if self.image.is_writable(address) {
+            let pointer = self.image.pointer_at(address).filter(|_| width == 8)?;
+            return self.image.is_writable(pointer).then(|| pointer.get());
+        }
+        let bytes = self.image.bytes_at(address)?.first_chunk()?;
+        Some(low_bits(u64::from_le_bytes(*bytes), 8 * u64::from(width)))
+    }
+}
