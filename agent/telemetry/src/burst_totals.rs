@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::Bounds;
 
+use super::moment::nanoseconds;
 use super::{Burst, BurstKind, HistogramTotals};
 
 /// A second, nanoseconds.
@@ -63,10 +64,6 @@ impl BurstTotals {
         add(&mut self.client_buffer_growth, burst.client_buffer_growth());
         add(&mut self.reclaimed, burst.reclaimed());
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

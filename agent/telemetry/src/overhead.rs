@@ -313,19 +313,14 @@ mod tests {
         let hits = [1_000, 1_000, 100, 100];
         let readings = [(10, ([0; 4], 0)), (11, (hits, 1_000)), (12, (hits, 1_000))];
         let first = cost(&readings[..2], EMULATED).map(|cost| {
-            let Cost {
-                spent_ns,
-                second_ratio,
-                ratio,
-                ..
-            } = cost;
-            (
-                spent_ns,
-                nanoseconds(second_ratio, 1.0),
-                nanoseconds(ratio, 10.0),
-            )
+            let (second, ten) = (cost.second_ratio, cost.ratio);
+            [
+                cost.spent_ns,
+                nanoseconds(second, 1.0),
+                nanoseconds(ten, 10.0),
+            ]
         });
-        assert_eq!(first, Some((1_400_000.0, 1_400_000.0, 1_400_000.0)));
+        assert_eq!(first, Some([1_400_000.0; 3]));
         // A second later it is only in the mean.
         let later =
             cost(&readings, EMULATED).map(|cost| (cost.spent_ns, cost.second_ratio, cost.ratio));
@@ -337,33 +332,17 @@ mod tests {
     }
 
     #[test]
-    fn placing_probes_is_no_gift() {
+    fn placing_probes_and_profiles_cost_too() {
         let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
         let state = ServerState::new();
         overhead.update(Duration::from_secs(1), &state);
         overhead.place(3);
-        let cost = overhead.update(Duration::from_secs(2), &state);
-        assert_eq!(cost.map(|cost| cost.spent_ns), Some(15_000.0));
-    }
-
-    #[test]
-    fn profiles_cost_too() {
-        let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
-        let state = ServerState::new();
-        overhead.update(Duration::from_secs(1), &state);
         overhead.profile(400_000);
-        let cost = overhead.update(Duration::from_secs(2), &state);
-        assert_eq!(cost.map(|cost| cost.spent_ns), Some(400_000.0));
-        assert_eq!(overhead.ratio(), Some(0.4e6 / 10e9));
-        let cost = overhead.update(Duration::from_secs(3), &state);
-        assert_eq!(cost.map(|cost| cost.spent_ns), Some(0.0));
-    }
-
-    #[test]
-    fn a_single_stepped_site_costs_more() {
-        let readings = [(10, ([0; 4], 0)), (12, ([1_000, 0, 0, 0], 1_000))];
-        let spent = cost(&readings, STEPPED_ENTRY).map(|cost| cost.spent_ns);
-        assert_eq!(spent, Some(6_700_000.0));
+        for (second, spent) in [(2, 415_000.0), (3, 0.0)] {
+            let cost = overhead.update(Duration::from_secs(second), &state);
+            assert_eq!(cost.map(|cost| cost.spent_ns), Some(spent));
+            assert_eq!(overhead.ratio(), Some(0.415e6 / 10e9));
+        }
     }
 
     #[test]

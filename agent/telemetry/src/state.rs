@@ -140,7 +140,9 @@ impl ServerState {
                     .get(function)
                     .map_or(0, |calls| calls.cpu_wait.count())
             };
-            let spent = Spent {
+            self.main_thread.advance(Spent {
+                at,
+                times,
                 evicting_ns: self
                     .evicting_ns
                     .saturating_sub(waited(usize::from(EVICTION))),
@@ -148,8 +150,7 @@ impl ServerState {
                     .and_then(|members| members.get(Member::StatEvictedkeys)),
                 observed: snapshot.observed.evicting,
                 expiring_ns: self.expiring_ns.saturating_sub(waited(usize::from(EXPIRE))),
-            };
-            self.main_thread.advance(at, times, spent);
+            });
         }
         self.members = snapshot.members;
         self.audit_cycles(snapshot);

@@ -156,16 +156,6 @@ mod tests {
     use super::{Accumulator, HistogramTotals};
 
     #[test]
-    fn a_counter_that_wraps_goes_on() {
-        let mut sum = Accumulator::default();
-        sum.advance(1 << 62);
-        sum.advance((1 << 63) + 5);
-        sum.advance(u64::MAX);
-        sum.advance(9);
-        assert_eq!(sum.total(), (1 << 64) + 9);
-    }
-
-    #[test]
     fn a_late_reading_is_left_out() {
         let mut sum = Accumulator::default();
         for counter in [100, 90, 100, 110] {
@@ -195,17 +185,6 @@ mod tests {
                 sum.advance(counter);
             }
             prop_assert_eq!(sum.total(), steps.iter().map(|step| u128::from(*step)).sum::<u128>());
-        }
-
-        #[test]
-        fn the_total_never_goes_back(counters in prop::collection::vec(any::<u64>(), 0..50)) {
-            let mut sum = Accumulator::default();
-            let mut before = 0;
-            for counter in counters {
-                sum.advance(counter);
-                prop_assert!(sum.total() >= before);
-                before = sum.total();
-            }
         }
 
         #[test]
