@@ -145,20 +145,12 @@ impl Agent {
     }
 
     /// Returns the last finished bursts of all servers.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Self::reading`] does.
     pub fn bursts(&self) -> anyhow::Result<Vec<Burst>> {
         let answer: Bursts = self.get("/api/v1/bursts")?.read_json()?;
         Ok(answer.bursts)
     }
 
     /// Returns the servers that run beside the agent and are not watched.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Self::reading`] does.
     pub fn unwatched(&self) -> anyhow::Result<Vec<Unwatched>> {
         let answer: UnwatchedList = self.get("/api/v1/unwatched")?.read_json()?;
         Ok(answer.unwatched)

@@ -11,7 +11,7 @@ use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::expiry;
 use super::history::History;
 use super::rates::Rates;
-use super::reading::ServerReading;
+use super::reading::{DURATIONS, GOALS, Metric, ServerReading};
 use super::servers::{Row, columns, stalls};
 use crate::text::{self, HISTOGRAM_TEXT};
 
@@ -28,16 +28,15 @@ const HIGH_SCREEN: u16 = 40;
 pub struct Server<'a> {
     pub name: &'a str,
     pub reading: &'a ServerReading,
-    pub rates: Option<&'a Rates>,
+    pub rates: Option<Rates<'a>>,
     pub history: Option<&'a History>,
     /// The newest first.
     pub bursts: Vec<Burst>,
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server<'_>) {
-    let none = (Rates::default(), History::default());
-    let rates = server.rates.unwrap_or(&none.0);
-    let history = server.history.unwrap_or(&none.1);
+    let none = History::default();
+    let history = server.history.unwrap_or(&none);
     let [high, low] = SPARKLINES;
     let height = if area.height >= HIGH_SCREEN {
         high
@@ -50,8 +49,12 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let is_wide = half >= HISTOGRAM_TEXT + SHORTEST_BAR;
     let room = if is_wide { half } else { inner };
     let bar = room.saturating_sub(HISTOGRAM_TEXT).min(LONGEST_BAR);
-    let durations = text::histogram(&rates.durations, seconds, bar);
-    let goals = text::histogram(&rates.goals, bytes, bar);
+    let drawn = |metric: Metric, bound| {
+        let rates = server.rates.map(|rates| rates.histogram(metric));
+        text::histogram(&rates.unwrap_or_default(), bound, bar)
+    };
+    let durations = drawn(DURATIONS, seconds);
+    let goals = drawn(GOALS, bytes);
     let most = match is_wide {
         true => durations.len().max(goals.len()),
         false => durations.len(),
@@ -59,7 +62,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let most = u16::try_from(most)
         .unwrap_or(u16::MAX)
         .saturating_add(FRAME);
-    let said = [stalls(server.reading), expiry::line(server.reading, rates)];
+    let said = [
+        stalls(server.reading),
+        expiry::line(server.reading, server.rates),
+    ];
     let said: Vec<_> = said.into_iter().flatten().collect();
     let of_said = u16::try_from(said.len()).unwrap_or(u16::MAX);
     let rest = area

@@ -16,9 +16,9 @@ use super::colours::Colours;
 use super::drawing::{SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::history::History;
 use super::one::{self, Server};
-use super::rates::Rates;
+use super::rates::Readings;
 use super::reading::Reading;
-use super::servers::{Row, columns, notes};
+use super::servers::{columns, notes, rows};
 use crate::text::wrapped;
 
 /// How often the agent is read.
@@ -56,10 +56,8 @@ fn show(terminal: &mut DefaultTerminal, agent: &Agent, mut screen: Screen) -> an
 
 struct Screen {
     colours: Colours,
-    reading: Reading,
+    readings: Readings,
     read_at: Instant,
-    /// Between the last two readings.
-    rates: BTreeMap<String, Rates>,
     histories: BTreeMap<String, History>,
     /// The servers whose history before the first reading was asked for.
     loaded: BTreeSet<String>,
@@ -76,9 +74,8 @@ impl Screen {
     fn new(reading: Reading, colours: Colours) -> Self {
         Self {
             colours,
-            reading,
+            readings: Readings::new(reading),
             read_at: Instant::now(),
-            rates: BTreeMap::new(),
             histories: BTreeMap::new(),
             loaded: BTreeSet::new(),
             bursts: Vec::new(),
@@ -107,20 +104,17 @@ impl Screen {
     }
 
     fn remember(&mut self, now: Reading, seconds: f64) {
-        let is_there = |server: &String| now.servers.contains_key(server);
+        self.readings.add(now, seconds);
+        let servers = &self.readings.now.servers;
+        let is_there = |server: &String| servers.contains_key(server);
         self.histories.retain(|server, _| is_there(server));
         self.loaded.retain(is_there);
-        self.rates.clear();
-        for (server, reading) in &now.servers {
-            let Some(before) = self.reading.servers.get(server) else {
-                continue;
-            };
-            let rates = Rates::between(before, reading, seconds);
-            let history = self.histories.entry(server.clone()).or_default();
-            history.add(reading, &rates);
-            self.rates.insert(server.clone(), rates);
+        for server in servers.keys() {
+            if let Some(rates) = self.readings.rates(server) {
+                let history = self.histories.entry(server.clone()).or_default();
+                history.add(rates);
+            }
         }
-        self.reading = now;
     }
 
     /// Asks the agent for the last minutes of the server that is shown, once.
@@ -138,9 +132,9 @@ impl Screen {
     }
 
     fn selected(&self) -> Option<&String> {
-        let last = self.reading.servers.len().checked_sub(1)?;
+        let last = self.readings.now.servers.len().checked_sub(1)?;
         let index = self.list.selected().unwrap_or(0).min(last);
-        self.reading.servers.keys().nth(index)
+        self.readings.now.servers.keys().nth(index)
     }
 
     /// Does what a key stands for, and returns whether that is to quit.
@@ -162,7 +156,7 @@ impl Screen {
         let opened = self
             .opened
             .clone()
-            .filter(|server| self.reading.servers.contains_key(server));
+            .filter(|server| self.readings.now.servers.contains_key(server));
         let keys = match &opened {
             Some(_) => "esc all servers · q quit",
             None => "↑ ↓ select · enter open · q quit",
@@ -184,18 +178,13 @@ impl Screen {
     }
 
     fn draw_all(&mut self, frame: &mut Frame<'_>, area: Rect) {
-        let notes = notes(&self.reading, &self.unwatched);
+        let notes = notes(&self.readings.now, &self.unwatched);
         let width = usize::from(area.width);
         let notes: Vec<String> = notes.iter().flat_map(|note| wrapped(note, width)).collect();
         let noted = u16::try_from(notes.len())
             .unwrap_or(u16::MAX)
             .min(area.height / 3);
-        let rows: Vec<Row<'_>> = self
-            .reading
-            .servers
-            .iter()
-            .map(|(server, reading)| Row::new(server, reading, self.rates.get(server)))
-            .collect();
+        let rows = rows(&self.readings);
         if rows.is_empty() {
             let [above, below] =
                 Layout::vertical([Constraint::Length(3), Constraint::Fill(1)]).areas(area);
@@ -240,7 +229,7 @@ impl Screen {
     }
 
     fn draw_one(&self, frame: &mut Frame<'_>, area: Rect, server: &str) {
-        let Some(reading) = self.reading.servers.get(server) else {
+        let Some(reading) = self.readings.now.servers.get(server) else {
             return;
         };
         let newest_first = self.bursts.iter().rev();
@@ -248,7 +237,7 @@ impl Screen {
         let server = Server {
             name: server,
             reading,
-            rates: self.rates.get(server),
+            rates: self.readings.rates(server),
             history: self.histories.get(server),
             bursts: bursts.cloned().collect(),
         };

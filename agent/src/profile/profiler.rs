@@ -1,6 +1,5 @@
 //! Takes profiles.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -34,20 +33,6 @@ pub struct Profiling {
     taken: Option<Receiver<Profile>>,
     spent_ns: u64,
     foreign: u64,
-}
-
-impl fmt::Debug for Profiler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profiler").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Profiling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut fields = f.debug_struct("Profiling");
-        fields.field("is_stopped", &self.sampling.is_none());
-        fields.finish_non_exhaustive()
-    }
 }
 
 impl Profiler {
