@@ -59,10 +59,6 @@ enum Format {
 }
 
 /// Profiles until the time is over, or the process ends, or a signal comes.
-///
-/// # Errors
-///
-/// Fails where the process is not there, or the kernel refuses, or nothing was seen.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let ending = Ending::listen()?;
     let (handle, subject) = subject(arguments)?;

@@ -118,15 +118,13 @@ impl Agent {
     }
 
     /// Prepares to ask an agent that serves on this loopback port, without TLS and password.
-    pub fn on_loopback(port: u16) -> Self {
-        let http = Http::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .build();
-        Self {
+    pub fn on_loopback(port: u16) -> anyhow::Result<Self> {
+        Self::at(&Access {
             url: format!("http://127.0.0.1:{port}"),
-            http: http.into(),
-            password: None,
-        }
+            ca: None,
+            user: None,
+            password_file: None,
+        })
     }
 
     /// Reads its metrics.

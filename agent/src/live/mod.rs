@@ -27,10 +27,6 @@ use rates::Readings;
 use screen::INTERVAL;
 
 /// Shows the servers until the user quits.
-///
-/// # Errors
-///
-/// Fails where no agent answers, a file cannot be read, or stdout is not a terminal.
 pub fn show(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     ensure!(
@@ -43,10 +39,6 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
 }
 
 /// Prints one plain table, with the rates of one second: in a terminal the columns that fit, elsewhere all of them.
-///
-/// # Errors
-///
-/// Fails where no agent answers, a file cannot be read, or stdout is closed.
 pub fn print_once(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     let begun = Instant::now();

@@ -55,10 +55,6 @@ pub struct Reading {
 
 impl Reading {
     /// Parses Prometheus's text format.
-    ///
-    /// # Errors
-    ///
-    /// Fails where it cannot be parsed.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let lines = text.lines().map(|line| Ok(line.to_owned()));
         let mut reading = Self::default();

