@@ -82,9 +82,9 @@ mod tests {
         burst.client_buffers_before = None;
         totals.count(&burst);
         assert_eq!(totals.finished, [1, 1, 0, 0]);
-        assert_eq!(totals.duration.count(), 2);
-        assert_eq!(totals.duration.sum(), 14_000_000_000);
-        assert_eq!(totals.reclaim.count(), 1);
+        assert_eq!(totals.duration.view().count(), 2);
+        assert_eq!(totals.duration.view().sum(), 14_000_000_000);
+        assert_eq!(totals.reclaim.view().count(), 1);
         assert_eq!(totals.client_buffer_growth, 600 << 20);
         assert_eq!(totals.reclaimed, 800 << 20);
         // A short one that stalled nobody is in no mean.
@@ -92,7 +92,8 @@ mod tests {
         burst.stalled = Some(Duration::ZERO);
         totals.count(&burst);
         assert_eq!(totals.finished, [1, 1, 1, 0]);
-        assert_eq!((totals.duration.count(), totals.reclaim.count()), (2, 1));
+        let counts = [&totals.duration, &totals.reclaim].map(|one| one.view().count());
+        assert_eq!(counts, [2, 1]);
         assert_eq!(totals.reclaimed, 800 << 20);
     }
 }

@@ -132,21 +132,9 @@ impl ExpireAudit {
 
     /// Returns what the server contradicts, once it is certain.
     pub fn contradiction(&self) -> Option<Withdrawal> {
-        let withdrawal = |broken, failed, tested| Withdrawal {
-            broken,
-            failed,
-            tested,
-        };
-        let keys = withdrawal(
-            BrokenInvariant::ExpiredKeys,
-            self.wrong_keys,
-            self.tested_keys,
-        );
-        let time = withdrawal(
-            BrokenInvariant::CycleTime,
-            self.wrong_time,
-            self.tested_time,
-        );
+        let (keys, time) = (BrokenInvariant::ExpiredKeys, BrokenInvariant::CycleTime);
+        let keys = Withdrawal::of(keys, self.wrong_keys, self.tested_keys);
+        let time = Withdrawal::of(time, self.wrong_time, self.tested_time);
         [keys, time].into_iter().find(|one| one.failed >= WINDOWS)
     }
 }

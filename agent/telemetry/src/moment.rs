@@ -69,7 +69,7 @@ impl Moment {
             phase,
             used_memory: members.get(Member::UsedMemory),
             maxmemory: members.get(Member::Maxmemory),
-            not_counted: state.overhead,
+            not_counted: state.counted.evictions.last.overhead.get(),
             client_buffers: members.client_buffers(),
             commands: members.get(Member::StatNumcommands),
             evicted_keys: members.get(Member::StatEvictedkeys),

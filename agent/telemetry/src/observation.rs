@@ -82,7 +82,7 @@ impl Observation {
             unix_time: snapshot.unix_time,
             evictions: times.unwrap_or_default(),
             evicting_calls: state.eviction().inner.count(),
-            failed_calls: state.evicting_results[ResultKind::Fail as usize].count(),
+            failed_calls: evictions.evicting_results[ResultKind::Fail as usize],
             last_reported: evictions.last.reported.get(),
             observed: snapshot.observed.evicting,
             cpu_eviction_ns: thread.map(|thread| thread.eviction_ns),
@@ -96,7 +96,7 @@ impl Observation {
             clients_waiting: state.known_waits().map(Waits::waiting),
             stalled: state.stalled_in_all(),
             stalled_by_evictions: state.stalled(StallCause::Eviction),
-            cycle_keys: Some(state.cycles.keys()),
+            cycle_keys: Some(state.cycle_keys()),
             stale_ratio: members.stale_ratio(),
         }
     }

@@ -183,16 +183,15 @@ impl Overhead {
     /// Takes in the counts until `at` (monotonic time). Returns the cost, but for the first time.
     pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<Cost> {
         let mut total_ns = 0.0;
-        for (calls, sites) in state.calls.iter().zip(&self.sites) {
+        for (calls, sites) in state.counted.calls.iter().zip(&self.sites) {
             for probe in Probe::ALL {
-                total_ns +=
-                    calls.hits[probe as usize].count() as f64 * self.costs.hit_ns(probe, *sites);
+                total_ns += calls.hits[probe as usize] as f64 * self.costs.hit_ns(probe, *sites);
             }
         }
-        let eviction = &state.calls[usize::from(EVICTION)];
+        let eviction = state.eviction();
         let sites = self.sites.get(usize::from(EVICTION)).copied();
         let inside_ns = [Probe::Inner, Probe::Exit].map(|probe| {
-            let hits = eviction.hits[probe as usize].count() as f64;
+            let hits = eviction.hits[probe as usize] as f64;
             hits * self.costs.hit_ns(probe, sites.unwrap_or_default())
         });
         let now = Reading {
@@ -201,7 +200,7 @@ impl Overhead {
                 + self.placed as f64 * self.costs.placing_ns
                 + self.profiled_ns as f64,
             inside_ns: inside_ns.iter().sum(),
-            goals: eviction.hits[Probe::Inner as usize].count(),
+            goals: eviction.hits[Probe::Inner as usize],
             commands: (state.members).and_then(|members| members.get(Member::StatNumcommands)),
         };
         let begin = at.saturating_sub(WINDOW);

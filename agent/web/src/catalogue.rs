@@ -199,8 +199,9 @@ const AFTER_MEMBERS: [Family; 27] = [
         name: "evictscope_burst_duration_seconds",
         help: "From the first to the last evicting call of each finished burst of 0.5 s or more.",
         series: |server| {
-            let totals = server.cycle().map(|cycle| &cycle.totals.duration);
-            histogram(totals, Unit::Seconds)
+            let cycle = server.cycle();
+            let durations = cycle.map(|cycle| cycle.totals.duration.view());
+            histogram(durations, Unit::Seconds)
         },
     },
     Family {

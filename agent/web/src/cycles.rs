@@ -1,8 +1,8 @@
 //! The series of a server's expire cycles. A value that is not known has no series.
 
-use evictscope_abi::CycleType;
+use evictscope_abi::{CycleStats, CycleType, bounds};
 use evictscope_plan::{EXPIRE_CYCLE, Exit, Operand, TracedFunction};
-use evictscope_telemetry::{Accumulator, CycleTotals};
+use evictscope_telemetry::HistogramView;
 
 use super::proto::{Series, Unit, Value, by};
 use super::server::ExportedServer;
@@ -20,7 +20,7 @@ pub(super) fn timed(server: &ExportedServer) -> Option<&TracedFunction> {
 fn types<'a>(
     server: &'a ExportedServer,
     function: &TracedFunction,
-) -> impl Iterator<Item = (&'static str, &'a CycleTotals)> {
+) -> impl Iterator<Item = (&'static str, &'a CycleStats)> {
     let is_told = function
         .inner
         .as_ref()
@@ -31,7 +31,8 @@ fn types<'a>(
         ("unknown", CycleType::Unknown, !is_told),
     ];
     let told = all.into_iter().filter(|(.., is_counted)| *is_counted);
-    told.map(|(name, of_type, _)| (name, &server.state.cycles.by_type[of_type as usize]))
+    let cycles = &server.state.counted.expires.cycles;
+    told.map(|(name, of_type, _)| (name, &cycles[of_type as usize]))
 }
 
 pub(super) fn durations(server: &ExportedServer) -> Vec<Series<'_>> {
@@ -40,7 +41,8 @@ pub(super) fn durations(server: &ExportedServer) -> Vec<Series<'_>> {
     };
     types(server, function)
         .map(|(name, totals)| {
-            let value = Value::Histogram(&totals.duration, Unit::Seconds);
+            let durations = HistogramView::of(bounds::CYCLE_NS, &totals.duration);
+            let value = Value::Histogram(durations, Unit::Seconds);
             Series::new(&[("type", name)], value)
         })
         .collect()
@@ -50,12 +52,12 @@ pub(super) fn durations(server: &ExportedServer) -> Vec<Series<'_>> {
 fn keys<'a>(
     server: &'a ExportedServer,
     place: fn(&Exit) -> Option<&Operand>,
-    count: fn(&CycleTotals) -> Accumulator,
+    count: fn(&CycleStats) -> u64,
 ) -> Vec<Series<'a>> {
     let is_known =
         |function: &&TracedFunction| function.exits.iter().all(|exit| place(exit).is_some());
     let counts = timed(server).filter(is_known).map(|function| {
-        types(server, function).map(move |(name, totals)| (name, count(totals).count() as f64))
+        types(server, function).map(move |(name, totals)| (name, count(totals) as f64))
     });
     by("type", counts.into_iter().flatten())
 }

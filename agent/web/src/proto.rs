@@ -1,6 +1,6 @@
 //! The series of one server, and what the prometheus crate makes of them.
 
-use evictscope_telemetry::HistogramTotals;
+use evictscope_telemetry::HistogramView;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricType};
 
 /// One series of one server: its labels beside `server`, and its value.
@@ -11,7 +11,7 @@ pub(super) struct Series<'a> {
 
 pub(super) enum Value<'a> {
     Number(f64),
-    Histogram(&'a HistogramTotals, Unit),
+    Histogram(HistogramView<'a>, Unit),
 }
 
 /// What the values of a histogram are divided by to get the exported unit.
@@ -29,7 +29,7 @@ pub(super) fn single(value: Option<f64>) -> Vec<Series<'static>> {
 }
 
 /// Returns the series of a histogram that has no label but `server`.
-pub(super) fn histogram(totals: Option<&HistogramTotals>, unit: Unit) -> Vec<Series<'_>> {
+pub(super) fn histogram(totals: Option<HistogramView<'_>>, unit: Unit) -> Vec<Series<'_>> {
     let series = |totals| Series::new(&[], Value::Histogram(totals, unit));
     totals.map(series).into_iter().collect()
 }
@@ -91,7 +91,7 @@ impl<'a> Series<'a> {
     }
 }
 
-fn proto_histogram(totals: &HistogramTotals, unit: Unit) -> Histogram {
+fn proto_histogram(totals: HistogramView<'_>, unit: Unit) -> Histogram {
     let divisor = match unit {
         Unit::Bytes => 1.0,
         Unit::Seconds => 1e9,

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use evictscope_abi::{Fault, Probe, ResultKind, VARIABLES, Variable};
+use evictscope_abi::{Fault, Probe, ResultKind, VARIABLES, Variable, bounds};
 use evictscope_plan::{
     EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, Item, Member, NotFound, TracedFunction,
     variable_name,
 };
 use evictscope_telemetry::{
-    Accumulator, BurstKind, BurstTotals, Cycle, HistogramTotals, OVER, Phase, ProbeMode,
-    StallCause, Waits,
+    BurstKind, BurstTotals, Cycle, HistogramView, OVER, Phase, ProbeMode, StallCause, Waits,
 };
 
 use super::cycles;
@@ -18,7 +17,7 @@ use super::proto::{Series, Unit, Value, by, histogram, single};
 use super::server::ExportedServer;
 
 /// The kind of eviction calls, their durations, and their number by result.
-type Calls<'a> = (&'static str, &'a HistogramTotals, &'a [Accumulator; 4]);
+type Calls<'a> = (&'static str, HistogramView<'a>, &'a [u64; 4]);
 
 /// Returns the kinds of eviction calls that are counted for this server. Without a goal site,
 /// evicting calls cannot be told from no-op calls; without done sites, their ends are seen only where
@@ -28,13 +27,15 @@ fn counted_calls(server: &ExportedServer) -> Vec<Calls<'_>> {
     let Some(function) = trusted_function(server) else {
         return Vec::new();
     };
-    let (state, totals) = (&server.state, server.state.eviction());
+    let (calls, evictions) = (server.state.eviction(), &server.state.counted.evictions);
     let mut kinds: Vec<Calls<'_>> = Vec::new();
     if counts_evicting(server, function) {
-        kinds.push(("evicting", &totals.inner, &state.evicting_results));
+        let durations = HistogramView::of(bounds::INNER_NS, &calls.inner);
+        kinds.push(("evicting", durations, &evictions.evicting_results));
     }
     if probes_every(server, function) {
-        kinds.push(("noop", &totals.noop, &state.noop_results));
+        let durations = HistogramView::of(bounds::NOOP_NS, &calls.noop);
+        kinds.push(("noop", durations, &evictions.noop_results));
     }
     kinds
 }
@@ -99,7 +100,7 @@ pub(super) fn calls(server: &ExportedServer) -> Vec<Series<'_>> {
         // Others than these are not to be expected.
         let usual = if kind == "noop" { 1 } else { 3 };
         for (index, (name, result)) in RESULTS.into_iter().enumerate() {
-            let count = results[result as usize].count() as f64;
+            let count = results[result as usize] as f64;
             if index >= usual && count == 0.0 {
                 continue;
             }
@@ -118,7 +119,8 @@ pub(super) fn failed_calls(server: &ExportedServer) -> Option<u64> {
         _ => true,
     };
     let are_told = server.plan.not_found.iter().all(is_told);
-    let failed = server.state.evicting_results[ResultKind::Fail as usize].count();
+    let results = &server.state.counted.evictions.evicting_results;
+    let failed = results[ResultKind::Fail as usize];
     (are_told && counts_evicting(server, function)).then_some(failed)
 }
 
@@ -131,12 +133,15 @@ fn notes(server: &ExportedServer, variable: Variable) -> bool {
 
 pub(super) fn mem_tofree(server: &ExportedServer) -> Vec<Series<'_>> {
     let is_noted = notes(server, Variable::MemTofree);
-    histogram(is_noted.then_some(&server.state.mem_tofree), Unit::Bytes)
+    histogram(
+        is_noted.then(|| server.state.mem_tofree.view()),
+        Unit::Bytes,
+    )
 }
 
 /// Returns `overhead` of the last evicting call; nothing before the first one.
 pub(super) fn not_counted_memory(server: &ExportedServer) -> Vec<Series<'_>> {
-    let overhead = server.state.overhead;
+    let overhead = server.state.counted.evictions.last.overhead.get();
     let noted = overhead.filter(|_| notes(server, Variable::Overhead));
     single(noted.map(|bytes| bytes as f64))
 }
@@ -147,7 +152,7 @@ pub(super) fn cpu_wait(server: &ExportedServer) -> Vec<Series<'_>> {
     // Both rest on what the kernel says of its own structures, and on what it counts of each thread.
     let is_told = state.waits.is_known() && state.main_thread.is_known();
     let is_counted = times_evicting(server);
-    let waited = state.eviction().cpu_wait.total() as f64 / 1e9;
+    let waited = state.eviction().cpu_wait_ns as f64 / 1e9;
     single((is_told && is_counted).then_some(waited))
 }
 
@@ -271,7 +276,10 @@ pub(super) fn bursts(server: &ExportedServer) -> Vec<Series<'_>> {
 /// Returns the histogram of reclaims, where memory is known.
 pub(super) fn reclaims(server: &ExportedServer) -> Vec<Series<'_>> {
     let cycle = cycle_with(server, Member::UsedMemory);
-    histogram(cycle.map(|cycle| &cycle.totals.reclaim), Unit::Seconds)
+    histogram(
+        cycle.map(|cycle| cycle.totals.reclaim.view()),
+        Unit::Seconds,
+    )
 }
 
 /// Returns a sum over finished bursts, where the member that it comes from is known.
@@ -350,9 +358,9 @@ pub(super) fn hits(server: &ExportedServer) -> Vec<Series<'_>> {
     let mut hits = Vec::new();
     for function in &server.plan.functions {
         let FunctionKind { index, description } = function.kind;
-        let calls = state.calls.get(index);
+        let calls = state.counted.calls.get(index);
         let mut push = |name, probe| {
-            let count = calls.map_or(0, |calls| calls.hits[probe as usize].count());
+            let count = calls.map_or(0, |calls| calls.hits[probe as usize]);
             hits.push((description.probe(name), count as f64));
         };
         // The entry of the expire cycle is never probed.
@@ -376,8 +384,8 @@ pub(super) fn faults(server: &ExportedServer) -> Vec<Series<'_>> {
         ("other_process", Fault::OtherProcess),
         ("map", Fault::Map),
     ];
-    let faults = &server.state.faults;
-    let counted = names.map(|(name, fault)| (name, faults[fault as usize].count() as f64));
+    let faults = &server.state.counted.faults;
+    let counted = names.map(|(name, fault)| (name, faults[fault as usize] as f64));
     let lost_exits = ("lost_exit", server.state.lost_exits() as f64);
     let all = counted.into_iter().chain([lost_exits]);
     by("reason", all.filter(|(_, count)| *count > 0.0))

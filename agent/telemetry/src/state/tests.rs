@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use evictscope_abi::{Check, Fault, Noted, Probe, ResultKind};
 use evictscope_plan::Member;
 
 use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
@@ -38,46 +37,6 @@ fn what_was_not_read_is_not_known() {
     // A value that cannot be read any more is not the last one.
     state.apply(&Snapshot::default());
     assert_eq!(state.members, None);
-}
-
-#[test]
-fn counters_of_every_kind_are_taken_in() {
-    let mut snapshot = Snapshot::default();
-    snapshot.counted.calls[0].inner.record(3, 9_000);
-    snapshot.counted.calls[0].hits[Probe::Inner as usize] = 3;
-    let evictions = &mut snapshot.counted.evictions;
-    evictions.evicting_results[ResultKind::Running as usize] = 1;
-    evictions.noop_results[ResultKind::Ok as usize] = 2;
-    evictions.last.overhead = Noted {
-        value: 77,
-        is_known: 1,
-    };
-    evictions.checks[Check::Allocator as usize] = 5;
-    evictions.check_failures[Check::Allocator as usize] = 1;
-    snapshot.counted.faults[Fault::Recipe as usize] = 10;
-    snapshot.times = Some(ThreadTimes {
-        cpu_ns: 1_000,
-        waiting_ns: 0,
-    });
-
-    let mut state = ServerState::new();
-    // Once more with the same counters: nothing happened in between.
-    for _ in 0..2 {
-        state.apply(&snapshot);
-        assert_eq!(state.eviction().inner.count(), 1);
-        assert_eq!(state.eviction().inner.sum(), 9_000);
-        assert_eq!(
-            state.evicting_results[ResultKind::Running as usize].count(),
-            1
-        );
-        assert_eq!(state.noop_results[ResultKind::Ok as usize].count(), 2);
-        assert_eq!(state.overhead, Some(77));
-        assert_eq!(state.eviction().hits[Probe::Inner as usize].count(), 3);
-        assert_eq!(state.faults[Fault::Recipe as usize].count(), 10);
-        assert_eq!(state.checks[Check::Allocator as usize].count(), 5);
-        assert_eq!(state.check_failures[Check::Allocator as usize].count(), 1);
-        assert!(state.main_thread.is_known());
-    }
 }
 
 #[test]
