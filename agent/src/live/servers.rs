@@ -3,7 +3,7 @@
 use evictscope_records::text::{bytes, count, duration, or_unknown, seconds, share};
 
 use super::agent::Unwatched;
-use super::columns::{Alignment, Cell, Column};
+use super::columns::{Cell, Column};
 use super::rates::{Rates, Readings};
 use super::reading::*;
 use crate::text::shortened;
@@ -64,28 +64,26 @@ pub fn rows(readings: &Readings) -> Vec<Row<'_>> {
 /// Returns the columns for these servers, the most important ones first.
 pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
     let names = rows.iter().map(|row| row.name.chars().count());
+    let names = names.max().unwrap_or(0);
     let mut columns = vec![
-        Column {
-            heading: "SERVER",
-            width: names.max().unwrap_or(0).max("SERVER".len()),
-            alignment: Alignment::Left,
-            cell: |row: &Row<'a>| row.name.clone().into(),
-        },
-        number("WAIT>1S", 7, |row| Cell {
+        Column::text("SERVER", names.max("SERVER".len()), |row: &Row<'a>| {
+            row.name.clone().into()
+        }),
+        Column::number("WAIT>1S", 7, |row| Cell {
             text: row.shown(WAITED_SECOND, count),
             is_alarming: row.a_second(WAITED_SECOND) > Some(0.0),
         }),
-        number(">0.1S", 5, |row| row.shown(WAITED_TENTH, count).into()),
-        number("STALLED", 7, |row| Cell {
+        Column::number(">0.1S", 5, |row| row.shown(WAITED_TENTH, count).into()),
+        Column::number("STALLED", 7, |row| Cell {
             text: row.shown(STALLED, duration),
             is_alarming: row.a_second(STALLED) > Some(0.0),
         }),
-        number("WAITING", 9, |row| waiting(row.reading).into()),
-        number("LONGEST", 7, |row| row.shown(LONGEST_WAIT, seconds).into()),
+        Column::number("WAITING", 9, |row| waiting(row.reading).into()),
+        Column::number("LONGEST", 7, |row| row.shown(LONGEST_WAIT, seconds).into()),
     ];
     // Rare, and then it matters more than all that follows.
     if rows.iter().any(Row::has_failed) {
-        columns.push(number("FAILING/S", 9, |row| {
+        columns.push(Column::number("FAILING/S", 9, |row| {
             let failing = row.an_observed_second(FAILED_CALLS);
             Cell {
                 text: or_unknown(failing, count),
@@ -94,42 +92,30 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
         }));
     }
     columns.extend([
-        Column {
-            heading: "PHASE",
-            width: "not_saturated".len(),
-            alignment: Alignment::Left,
-            cell: |row: &Row<'a>| or_unknown(row.reading.phase(), str::to_owned).into(),
-        },
-        number("EVICT/S", 7, |row| {
+        Column::text("PHASE", "not_saturated".len(), |row: &Row<'a>| {
+            or_unknown(row.reading.phase(), str::to_owned).into()
+        }),
+        Column::number("EVICT/S", 7, |row| {
             or_unknown(row.a_second(EVICTED_KEYS), count).into()
         }),
-        number("MEMORY", 8, |row| memory(row.reading).into()),
-        number("LIMIT", 8, |row| limit(row.reading).into()),
-        number("COMMANDS/S", 10, |row| {
+        Column::number("MEMORY", 8, |row| memory(row.reading).into()),
+        Column::number("LIMIT", 8, |row| limit(row.reading).into()),
+        Column::number("COMMANDS/S", 10, |row| {
             or_unknown(row.a_second(COMMANDS), count).into()
         }),
-        number("LONGEST-CALL", 12, |row| {
+        Column::number("LONGEST-CALL", 12, |row| {
             row.shown(LONGEST_CALL, seconds).into()
         }),
-        number("BUFFERS", 8, |row| row.shown(CLIENT_BUFFERS, bytes).into()),
-        number("EVICTING", 8, |row| {
+        Column::number("BUFFERS", 8, |row| row.shown(CLIENT_BUFFERS, bytes).into()),
+        Column::number("EVICTING", 8, |row| {
             or_unknown(row.an_observed_second(CALL_SECONDS), share).into()
         }),
-        number("CALLS/S", 7, |row| {
+        Column::number("CALLS/S", 7, |row| {
             or_unknown(row.an_observed_second(CALLS), count).into()
         }),
-        number("OBSERVED", 15, |row| observed(row).into()),
+        Column::number("OBSERVED", 15, |row| observed(row).into()),
     ]);
     columns
-}
-
-fn number<'a>(heading: &'static str, width: usize, cell: fn(&Row<'a>) -> Cell) -> Column<Row<'a>> {
-    Column {
-        heading,
-        width,
-        alignment: Alignment::Right,
-        cell,
-    }
 }
 
 /// Returns how many clients wait now, and of how many.
