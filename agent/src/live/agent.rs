@@ -10,6 +10,8 @@ use form_urlencoded::byte_serialize;
 use headers::Authorization;
 use headers::authorization::Credentials as _;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio_rustls::rustls::crypto::ring;
 use ureq::http::{HeaderValue, Response, StatusCode, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -57,20 +59,10 @@ pub struct Unwatched {
     pub why: String,
 }
 
-#[derive(Deserialize)]
-struct UnwatchedList {
-    unwatched: Vec<Unwatched>,
-}
-
 /// A record that was made.
 #[derive(Deserialize)]
 struct Made {
     id: RecordId,
-}
-
-#[derive(Deserialize)]
-struct Bursts {
-    bursts: Vec<Burst>,
 }
 
 /// A running agent.
@@ -144,14 +136,12 @@ impl Agent {
 
     /// Returns the last finished bursts of all servers.
     pub fn bursts(&self) -> anyhow::Result<Vec<Burst>> {
-        let answer: Bursts = self.get("/api/v1/bursts")?.read_json()?;
-        Ok(answer.bursts)
+        self.list("bursts")
     }
 
     /// Returns the servers that run beside the agent and are not watched.
     pub fn unwatched(&self) -> anyhow::Result<Vec<Unwatched>> {
-        let answer: UnwatchedList = self.get("/api/v1/unwatched")?.read_json()?;
-        Ok(answer.unwatched)
+        self.list("unwatched")
     }
 
     /// Returns the last minutes of one server.
@@ -190,6 +180,11 @@ impl Agent {
         let made: Made = answer.body_mut().read_json()?;
         let mut record = self.get(&format!("/api/v1/records/{}", made.id))?;
         Ok(record.with_config().limit(LONGEST_RECORD).read_json()?)
+    }
+
+    fn list<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Vec<T>> {
+        let mut answer: Value = self.get(&format!("/api/v1/{name}"))?.read_json()?;
+        Ok(serde_json::from_value(answer[name].take())?)
     }
 
     fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {

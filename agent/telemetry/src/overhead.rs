@@ -28,24 +28,16 @@ pub struct HitCosts {
     pub placing_ns: f64,
 }
 
-/// What the kernel does with the instruction under a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stepping {
-    /// It emulates it.
-    Emulated,
-    /// It executes a copy of it elsewhere, with two more traps.
-    SingleStepped,
-}
-
-/// Which sites of a traced function are probed, and what the kernel does there.
+/// Which sites of a traced function are probed, and whether the kernel emulates the instruction there; else it executes a copy
+/// of it elsewhere, with two more traps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbedSites {
     /// The entry, with the return probe.
-    pub entry: Option<Stepping>,
+    pub entry: Option<bool>,
     /// The inner site.
-    pub inner: Option<Stepping>,
-    /// The exits: single-stepped where one of them is.
-    pub exits: Option<Stepping>,
+    pub inner: Option<bool>,
+    /// The exits: emulated where each of them is.
+    pub exits: Option<bool>,
     /// How many of the exits a call can pass that does not end there.
     pub passed_exits: u32,
 }
@@ -53,11 +45,7 @@ pub struct ProbedSites {
 impl ProbedSites {
     /// Returns the sites of `function` that would be probed.
     pub fn of(function: &TracedFunction) -> Self {
-        let stepping = |emulated: bool| match emulated {
-            true => Stepping::Emulated,
-            false => Stepping::SingleStepped,
-        };
-        let of = |site: &Site| stepping(site.emulated);
+        let of = |site: &Site| site.emulated;
         let entry = function.every_call();
         let exits = function.timed_span().map(|(_, exits)| exits);
         let is_timed = entry.or(exits.and(function.begin())).is_some();
@@ -66,7 +54,7 @@ impl ProbedSites {
         Self {
             entry: entry.map(of),
             inner: function.begin().filter(|_| is_timed).map(of),
-            exits: exits.map(|exits| stepping(exits.iter().all(|exit| exit.site.emulated))),
+            exits: exits.map(|exits| exits.iter().all(|exit| exit.site.emulated)),
             passed_exits: u32::try_from(passed).unwrap_or(u32::MAX),
         }
     }
@@ -85,17 +73,17 @@ impl HitCosts {
 
     /// Returns the cost of one hit of a probe; 0 where the function has no such site.
     fn hit_ns(&self, probe: Probe, sites: ProbedSites) -> f64 {
-        let (site, emulated) = match probe {
+        let (is_emulated, emulated) = match probe {
             Probe::Enter => (sites.entry, self.enter_ns),
             // On the same instruction as the entry probe, which has paid for it.
-            Probe::Return => (sites.entry.map(|_| Stepping::Emulated), self.return_ns),
+            Probe::Return => (sites.entry.map(|_| true), self.return_ns),
             Probe::Inner => (sites.inner, self.goal_and_done_ns / 2.0),
             Probe::Exit => (sites.exits, self.goal_and_done_ns / 2.0),
         };
-        match site {
+        match is_emulated {
             None => 0.0,
-            Some(Stepping::Emulated) => emulated,
-            Some(Stepping::SingleStepped) => emulated + self.single_step_ns,
+            Some(true) => emulated,
+            Some(false) => emulated + self.single_step_ns,
         }
     }
 
@@ -261,7 +249,7 @@ mod tests {
 
     use evictscope_plan::Member;
 
-    use super::{Cost, HitCosts, Overhead, ProbedSites, Stepping};
+    use super::{Cost, HitCosts, Overhead, ProbedSites};
     use crate::{Members, ProbeMode, ServerState, Snapshot};
 
     const COSTS: HitCosts = HitCosts {
@@ -272,13 +260,13 @@ mod tests {
         placing_ns: 5_000.0,
     };
     const EMULATED: ProbedSites = ProbedSites {
-        entry: Some(Stepping::Emulated),
-        inner: Some(Stepping::Emulated),
-        exits: Some(Stepping::Emulated),
+        entry: Some(true),
+        inner: Some(true),
+        exits: Some(true),
         passed_exits: 0,
     };
     const STEPPED_ENTRY: ProbedSites = ProbedSites {
-        entry: Some(Stepping::SingleStepped),
+        entry: Some(false),
         ..EMULATED
     };
 
