@@ -6,7 +6,6 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::widgets::{Block, ListState};
 
 use super::bursts::{Burst, COLUMNS};
-use super::colours::Colours;
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::expiry;
 use super::history::History;
@@ -34,7 +33,7 @@ pub struct Server<'a> {
     pub bursts: Vec<Burst>,
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server<'_>) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
     let none = History::default();
     let history = server.history.unwrap_or(&none);
     let [high, low] = SPARKLINES;
@@ -83,16 +82,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let rows = [Row::new(server.name, server.reading, server.rates)];
     let mut unselected = ListState::default();
     let columns = columns(&rows);
-    table(
-        frame,
-        top,
-        colours,
-        server.name,
-        &columns,
-        &rows,
-        &mut unselected,
-    );
-    sparklines(frame, upper, colours, server.name, history);
+    table(frame, top, server.name, &columns, &rows, &mut unselected);
+    sparklines(frame, upper, server.name, history);
     lines(frame, between, said);
     let by_duration = ("evicting calls by duration, per second", durations);
     let by_goal = ("evicting calls by mem_tofree, per second", goals);
@@ -107,7 +98,6 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     table(
         frame,
         bottom,
-        colours,
         title,
         &COLUMNS,
         &server.bursts,

@@ -12,7 +12,7 @@ use ratatui::{DefaultTerminal, Frame};
 
 use super::agent::{Agent, Unwatched};
 use super::bursts::Burst;
-use super::colours::Colours;
+use super::colours;
 use super::drawing::{SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::history::History;
 use super::one::{self, Server};
@@ -28,7 +28,7 @@ const LEAST_ROWS: u16 = 5;
 
 /// Shows the servers until the user quits, and always restores the terminal.
 pub fn run(agent: &Agent, first: Reading) -> anyhow::Result<()> {
-    let mut screen = Screen::new(first, Colours::wanted());
+    let mut screen = Screen::new(first);
     screen.read_more(agent)?;
     let mut terminal = ratatui::try_init()?;
     let result = show(&mut terminal, agent, screen);
@@ -55,7 +55,6 @@ fn show(terminal: &mut DefaultTerminal, agent: &Agent, mut screen: Screen) -> an
 }
 
 struct Screen {
-    colours: Colours,
     readings: Readings,
     read_at: Instant,
     histories: BTreeMap<String, History>,
@@ -71,9 +70,8 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(reading: Reading, colours: Colours) -> Self {
+    fn new(reading: Reading) -> Self {
         Self {
-            colours,
             readings: Readings::new(reading),
             read_at: Instant::now(),
             histories: BTreeMap::new(),
@@ -162,8 +160,8 @@ impl Screen {
             None => "↑ ↓ select · enter open · q quit",
         };
         let (text, style) = match &self.failure {
-            Some(failure) => (failure.as_str(), self.colours.alarm()),
-            None => (keys, self.colours.of(Color::DarkGray)),
+            Some(failure) => (failure.as_str(), colours::alarm()),
+            None => (keys, colours::of(Color::DarkGray)),
         };
         let text = wrapped(text, usize::from(area.width));
         let height = u16::try_from(text.len()).unwrap_or(u16::MAX);
@@ -209,22 +207,14 @@ impl Screen {
         ])
         .areas(area);
         let columns = columns(&rows);
-        table(
-            frame,
-            above,
-            self.colours,
-            "evictscope",
-            &columns,
-            &rows,
-            &mut self.list,
-        );
+        table(frame, above, "evictscope", &columns, &rows, &mut self.list);
         lines(frame, between, notes);
         if height > 0
             && let Some(server) = self.selected()
         {
             let none = History::default();
             let history = self.histories.get(server).unwrap_or(&none);
-            sparklines(frame, below, self.colours, server, history);
+            sparklines(frame, below, server, history);
         }
     }
 
@@ -241,7 +231,7 @@ impl Screen {
             history: self.histories.get(server),
             bursts: bursts.cloned().collect(),
         };
-        one::draw(frame, area, self.colours, &server);
+        one::draw(frame, area, &server);
     }
 }
 

@@ -4,7 +4,6 @@ use ratatui::crossterm::event::KeyCode;
 
 use super::Screen;
 use crate::live::agent::Unwatched;
-use crate::live::colours::Colours;
 use crate::live::reading::tests::{TEXT, server};
 use crate::live::reading::{CLIENTS_WAITING, Reading, STALLED};
 
@@ -14,14 +13,10 @@ fn shown(screen: &mut Screen, width: u16, height: u16) -> anyhow::Result<String>
     Ok(terminal.backend().to_string())
 }
 
-fn screen(reading: Reading) -> Screen {
-    Screen::new(reading, Colours::wanted())
-}
-
 #[test]
 fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
     let reading = Reading::parse(TEXT)?;
-    let mut screen = screen(reading.clone());
+    let mut screen = Screen::new(reading.clone());
     screen.remember(reading, 1.0);
     let all = shown(&mut screen, 120, 40)?;
     let felt = "6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated";
@@ -47,7 +42,7 @@ fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
 
 #[test]
 fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
-    let mut screen = screen(Reading::default());
+    let mut screen = Screen::new(Reading::default());
     screen.unwatched = vec![Unwatched {
         server: "6380".to_owned(),
         pid: 43,
@@ -69,7 +64,7 @@ fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
 fn many(count: u32) -> Screen {
     let calm = server(&[(CLIENTS_WAITING, 0.0)]);
     let servers = (0..count).map(|number| (format!("{}", 7_000 + number), calm.clone()));
-    screen(Reading {
+    Screen::new(Reading {
         servers: servers.collect(),
         is_of_evictscope: true,
     })
