@@ -5,6 +5,7 @@
 
 mod cli;
 mod live;
+mod process;
 mod profile;
 mod text;
 mod trace;

@@ -24,6 +24,11 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
         sum: 0,
     };
 
+    /// Returns the number of values.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
     /// Counts `value` in `bucket`; a bucket that does not exist is not counted.
     #[inline(always)]
     pub fn record(&mut self, bucket: usize, value: u64) {

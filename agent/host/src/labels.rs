@@ -132,6 +132,9 @@ mod tests {
         // That of the host keeps the name, which a human looks for there.
         live.start(&[(13, "6379", None)]);
         assert_eq!(live.labels()[3], "6379");
+        // A label that is taken gets the pid as well.
+        live.start(&[(14, "6379", A), (15, "6379", None)]);
+        assert_eq!(live.labels()[4..], ["6379@3601745b3bd5@14", "6379@15"]);
 
         // Where that of a container has the name already, it keeps it.
         let mut live = Live::default();
@@ -150,24 +153,6 @@ mod tests {
             live.labels(),
             together[..2].iter().rev().copied().collect::<Vec<_>>()
         );
-    }
-
-    #[test]
-    fn a_label_that_is_taken_gets_the_pid_as_well() {
-        let mut live = Live::default();
-        live.start(&[
-            (10, "6379", A),
-            (11, "6379", A),
-            (12, "6379", None),
-            (13, "6379", None),
-        ]);
-        let labels = [
-            "6379@3601745b3bd5",
-            "6379@3601745b3bd5@11",
-            "6379",
-            "6379@13",
-        ];
-        assert_eq!(live.labels(), labels);
     }
 
     #[test]

@@ -34,7 +34,7 @@ mod unrelated;
 pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
 pub use container::Container;
 pub use container_name::container_name;
-pub use debug_file::{find_debug_file, root_of};
+pub use debug_file::{Search, find_debug_file, root_of};
 pub use exclusion::Exclusion;
 pub use executable::{Executable, ExecutableError, ExecutableId};
 pub use handle::ProcessHandle;

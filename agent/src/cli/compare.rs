@@ -57,10 +57,6 @@ struct Comparison {
 }
 
 /// Prints the table, and writes the drawing where that is asked for.
-///
-/// # Errors
-///
-/// Fails where something cannot be read or written, or the two are not of the same sort.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let before = read(&arguments.before, &arguments.state_dir)?;
     let after = read(&arguments.after, &arguments.state_dir)?;

@@ -15,10 +15,6 @@ pub struct Arguments {
 }
 
 /// Writes all of them for `command`.
-///
-/// # Errors
-///
-/// Fails where the directory cannot be written to.
 pub fn run(arguments: &Arguments, command: clap::Command) -> anyhow::Result<ExitCode> {
     let directory = &arguments.directory;
     let what = || format!("cannot write to {}", directory.display());

@@ -32,10 +32,6 @@ impl StateDir {
     }
 
     /// Reads the record with this name, or in this file.
-    ///
-    /// # Errors
-    ///
-    /// Fails where there is none, or it is damaged.
     pub fn record(&self, named: &str) -> Result<Record, StoreError> {
         match RecordId::try_from(named.to_owned()) {
             Ok(id) if !Path::new(named).exists() => self.store().read(&id),

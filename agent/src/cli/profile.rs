@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
-use evictscope_host::{Executable, Identity, ProcessHandle, find_debug_file, root_of};
+use evictscope_host::ProcessHandle;
 use evictscope_probes::Sampler;
 use evictscope_records::profile::format::{Drawing, flame_graph, folded, pprof};
 use evictscope_records::profile::{Activity, Profile};
-use procfs::process::Process;
 
+use crate::process::Running;
 use crate::profile::{Profiler, Profiling, Subject};
 use crate::trace::Ending;
 
@@ -59,13 +59,9 @@ enum Format {
 }
 
 /// Profiles until the time is over, or the process ends, or a signal comes.
-///
-/// # Errors
-///
-/// Fails where the process is not there, or the kernel refuses, or nothing was seen.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let ending = Ending::listen()?;
-    let (handle, subject) = subject(arguments.pid)?;
+    let (handle, subject) = subject(arguments)?;
     let profiler = Profiler::start(Sampler::load(), arguments.debug_dir.clone())
         .map_err(|why| anyhow!(why.0))?;
     let path = subject.path.clone();
@@ -94,25 +90,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Takes hold of a process and of what it runs.
-fn subject(pid: u32) -> anyhow::Result<(ProcessHandle, Subject)> {
-    let gone = || anyhow!("there is no process {pid}: `pidof redis-server` tells which there are");
-    let process = Process::new(pid.cast_signed()).map_err(|_| gone())?;
-    let status = process.status().map_err(|_| gone())?;
-    if status.tgid != status.pid {
-        bail!("{pid} is a thread of process {}: name that", status.tgid);
-    }
-    let handle = Identity::read(pid).and_then(ProcessHandle::open);
-    let handle = handle.map_err(|_| gone())?;
-    let path = process.exe().map_err(|error| match error {
-        procfs::ProcError::PermissionDenied(_) => {
-            anyhow!("may not look at the executable of process {pid}: run as root, with sudo")
-        }
-        _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
-    })?;
-    let executable = Executable::open(&PathBuf::from(format!("/proc/{pid}/exe")))?;
-    let data = executable.read()?;
-    let debug = find_debug_file(&[], &data, &path, &root_of(pid))?;
-    let plan = evictscope_plan::plan(&data, debug.data())?;
+fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
+    let process = Running::find(arguments.pid, &arguments.debug_dir)?;
+    let plan = evictscope_plan::plan(&process.data, process.debug.data())?;
     if plan
         .function(evictscope_plan::EVICTION_CALL.description)
         .is_none()
@@ -120,13 +100,13 @@ fn subject(pid: u32) -> anyhow::Result<(ProcessHandle, Subject)> {
         say("no eviction function was found in it: what ran is not told apart");
     }
     let subject = Subject {
-        pid,
-        executable: Arc::new(executable),
-        path,
-        command: process.stat().map_err(|_| gone())?.comm,
+        pid: arguments.pid,
+        executable: Arc::new(process.exe),
+        path: process.path,
+        command: process.command,
         plan: Arc::new(plan),
     };
-    Ok((handle, subject))
+    Ok((process.handle, subject))
 }
 
 /// Ends it, and waits for what was taken.

@@ -49,10 +49,6 @@ pub struct Arguments {
 }
 
 /// Writes the page of a record, or lists all.
-///
-/// # Errors
-///
-/// Fails where there is no such record, it is damaged, no agent answers, or the file cannot be written.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.list {
         let listed = list(arguments)?;

@@ -22,10 +22,6 @@ pub struct Arguments {
 }
 
 /// Becomes the program. The kernel keeps the tie when the process executes it.
-///
-/// # Errors
-///
-/// Fails where it cannot be executed.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let error = Command::new(&arguments.program)

@@ -86,10 +86,6 @@ fn parse_budget(text: &str) -> anyhow::Result<OverheadBudget> {
 }
 
 /// Traces until the time is over, or the process ends, or a signal comes.
-///
-/// # Errors
-///
-/// Fails where the process or function is not there, or cannot be traced.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     trace::answer(&Question {
         pid: arguments.pid,

@@ -25,10 +25,6 @@ pub struct Arguments {
 }
 
 /// Shows the servers until the user quits, or prints them once.
-///
-/// # Errors
-///
-/// Fails where no agent answers, a file cannot be read, or stdout is not a terminal.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match arguments.once {
         true => live::print_once(&arguments.access)?,

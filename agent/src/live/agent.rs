@@ -10,6 +10,8 @@ use form_urlencoded::byte_serialize;
 use headers::Authorization;
 use headers::authorization::Credentials as _;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio_rustls::rustls::crypto::ring;
 use ureq::http::{HeaderValue, Response, StatusCode, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -57,20 +59,10 @@ pub struct Unwatched {
     pub why: String,
 }
 
-#[derive(Deserialize)]
-struct UnwatchedList {
-    unwatched: Vec<Unwatched>,
-}
-
 /// A record that was made.
 #[derive(Deserialize)]
 struct Made {
     id: RecordId,
-}
-
-#[derive(Deserialize)]
-struct Bursts {
-    bursts: Vec<Burst>,
 }
 
 /// A running agent.
@@ -118,15 +110,13 @@ impl Agent {
     }
 
     /// Prepares to ask an agent that serves on this loopback port, without TLS and password.
-    pub fn on_loopback(port: u16) -> Self {
-        let http = Http::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .build();
-        Self {
+    pub fn on_loopback(port: u16) -> anyhow::Result<Self> {
+        Self::at(&Access {
             url: format!("http://127.0.0.1:{port}"),
-            http: http.into(),
-            password: None,
-        }
+            ca: None,
+            user: None,
+            password_file: None,
+        })
     }
 
     /// Reads its metrics.
@@ -145,23 +135,13 @@ impl Agent {
     }
 
     /// Returns the last finished bursts of all servers.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Self::reading`] does.
     pub fn bursts(&self) -> anyhow::Result<Vec<Burst>> {
-        let answer: Bursts = self.get("/api/v1/bursts")?.read_json()?;
-        Ok(answer.bursts)
+        self.list("bursts")
     }
 
     /// Returns the servers that run beside the agent and are not watched.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Self::reading`] does.
     pub fn unwatched(&self) -> anyhow::Result<Vec<Unwatched>> {
-        let answer: UnwatchedList = self.get("/api/v1/unwatched")?.read_json()?;
-        Ok(answer.unwatched)
+        self.list("unwatched")
     }
 
     /// Returns the last minutes of one server.
@@ -200,6 +180,11 @@ impl Agent {
         let made: Made = answer.body_mut().read_json()?;
         let mut record = self.get(&format!("/api/v1/records/{}", made.id))?;
         Ok(record.with_config().limit(LONGEST_RECORD).read_json()?)
+    }
+
+    fn list<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Vec<T>> {
+        let mut answer: Value = self.get(&format!("/api/v1/{name}"))?.read_json()?;
+        Ok(serde_json::from_value(answer[name].take())?)
     }
 
     fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {

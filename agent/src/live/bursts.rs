@@ -3,7 +3,7 @@
 use evictscope_records::text::{bytes, count, or_unknown, seconds};
 use serde::Deserialize;
 
-use super::columns::{Alignment, Cell, Column};
+use super::columns::{Cell, Column};
 
 /// The shown fields of a finished burst in the API's list.
 #[derive(Clone, Debug, Deserialize)]
@@ -22,47 +22,30 @@ pub struct Burst {
 
 /// The columns, the most important ones first.
 pub const COLUMNS: [Column<Burst>; 9] = [
-    Column {
-        heading: "START",
-        width: "2026-11-21T08:14:23.070Z".len(),
-        alignment: Alignment::Left,
-        cell: |burst| Cell::from(or_unknown(burst.start.as_ref(), String::clone)),
-    },
-    Column {
-        heading: "KIND",
-        width: SELF_AMPLIFYING.len(),
-        alignment: Alignment::Left,
-        cell: |burst| Cell {
-            text: burst.kind.clone(),
-            is_alarming: burst.kind == SELF_AMPLIFYING,
-        },
-    },
-    number("LASTED", 7, |burst| seconds(burst.duration_seconds).into()),
-    number("EVICTED", 7, |burst| {
+    Column::text("START", "2026-11-21T08:14:23.070Z".len(), |burst| {
+        or_unknown(burst.start.as_ref(), String::clone).into()
+    }),
+    Column::text("KIND", SELF_AMPLIFYING.len(), |burst| Cell {
+        text: burst.kind.clone(),
+        is_alarming: burst.kind == SELF_AMPLIFYING,
+    }),
+    Column::number("LASTED", 7, |burst| seconds(burst.duration_seconds).into()),
+    Column::number("EVICTED", 7, |burst| {
         or_unknown(burst.evicted_keys, count).into()
     }),
-    number("STALLED", 7, |burst| {
+    Column::number("STALLED", 7, |burst| {
         or_unknown(burst.stalled_seconds, seconds).into()
     }),
-    number("RECLAIM", 7, |burst| seconds(burst.reclaim_seconds).into()),
-    number("RECLAIMED", 9, |burst| {
+    Column::number("RECLAIM", 7, |burst| seconds(burst.reclaim_seconds).into()),
+    Column::number("RECLAIMED", 9, |burst| {
         or_unknown(burst.reclaimed_bytes, bytes).into()
     }),
-    number("BUFFERS", 8, |burst| {
+    Column::number("BUFFERS", 8, |burst| {
         or_unknown(burst.client_buffers_before_bytes, bytes).into()
     }),
-    number("PEAK", 8, |burst| {
+    Column::number("PEAK", 8, |burst| {
         or_unknown(burst.client_buffers_peak_bytes, bytes).into()
     }),
 ];
 
 const SELF_AMPLIFYING: &str = "self_amplifying";
-
-const fn number(heading: &'static str, width: usize, cell: fn(&Burst) -> Cell) -> Column<Burst> {
-    Column {
-        heading,
-        width,
-        alignment: Alignment::Right,
-        cell,
-    }
-}

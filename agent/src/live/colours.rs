@@ -1,27 +1,22 @@
 //! Colours, where the user wants them.
 
+use std::sync::LazyLock;
+
 use ratatui::style::{Color, Modifier, Style};
 
-/// Whether to use colours.
-#[derive(Clone, Copy, Debug)]
-pub struct Colours(bool);
+/// Whether to use colours: unless the variable `NO_COLOR` says otherwise (no-color.org).
+static ARE_WANTED: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
 
-impl Colours {
-    /// Uses colours unless the variable `NO_COLOR` says otherwise (no-color.org).
-    pub fn wanted() -> Self {
-        Self(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
+/// Returns a style in that colour.
+pub fn of(colour: Color) -> Style {
+    match *ARE_WANTED {
+        true => Style::new().fg(colour),
+        false => Style::new(),
     }
+}
 
-    /// Returns a style in that colour.
-    pub fn of(self, colour: Color) -> Style {
-        match self.0 {
-            true => Style::new().fg(colour),
-            false => Style::new(),
-        }
-    }
-
-    /// Returns the style of what somebody should look at. It differs without colours, too.
-    pub fn alarm(self) -> Style {
-        self.of(Color::Red).add_modifier(Modifier::BOLD)
-    }
+/// Returns the style of what somebody should look at. It differs without colours, too.
+pub fn alarm() -> Style {
+    of(Color::Red).add_modifier(Modifier::BOLD)
 }

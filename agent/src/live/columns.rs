@@ -7,15 +7,29 @@ const GAP: usize = 1;
 pub struct Column<T> {
     pub heading: &'static str,
     /// Enough for every cell.
-    pub width: usize,
-    pub alignment: Alignment,
-    pub cell: fn(&T) -> Cell,
+    width: usize,
+    is_number: bool,
+    cell: fn(&T) -> Cell,
 }
 
-#[derive(Clone, Copy)]
-pub enum Alignment {
-    Left,
-    Right,
+impl<T> Column<T> {
+    /// Returns a column of texts, which are aligned to the left.
+    pub const fn text(heading: &'static str, width: usize, cell: fn(&T) -> Cell) -> Self {
+        Self {
+            heading,
+            width,
+            is_number: false,
+            cell,
+        }
+    }
+
+    /// Returns a column of numbers, which are aligned to the right.
+    pub const fn number(heading: &'static str, width: usize, cell: fn(&T) -> Cell) -> Self {
+        Self {
+            is_number: true,
+            ..Self::text(heading, width, cell)
+        }
+    }
 }
 
 /// A cell.
@@ -64,9 +78,9 @@ pub fn cells<T>(columns: &[Column<T>], of: &T) -> Vec<Cell> {
 
 fn padded<T>(column: &Column<T>, text: &str) -> String {
     let width = column.width;
-    match column.alignment {
-        Alignment::Left => format!("{text:<width$}{:GAP$}", ""),
-        Alignment::Right => format!("{text:>width$}{:GAP$}", ""),
+    match column.is_number {
+        true => format!("{text:>width$}{:GAP$}", ""),
+        false => format!("{text:<width$}{:GAP$}", ""),
     }
 }
 
@@ -89,19 +103,14 @@ pub fn plain<T>(columns: &[Column<T>], rows: &[T]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Alignment, Cell, Column, fitting, plain};
+    use super::{Cell, Column, fitting, plain};
 
     fn columns() -> [Column<u32>; 3] {
-        let column = |heading, width, alignment| Column {
-            heading,
-            width,
-            alignment,
-            cell: |number: &u32| Cell::from(format!("{number}")),
-        };
+        let cell = |number: &u32| Cell::from(format!("{number}"));
         [
-            column("NAME", 6, Alignment::Left),
-            column("RATE", 4, Alignment::Right),
-            column("MORE", 4, Alignment::Right),
+            Column::text("NAME", 6, cell),
+            Column::number("RATE", 4, cell),
+            Column::number("MORE", 4, cell),
         ]
     }
 

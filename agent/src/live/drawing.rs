@@ -7,7 +7,7 @@ use ratatui::style::{Color, Modifier};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, List, ListState, Paragraph, Sparkline};
 
-use super::colours::Colours;
+use super::colours;
 use super::columns::{Column, cells, fitting, headings, is_alarming};
 use super::history::{History, Point};
 
@@ -22,7 +22,6 @@ const NAMES: u16 = 24;
 pub fn table<T>(
     frame: &mut Frame<'_>,
     area: Rect,
-    colours: Colours,
     title: &str,
     columns: &[Column<T>],
     rows: &[T],
@@ -38,7 +37,7 @@ pub fn table<T>(
         let spans = cells(columns, row)
             .into_iter()
             .map(|cell| match cell.is_alarming {
-                true => Span::styled(cell.text, colours.alarm()),
+                true => Span::styled(cell.text, colours::alarm()),
                 false => Span::raw(cell.text),
             });
         Line::from_iter(spans)
@@ -50,7 +49,7 @@ pub fn table<T>(
     let more: Vec<Span<'_>> = [(&rows[..first], "above"), (&rows[end..], "below")]
         .into_iter()
         .filter(|(rows, _)| !rows.is_empty())
-        .flat_map(|(rows, place)| more(rows, place, columns, colours))
+        .flat_map(|(rows, place)| more(rows, place, columns))
         .collect();
     if !more.is_empty() {
         let border = area.rows().next_back().unwrap_or(area);
@@ -65,12 +64,12 @@ pub fn table<T>(
 }
 
 /// Says how many rows there are above or below, and how many of them somebody should look at.
-fn more<T>(rows: &[T], place: &str, columns: &[Column<T>], colours: Colours) -> Vec<Span<'static>> {
+fn more<T>(rows: &[T], place: &str, columns: &[Column<T>]) -> Vec<Span<'static>> {
     let alarming = rows.iter().filter(|row| is_alarming(columns, row)).count();
     let mut said = vec![Span::raw(format!(" {} more {place} ", rows.len()))];
     if alarming > 0 {
         let text = format!("({alarming} in red) ");
-        said.push(Span::styled(text, colours.alarm()));
+        said.push(Span::styled(text, colours::alarm()));
     }
     said
 }
@@ -138,13 +137,7 @@ const SERIES: [Series; 5] = [
 pub const SPARKLINES: [u16; 2] = [3 * SERIES.len() as u16 + FRAME, SERIES.len() as u16 + FRAME];
 
 /// Draws the last minutes of a server, a column for each second, the newest to the right.
-pub fn sparklines(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    colours: Colours,
-    server: &str,
-    history: &History,
-) {
+pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &History) {
     let block = Block::bordered();
     let inside = block.inner(area);
     let [_, plot] =
@@ -169,7 +162,7 @@ pub fn sparklines(
                 vec![
                     Line::raw(name),
                     Line::raw(now),
-                    Line::styled(most, colours.of(Color::DarkGray)),
+                    Line::styled(most, colours::of(Color::DarkGray)),
                 ]
             }
         };
@@ -181,7 +174,7 @@ pub fn sparklines(
             .data(bars)
             .max(scale(top.unwrap_or(most)).max(1))
             .absent_value_symbol(" ")
-            .style(colours.of(colour));
+            .style(colours::of(colour));
         // The newest point is at the right end, however few there are.
         let width = u16::try_from(points.len())
             .unwrap_or(line.width)

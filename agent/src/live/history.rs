@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::rates::Rates;
-use super::reading::ServerReading;
+use super::reading::{CALL_SECONDS, CLIENT_BUFFERS, CLIENTS_WAITING, COMMANDS, STALLED};
 
 /// How many points are kept: ten minutes, as in the agent's timeline.
 const KEPT: usize = 600;
@@ -30,13 +30,13 @@ pub struct History(VecDeque<Point>);
 
 impl History {
     /// Adds the newest second.
-    pub fn add(&mut self, reading: &ServerReading, rates: &Rates) {
+    pub fn add(&mut self, rates: Rates<'_>) {
         self.0.push_back(Point {
-            clients_waiting: reading.clients_waiting,
-            stalled: rates.stalled_share,
-            commands: rates.commands,
-            evicting: rates.evicting_share,
-            client_buffers: reading.client_buffers,
+            clients_waiting: rates.now.get(CLIENTS_WAITING),
+            stalled: rates.share(STALLED),
+            commands: rates.a_second(COMMANDS),
+            evicting: rates.an_observed_second(CALL_SECONDS),
+            client_buffers: rates.now.get(CLIENT_BUFFERS),
         });
         while self.0.len() > KEPT {
             self.0.pop_front();
@@ -103,12 +103,9 @@ impl From<&Timeline> for History {
             before = newest;
             point
         });
-        let points: VecDeque<Point> = points.collect();
-        let mut history = Self(points);
-        while history.0.len() > KEPT {
-            history.0.pop_front();
-        }
-        history
+        let points: Vec<Point> = points.collect();
+        let old = points.len().saturating_sub(KEPT);
+        Self(points.into_iter().skip(old).collect())
     }
 }
 
@@ -129,7 +126,7 @@ fn seconds(time: &str) -> Option<f64> {
 mod tests {
     use super::{History, KEPT, Point, Timeline};
     use crate::live::rates::Rates;
-    use crate::live::reading::ServerReading;
+    use crate::live::reading::{CLIENT_BUFFERS, tests::server};
 
     #[test]
     fn a_timeline_becomes_points_of_a_second() -> anyhow::Result<()> {
@@ -166,15 +163,15 @@ mod tests {
     #[test]
     fn a_history_stays_bounded() {
         let mut history = History::default();
-        for commands in 0..KEPT + 10 {
-            let rates = Rates {
-                commands: Some(commands as f64),
-                ..Rates::default()
-            };
-            history.add(&ServerReading::default(), &rates);
+        for bytes in 0..KEPT + 10 {
+            let now = &server(&[(CLIENT_BUFFERS, bytes as f64)]);
+            history.add(Rates::new(now, now, 1.0));
         }
         assert_eq!(history.last(usize::MAX).count(), KEPT);
-        let newest = history.last(1).next().and_then(|point| point.commands);
+        let newest = history
+            .last(1)
+            .next()
+            .and_then(|point| point.client_buffers);
         assert_eq!(newest, Some((KEPT + 9) as f64));
     }
 }

@@ -10,7 +10,7 @@ mod expiry;
 mod history;
 mod one;
 mod rates;
-mod reading;
+pub mod reading;
 mod screen;
 mod servers;
 
@@ -23,16 +23,10 @@ use ratatui::crossterm::terminal;
 
 use crate::text::wrapped;
 pub use agent::{Access, Agent};
-use rates::Rates;
-pub use reading::ServerReading;
+use rates::Readings;
 use screen::INTERVAL;
-use servers::Row;
 
 /// Shows the servers until the user quits.
-///
-/// # Errors
-///
-/// Fails where no agent answers, a file cannot be read, or stdout is not a terminal.
 pub fn show(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     ensure!(
@@ -45,29 +39,13 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
 }
 
 /// Prints one plain table, with the rates of one second: in a terminal the columns that fit, elsewhere all of them.
-///
-/// # Errors
-///
-/// Fails where no agent answers, a file cannot be read, or stdout is closed.
 pub fn print_once(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     let begun = Instant::now();
-    let before = agent.reading()?;
+    let mut readings = Readings::new(agent.reading()?);
     sleep(INTERVAL);
-    let now = agent.reading()?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let rates: Vec<Option<Rates>> = now
-        .servers
-        .iter()
-        .map(|(server, reading)| {
-            let before = before.servers.get(server)?;
-            Some(Rates::between(before, reading, seconds))
-        })
-        .collect();
-    let servers = now.servers.iter().zip(&rates);
-    let rows: Vec<Row<'_>> = servers
-        .map(|((server, reading), rates)| Row::new(server, reading, rates.as_ref()))
-        .collect();
+    readings.add(agent.reading()?, begun.elapsed().as_secs_f64());
+    let rows = servers::rows(&readings);
     let width = match std::io::stdout().is_terminal() {
         true => terminal::size().map_or(usize::MAX, |(width, _)| usize::from(width)),
         false => usize::MAX,
@@ -79,7 +57,7 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
     };
     // An older agent does not list them.
     let unwatched = agent.unwatched().unwrap_or_default();
-    for note in servers::notes(&now, &unwatched) {
+    for note in servers::notes(&readings.now, &unwatched) {
         text.extend(
             wrapped(&note, width)
                 .iter()

@@ -6,12 +6,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::widgets::{Block, ListState};
 
 use super::bursts::{Burst, COLUMNS};
-use super::colours::Colours;
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::expiry;
 use super::history::History;
 use super::rates::Rates;
-use super::reading::ServerReading;
+use super::reading::{DURATIONS, GOALS, Metric, ServerReading};
 use super::servers::{Row, columns, stalls};
 use crate::text::{self, HISTOGRAM_TEXT};
 
@@ -28,16 +27,15 @@ const HIGH_SCREEN: u16 = 40;
 pub struct Server<'a> {
     pub name: &'a str,
     pub reading: &'a ServerReading,
-    pub rates: Option<&'a Rates>,
+    pub rates: Option<Rates<'a>>,
     pub history: Option<&'a History>,
     /// The newest first.
     pub bursts: Vec<Burst>,
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server<'_>) {
-    let none = (Rates::default(), History::default());
-    let rates = server.rates.unwrap_or(&none.0);
-    let history = server.history.unwrap_or(&none.1);
+pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
+    let none = History::default();
+    let history = server.history.unwrap_or(&none);
     let [high, low] = SPARKLINES;
     let height = if area.height >= HIGH_SCREEN {
         high
@@ -50,8 +48,12 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let is_wide = half >= HISTOGRAM_TEXT + SHORTEST_BAR;
     let room = if is_wide { half } else { inner };
     let bar = room.saturating_sub(HISTOGRAM_TEXT).min(LONGEST_BAR);
-    let durations = text::histogram(&rates.durations, seconds, bar);
-    let goals = text::histogram(&rates.goals, bytes, bar);
+    let drawn = |metric: Metric, bound| {
+        let rates = server.rates.map(|rates| rates.histogram(metric));
+        text::histogram(&rates.unwrap_or_default(), bound, bar)
+    };
+    let durations = drawn(DURATIONS, seconds);
+    let goals = drawn(GOALS, bytes);
     let most = match is_wide {
         true => durations.len().max(goals.len()),
         false => durations.len(),
@@ -59,7 +61,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let most = u16::try_from(most)
         .unwrap_or(u16::MAX)
         .saturating_add(FRAME);
-    let said = [stalls(server.reading), expiry::line(server.reading, rates)];
+    let said = [
+        stalls(server.reading),
+        expiry::line(server.reading, server.rates),
+    ];
     let said: Vec<_> = said.into_iter().flatten().collect();
     let of_said = u16::try_from(said.len()).unwrap_or(u16::MAX);
     let rest = area
@@ -77,16 +82,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     let rows = [Row::new(server.name, server.reading, server.rates)];
     let mut unselected = ListState::default();
     let columns = columns(&rows);
-    table(
-        frame,
-        top,
-        colours,
-        server.name,
-        &columns,
-        &rows,
-        &mut unselected,
-    );
-    sparklines(frame, upper, colours, server.name, history);
+    table(frame, top, server.name, &columns, &rows, &mut unselected);
+    sparklines(frame, upper, server.name, history);
     lines(frame, between, said);
     let by_duration = ("evicting calls by duration, per second", durations);
     let by_goal = ("evicting calls by mem_tofree, per second", goals);
@@ -101,7 +98,6 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, colours: Colours, server: &Server
     table(
         frame,
         bottom,
-        colours,
         title,
         &COLUMNS,
         &server.bursts,

@@ -1,150 +1,144 @@
 //! The rates of a server between two readings.
 
-use super::reading::{Cumulative, ServerReading};
+use super::reading::{Cumulative, Metric, OBSERVED, Reading, ServerReading};
 
-/// The rates of a server between two readings; `None` if unknown. Those of evicting calls are per second in which
-/// these were observed.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rates {
-    pub commands: Option<f64>,
-    pub evicted_keys: Option<f64>,
-    pub evicting_calls: Option<f64>,
-    /// Share of the time that was spent in evicting calls.
-    pub evicting_share: Option<f64>,
-    /// Evicting calls that failed.
-    pub failing_calls: Option<f64>,
-    /// Requests that waited for longer than a second.
-    pub waited_second: Option<f64>,
-    /// Share of the time in which clients were stalled.
-    pub stalled_share: Option<f64>,
-    /// Share of the time in which evicting calls were observed.
-    pub observed_share: Option<f64>,
-    /// Evicting calls by duration, seconds: not cumulative. Empty if none was observed.
-    pub durations: Cumulative,
-    /// Evicting calls by goal, bytes: not cumulative. Empty if none was observed.
-    pub goals: Cumulative,
-    pub expire_cycles: Option<f64>,
-    /// Share of the time that was spent in expire cycles.
-    pub expiring_share: Option<f64>,
-    /// Keys that expire cycles looked at.
-    pub sampled_keys: Option<f64>,
-    /// Expire cycles that ended at their time limit.
-    pub time_limit_hits: Option<f64>,
+/// The last two readings of an agent.
+#[derive(Default)]
+pub struct Readings {
+    before: Reading,
+    pub now: Reading,
+    /// How far apart they are.
+    seconds: f64,
 }
 
-impl Rates {
-    /// Returns the rates between two readings that are `seconds` apart.
-    pub fn between(before: &ServerReading, now: &ServerReading, seconds: f64) -> Self {
-        // A counter that went back has been reset, and has counted from 0 since.
-        let rise = |before: f64, now: f64| if now < before { now } else { now - before };
-        let risen = |before: Option<f64>, now: Option<f64>| Some(rise(before?, now?));
-        let observed = risen(before.observed_seconds, now.observed_seconds);
-        let a_second = |before, now| risen(before, now).map(|risen| risen / seconds);
-        let rate = |before, now| Some(risen(before, now)? / observed.filter(|it| *it > 0.0)?);
-        let by_bound = |before: &Cumulative, now: &Cumulative| {
-            let mut below = 0.0;
-            let rates = before.iter().zip(now).map_while(|(before, now)| {
-                let up_to = rate(Some(before.1), Some(now.1))?;
-                let within = (now.0, (up_to - below).max(0.0));
-                below = up_to;
-                Some(within)
-            });
-            rates.collect()
-        };
+/// Two readings of a server, from which its rates follow; `None` where one is not known.
+#[derive(Clone, Copy)]
+pub struct Rates<'a> {
+    before: &'a ServerReading,
+    pub now: &'a ServerReading,
+    seconds: f64,
+}
+
+impl Readings {
+    /// Begins with a reading, from which no rates follow yet.
+    pub fn new(now: Reading) -> Self {
         Self {
-            commands: a_second(before.commands, now.commands),
-            evicted_keys: a_second(before.evicted_keys, now.evicted_keys),
-            evicting_calls: rate(before.evicting_calls, now.evicting_calls),
-            evicting_share: rate(before.evicting_seconds, now.evicting_seconds),
-            failing_calls: rate(before.failed_calls, now.failed_calls),
-            waited_second: a_second(before.waited_second, now.waited_second),
-            stalled_share: a_second(before.stalled_seconds, now.stalled_seconds)
-                .map(|stalled| stalled.min(1.0)),
-            observed_share: observed.map(|observed| (observed / seconds).min(1.0)),
-            durations: by_bound(&before.durations, &now.durations),
-            goals: by_bound(&before.goals, &now.goals),
-            expire_cycles: a_second(before.expire_cycles, now.expire_cycles),
-            expiring_share: a_second(before.expiring_seconds, now.expiring_seconds),
-            sampled_keys: a_second(before.sampled_keys, now.sampled_keys),
-            time_limit_hits: a_second(before.time_limit_hits, now.time_limit_hits),
+            now,
+            ..Self::default()
         }
     }
+
+    /// Takes in the next reading.
+    pub fn add(&mut self, now: Reading, seconds: f64) {
+        self.before = std::mem::replace(&mut self.now, now);
+        self.seconds = seconds;
+    }
+
+    /// Returns the rates of a server that is in both readings.
+    pub fn rates(&self, server: &str) -> Option<Rates<'_>> {
+        let before = self.before.servers.get(server)?;
+        let now = self.now.servers.get(server)?;
+        Some(Rates::new(before, now, self.seconds))
+    }
+}
+
+impl<'a> Rates<'a> {
+    /// Takes two readings that are so far apart.
+    pub fn new(before: &'a ServerReading, now: &'a ServerReading, seconds: f64) -> Self {
+        Self {
+            before,
+            now,
+            seconds,
+        }
+    }
+
+    fn risen(self, metric: Metric) -> Option<f64> {
+        Some(rise(self.before.get(metric)?, self.now.get(metric)?))
+    }
+
+    /// Returns how much a counter rises a second.
+    pub fn a_second(self, metric: Metric) -> Option<f64> {
+        self.risen(metric).map(|risen| risen / self.seconds)
+    }
+
+    /// Returns the share of the time that a counter of seconds has.
+    pub fn share(self, metric: Metric) -> Option<f64> {
+        self.a_second(metric).map(|share| share.min(1.0))
+    }
+
+    /// Returns how much a counter of evicting calls rises in a second in which these are observed.
+    pub fn an_observed_second(self, metric: Metric) -> Option<f64> {
+        Some(self.risen(metric)? / self.observed()?)
+    }
+
+    fn observed(self) -> Option<f64> {
+        self.risen(OBSERVED).filter(|seconds| *seconds > 0.0)
+    }
+
+    /// Returns the same of a histogram of evicting calls: not cumulative, and empty where none were observed.
+    pub fn histogram(self, metric: Metric) -> Cumulative {
+        let Some(observed) = self.observed() else {
+            return Vec::new();
+        };
+        let (before, now) = (self.before.histogram(metric), self.now.histogram(metric));
+        let mut below = 0.0;
+        let rates = before.iter().zip(now).map(|((_, before), (bound, now))| {
+            let up_to = rise(*before, now) / observed;
+            let within = (up_to - below).max(0.0);
+            below = up_to;
+            (bound, within)
+        });
+        rates.collect()
+    }
+}
+
+/// Returns how much a counter has risen. One that went back has been reset, and has counted from 0 since.
+fn rise(before: f64, now: f64) -> f64 {
+    if now < before { now } else { now - before }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Rates;
-    use crate::live::reading::ServerReading;
+    use crate::live::reading::{CALL_SECONDS, CALLS, COMMANDS, CYCLES, DURATIONS, OBSERVED};
+    use crate::live::reading::{Reading, ServerReading};
 
-    fn before() -> ServerReading {
-        ServerReading {
-            commands: Some(100.0),
-            evicting_calls: Some(20.0),
-            evicting_seconds: Some(1.0),
-            observed_seconds: Some(5.0),
-            failed_calls: Some(2.0),
-            stalled_seconds: Some(1.0),
-            waited_second: Some(3.0),
-            evicted_keys: Some(50.0),
-            durations: vec![(0.001, 10.0), (0.002, 20.0), (f64::INFINITY, 20.0)],
-            expire_cycles: Some(10.0),
-            expiring_seconds: Some(1.0),
-            ..ServerReading::default()
+    /// Returns a reading with these numbers of commands, evicting calls, their seconds, expire cycles, and seconds observed,
+    /// and calls up to each bound.
+    fn reading(values: [f64; 5], calls: [u64; 3]) -> anyhow::Result<ServerReading> {
+        let metrics = [COMMANDS, CALLS, CALL_SECONDS, CYCLES, OBSERVED];
+        let (histogram, labels) = (DURATIONS.0, "server=\"6379\",kind=\"evicting\"");
+        let mut text = format!("# TYPE {histogram} histogram\n");
+        for (bound, calls) in ["0.001", "0.002", "+Inf"].iter().zip(calls) {
+            text += &format!("{histogram}_bucket{{{labels},le=\"{bound}\"}} {calls}\n");
         }
-    }
-
-    fn now(observed_seconds: f64) -> ServerReading {
-        ServerReading {
-            commands: Some(40.0),
-            evicting_calls: Some(32.0),
-            evicting_seconds: Some(1.25),
-            observed_seconds: Some(observed_seconds),
-            failed_calls: Some(4.0),
-            stalled_seconds: Some(1.5),
-            waited_second: Some(11.0),
-            evicted_keys: Some(90.0),
-            durations: vec![(0.001, 14.0), (0.002, 30.0), (f64::INFINITY, 32.0)],
-            expire_cycles: Some(34.0),
-            expiring_seconds: Some(1.5),
-            ..ServerReading::default()
+        for ((name, _), value) in metrics.iter().zip(values) {
+            text += &format!("{name}{{{labels}}} {value}\n");
         }
+        let mut reading = Reading::parse(&text)?;
+        Ok(reading.servers.remove("6379").unwrap_or_default())
     }
 
     #[test]
-    fn rates_are_by_the_second_and_by_bucket() {
-        let rates = Rates::between(&before(), &now(7.0), 2.0);
-        assert_eq!(rates.commands, Some(20.0), "reset in between");
-        assert_eq!(rates.evicting_calls, Some(6.0));
-        assert_eq!(rates.evicting_share, Some(0.125));
-        assert_eq!(rates.failing_calls, Some(1.0));
-        assert_eq!(rates.stalled_share, Some(0.25));
-        assert_eq!(
-            (rates.waited_second, rates.evicted_keys),
-            (Some(4.0), Some(20.0))
-        );
-        assert_eq!(rates.observed_share, Some(1.0));
-        assert_eq!(
-            rates.durations,
-            [(0.001, 2.0), (0.002, 3.0), (f64::INFINITY, 1.0)]
-        );
-    }
-
-    #[test]
-    fn those_of_evicting_calls_are_by_the_second_in_which_they_were_observed() {
-        let rates = Rates::between(&before(), &now(5.5), 2.0);
-        assert_eq!(rates.commands, Some(20.0));
-        assert_eq!(rates.evicting_calls, Some(24.0));
-        assert_eq!(rates.evicting_share, Some(0.5));
-        assert_eq!(rates.observed_share, Some(0.25));
-        assert_eq!(rates.expire_cycles, Some(12.0), "always observed");
-        assert_eq!(rates.expiring_share, Some(0.25));
-        assert_eq!(
-            rates.durations,
-            [(0.001, 8.0), (0.002, 12.0), (f64::INFINITY, 4.0)]
-        );
-        let blind = Rates::between(&before(), &now(5.0), 2.0);
-        assert_eq!((blind.evicting_calls, blind.evicting_share), (None, None));
-        assert_eq!(blind.observed_share, Some(0.0));
-        assert_eq!(blind.durations, []);
+    fn rates_are_by_the_second_and_those_of_evicting_calls_by_one_that_was_observed()
+    -> anyhow::Result<()> {
+        let before = &reading([100.0, 20.0, 1.0, 10.0, 5.0], [10, 20, 20])?;
+        for (until, seen, calls, buckets) in [
+            (7.0, 1.0, [Some(6.0), Some(0.125)], &[2.0, 3.0, 1.0][..]),
+            (5.5, 0.25, [Some(24.0), Some(0.5)], &[8.0, 12.0, 4.0]),
+            (5.0, 0.0, [None, None], &[]),
+        ] {
+            let now = &reading([40.0, 32.0, 1.25, 34.0, until], [14, 30, 32])?;
+            let rates = Rates::new(before, now, 2.0);
+            assert_eq!(rates.a_second(COMMANDS), Some(20.0), "reset in between");
+            assert_eq!(rates.a_second(CYCLES), Some(12.0), "always observed");
+            assert_eq!(rates.share(OBSERVED), Some(seen));
+            let found = [CALLS, CALL_SECONDS].map(|metric| rates.an_observed_second(metric));
+            assert_eq!(found, calls);
+            let histogram = rates.histogram(DURATIONS);
+            let within: Vec<_> = histogram.iter().map(|(_, calls)| *calls).collect();
+            assert_eq!(within, buckets);
+        }
+        Ok(())
     }
 }

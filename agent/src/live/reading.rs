@@ -1,4 +1,4 @@
-//! Reads an agent's metrics, by server.
+//! An agent's metrics, by server.
 
 use std::collections::BTreeMap;
 
@@ -7,53 +7,42 @@ use prometheus_parse::{Sample, Scrape, Value};
 /// A histogram's cumulative counts by upper bound.
 pub type Cumulative = Vec<(f64, f64)>;
 
-/// The shown values of one server; `None` if the agent does not export one.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ServerReading {
-    pub phase: Option<String>,
-    pub probe_mode: Option<String>,
-    /// Which checks failed, where probes were switched off.
-    pub withdrawn: Vec<String>,
-    pub commands: Option<f64>,
-    pub evicting_calls: Option<f64>,
-    pub evicting_seconds: Option<f64>,
-    /// For how long evicting calls were observed, seconds.
-    pub observed_seconds: Option<f64>,
-    pub used_memory: Option<f64>,
-    /// Replication and AOF buffers, which Redis does not count against its limit.
-    pub not_counted_memory: Option<f64>,
-    pub maxmemory: Option<f64>,
-    pub client_buffers: Option<f64>,
-    pub evicted_keys: Option<f64>,
-    /// Time in which clients were stalled, seconds.
-    pub stalled_seconds: Option<f64>,
-    /// The same by cause.
-    pub stalled_by: BTreeMap<String, f64>,
-    /// Requests that waited for longer than a second.
-    pub waited_second: Option<f64>,
-    /// Requests that waited for longer than a tenth of a second.
-    pub waited_tenth: Option<f64>,
-    pub clients_waiting: Option<f64>,
-    pub clients_connected: Option<f64>,
-    /// The longest wait of the last minutes, seconds.
-    pub longest_wait: Option<f64>,
-    /// The longest evicting call of the last minutes, seconds.
-    pub longest_call: Option<f64>,
-    /// Evicting calls that did not reach their goal although there was nothing left to try.
-    pub failed_calls: Option<f64>,
-    /// Duration of evicting calls, seconds.
-    pub durations: Cumulative,
-    /// `mem_tofree` of evicting calls, bytes.
-    pub goals: Cumulative,
-    pub expire_cycles: Option<f64>,
-    pub expiring_seconds: Option<f64>,
-    /// Keys that expire cycles looked at.
-    pub sampled_keys: Option<f64>,
-    /// Expire cycles that ended at their time limit.
-    pub time_limit_hits: Option<f64>,
-    /// Share of the keys with a time to live that have expired and are still held.
-    pub stale_ratio: Option<f64>,
-}
+/// A metric, and the labels that its samples have to have.
+pub type Metric = (&'static str, &'static [(&'static str, &'static str)]);
+
+const EVICTING: &[(&str, &str)] = &[("kind", "evicting")];
+const FAILING: &[(&str, &str)] = &[("kind", "evicting"), ("result", "fail")];
+
+pub const COMMANDS: Metric = ("evictscope_commands_processed_total", &[]);
+pub const EVICTED_KEYS: Metric = ("evictscope_evicted_keys_total", &[]);
+pub const DURATIONS: Metric = ("evictscope_eviction_call_duration_seconds", EVICTING);
+pub const CALLS: Metric = ("evictscope_eviction_call_duration_seconds_count", EVICTING);
+pub const CALL_SECONDS: Metric = ("evictscope_eviction_call_duration_seconds_sum", EVICTING);
+pub const FAILED_CALLS: Metric = ("evictscope_eviction_calls_total", FAILING);
+pub const LONGEST_CALL: Metric = ("evictscope_eviction_call_longest_seconds", &[]);
+pub const GOALS: Metric = ("evictscope_mem_tofree_bytes", &[]);
+/// For how long evicting calls were observed.
+pub const OBSERVED: Metric = ("evictscope_observed_seconds_total", EVICTING);
+pub const USED_MEMORY: Metric = ("evictscope_used_memory_bytes", &[]);
+pub const NOT_COUNTED_MEMORY: Metric = ("evictscope_not_counted_memory_bytes", &[]);
+pub const MAXMEMORY: Metric = ("evictscope_maxmemory_bytes", &[]);
+pub const CLIENT_BUFFERS: Metric = ("evictscope_client_buffers_bytes", &[]);
+pub const STALLED: Metric = ("evictscope_stall_seconds_total", &[]);
+pub const WAITED_SECOND: Metric = ("evictscope_requests_waited_total", &[("over", "1")]);
+pub const WAITED_TENTH: Metric = ("evictscope_requests_waited_total", &[("over", "0.1")]);
+pub const CLIENTS_WAITING: Metric = ("evictscope_clients_waiting", &[]);
+pub const CLIENTS_CONNECTED: Metric = ("evictscope_clients_connected", &[]);
+pub const LONGEST_WAIT: Metric = ("evictscope_client_wait_longest_seconds", &[]);
+pub const CYCLES: Metric = ("evictscope_expire_cycle_duration_seconds_count", &[]);
+pub const CYCLE_SECONDS: Metric = ("evictscope_expire_cycle_duration_seconds_sum", &[]);
+/// Keys that expire cycles looked at.
+pub const SAMPLED_KEYS: Metric = ("evictscope_expire_cycle_keys_sampled_total", &[]);
+pub const TIME_LIMIT_HITS: Metric = ("evictscope_expire_cycle_time_limit_hits_total", &[]);
+pub const STALE_RATIO: Metric = ("evictscope_expire_stale_ratio", &[]);
+
+/// The metrics of one server.
+#[derive(Clone, Debug, Default)]
+pub struct ServerReading(Vec<Sample>);
 
 /// One reading of all servers of an agent.
 #[derive(Clone, Debug, Default)]
@@ -66,10 +55,6 @@ pub struct Reading {
 
 impl Reading {
     /// Parses Prometheus's text format.
-    ///
-    /// # Errors
-    ///
-    /// Fails where it cannot be parsed.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let lines = text.lines().map(|line| Ok(line.to_owned()));
         let mut reading = Self::default();
@@ -77,7 +62,7 @@ impl Reading {
             reading.is_of_evictscope |= sample.metric == "evictscope_build_info";
             if let Some(server) = sample.labels.get("server") {
                 let server = reading.servers.entry(server.to_owned()).or_default();
-                server.take_in(&sample);
+                server.0.push(sample);
             }
         }
         Ok(reading)
@@ -85,84 +70,61 @@ impl Reading {
 }
 
 impl ServerReading {
-    fn take_in(&mut self, sample: &Sample) {
-        let Some(name) = sample.metric.strip_prefix("evictscope_") else {
-            return;
-        };
-        let (value, buckets) = match &sample.value {
-            Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => {
-                (*value, &[][..])
-            }
-            Value::Histogram(buckets) => (0.0, &buckets[..]),
-            Value::Summary(_) => return,
-        };
-        let buckets = buckets
-            .iter()
-            .map(|bucket| (bucket.less_than, bucket.count));
-        let is_evicting = sample.labels.get("kind") == Some("evicting");
-        match name {
-            "phase" if value == 1.0 => self.phase = sample.labels.get("phase").map(str::to_owned),
-            "probe_mode" if value == 1.0 => {
-                self.probe_mode = sample.labels.get("mode").map(str::to_owned);
-            }
-            "plan_withdrawn" if value == 1.0 => {
-                let reason = sample.labels.get("reason").map(str::to_owned);
-                self.withdrawn.extend(reason);
-            }
-            "observed_seconds_total" if is_evicting => self.observed_seconds = Some(value),
-            "commands_processed_total" => self.commands = Some(value),
-            "eviction_call_duration_seconds" if is_evicting => self.durations = buckets.collect(),
-            "eviction_call_duration_seconds_count" if is_evicting => {
-                self.evicting_calls = Some(value);
-            }
-            "eviction_call_duration_seconds_sum" if is_evicting => {
-                self.evicting_seconds = Some(value);
-            }
-            "mem_tofree_bytes" => self.goals = buckets.collect(),
-            "evicted_keys_total" => self.evicted_keys = Some(value),
-            "stall_seconds_total" => {
-                *self.stalled_seconds.get_or_insert(0.0) += value;
-                let cause = sample.labels.get("cause").unwrap_or_default();
-                self.stalled_by.insert(cause.to_owned(), value);
-            }
-            "requests_waited_total" => match sample.labels.get("over") {
-                Some("1") => self.waited_second = Some(value),
-                Some("0.1") => self.waited_tenth = Some(value),
-                _ => {}
-            },
-            "clients_waiting" => self.clients_waiting = Some(value),
-            "clients_connected" => self.clients_connected = Some(value),
-            "client_wait_longest_seconds" => self.longest_wait = Some(value),
-            "eviction_call_longest_seconds" => self.longest_call = Some(value),
-            "eviction_calls_total"
-                if is_evicting && sample.labels.get("result") == Some("fail") =>
-            {
-                self.failed_calls = Some(value);
-            }
-            "used_memory_bytes" => self.used_memory = Some(value),
-            "not_counted_memory_bytes" => self.not_counted_memory = Some(value),
-            "maxmemory_bytes" => self.maxmemory = Some(value),
-            "client_buffers_bytes" => *self.client_buffers.get_or_insert(0.0) += value,
-            // By type.
-            "expire_cycle_duration_seconds_count" => {
-                *self.expire_cycles.get_or_insert(0.0) += value;
-            }
-            "expire_cycle_duration_seconds_sum" => {
-                *self.expiring_seconds.get_or_insert(0.0) += value;
-            }
-            "expire_cycle_keys_sampled_total" => *self.sampled_keys.get_or_insert(0.0) += value,
-            "expire_cycle_time_limit_hits_total" => self.time_limit_hits = Some(value),
-            "expire_stale_ratio" => self.stale_ratio = Some(value),
-            _ => {}
-        }
+    fn matching(&self, (name, labels): Metric) -> impl Iterator<Item = &Sample> {
+        self.0.iter().filter(move |sample| {
+            let has = |(label, value): &(&str, &str)| sample.labels.get(label) == Some(*value);
+            sample.metric == name && labels.iter().all(has)
+        })
+    }
+
+    /// Returns the sum of a metric's samples; `None` where the agent does not export one.
+    pub fn get(&self, metric: Metric) -> Option<f64> {
+        let values = self.matching(metric).filter_map(number);
+        values.reduce(|sum, value| sum + value)
+    }
+
+    /// Returns a metric by one of its labels.
+    pub fn by(&self, name: &'static str, label: &'static str) -> impl Iterator<Item = (&str, f64)> {
+        let samples = self.matching((name, &[]));
+        samples.filter_map(move |sample| Some((sample.labels.get(label)?, number(sample)?)))
+    }
+
+    /// Returns for which values of a label a metric is 1.
+    pub fn states(&self, name: &'static str, label: &'static str) -> impl Iterator<Item = &str> {
+        let set = self.by(name, label).filter(|(_, value)| *value == 1.0);
+        set.map(|(state, _)| state)
+    }
+
+    /// Returns the phase; `None` where evicting calls are not seen.
+    pub fn phase(&self) -> Option<&str> {
+        self.states("evictscope_phase", "phase").next()
+    }
+
+    /// Returns a histogram; empty where the agent does not export it.
+    pub fn histogram(&self, metric: Metric) -> Cumulative {
+        let buckets = self
+            .matching(metric)
+            .find_map(|sample| match &sample.value {
+                Value::Histogram(buckets) => Some(buckets),
+                _ => None,
+            });
+        let buckets = buckets.into_iter().flatten();
+        buckets
+            .map(|bucket| (bucket.less_than, bucket.count))
+            .collect()
+    }
+}
+
+fn number(sample: &Sample) -> Option<f64> {
+    match sample.value {
+        Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => Some(value),
+        Value::Histogram(_) | Value::Summary(_) => None,
     }
 }
 
 #[cfg(test)]
 pub mod tests {
-    use std::collections::BTreeMap;
-
-    use super::Reading;
+    use super::*;
 
     pub const TEXT: &str = "\
 # TYPE evictscope_build_info gauge
@@ -224,44 +186,61 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"lost_exit\"} 1
 evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
 ";
 
+    /// Returns what an agent exports of a server with these values.
+    pub fn server(values: &[(Metric, f64)]) -> ServerReading {
+        let line = |((name, labels), value): &(Metric, f64)| {
+            let labels = labels.iter();
+            let labels = labels.map(|(label, value)| format!(",{label}=\"{value}\""));
+            let labels: String = labels.collect();
+            format!("{name}{{server=\"6379\"{labels}}} {value}\n")
+        };
+        let text: String = values.iter().map(line).collect();
+        let mut reading = Reading::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        reading.servers.remove("6379").unwrap_or_default()
+    }
+
     #[test]
     fn each_server_has_what_is_exported_of_it() -> anyhow::Result<()> {
         let reading = Reading::parse(TEXT)?;
         assert!(reading.is_of_evictscope);
-        let one = reading.servers.get("6379").cloned().unwrap_or_default();
-        assert_eq!(one.phase.as_deref(), Some("saturated"));
-        assert_eq!(one.probe_mode.as_deref(), Some("sampled"));
-        assert_eq!(one.observed_seconds, Some(7.5));
-        assert_eq!(one.commands, Some(5_000.0));
-        assert_eq!(one.client_buffers, Some(1_024.0));
-        assert_eq!(one.evicting_calls, Some(40.0));
-        assert_eq!(one.evicting_seconds, Some(0.5));
-        assert_eq!(one.durations, [(0.0005, 30.0), (f64::INFINITY, 40.0)]);
-        assert_eq!(one.used_memory, None);
-        assert_eq!(one.stalled_seconds, Some(11.5));
-        let by = [("eviction", 2.5), ("expire", 9.0)]
-            .map(|(cause, seconds)| (cause.to_owned(), seconds));
-        assert_eq!(one.stalled_by, BTreeMap::from(by));
+        let (one, other) = (&reading.servers["6379"], &reading.servers["6380"]);
+        for (metric, value) in [
+            (COMMANDS, 5_000.0),
+            (CALLS, 40.0),
+            (CALL_SECONDS, 0.5),
+            (FAILED_CALLS, 3.0),
+            (LONGEST_CALL, 0.487),
+            (OBSERVED, 7.5),
+            (CLIENT_BUFFERS, 1_024.0),
+            (STALLED, 11.5),
+            (WAITED_SECOND, 12.0),
+            (WAITED_TENTH, 70.0),
+            (CLIENTS_WAITING, 7.0),
+            (CLIENTS_CONNECTED, 1_200.0),
+            (LONGEST_WAIT, 2.25),
+            (CYCLES, 70.0),
+            (CYCLE_SECONDS, 0.75),
+            (SAMPLED_KEYS, 1_400.0),
+            (TIME_LIMIT_HITS, 6.0),
+            (STALE_RATIO, 0.375),
+        ] {
+            assert_eq!(one.get(metric), Some(value), "{metric:?}");
+        }
+        assert_eq!((one.phase(), other.phase()), (Some("saturated"), None));
+        let durations = [(0.0005, 30.0), (f64::INFINITY, 40.0)];
+        assert_eq!(one.histogram(DURATIONS), durations);
+        let stalled: Vec<_> = one.by(STALLED.0, "cause").collect();
+        assert_eq!(stalled, [("eviction", 2.5), ("expire", 9.0)]);
         assert_eq!(
-            (one.waited_second, one.waited_tenth),
-            (Some(12.0), Some(70.0))
+            (one.get(USED_MEMORY), other.get(USED_MEMORY)),
+            (None, Some(1e6))
         );
-        assert_eq!(
-            (one.clients_waiting, one.clients_connected),
-            (Some(7.0), Some(1_200.0))
-        );
-        assert_eq!(one.longest_wait, Some(2.25));
-        assert_eq!(one.longest_call, Some(0.487));
-        assert_eq!(one.failed_calls, Some(3.0));
-        assert_eq!(one.expire_cycles, Some(70.0));
-        assert_eq!(one.expiring_seconds, Some(0.75));
-        assert_eq!(one.sampled_keys, Some(1_400.0));
-        assert_eq!(one.time_limit_hits, Some(6.0));
-        assert_eq!(one.stale_ratio, Some(0.375));
-        assert!(one.withdrawn.is_empty());
-        let other = reading.servers.get("6380").cloned().unwrap_or_default();
-        assert_eq!((other.used_memory, other.phase), (Some(1e6), None));
-        assert_eq!(other.withdrawn, ["lost_exit", "expire_keys"]);
+        let withdrawn = |server: &ServerReading| -> Vec<String> {
+            let reasons = server.states("evictscope_plan_withdrawn", "reason");
+            reasons.map(str::to_owned).collect()
+        };
+        assert_eq!(withdrawn(other), ["lost_exit", "expire_keys"]);
+        assert!(withdrawn(one).is_empty());
         assert!(!Reading::parse("up 1\n")?.is_of_evictscope);
         Ok(())
     }

@@ -12,13 +12,13 @@ use ratatui::{DefaultTerminal, Frame};
 
 use super::agent::{Agent, Unwatched};
 use super::bursts::Burst;
-use super::colours::Colours;
+use super::colours;
 use super::drawing::{SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::history::History;
 use super::one::{self, Server};
-use super::rates::Rates;
+use super::rates::Readings;
 use super::reading::Reading;
-use super::servers::{Row, columns, notes};
+use super::servers::{columns, notes, rows};
 use crate::text::wrapped;
 
 /// How often the agent is read.
@@ -28,7 +28,7 @@ const LEAST_ROWS: u16 = 5;
 
 /// Shows the servers until the user quits, and always restores the terminal.
 pub fn run(agent: &Agent, first: Reading) -> anyhow::Result<()> {
-    let mut screen = Screen::new(first, Colours::wanted());
+    let mut screen = Screen::new(first);
     screen.read_more(agent)?;
     let mut terminal = ratatui::try_init()?;
     let result = show(&mut terminal, agent, screen);
@@ -55,11 +55,8 @@ fn show(terminal: &mut DefaultTerminal, agent: &Agent, mut screen: Screen) -> an
 }
 
 struct Screen {
-    colours: Colours,
-    reading: Reading,
+    readings: Readings,
     read_at: Instant,
-    /// Between the last two readings.
-    rates: BTreeMap<String, Rates>,
     histories: BTreeMap<String, History>,
     /// The servers whose history before the first reading was asked for.
     loaded: BTreeSet<String>,
@@ -73,12 +70,10 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(reading: Reading, colours: Colours) -> Self {
+    fn new(reading: Reading) -> Self {
         Self {
-            colours,
-            reading,
+            readings: Readings::new(reading),
             read_at: Instant::now(),
-            rates: BTreeMap::new(),
             histories: BTreeMap::new(),
             loaded: BTreeSet::new(),
             bursts: Vec::new(),
@@ -107,20 +102,17 @@ impl Screen {
     }
 
     fn remember(&mut self, now: Reading, seconds: f64) {
-        let is_there = |server: &String| now.servers.contains_key(server);
+        self.readings.add(now, seconds);
+        let servers = &self.readings.now.servers;
+        let is_there = |server: &String| servers.contains_key(server);
         self.histories.retain(|server, _| is_there(server));
         self.loaded.retain(is_there);
-        self.rates.clear();
-        for (server, reading) in &now.servers {
-            let Some(before) = self.reading.servers.get(server) else {
-                continue;
-            };
-            let rates = Rates::between(before, reading, seconds);
-            let history = self.histories.entry(server.clone()).or_default();
-            history.add(reading, &rates);
-            self.rates.insert(server.clone(), rates);
+        for server in servers.keys() {
+            if let Some(rates) = self.readings.rates(server) {
+                let history = self.histories.entry(server.clone()).or_default();
+                history.add(rates);
+            }
         }
-        self.reading = now;
     }
 
     /// Asks the agent for the last minutes of the server that is shown, once.
@@ -138,9 +130,9 @@ impl Screen {
     }
 
     fn selected(&self) -> Option<&String> {
-        let last = self.reading.servers.len().checked_sub(1)?;
+        let last = self.readings.now.servers.len().checked_sub(1)?;
         let index = self.list.selected().unwrap_or(0).min(last);
-        self.reading.servers.keys().nth(index)
+        self.readings.now.servers.keys().nth(index)
     }
 
     /// Does what a key stands for, and returns whether that is to quit.
@@ -162,14 +154,14 @@ impl Screen {
         let opened = self
             .opened
             .clone()
-            .filter(|server| self.reading.servers.contains_key(server));
+            .filter(|server| self.readings.now.servers.contains_key(server));
         let keys = match &opened {
             Some(_) => "esc all servers · q quit",
             None => "↑ ↓ select · enter open · q quit",
         };
         let (text, style) = match &self.failure {
-            Some(failure) => (failure.as_str(), self.colours.alarm()),
-            None => (keys, self.colours.of(Color::DarkGray)),
+            Some(failure) => (failure.as_str(), colours::alarm()),
+            None => (keys, colours::of(Color::DarkGray)),
         };
         let text = wrapped(text, usize::from(area.width));
         let height = u16::try_from(text.len()).unwrap_or(u16::MAX);
@@ -184,18 +176,13 @@ impl Screen {
     }
 
     fn draw_all(&mut self, frame: &mut Frame<'_>, area: Rect) {
-        let notes = notes(&self.reading, &self.unwatched);
+        let notes = notes(&self.readings.now, &self.unwatched);
         let width = usize::from(area.width);
         let notes: Vec<String> = notes.iter().flat_map(|note| wrapped(note, width)).collect();
         let noted = u16::try_from(notes.len())
             .unwrap_or(u16::MAX)
             .min(area.height / 3);
-        let rows: Vec<Row<'_>> = self
-            .reading
-            .servers
-            .iter()
-            .map(|(server, reading)| Row::new(server, reading, self.rates.get(server)))
-            .collect();
+        let rows = rows(&self.readings);
         if rows.is_empty() {
             let [above, below] =
                 Layout::vertical([Constraint::Length(3), Constraint::Fill(1)]).areas(area);
@@ -220,27 +207,19 @@ impl Screen {
         ])
         .areas(area);
         let columns = columns(&rows);
-        table(
-            frame,
-            above,
-            self.colours,
-            "evictscope",
-            &columns,
-            &rows,
-            &mut self.list,
-        );
+        table(frame, above, "evictscope", &columns, &rows, &mut self.list);
         lines(frame, between, notes);
         if height > 0
             && let Some(server) = self.selected()
         {
             let none = History::default();
             let history = self.histories.get(server).unwrap_or(&none);
-            sparklines(frame, below, self.colours, server, history);
+            sparklines(frame, below, server, history);
         }
     }
 
     fn draw_one(&self, frame: &mut Frame<'_>, area: Rect, server: &str) {
-        let Some(reading) = self.reading.servers.get(server) else {
+        let Some(reading) = self.readings.now.servers.get(server) else {
             return;
         };
         let newest_first = self.bursts.iter().rev();
@@ -248,11 +227,11 @@ impl Screen {
         let server = Server {
             name: server,
             reading,
-            rates: self.rates.get(server),
+            rates: self.readings.rates(server),
             history: self.histories.get(server),
             bursts: bursts.cloned().collect(),
         };
-        one::draw(frame, area, self.colours, &server);
+        one::draw(frame, area, &server);
     }
 }
 

@@ -3,9 +3,9 @@
 use evictscope_records::text::{bytes, count, duration, or_unknown, seconds, share};
 
 use super::agent::Unwatched;
-use super::columns::{Alignment, Cell, Column};
-use super::rates::Rates;
-use super::reading::{Reading, ServerReading};
+use super::columns::{Cell, Column};
+use super::rates::{Rates, Readings};
+use super::reading::*;
 use crate::text::shortened;
 
 /// A longer name loses its beginning.
@@ -24,11 +24,11 @@ const UNSEEN: &str = "what clients wait is not known. It takes Linux 6.1 or newe
 pub struct Row<'a> {
     name: String,
     reading: &'a ServerReading,
-    rates: Option<&'a Rates>,
+    rates: Option<Rates<'a>>,
 }
 
 impl<'a> Row<'a> {
-    pub fn new(name: &str, reading: &'a ServerReading, rates: Option<&'a Rates>) -> Self {
+    pub fn new(name: &str, reading: &'a ServerReading, rates: Option<Rates<'a>>) -> Self {
         Self {
             name: shortened(name, LONGEST_NAME),
             reading,
@@ -36,46 +36,55 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn rate(&self, of: fn(&Rates) -> Option<f64>) -> Option<f64> {
-        self.rates.and_then(of)
+    fn a_second(&self, metric: Metric) -> Option<f64> {
+        self.rates?.a_second(metric)
+    }
+
+    fn an_observed_second(&self, metric: Metric) -> Option<f64> {
+        self.rates?.an_observed_second(metric)
+    }
+
+    fn shown(&self, metric: Metric, text: fn(f64) -> String) -> String {
+        or_unknown(self.reading.get(metric), text)
     }
 
     /// Tells whether evictions fail now, or did since the agent found the server.
     fn has_failed(&self) -> bool {
-        self.reading.failed_calls.is_some_and(|calls| calls > 0.0)
+        self.reading.get(FAILED_CALLS) > Some(0.0)
     }
+}
+
+/// Returns what is shown of all servers.
+pub fn rows(readings: &Readings) -> Vec<Row<'_>> {
+    let servers = readings.now.servers.iter();
+    let rows = servers.map(|(server, now)| Row::new(server, now, readings.rates(server)));
+    rows.collect()
 }
 
 /// Returns the columns for these servers, the most important ones first.
 pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
     let names = rows.iter().map(|row| row.name.chars().count());
+    let names = names.max().unwrap_or(0);
     let mut columns = vec![
-        Column {
-            heading: "SERVER",
-            width: names.max().unwrap_or(0).max("SERVER".len()),
-            alignment: Alignment::Left,
-            cell: |row: &Row<'a>| row.name.clone().into(),
-        },
-        number("WAIT>1S", 7, |row| Cell {
-            text: or_unknown(row.reading.waited_second, count),
-            is_alarming: row.rate(|rates| rates.waited_second) > Some(0.0),
+        Column::text("SERVER", names.max("SERVER".len()), |row: &Row<'a>| {
+            row.name.clone().into()
         }),
-        number(">0.1S", 5, |row| {
-            or_unknown(row.reading.waited_tenth, count).into()
+        Column::number("WAIT>1S", 7, |row| Cell {
+            text: row.shown(WAITED_SECOND, count),
+            is_alarming: row.a_second(WAITED_SECOND) > Some(0.0),
         }),
-        number("STALLED", 7, |row| Cell {
-            text: or_unknown(row.reading.stalled_seconds, duration),
-            is_alarming: row.rate(|rates| rates.stalled_share) > Some(0.0),
+        Column::number(">0.1S", 5, |row| row.shown(WAITED_TENTH, count).into()),
+        Column::number("STALLED", 7, |row| Cell {
+            text: row.shown(STALLED, duration),
+            is_alarming: row.a_second(STALLED) > Some(0.0),
         }),
-        number("WAITING", 9, |row| waiting(row.reading).into()),
-        number("LONGEST", 7, |row| {
-            or_unknown(row.reading.longest_wait, seconds).into()
-        }),
+        Column::number("WAITING", 9, |row| waiting(row.reading).into()),
+        Column::number("LONGEST", 7, |row| row.shown(LONGEST_WAIT, seconds).into()),
     ];
     // Rare, and then it matters more than all that follows.
     if rows.iter().any(Row::has_failed) {
-        columns.push(number("FAILING/S", 9, |row| {
-            let failing = row.rate(|rates| rates.failing_calls);
+        columns.push(Column::number("FAILING/S", 9, |row| {
+            let failing = row.an_observed_second(FAILED_CALLS);
             Cell {
                 text: or_unknown(failing, count),
                 is_alarming: failing > Some(0.0),
@@ -83,49 +92,37 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
         }));
     }
     columns.extend([
-        Column {
-            heading: "PHASE",
-            width: "not_saturated".len(),
-            alignment: Alignment::Left,
-            cell: |row: &Row<'a>| or_unknown(row.reading.phase.as_ref(), String::clone).into(),
-        },
-        number("EVICT/S", 7, |row| {
-            or_unknown(row.rate(|rates| rates.evicted_keys), count).into()
+        Column::text("PHASE", "not_saturated".len(), |row: &Row<'a>| {
+            or_unknown(row.reading.phase(), str::to_owned).into()
         }),
-        number("MEMORY", 8, |row| memory(row.reading).into()),
-        number("LIMIT", 8, |row| limit(row.reading).into()),
-        number("COMMANDS/S", 10, |row| {
-            or_unknown(row.rate(|rates| rates.commands), count).into()
+        Column::number("EVICT/S", 7, |row| {
+            or_unknown(row.a_second(EVICTED_KEYS), count).into()
         }),
-        number("LONGEST-CALL", 12, |row| {
-            or_unknown(row.reading.longest_call, seconds).into()
+        Column::number("MEMORY", 8, |row| memory(row.reading).into()),
+        Column::number("LIMIT", 8, |row| limit(row.reading).into()),
+        Column::number("COMMANDS/S", 10, |row| {
+            or_unknown(row.a_second(COMMANDS), count).into()
         }),
-        number("BUFFERS", 8, |row| {
-            or_unknown(row.reading.client_buffers, bytes).into()
+        Column::number("LONGEST-CALL", 12, |row| {
+            row.shown(LONGEST_CALL, seconds).into()
         }),
-        number("EVICTING", 8, |row| {
-            or_unknown(row.rate(|rates| rates.evicting_share), share).into()
+        Column::number("BUFFERS", 8, |row| row.shown(CLIENT_BUFFERS, bytes).into()),
+        Column::number("EVICTING", 8, |row| {
+            or_unknown(row.an_observed_second(CALL_SECONDS), share).into()
         }),
-        number("CALLS/S", 7, |row| {
-            or_unknown(row.rate(|rates| rates.evicting_calls), count).into()
+        Column::number("CALLS/S", 7, |row| {
+            or_unknown(row.an_observed_second(CALLS), count).into()
         }),
-        number("OBSERVED", 15, |row| observed(row).into()),
+        Column::number("OBSERVED", 15, |row| observed(row).into()),
     ]);
     columns
 }
 
-fn number<'a>(heading: &'static str, width: usize, cell: fn(&Row<'a>) -> Cell) -> Column<Row<'a>> {
-    Column {
-        heading,
-        width,
-        alignment: Alignment::Right,
-        cell,
-    }
-}
-
 /// Returns how many clients wait now, and of how many.
 fn waiting(reading: &ServerReading) -> String {
-    let known = reading.clients_waiting.zip(reading.clients_connected);
+    let known = reading
+        .get(CLIENTS_WAITING)
+        .zip(reading.get(CLIENTS_CONNECTED));
     or_unknown(known, |(waiting, connected)| {
         format!("{}/{}", count(waiting), count(connected))
     })
@@ -133,17 +130,17 @@ fn waiting(reading: &ServerReading) -> String {
 
 /// Returns how much memory a server uses, by Redis's own account: as a share of its limit, where it has one.
 fn memory(reading: &ServerReading) -> String {
-    let counted = reading
-        .used_memory
-        .map(|used| (used - reading.not_counted_memory.unwrap_or(0.0)).max(0.0));
-    match (counted, reading.maxmemory) {
+    let not_counted = reading.get(NOT_COUNTED_MEMORY).unwrap_or(0.0);
+    let used = reading.get(USED_MEMORY);
+    let counted = used.map(|used| (used - not_counted).max(0.0));
+    match (counted, reading.get(MAXMEMORY)) {
         (Some(counted), Some(limit)) if limit > 0.0 => format!("{:.0} %", counted / limit * 100.0),
         (counted, _) => or_unknown(counted, bytes),
     }
 }
 
 fn limit(reading: &ServerReading) -> String {
-    match reading.maxmemory {
+    match reading.get(MAXMEMORY) {
         Some(0.0) => "no limit".to_owned(),
         limit => or_unknown(limit, bytes),
     }
@@ -151,18 +148,18 @@ fn limit(reading: &ServerReading) -> String {
 
 /// Returns for how long the clients of a server were stalled by each cause, in one line; nothing where they were not.
 pub fn stalls(reading: &ServerReading) -> Option<String> {
-    let mut by: Vec<_> = reading.stalled_by.iter().collect();
-    by.retain(|(_, stalled)| **stalled > 0.0);
+    let mut by: Vec<_> = reading.by(STALLED.0, "cause").collect();
+    by.retain(|(_, stalled)| *stalled > 0.0);
     by.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     let parts = by
         .into_iter()
-        .map(|(cause, stalled)| format!("{cause} {}", duration(*stalled)));
+        .map(|(cause, stalled)| format!("{cause} {}", duration(stalled)));
     let parts: Vec<_> = parts.collect();
     (!parts.is_empty()).then(|| format!(" stalled by {}", parts.join(", ")))
 }
 
 fn observed(row: &Row<'_>) -> String {
-    let observed = or_unknown(row.rate(|rates| rates.observed_share), share);
+    let observed = or_unknown(row.rates.and_then(|rates| rates.share(OBSERVED)), share);
     match is_sampled(row.reading) {
         true => format!("sampled {observed}"),
         false => observed,
@@ -170,7 +167,9 @@ fn observed(row: &Row<'_>) -> String {
 }
 
 fn is_sampled(reading: &ServerReading) -> bool {
-    reading.probe_mode.as_deref() == Some("sampled")
+    reading
+        .states("evictscope_probe_mode", "mode")
+        .any(|mode| mode == "sampled")
 }
 
 /// Returns what else there is to know: why servers are not watched, or their probes are off, of which it is not known what
@@ -183,7 +182,7 @@ pub fn notes(reading: &Reading, unwatched: &[Unwatched]) -> Vec<String> {
         )
     });
     let withdrawn = reading.servers.iter().flat_map(|(server, reading)| {
-        let reasons = reading.withdrawn.iter();
+        let reasons = reading.states("evictscope_plan_withdrawn", "reason");
         reasons.map(move |reason| {
             let of = match reason.starts_with("expire_") {
                 true => "expire cycles",
@@ -195,7 +194,7 @@ pub fn notes(reading: &Reading, unwatched: &[Unwatched]) -> Vec<String> {
     let unseen = reading
         .servers
         .iter()
-        .filter(|(_, reading)| reading.clients_waiting.is_none())
+        .filter(|(_, reading)| reading.get(CLIENTS_WAITING).is_none())
         .map(|(server, _)| server.as_str());
     let unseen: Vec<_> = unseen.collect();
     let unseen = match &*unseen {
@@ -218,33 +217,30 @@ mod tests {
     use crate::live::agent::Unwatched;
     use crate::live::columns::{cells, fitting, plain};
     use crate::live::rates::Rates;
-    use crate::live::reading::{Reading, ServerReading};
+    use crate::live::reading::{tests::server, *};
 
-    fn limited() -> ServerReading {
-        ServerReading {
-            phase: Some("saturated".to_owned()),
-            stalled_seconds: Some(61.25),
-            waited_second: Some(12.0),
-            waited_tenth: Some(1_200.0),
-            clients_waiting: Some(7.0),
-            clients_connected: Some(3_000.0),
-            longest_wait: Some(2.25),
-            used_memory: Some(110.0 * 1024.0),
-            not_counted_memory: Some(10.0 * 1024.0),
-            maxmemory: Some(200.0 * 1024.0),
-            ..ServerReading::default()
-        }
-    }
+    const SATURATED: Metric = ("evictscope_phase", &[("phase", "saturated")]);
+    const LIMITED: [(Metric, f64); 9] = [
+        (SATURATED, 1.0),
+        (STALLED, 61.25),
+        (WAITED_SECOND, 12.0),
+        (WAITED_TENTH, 1_200.0),
+        (CLIENTS_WAITING, 7.0),
+        (CLIENTS_CONNECTED, 3_000.0),
+        (LONGEST_WAIT, 2.25),
+        (USED_MEMORY, 110.0 * 1024.0),
+        (NOT_COUNTED_MEMORY, 10.0 * 1024.0),
+    ];
 
     #[test]
     fn what_matters_most_fits_a_narrow_terminal() {
-        let (unknown, limited) = (ServerReading::default(), limited());
-        let rates = Rates {
-            evicted_keys: Some(1_500.0),
-            ..Rates::default()
-        };
+        let more = |keys| [(MAXMEMORY, 200.0 * 1024.0), (EVICTED_KEYS, keys)];
+        let [before, now] =
+            [0.0, 1_500.0].map(|keys| server(&[&LIMITED[..], &more(keys)].concat()));
+        let rates = Rates::new(&before, &now, 1.0);
+        let unknown = ServerReading::default();
         let rows = [
-            Row::new("6379", &limited, Some(&rates)),
+            Row::new("6379", &now, Some(rates)),
             Row::new("/var/1", &unknown, None),
         ];
         // A frame takes two of 80 columns.
@@ -260,13 +256,12 @@ mod tests {
     #[test]
     fn a_line_says_what_stalled_clients() {
         assert_eq!(stalls(&ServerReading::default()), None);
-        let by = [("commands", 2.0), ("cpu", 61.25), ("expire", 0.0)];
-        let reading = ServerReading {
-            stalled_by: by
-                .map(|(cause, seconds)| (cause.to_owned(), seconds))
-                .into(),
-            ..ServerReading::default()
-        };
+        const BY: [Metric; 3] = [
+            (STALLED.0, &[("cause", "commands")]),
+            (STALLED.0, &[("cause", "cpu")]),
+            (STALLED.0, &[("cause", "expire")]),
+        ];
+        let reading = server(&[(BY[0], 2.0), (BY[1], 61.25), (BY[2], 0.0)]);
         assert_eq!(
             stalls(&reading).as_deref(),
             Some(" stalled by cpu 61.2 s, commands 2.0 s")
@@ -275,42 +270,38 @@ mod tests {
 
     #[test]
     fn stalls_and_failing_evictions_are_alarming() {
-        let mut reading = limited();
-        let rates = Rates {
-            stalled_share: Some(0.4),
-            failing_calls: Some(3.0),
-            waited_second: Some(1.0),
-            ..Rates::default()
-        };
-        let alarming = |reading: &ServerReading, rates: Option<&Rates>| {
-            let rows = [Row::new("6379", reading, rates)];
+        let alarming = |before: &[(Metric, f64)], now: &[(Metric, f64)]| {
+            let (before, now) = (&server(before), &server(now));
+            let rates = Rates::new(before, now, 1.0);
+            let rows = [Row::new("6379", now, Some(rates))];
             let columns = columns(&rows);
             let line = columns.iter().zip(cells(&columns, &rows[0]));
             line.filter(|(_, cell)| cell.is_alarming)
                 .map(|(column, _)| column.heading)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(alarming(&reading, Some(&rates)), ["WAIT>1S", "STALLED"]);
-        reading.failed_calls = Some(5.0);
-        assert_eq!(
-            alarming(&reading, Some(&rates)),
-            ["WAIT>1S", "STALLED", "FAILING/S"]
-        );
-        let calm = Rates::default();
-        assert!(alarming(&reading, Some(&calm)).is_empty());
-        assert!(alarming(&reading, None).is_empty());
+        let before = [(STALLED, 1.0), (WAITED_SECOND, 2.0), (OBSERVED, 5.0)];
+        let now = [(STALLED, 1.4), (WAITED_SECOND, 3.0), (OBSERVED, 6.0)];
+        assert_eq!(alarming(&before, &now), ["WAIT>1S", "STALLED"]);
+        let failed = |readings: &[_], calls| [readings, &[(FAILED_CALLS, calls)]].concat();
+        let (before, now) = (failed(&before, 2.0), failed(&now, 5.0));
+        let all = ["WAIT>1S", "STALLED", "FAILING/S"];
+        assert_eq!(alarming(&before, &now), all);
+        assert!(alarming(&now, &now).is_empty());
+        assert!(alarming(&[], &now).is_empty());
     }
 
     #[test]
     fn notes_say_what_the_table_cannot() {
+        const STATES: [Metric; 3] = [
+            ("evictscope_probe_mode", &[("mode", "sampled")]),
+            ("evictscope_plan_withdrawn", &[("reason", "lost_exit")]),
+            ("evictscope_plan_withdrawn", &[("reason", "expire_keys")]),
+        ];
         let mut reading = Reading::default();
         assert!(notes(&reading, &[]).is_empty());
-        let sampled = ServerReading {
-            probe_mode: Some("sampled".to_owned()),
-            withdrawn: vec!["lost_exit".to_owned(), "expire_keys".to_owned()],
-            clients_waiting: Some(0.0),
-            ..ServerReading::default()
-        };
+        let states = STATES.map(|state| (state, 1.0));
+        let sampled = server(&[&states[..], &[(CLIENTS_WAITING, 0.0)]].concat());
         reading.servers.insert("6379".to_owned(), sampled);
         reading
             .servers

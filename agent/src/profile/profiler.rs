@@ -1,6 +1,5 @@
 //! Takes profiles.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -34,20 +33,6 @@ pub struct Profiling {
     taken: Option<Receiver<Profile>>,
     spent_ns: u64,
     foreign: u64,
-}
-
-impl fmt::Debug for Profiler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profiler").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Profiling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut fields = f.debug_struct("Profiling");
-        fields.field("is_stopped", &self.sampling.is_none());
-        fields.finish_non_exhaustive()
-    }
 }
 
 impl Profiler {
@@ -99,10 +84,6 @@ impl Profiler {
     }
 
     /// Does the same for a process that need not be a server.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::begin`].
     pub fn begin_of(&self, subject: Subject, hz: u32) -> Result<Profiling, NoProfile> {
         let pid = subject.pid;
         let sampling = self.sampler.sample(pid, hz);

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use evictscope_host::ProcessHandle;
 use evictscope_probes::{ProbeError, TraceCosts, TraceCounts, Traced, Tracer, Tracing};
-use evictscope_telemetry::{HitCosts, OverheadBudget};
+use evictscope_telemetry::{HitCosts, OverheadBudget, nanoseconds};
 
 use super::ending::Ending;
 use super::pace::{Pace, TRIAL};
@@ -202,8 +201,7 @@ impl Session<'_> {
         if self.ending.wait_until(Instant::now() + rest) {
             return Ok(Some(Stopped::Asked));
         }
-        let handle: &ProcessHandle = &self.subject.handle;
-        Ok(handle.has_ended().then_some(Stopped::Gone))
+        Ok(self.subject.handle.has_ended().then_some(Stopped::Gone))
     }
 
     /// Takes in the counts, and adds up for how long calls were observed. Returns for how long since the last time.
@@ -382,10 +380,6 @@ impl Session<'_> {
         };
         summary.text()
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Prints at once, so that a pipe gets it too.

@@ -1,16 +1,16 @@
 //! The process to look at, and the function in its executable.
 
-use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
 use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
-use evictscope_host::{Executable, Identity, ProcessHandle, find_debug_file, load_bias, root_of};
+use evictscope_host::{Executable, ProcessHandle, load_bias};
 use evictscope_plan::{
     EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, named_function,
 };
 use evictscope_probes::server_config;
-use procfs::process::Process;
+
+use crate::process::Running;
 
 /// A process, and what is traced of it.
 pub struct Subject {
@@ -54,19 +54,13 @@ impl Subject {
         cycles: bool,
         debug_dirs: &[PathBuf],
     ) -> anyhow::Result<Self> {
-        let (handle, path) = process(pid)?;
-        let exe = Executable::open(&PathBuf::from(format!("/proc/{pid}/exe")))?;
-        let data = exe.read()?;
-        let debug = find_debug_file(debug_dirs, &data, &path, &root_of(pid))?;
-        for ignored in &debug.ignored {
-            // Nobody may read it.
-            let _ = writeln!(stderr(), "debug file ignored: {ignored}");
-        }
-        let function = named_function(&data, debug.data(), name)
-            .with_context(|| format!("process {pid} runs {}", path.display()))?;
+        let process = Running::find(pid, debug_dirs)?;
+        let debug = process.debug.data();
+        let function = named_function(&process.data, debug, name)
+            .with_context(|| format!("process {pid} runs {}", process.path.display()))?;
         let (mut begins, mut server, mut evicted_keys) = (Vec::new(), ServerConfig::OFF, None);
         if cycles {
-            let plan = evictscope_plan::plan(&data, debug.data())?;
+            let plan = evictscope_plan::plan(&process.data, debug)?;
             let load_bias = load_bias(pid, plan.identity.entry_point)?;
             server = server_config(pid, load_bias, &plan);
             let member = plan.member(Member::StatEvictedkeys);
@@ -74,37 +68,15 @@ impl Subject {
             begins = cycles_of(&plan);
         }
         Ok(Self {
-            handle,
-            exe,
+            handle: process.handle,
+            exe: process.exe,
             function,
             cycles: begins,
             server,
             evicted_keys,
-            debug_file: debug.found.map(|file| file.path),
+            debug_file: process.debug.found.map(|file| file.path),
         })
     }
-}
-
-/// Takes hold of the process, and returns the path of its executable.
-fn process(pid: u32) -> anyhow::Result<(ProcessHandle, PathBuf)> {
-    let gone = || anyhow!("there is no process {pid}: `pidof redis-server` tells which there are");
-    let process = Process::new(pid.cast_signed()).map_err(|_| gone())?;
-    let handle = Identity::read(pid).and_then(ProcessHandle::open);
-    let handle = handle.map_err(|_| gone())?;
-    let status = process.status().map_err(|_| gone())?;
-    if status.tgid != status.pid {
-        bail!(
-            "{pid} is a thread of process {}: name that, all its threads are traced",
-            status.tgid
-        );
-    }
-    let path = process.exe().map_err(|error| match error {
-        procfs::ProcError::PermissionDenied(_) => anyhow!(
-            "may not look at the executable of process {pid}: run as root, or with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_BPF and CAP_PERFMON (before Linux 6.6, CAP_SYS_ADMIN as well)"
-        ),
-        _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
-    })?;
-    Ok((handle, path))
 }
 
 /// Returns what can be told to run inside of a call, and where it begins.

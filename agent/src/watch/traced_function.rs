@@ -96,9 +96,9 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     }
     watched.read()?;
 
-    let calls = watched.state.calls.get(1).context("not read")?;
+    let calls = watched.state.counted.calls.get(1).context("not read")?;
     ensure!(calls.inner.count() == 2 * CALLS, "{calls:?}");
-    ensure!(calls.lost_exits.count() == 0, "{calls:?}");
+    ensure!(calls.lost_exits == 0, "{calls:?}");
     let evictions = watched.state.eviction().inner.count();
     ensure!(evictions == 0, "{evictions} evicting calls");
     let text = TextEncoder::new().encode_to_string(&families(&[Arc::new(watched.exported())]))?;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::activity::{Activity, QUIET};
-use super::counters::{CounterReader, Counters};
 use super::expired_share::ExpiredShare;
 use super::open_burst::{Before, OpenBurst};
+use super::unreset::Unreset;
 use super::{Burst, BurstTotals, Observation, Phase, Phases};
 
 /// A call that has not ended after this time is taken to have ended unseen.
@@ -30,8 +30,9 @@ pub struct Cycle {
     /// The phases, and the time in each.
     pub phases: Phases,
     activity: Activity,
-    reader: CounterReader,
-    last: Option<Counters>,
+    commands: Unreset,
+    evicted_keys: Unreset,
+    last: Option<Observation>,
     expired_share: ExpiredShare,
     /// The server's own estimate of that, when it was last observed.
     stale_ratio: Option<f64>,
@@ -52,7 +53,8 @@ impl Cycle {
         Self {
             phases: Phases::new(at),
             activity: Activity::default(),
-            reader: CounterReader::default(),
+            commands: Unreset::default(),
+            evicted_keys: Unreset::default(),
             last: None,
             expired_share: ExpiredShare::default(),
             stale_ratio: None,
@@ -71,44 +73,45 @@ impl Cycle {
         if seen.at <= last.map_or(self.phases.credited_to, |last| last.at) {
             return Vec::new();
         }
-        let seen = &Observation {
+        let now = Observation {
             evictions: self.activity.follow(seen),
+            commands: self.commands.advance(seen.commands),
+            evicted_keys: self.evicted_keys.advance(seen.evicted_keys),
             ..*seen
         };
-        let now = self.reader.read(seen);
-        let mut before = last.unwrap_or(Counters {
+        let mut before = last.unwrap_or(Observation {
             at: self.phases.credited_to,
             // Counted since then; what the server itself counts began long before.
-            evicting_calls: 0.0,
-            failed_calls: 0.0,
+            evicting_calls: 0,
+            failed_calls: 0,
             ..now
         });
         self.last = Some(now);
 
         let mut finished = Vec::new();
-        let evicting = newest_call(seen);
-        let is_new = seen.evictions.burst_began > self.begun || evicting > self.taken_in;
+        let evicting = newest_call(&now);
+        let is_new = now.evictions.burst_began > self.begun || evicting > self.taken_in;
         let is_another =
-            self.phases.phase == Phase::Saturated && seen.evictions.burst_began > self.begun;
+            self.phases.phase == Phase::Saturated && now.evictions.burst_began > self.begun;
         if is_another {
             // It ended, and the next began, since the last observation or in the quiet time.
-            let ended = seen.evictions.burst_before_ended.min(now.at);
+            let ended = now.evictions.burst_before_ended.min(now.at);
             if ended > before.at {
                 before = before.interpolate(&now, ended);
             }
             finished.extend(self.close_at(&before, ended));
         }
-        self.begun = self.begun.max(seen.evictions.burst_began);
+        self.begun = self.begun.max(now.evictions.burst_began);
         self.taken_in = self.taken_in.max(evicting);
 
         if is_new && self.phases.phase != Phase::Saturated {
-            let began = seen.evictions.burst_began.clamp(before.at, now.at);
+            let began = now.evictions.burst_began.clamp(before.at, now.at);
             if let Some(burst) = self.open.take() {
                 let over = burst.reclaim_over_before(began);
                 self.phases.enter(Phase::NotSaturated, over);
                 finished.extend(burst.finish(over));
             }
-            self.enter_saturated(began, &before, &now, seen);
+            self.enter_saturated(began, &before, &now);
         }
         let over = match self.phases.phase {
             Phase::NotSaturated => {
@@ -118,31 +121,25 @@ impl Cycle {
             Phase::Saturated => self.watch_saturated(&now, evicting),
             Phase::Reclaim => self.watch_reclaim(&now),
         };
-        self.expired_share.saw(seen);
-        self.stale_ratio = seen.stale_ratio;
+        self.expired_share.saw(&now);
+        self.stale_ratio = now.stale_ratio;
         finished.extend(over);
         finished.into_iter().map(|burst| self.keep(burst)).collect()
     }
 
-    fn enter_saturated(
-        &mut self,
-        began: Duration,
-        before: &Counters,
-        now: &Counters,
-        seen: &Observation,
-    ) {
+    fn enter_saturated(&mut self, began: Duration, before: &Observation, now: &Observation) {
         let start = before.interpolate(now, began);
         let known = Before {
             expired_share: self.expired_share.before(began),
             stale_ratio: self.stale_ratio,
         };
-        let burst = OpenBurst::new(known, start, before, now, seen);
+        let burst = OpenBurst::new(known, start, before, now);
         self.totals.last_start = Some(burst.began_unix);
         self.open = Some(burst);
         self.phases.enter(Phase::Saturated, began);
     }
 
-    fn watch_saturated(&mut self, now: &Counters, evicting: Duration) -> Option<Burst> {
+    fn watch_saturated(&mut self, now: &Observation, evicting: Duration) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         burst.saw(now, evicting.clamp(burst.began, now.at.max(burst.began)));
         let ended = burst.ended();
@@ -167,7 +164,7 @@ impl Cycle {
         self.open.take()?.finish(ended)
     }
 
-    fn watch_reclaim(&mut self, now: &Counters) -> Option<Burst> {
+    fn watch_reclaim(&mut self, now: &Observation) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         let ended = burst.ended();
         burst.saw(now, ended);
@@ -183,7 +180,7 @@ impl Cycle {
 
     /// Ends the open burst at `ended`, which is not later than `before`. Where memory was seen to
     /// fall since, the reclaim goes on.
-    fn close_at(&mut self, before: &Counters, ended: Duration) -> Option<Burst> {
+    fn close_at(&mut self, before: &Observation, ended: Duration) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         burst.saw(before, ended.max(burst.ended()));
         let ended = burst.ended();

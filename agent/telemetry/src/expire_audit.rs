@@ -57,12 +57,27 @@ struct Edge {
 pub(super) struct ExpireAudit {
     last: Option<ServerCounts>,
     begin: Option<Edge>,
-    /// How many of the last windows were wrong, one after the other.
-    wrong_keys: u64,
-    wrong_time: u64,
-    /// How many were tested.
-    tested_keys: u64,
-    tested_time: u64,
+    keys: Windows,
+    time: Windows,
+}
+
+/// Windows that were tested.
+#[derive(Clone, Copy, Debug, Default)]
+struct Windows {
+    /// How many of the last ones were wrong, one after the other.
+    wrong: u64,
+    tested: u64,
+}
+
+impl Windows {
+    fn count(&mut self, is_wrong: bool) {
+        self.tested += 1;
+        self.wrong = if is_wrong { self.wrong + 1 } else { 0 };
+    }
+
+    fn contradict(self, broken: BrokenInvariant) -> Option<Withdrawal> {
+        (self.wrong >= WINDOWS).then(|| Withdrawal::of(broken, self.wrong, self.tested))
+    }
 }
 
 impl ExpireAudit {
@@ -99,12 +114,7 @@ impl ExpireAudit {
         let expired = end.seen.expired.saturating_sub(begin.seen.expired);
         let most = difference(begin.before.expired_keys, end.after.expired_keys);
         if let Some(most) = most.filter(|_| expired > 0) {
-            self.tested_keys += 1;
-            self.wrong_keys = if expired > most {
-                self.wrong_keys + 1
-            } else {
-                0
-            };
+            self.keys.count(expired > most);
         }
     }
 
@@ -124,30 +134,15 @@ impl ExpireAudit {
             time >= LEAST_TIME.as_secs_f64() && time >= cycles * LEAST_MEAN.as_secs_f64()
         };
         if is_enough(taken.max(least)) {
-            self.tested_time += 1;
-            let is_wrong = taken > FACTOR * most || least > FACTOR * taken;
-            self.wrong_time = if is_wrong { self.wrong_time + 1 } else { 0 };
+            self.time
+                .count(taken > FACTOR * most || least > FACTOR * taken);
         }
     }
 
     /// Returns what the server contradicts, once it is certain.
     pub fn contradiction(&self) -> Option<Withdrawal> {
-        let withdrawal = |broken, failed, tested| Withdrawal {
-            broken,
-            failed,
-            tested,
-        };
-        let keys = withdrawal(
-            BrokenInvariant::ExpiredKeys,
-            self.wrong_keys,
-            self.tested_keys,
-        );
-        let time = withdrawal(
-            BrokenInvariant::CycleTime,
-            self.wrong_time,
-            self.tested_time,
-        );
-        [keys, time].into_iter().find(|one| one.failed >= WINDOWS)
+        let keys = self.keys.contradict(BrokenInvariant::ExpiredKeys);
+        keys.or_else(|| self.time.contradict(BrokenInvariant::CycleTime))
     }
 }
 

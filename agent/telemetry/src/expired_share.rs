@@ -12,39 +12,28 @@ const GRAIN: Duration = Duration::from_secs(1);
 /// Fewer keys give no share: a cycle samples 20 at a time.
 const LEAST_SAMPLED: u64 = 100;
 
-/// What expire cycles have counted until one moment.
-#[derive(Clone, Copy, Debug)]
-struct Counted {
-    at: Duration,
-    sampled: u64,
-    expired: u64,
-}
-
 /// The last minute of a server's expire cycles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExpiredShare {
-    /// The oldest is a minute old, or a little older.
-    counted: VecDeque<Counted>,
+    /// How many keys cycles had sampled until some moments, and how many of those had expired. The oldest is a minute old,
+    /// or a little older.
+    counted: VecDeque<(Duration, (u64, u64))>,
 }
 
 impl ExpiredShare {
     /// Takes in an observation.
     pub fn saw(&mut self, seen: &Observation) {
-        let Some((sampled, expired)) = seen.cycle_keys else {
+        let Some(keys) = seen.cycle_keys else {
             self.counted.clear();
             return;
         };
-        let is_due = |last: &Counted| seen.at.saturating_sub(last.at) >= GRAIN;
+        let is_due = |last: &(Duration, _)| seen.at.saturating_sub(last.0) >= GRAIN;
         if !self.counted.back().is_none_or(is_due) {
             return;
         }
-        self.counted.push_back(Counted {
-            at: seen.at,
-            sampled,
-            expired,
-        });
+        self.counted.push_back((seen.at, keys));
         let begin = seen.at.saturating_sub(MINUTE);
-        while self.counted.get(1).is_some_and(|next| next.at <= begin) {
+        while self.counted.get(1).is_some_and(|next| next.0 <= begin) {
             self.counted.pop_front();
         }
     }
@@ -52,13 +41,12 @@ impl ExpiredShare {
     /// Returns the share of the keys that had expired, of those sampled in the last minute before `at`, to a second; `None`
     /// where they were too few.
     pub fn before(&self, at: Duration) -> Option<f64> {
-        let last = self.counted.partition_point(|one| one.at <= at);
-        let last = self.counted.get(last.checked_sub(1)?)?;
+        let last = self.counted.partition_point(|one| one.0 <= at);
+        let (_, last) = self.counted.get(last.checked_sub(1)?)?;
         let begin = at.saturating_sub(MINUTE);
-        let first = self.counted.partition_point(|one| one.at < begin);
-        let first = self.counted.get(first)?;
-        let sampled = last.sampled.checked_sub(first.sampled)?;
-        let expired = last.expired.checked_sub(first.expired)?;
+        let first = self.counted.partition_point(|one| one.0 < begin);
+        let (_, first) = self.counted.get(first)?;
+        let (sampled, expired) = (last.0.checked_sub(first.0)?, last.1.checked_sub(first.1)?);
         (sampled >= LEAST_SAMPLED).then(|| expired as f64 / sampled as f64)
     }
 }
@@ -101,21 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_gives_no_share() {
-        let (mut share, mut now) = (ExpiredShare::default(), Observation::default());
-        goes_on(&mut share, &mut now, 120, [1_000, 900]);
-        assert!(share.before(now.at).is_some());
-        now.cycle_keys = None;
-        share.saw(&now);
-        assert_eq!(share.before(now.at), None);
-    }
-
-    #[test]
-    fn few_keys_give_no_share() {
+    fn few_keys_and_what_is_not_known_give_no_share() {
         let (mut share, mut now) = (ExpiredShare::default(), Observation::default());
         goes_on(&mut share, &mut now, 120, [1, 1]);
         assert_eq!(share.before(now.at), None);
         goes_on(&mut share, &mut now, 10, [20, 5]);
         assert!(share.before(now.at).is_some());
+        now.cycle_keys = None;
+        share.saw(&now);
+        assert_eq!(share.before(now.at), None);
     }
 }

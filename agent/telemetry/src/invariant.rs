@@ -80,3 +80,13 @@ pub struct Withdrawal {
     /// How often it was tested.
     pub tested: u64,
 }
+
+impl Withdrawal {
+    pub(super) fn of(broken: BrokenInvariant, failed: u64, tested: u64) -> Self {
+        Self {
+            broken,
+            failed,
+            tested,
+        }
+    }
+}

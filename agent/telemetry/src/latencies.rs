@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use evictscope_abi::Histogram;
 use serde::{Deserialize, Serialize};
-
-use super::HistogramTotals;
 
 /// How many seconds are kept: ten minutes.
 const KEPT: u64 = 600;
@@ -31,15 +30,18 @@ pub struct Latencies {
 
 impl Latencies {
     /// Takes in all calls until `unix_time`: those that are new ended in its second.
-    pub fn take_in(&mut self, unix_time: Duration, calls: &HistogramTotals) {
-        let now: Vec<u64> = calls.counts().collect();
-        self.last.resize(now.len(), 0);
-        let new = (0..).zip(now.iter().zip(&self.last));
+    pub fn take_in<const BUCKETS: usize>(
+        &mut self,
+        unix_time: Duration,
+        calls: &Histogram<BUCKETS>,
+    ) {
+        self.last.resize(BUCKETS, 0);
+        let new = (0..).zip(calls.counts.iter().zip(&self.last));
         let new: Vec<(u16, u64)> = new
             .map(|(bucket, (now, last))| (bucket, now.saturating_sub(*last)))
             .filter(|(_, calls)| *calls > 0)
             .collect();
-        self.last = now;
+        self.last.copy_from_slice(&calls.counts);
         // The clock may be set back.
         let newest = self.seconds.back().map_or(0, |second| second.unix_s);
         let unix_s = unix_time.as_secs().max(newest);
@@ -87,7 +89,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{KEPT, Latencies};
-    use crate::HistogramTotals;
 
     type Counted = Histogram<{ bounds::INNER_NS.buckets() }>;
 
@@ -98,7 +99,6 @@ mod tests {
             is_set_back in 0..300_usize,
         ) {
             let mut latencies = Latencies::default();
-            let mut totals = HistogramTotals::new(bounds::INNER_NS);
             let (mut counted, mut now) = (Counted::ZERO, Duration::from_secs(1_700_000_000));
             // What a second that was dropped had.
             let mut expected = Vec::new();
@@ -110,9 +110,8 @@ mod tests {
                 for bucket in calls {
                     counted.record(*bucket as usize, 1);
                 }
-                totals.advance(&counted);
-                latencies.take_in(now, &totals);
-                expected.push((now, totals.count()));
+                latencies.take_in(now, &counted);
+                expected.push((now, counted.count()));
             }
             let seconds = latencies.between(Duration::ZERO, Duration::MAX);
             prop_assert!(seconds.is_sorted_by(|one, next| one.unix_s < next.unix_s));
@@ -121,7 +120,7 @@ mod tests {
             let newest = expected.iter().map(|(at, _)| at.as_secs()).max().unwrap_or(0);
             let dropped = expected.iter().take_while(|(at, _)| at.as_secs() + KEPT < newest);
             let dropped = dropped.last().map_or(0, |(_, calls)| *calls);
-            prop_assert_eq!(sum, totals.count() - dropped);
+            prop_assert_eq!(sum, counted.count() - dropped);
             prop_assert!(seconds.len() as u64 <= KEPT + 1);
         }
     }

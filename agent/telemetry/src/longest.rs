@@ -62,22 +62,6 @@ mod tests {
     }
 
     #[test]
-    fn a_call_counts_for_five_minutes() {
-        let (mut longest, mut calls) = (LongestCalls::default(), CallStats::default());
-        let ended = 1_000 * WINDOW;
-        end(&mut calls, ended, 900);
-        end(&mut calls, ended + 3 * WINDOW, 700);
-        let mut after = |at| {
-            longest.take_in(at, &calls);
-            longest.longest().as_nanos()
-        };
-        assert_eq!(after(ended + 3 * WINDOW), 900);
-        assert_eq!(after(ended + SPAN), 900);
-        assert_eq!(after(ended + SPAN + WINDOW), 700);
-        assert_eq!(after(ended + SPAN + 4 * WINDOW), 0);
-    }
-
-    #[test]
     fn a_call_under_way_counts_as_it_grows() {
         let (mut longest, mut calls) = (LongestCalls::default(), CallStats::default());
         let begun = 1_000 * WINDOW;

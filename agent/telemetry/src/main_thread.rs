@@ -22,6 +22,10 @@ const SHARE_OVER: f64 = 5.0;
 /// What the main thread has spent its time on until one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spent {
+    /// Monotonic time.
+    pub at: Duration,
+    /// All of its time.
+    pub times: ThreadTimes,
     /// The time in evicting calls, without waits for a CPU, nanoseconds.
     pub evicting_ns: u64,
     /// The server's own counter of evicted keys.
@@ -49,7 +53,7 @@ pub struct MainThread {
     recent: [f64; 2],
     /// Time in which it was ready to run but had no CPU.
     pub waiting_ns: u64,
-    last: Option<Last>,
+    last: Option<Spent>,
     /// Share of the time in which it had work.
     busy: f64,
     /// Time in evicting calls that has not shown as CPU time yet.
@@ -58,22 +62,14 @@ pub struct MainThread {
     owed_expire_ns: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Last {
-    at: Duration,
-    times: ThreadTimes,
-    spent: Spent,
-}
-
 impl MainThread {
-    /// Takes in a reading at `at`.
-    pub(super) fn advance(&mut self, at: Duration, times: ThreadTimes, spent: Spent) {
-        let now = Last { at, times, spent };
+    /// Takes in a reading.
+    pub(super) fn advance(&mut self, now: Spent) {
         let Some(last) = self.last.replace(now) else {
             return;
         };
-        let cpu_ns = times.cpu_ns.saturating_sub(last.times.cpu_ns);
-        let waiting_ns = times.waiting_ns.saturating_sub(last.times.waiting_ns);
+        let cpu_ns = now.times.cpu_ns.saturating_sub(last.times.cpu_ns);
+        let waiting_ns = now.times.waiting_ns.saturating_sub(last.times.waiting_ns);
         self.waiting_ns += waiting_ns;
         let elapsed = now.at.saturating_sub(last.at).as_secs_f64();
         if elapsed > 0.0 {
@@ -81,13 +77,13 @@ impl MainThread {
             let share = (work_ns as f64 / 1e9 / elapsed).min(1.0);
             self.busy += (share - self.busy) * (elapsed / BUSY_OVER).min(1.0);
         }
-        let seen = spent.observed.saturating_sub(last.spent.observed);
+        let seen = now.observed.saturating_sub(last.observed);
         let seen = match elapsed > 0.0 {
             true => (seen.as_secs_f64() / elapsed).min(1.0),
             false => 1.0,
         };
         let observed_ns = (cpu_ns as f64 * seen).round() as u64;
-        let evicting_ns = spent.evicting_ns.saturating_sub(last.spent.evicting_ns);
+        let evicting_ns = now.evicting_ns.saturating_sub(last.evicting_ns);
         let eviction_ns = shown(&mut self.owed_ns, evicting_ns, observed_ns);
         self.eviction_ns += eviction_ns;
         self.other_ns += observed_ns - eviction_ns;
@@ -99,14 +95,13 @@ impl MainThread {
         self.unobserved_ns += unobserved_ns;
         // Where no key was evicted meanwhile, no call took long.
         let [evicting, observed] = self.recent;
-        let is_evicting =
-            spent.evicted_keys.is_none() || spent.evicted_keys != last.spent.evicted_keys;
+        let is_evicting = now.evicted_keys.is_none() || now.evicted_keys != last.evicted_keys;
         let estimated_ns = match is_evicting && observed > 0.0 {
             true => (unobserved_ns as f64 * (evicting / observed)).round() as u64,
             false => 0,
         };
         self.estimated_ns += estimated_ns;
-        let expiring_ns = spent.expiring_ns.saturating_sub(last.spent.expiring_ns);
+        let expiring_ns = now.expiring_ns.saturating_sub(last.expiring_ns);
         let rest_ns = cpu_ns.saturating_sub(eviction_ns + estimated_ns);
         self.expire_ns += shown(&mut self.owed_expire_ns, expiring_ns, rest_ns);
     }
@@ -155,23 +150,24 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A reading: time, CPU time, time in evicting calls, time observed, all in milliseconds, and evicted keys.
-    type Reading = (u64, u64, u64, u64, Option<u64>);
+    /// A reading: time, CPU time, time in evicting calls, in expire cycles, and observed, all in milliseconds, and evicted
+    /// keys.
+    type Reading = (u64, u64, u64, u64, u64, Option<u64>);
 
     fn after(readings: &[Reading]) -> MainThread {
         let mut thread = MainThread::default();
-        for (at, cpu, evicting, observed, keys) in readings {
-            let times = ThreadTimes {
-                cpu_ns: cpu * MS,
-                waiting_ns: 2 * at * MS,
-            };
-            let spent = Spent {
+        for (at, cpu, evicting, expiring, observed, evicted_keys) in readings {
+            thread.advance(Spent {
+                at: Duration::from_millis(*at),
+                times: ThreadTimes {
+                    cpu_ns: cpu * MS,
+                    waiting_ns: 2 * at * MS,
+                },
                 evicting_ns: evicting * MS,
-                evicted_keys: *keys,
+                evicted_keys: *evicted_keys,
                 observed: Duration::from_millis(*observed),
-                expiring_ns: 0,
-            };
-            thread.advance(Duration::from_millis(*at), times, spent);
+                expiring_ns: expiring * MS,
+            });
         }
         thread
     }
@@ -179,8 +175,8 @@ mod tests {
     /// Returns eviction, other and unobserved CPU time after readings.
     fn split(readings: &[(u64, u64, u64, u64)]) -> [u64; 3] {
         let readings = readings.iter();
-        let readings =
-            readings.map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, *observed, None));
+        let readings = readings
+            .map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
         let thread = after(&readings.collect::<Vec<Reading>>());
         [thread.eviction_ns, thread.other_ns, thread.unobserved_ns].map(|ns| ns / MS)
     }
@@ -213,43 +209,34 @@ mod tests {
     #[test]
     fn what_was_not_observed_has_the_share_that_was_seen_while_keys_are_evicted() {
         // Observed for a tenth of each second, of which evictions take half.
-        let mut readings: Vec<Reading> = vec![(0, 0, 0, 0, Some(0))];
+        let mut readings: Vec<Reading> = vec![(0, 0, 0, 0, 0, Some(0))];
         for second in 0..10 {
             let begin = 1_000 * second;
             let keys = |part| Some(10 * second + part);
             let (seen, evicted) = (100 * (second + 1), 50 * (second + 1));
-            readings.push((begin + 100, begin + 100, evicted, seen, keys(1)));
-            readings.push((begin + 1_000, begin + 1_000, evicted, seen, keys(10)));
+            readings.push((begin + 100, begin + 100, evicted, 0, seen, keys(1)));
+            readings.push((begin + 1_000, begin + 1_000, evicted, 0, seen, keys(10)));
         }
         let both = |thread: &MainThread| [thread.all_eviction_ns(), thread.all_other_ns()];
         let thread = after(&readings);
         assert_eq!(both(&thread), [5_000 * MS, 5_000 * MS]);
         assert_eq!(thread.waiting_ns, 20_000 * MS);
         // Then it is busy with something else.
-        readings.push((11_000, 11_000, 500, 1_000, Some(100)));
+        readings.push((11_000, 11_000, 500, 0, 1_000, Some(100)));
         assert_eq!(both(&after(&readings)), [5_000 * MS, 6_000 * MS]);
         // Where keys are not known, the share tells all the same.
-        readings.push((12_000, 12_000, 500, 1_000, None));
+        readings.push((12_000, 12_000, 500, 0, 1_000, None));
         assert_eq!(both(&after(&readings)), [5_500 * MS, 6_500 * MS]);
     }
 
     /// Returns eviction, expire and other CPU time after readings: time, CPU time, time in evicting calls, in expire
     /// cycles, and observed, all in milliseconds.
     fn three(readings: &[(u64, u64, u64, u64, u64)]) -> [u64; 3] {
-        let mut thread = MainThread::default();
-        for (at, cpu, evicting, expiring, observed) in readings {
-            let times = ThreadTimes {
-                cpu_ns: cpu * MS,
-                waiting_ns: 0,
-            };
-            let spent = Spent {
-                evicting_ns: evicting * MS,
-                evicted_keys: None,
-                observed: Duration::from_millis(*observed),
-                expiring_ns: expiring * MS,
-            };
-            thread.advance(Duration::from_millis(*at), times, spent);
-        }
+        let readings = readings.iter();
+        let readings = readings.map(|(at, cpu, evicting, expiring, observed)| {
+            (*at, *cpu, *evicting, *expiring, *observed, None)
+        });
+        let thread = after(&readings.collect::<Vec<Reading>>());
         let (eviction, other) = (thread.all_eviction_ns(), thread.all_other_ns());
         [eviction, thread.expire_ns(), other].map(|ns| ns / MS)
     }

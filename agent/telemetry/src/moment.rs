@@ -69,7 +69,7 @@ impl Moment {
             phase,
             used_memory: members.get(Member::UsedMemory),
             maxmemory: members.get(Member::Maxmemory),
-            not_counted: state.overhead,
+            not_counted: state.counted.evictions.last.overhead.get(),
             client_buffers: members.client_buffers(),
             commands: members.get(Member::StatNumcommands),
             evicted_keys: members.get(Member::StatEvictedkeys),
@@ -92,6 +92,11 @@ impl Moment {
     pub fn unix_time(&self) -> Duration {
         Duration::from_micros(self.unix_us)
     }
+}
+
+/// Returns a time in whole nanoseconds.
+pub fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns a time in whole microseconds.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::moment::microseconds;
-use super::{Moment, Observation, StallCause};
+use super::{Moment, StallCause};
 
 /// For how long moments are kept.
 const SPAN: Duration = Duration::from_secs(600);
@@ -17,22 +17,13 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(90);
 
 /// A moment, and what only its timeline needs of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+struct Kept {
     at: Duration,
     moment: Moment,
     is_sample: bool,
 }
 
 impl Kept {
-    /// Returns what is kept of an observation, and of the same as a moment.
-    pub fn new(seen: &Observation, moment: Moment) -> Self {
-        Self {
-            at: seen.at,
-            moment,
-            is_sample: false,
-        }
-    }
-
     /// Returns the moment, as the clock that tells the time since 1970 has it now.
     fn moment(&self, since_1970: Duration) -> Moment {
         Moment {
@@ -57,8 +48,12 @@ pub(super) struct Moments {
 
 impl Moments {
     /// Adds a moment that is later than the last one, unless it is very close to it.
-    pub fn push(&mut self, mut kept: Kept) {
-        let at = kept.at;
+    pub fn push(&mut self, at: Duration, moment: Moment) {
+        let mut kept = Kept {
+            at,
+            moment,
+            is_sample: false,
+        };
         let is_close = |last: &Kept| at.saturating_sub(last.at) < CLOSEST;
         hand_on(&mut self.stalled_by, &mut kept);
         if self.recent.back().is_some_and(is_close) {
@@ -89,11 +84,8 @@ impl Moments {
 
     /// Returns those between two monotonic times.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<Moment> {
-        let within = self
-            .all()
-            .filter(|kept| (from..=to).contains(&kept.at))
-            .map(|kept| kept.moment(since_1970));
-        within.collect()
+        let within = self.all().filter(|kept| (from..=to).contains(&kept.at));
+        within.map(|kept| kept.moment(since_1970)).collect()
     }
 
     /// Returns all of them, as the clock that tells the time since 1970 has it now.
@@ -133,19 +125,14 @@ fn push_tight(moments: &mut VecDeque<Kept>, kept: Kept) {
 mod tests {
     use std::time::Duration;
 
-    use super::{DETAILED, Kept, Moments, SPAN};
-    use crate::{Moment, Observation, ServerState, Snapshot, StallCause};
+    use super::{DETAILED, Moments, SPAN};
+    use crate::{Moment, ServerState, Snapshot, StallCause};
 
     const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
     const STEP: Duration = Duration::from_millis(20);
 
-    fn kept(at: Duration) -> Kept {
-        let seen = Observation {
-            at,
-            ..Observation::default()
-        };
-        let moment = Moment::new(&Snapshot::default(), &ServerState::new(), None, true);
-        Kept::new(&seen, moment)
+    fn nothing() -> Moment {
+        Moment::new(&Snapshot::default(), &ServerState::new(), None, true)
     }
 
     /// Follows a server that is read 50 times a second for a quarter of an hour.
@@ -153,9 +140,9 @@ mod tests {
         let (mut moments, mut now) = (Moments::default(), Duration::ZERO);
         while now < SPAN + DETAILED {
             now += STEP;
-            moments.push(kept(now));
+            moments.push(now, nothing());
             // Read again at once.
-            moments.push(kept(now + STEP / 10));
+            moments.push(now + STEP / 10, nothing());
         }
         (moments, now)
     }
@@ -189,10 +176,12 @@ mod tests {
             let seconds = now.as_millis() / 1_000;
             // What is read at once after another reading is never kept.
             for (at, stalls) in [(now, false), (now + STEP / 10, true)] {
-                let mut kept = kept(at);
-                kept.moment.stalled_by =
-                    (stalls && seconds.is_multiple_of(60)).then_some(StallCause::Commands);
-                moments.push(kept);
+                let is_stalled = stalls && seconds.is_multiple_of(60);
+                let moment = Moment {
+                    stalled_by: is_stalled.then_some(StallCause::Commands),
+                    ..nothing()
+                };
+                moments.push(at, moment);
             }
         }
         let mut stalled = vec![0; 11];

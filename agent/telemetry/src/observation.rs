@@ -82,7 +82,7 @@ impl Observation {
             unix_time: snapshot.unix_time,
             evictions: times.unwrap_or_default(),
             evicting_calls: state.eviction().inner.count(),
-            failed_calls: state.evicting_results[ResultKind::Fail as usize].count(),
+            failed_calls: evictions.evicting_results[ResultKind::Fail as usize],
             last_reported: evictions.last.reported.get(),
             observed: snapshot.observed.evicting,
             cpu_eviction_ns: thread.map(|thread| thread.eviction_ns),
@@ -96,8 +96,70 @@ impl Observation {
             clients_waiting: state.known_waits().map(Waits::waiting),
             stalled: state.stalled_in_all(),
             stalled_by_evictions: state.stalled(StallCause::Eviction),
-            cycle_keys: Some(state.cycles.keys()),
+            cycle_keys: Some(state.cycle_keys()),
             stale_ratio: members.stale_ratio(),
         }
+    }
+    /// Returns the counters at `at`, on the straight line from here to `later`; what is no counter is that of `later`.
+    pub(super) fn interpolate(&self, later: &Self, at: Duration) -> Self {
+        let way = later.at.saturating_sub(self.at).as_secs_f64();
+        let gone = at.saturating_sub(self.at).as_secs_f64();
+        let share = match way > 0.0 {
+            true => (gone / way).min(1.0),
+            false => 1.0,
+        };
+        let line = |from: u64, to: u64| {
+            let (from, to) = (from as f64, to as f64);
+            (from + (to - from) * share).round() as u64
+        };
+        let known = |from: Option<u64>, to: Option<u64>| Some(line(from?, to?));
+        let time = |from: Duration, to: Duration| from + to.saturating_sub(from).mul_f64(share);
+        let known_time = |from: Option<Duration>, to: Option<Duration>| Some(time(from?, to?));
+        Self {
+            at,
+            commands: known(self.commands, later.commands),
+            evicted_keys: known(self.evicted_keys, later.evicted_keys),
+            evicting_calls: line(self.evicting_calls, later.evicting_calls),
+            failed_calls: line(self.failed_calls, later.failed_calls),
+            cpu_eviction_ns: known(self.cpu_eviction_ns, later.cpu_eviction_ns),
+            cpu_other_ns: known(self.cpu_other_ns, later.cpu_other_ns),
+            cpu_unobserved_ns: line(self.cpu_unobserved_ns, later.cpu_unobserved_ns),
+            observed: time(self.observed, later.observed),
+            waiting_ns: known(self.waiting_ns, later.waiting_ns),
+            used_memory: known(self.used_memory, later.used_memory),
+            client_buffers: known(self.client_buffers, later.client_buffers),
+            clients_waiting: known(self.clients_waiting, later.clients_waiting),
+            stalled: known_time(self.stalled, later.stalled),
+            stalled_by_evictions: known_time(self.stalled_by_evictions, later.stalled_by_evictions),
+            ..*later
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Observation;
+
+    #[test]
+    fn between_two_observations_the_counters_rise_evenly() {
+        let before = Observation {
+            at: Duration::from_millis(100),
+            commands: Some(50),
+            ..Observation::default()
+        };
+        let after = Observation {
+            at: Duration::from_millis(200),
+            commands: Some(150),
+            used_memory: Some(9),
+            ..before
+        };
+        let at = |milliseconds| before.interpolate(&after, Duration::from_millis(milliseconds));
+        let commands = [100, 125, 300].map(|milliseconds| at(milliseconds).commands);
+        assert_eq!(commands, [Some(50), Some(75), Some(150)]);
+        assert_eq!(at(200).used_memory, None, "known at one end only");
+        let nothing = Observation::default();
+        assert_eq!(nothing.interpolate(&nothing, Duration::ZERO), nothing);
     }
 }

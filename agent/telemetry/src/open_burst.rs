@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::counters::Counters;
 use super::reclaim::Reclaim;
 use super::{Burst, Observation};
 
@@ -23,37 +22,31 @@ pub(super) struct OpenBurst {
     pub began_unix: Duration,
     known: Before,
     /// Before its first evicting call.
-    before: Counters,
+    before: Observation,
     /// At its first evicting call.
-    start: Counters,
+    start: Observation,
     /// At the end of its last evicting call.
-    end: Counters,
-    last: Counters,
+    end: Observation,
+    last: Observation,
     /// At the first observation in it.
-    first_inside: Counters,
+    first_inside: Observation,
     /// At the last observation that an evicting call came after.
-    last_inside: Counters,
-    memory_peak: Option<f64>,
-    buffers_peak: Option<f64>,
-    waiting_peak: Option<f64>,
+    last_inside: Observation,
+    memory_peak: Option<u64>,
+    buffers_peak: Option<u64>,
+    waiting_peak: Option<u64>,
     /// `None` where memory is not known.
     reclaim: Option<Reclaim>,
 }
 
 impl OpenBurst {
     /// Opens a burst that began at `start`, between two observations.
-    pub fn new(
-        known: Before,
-        start: Counters,
-        before: &Counters,
-        now: &Counters,
-        seen: &Observation,
-    ) -> Self {
+    pub fn new(known: Before, start: Observation, before: &Observation, now: &Observation) -> Self {
         let began = start.at;
-        let since = seen.at.saturating_sub(began);
+        let since = now.at.saturating_sub(began);
         Self {
             began,
-            began_unix: seen.unix_time.saturating_sub(since),
+            began_unix: now.unix_time.saturating_sub(since),
             known,
             before: *before,
             start,
@@ -73,10 +66,16 @@ impl OpenBurst {
         self.end.at
     }
 
+    /// Returns how many evicting calls it had.
+    fn calls(&self) -> u64 {
+        let before = self.before.evicting_calls;
+        self.last.evicting_calls.saturating_sub(before)
+    }
+
     fn has_failed(&self) -> bool {
-        let grown = |counter: fn(&Counters) -> f64| counter(&self.last) - counter(&self.before);
-        let failed = grown(|counters| counters.failed_calls);
-        failed > 0.0 && failed >= grown(|counters| counters.evicting_calls)
+        let before = self.before.failed_calls;
+        let failed = self.last.failed_calls.saturating_sub(before);
+        failed > 0 && failed >= self.calls()
     }
 
     /// Tells whether memory has fallen after the last evicting call.
@@ -96,23 +95,24 @@ impl OpenBurst {
     }
 
     /// Takes in an observation, when the last evicting call so far had ended at `evicting`.
-    pub fn saw(&mut self, now: &Counters, evicting: Duration) {
+    pub fn saw(&mut self, now: &Observation, evicting: Duration) {
         if evicting > self.end.at {
             self.end = self.last.interpolate(now, evicting);
             // Memory falls by many megabytes right after that call, so interpolation is wrong.
-            self.end.used_memory = now.at_last_call.or(self.end.used_memory);
+            self.end.used_memory = now.last_reported.or(self.end.used_memory);
             if self.last.at > self.first_inside.at {
                 self.last_inside = self.last;
             }
-            self.memory_peak = higher(self.memory_peak, self.end.used_memory);
+            self.memory_peak = self.memory_peak.max(self.end.used_memory);
             let memory = self.end.used_memory.zip(self.memory_peak);
-            self.reclaim = memory.map(|(end, peak)| Reclaim::new(self.end.at, end, peak));
+            self.reclaim =
+                memory.map(|(end, peak)| Reclaim::new(self.end.at, end as f64, peak as f64));
         }
         if let (Some(reclaim), Some(memory)) = (&mut self.reclaim, now.used_memory) {
-            reclaim.saw(now.at, memory);
+            reclaim.saw(now.at, memory as f64);
         }
-        self.buffers_peak = higher(self.buffers_peak, now.client_buffers);
-        self.waiting_peak = higher(self.waiting_peak, now.clients_waiting);
+        self.buffers_peak = self.buffers_peak.max(now.client_buffers);
+        self.waiting_peak = self.waiting_peak.max(now.clients_waiting);
         self.last = *now;
     }
 
@@ -125,7 +125,7 @@ impl OpenBurst {
     /// Returns the counters at the two moments between which rates and shares are measured: the
     /// first and the last observation in the burst, or its interpolated ends if more than half of the
     /// burst lies outside of these observations.
-    fn measured(&self) -> (Counters, Counters) {
+    fn measured(&self) -> (Observation, Observation) {
         let inside = self.last_inside.at.saturating_sub(self.first_inside.at);
         match inside * 2 >= self.end.at.saturating_sub(self.began) {
             true => (self.first_inside, self.last_inside),
@@ -139,45 +139,44 @@ impl OpenBurst {
         if self.has_failed() {
             return None;
         }
-        let growth = |from: Option<f64>, to: Option<f64>| Some((to? - from?).max(0.0));
         let (from, to) = self.measured();
-        let during = rate(&from, &to, |counters| counters.commands);
         let share = |counter| Some(rate(&from, &to, counter)? / 1e9);
-        let eviction = share(|counters| counters.cpu_eviction_ns);
-        let observed = share(|counters| Some(counters.cpu_eviction_ns? + counters.cpu_other_ns?));
-        let cpu = share(|counters| {
-            Some(counters.cpu_eviction_ns? + counters.cpu_other_ns? + counters.cpu_unobserved_ns)
-        });
+        let observed_ns =
+            |seen: &Observation| Some(seen.cpu_eviction_ns?.saturating_add(seen.cpu_other_ns?));
+        let eviction = share(|seen| seen.cpu_eviction_ns);
+        let observed = share(observed_ns);
+        let stalled = |of: fn(&Observation) -> Option<Duration>| {
+            Some(of(&self.last)?.saturating_sub(of(&self.before)?))
+        };
         // Nothing is evicted between the observation before and the first call, nor after the last.
-        let evicted = growth(self.before.evicted_keys, self.last.evicted_keys);
-        let count = |value: Option<f64>| value.map(whole);
-        let seconds = |value: Option<f64>| Duration::try_from_secs_f64(value?).ok();
+        let evicted = self.last.evicted_keys.zip(self.before.evicted_keys);
+        let reclaim = self.reclaim.as_ref();
         Some(Burst {
             started: self.began_unix,
             duration: self.end.at.saturating_sub(self.began),
             reclaim: over.saturating_sub(self.end.at),
-            evicting_calls: whole(self.last.evicting_calls - self.before.evicting_calls),
-            observed: Duration::try_from_secs_f64(self.end.observed - self.start.observed)
-                .unwrap_or_default(),
-            evicted_keys: evicted.map(whole),
-            commands_per_second: during,
-            clients_waiting_before: count(self.start.clients_waiting),
-            clients_waiting_peak: count(self.waiting_peak),
-            stalled: seconds(growth(self.before.stalled, self.last.stalled)),
-            stalled_by_evictions: seconds(growth(
-                self.before.stalled_by_evictions,
-                self.last.stalled_by_evictions,
-            )),
+            evicting_calls: self.calls(),
+            observed: self.end.observed.saturating_sub(self.start.observed),
+            evicted_keys: evicted.map(|(to, from)| to.saturating_sub(from)),
+            commands_per_second: rate(&from, &to, |seen| seen.commands),
+            clients_waiting_before: self.start.clients_waiting,
+            clients_waiting_peak: self.waiting_peak,
+            stalled: stalled(|seen| seen.stalled),
+            stalled_by_evictions: stalled(|seen| seen.stalled_by_evictions),
             expired_share_before: self.known.expired_share,
             stale_ratio_before: self.known.stale_ratio,
-            client_buffers_before: count(self.start.client_buffers),
-            client_buffers_peak: count(self.buffers_peak),
-            memory_start: count(self.start.used_memory),
-            memory_peak: count(self.memory_peak),
-            memory_end: count(self.end.used_memory),
-            memory_after: count(self.reclaim.as_ref().map(Reclaim::lowest)),
-            cpu_share: cpu,
-            waiting_share: share(|counters| counters.waiting_ns),
+            client_buffers_before: self.start.client_buffers,
+            client_buffers_peak: self.buffers_peak,
+            memory_start: self.start.used_memory,
+            memory_peak: self.memory_peak,
+            memory_end: self.end.used_memory,
+            // Saturates, and is never NaN.
+            memory_after: reclaim.map(|reclaim| reclaim.lowest().round() as u64),
+            cpu_share: share(|seen| {
+                let observed = seen.cpu_eviction_ns?.saturating_add(seen.cpu_other_ns?);
+                Some(observed.saturating_add(seen.cpu_unobserved_ns))
+            }),
+            waiting_share: share(|seen| seen.waiting_ns),
             eviction_cpu_share: eviction
                 .zip(observed.filter(|observed| *observed > 0.0))
                 .map(|(eviction, observed)| eviction / observed),
@@ -187,18 +186,12 @@ impl OpenBurst {
 
 /// Returns how much a counter rises a second between two moments. A burst of a single call can be shorter than a
 /// microsecond; no rate is made of that.
-fn rate(from: &Counters, to: &Counters, counter: fn(&Counters) -> Option<f64>) -> Option<f64> {
+fn rate(
+    from: &Observation,
+    to: &Observation,
+    counter: fn(&Observation) -> Option<u64>,
+) -> Option<f64> {
     let seconds = to.at.saturating_sub(from.at).as_secs_f64();
-    let rise = (counter(to)? - counter(from)?).max(0.0);
-    (seconds > 1e-6).then(|| rise / seconds)
-}
-
-fn higher(left: Option<f64>, right: Option<f64>) -> Option<f64> {
-    left.into_iter().chain(right).reduce(f64::max)
-}
-
-/// Rounds an interpolated count or number of bytes.
-fn whole(value: f64) -> u64 {
-    // Saturates, and maps NaN to 0, but no value here is NaN.
-    value.round() as u64
+    let rise = counter(to)?.saturating_sub(counter(from)?);
+    (seconds > 1e-6).then(|| rise as f64 / seconds)
 }

@@ -28,24 +28,16 @@ pub struct HitCosts {
     pub placing_ns: f64,
 }
 
-/// What the kernel does with the instruction under a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stepping {
-    /// It emulates it.
-    Emulated,
-    /// It executes a copy of it elsewhere, with two more traps.
-    SingleStepped,
-}
-
-/// Which sites of a traced function are probed, and what the kernel does there.
+/// Which sites of a traced function are probed, and whether the kernel emulates the instruction there; else it executes a copy
+/// of it elsewhere, with two more traps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbedSites {
     /// The entry, with the return probe.
-    pub entry: Option<Stepping>,
+    pub entry: Option<bool>,
     /// The inner site.
-    pub inner: Option<Stepping>,
-    /// The exits: single-stepped where one of them is.
-    pub exits: Option<Stepping>,
+    pub inner: Option<bool>,
+    /// The exits: emulated where each of them is.
+    pub exits: Option<bool>,
     /// How many of the exits a call can pass that does not end there.
     pub passed_exits: u32,
 }
@@ -53,11 +45,7 @@ pub struct ProbedSites {
 impl ProbedSites {
     /// Returns the sites of `function` that would be probed.
     pub fn of(function: &TracedFunction) -> Self {
-        let stepping = |emulated: bool| match emulated {
-            true => Stepping::Emulated,
-            false => Stepping::SingleStepped,
-        };
-        let of = |site: &Site| stepping(site.emulated);
+        let of = |site: &Site| site.emulated;
         let entry = function.every_call();
         let exits = function.timed_span().map(|(_, exits)| exits);
         let is_timed = entry.or(exits.and(function.begin())).is_some();
@@ -66,7 +54,7 @@ impl ProbedSites {
         Self {
             entry: entry.map(of),
             inner: function.begin().filter(|_| is_timed).map(of),
-            exits: exits.map(|exits| stepping(exits.iter().all(|exit| exit.site.emulated))),
+            exits: exits.map(|exits| exits.iter().all(|exit| exit.site.emulated)),
             passed_exits: u32::try_from(passed).unwrap_or(u32::MAX),
         }
     }
@@ -85,17 +73,17 @@ impl HitCosts {
 
     /// Returns the cost of one hit of a probe; 0 where the function has no such site.
     fn hit_ns(&self, probe: Probe, sites: ProbedSites) -> f64 {
-        let (site, emulated) = match probe {
+        let (is_emulated, emulated) = match probe {
             Probe::Enter => (sites.entry, self.enter_ns),
             // On the same instruction as the entry probe, which has paid for it.
-            Probe::Return => (sites.entry.map(|_| Stepping::Emulated), self.return_ns),
+            Probe::Return => (sites.entry.map(|_| true), self.return_ns),
             Probe::Inner => (sites.inner, self.goal_and_done_ns / 2.0),
             Probe::Exit => (sites.exits, self.goal_and_done_ns / 2.0),
         };
-        match site {
+        match is_emulated {
             None => 0.0,
-            Some(Stepping::Emulated) => emulated,
-            Some(Stepping::SingleStepped) => emulated + self.single_step_ns,
+            Some(true) => emulated,
+            Some(false) => emulated + self.single_step_ns,
         }
     }
 
@@ -183,16 +171,15 @@ impl Overhead {
     /// Takes in the counts until `at` (monotonic time). Returns the cost, but for the first time.
     pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<Cost> {
         let mut total_ns = 0.0;
-        for (calls, sites) in state.calls.iter().zip(&self.sites) {
+        for (calls, sites) in state.counted.calls.iter().zip(&self.sites) {
             for probe in Probe::ALL {
-                total_ns +=
-                    calls.hits[probe as usize].count() as f64 * self.costs.hit_ns(probe, *sites);
+                total_ns += calls.hits[probe as usize] as f64 * self.costs.hit_ns(probe, *sites);
             }
         }
-        let eviction = &state.calls[usize::from(EVICTION)];
+        let eviction = state.eviction();
         let sites = self.sites.get(usize::from(EVICTION)).copied();
         let inside_ns = [Probe::Inner, Probe::Exit].map(|probe| {
-            let hits = eviction.hits[probe as usize].count() as f64;
+            let hits = eviction.hits[probe as usize] as f64;
             hits * self.costs.hit_ns(probe, sites.unwrap_or_default())
         });
         let now = Reading {
@@ -201,7 +188,7 @@ impl Overhead {
                 + self.placed as f64 * self.costs.placing_ns
                 + self.profiled_ns as f64,
             inside_ns: inside_ns.iter().sum(),
-            goals: eviction.hits[Probe::Inner as usize].count(),
+            goals: eviction.hits[Probe::Inner as usize],
             commands: (state.members).and_then(|members| members.get(Member::StatNumcommands)),
         };
         let begin = at.saturating_sub(WINDOW);
@@ -262,7 +249,7 @@ mod tests {
 
     use evictscope_plan::Member;
 
-    use super::{Cost, HitCosts, Overhead, ProbedSites, Stepping};
+    use super::{Cost, HitCosts, Overhead, ProbedSites};
     use crate::{Members, ProbeMode, ServerState, Snapshot};
 
     const COSTS: HitCosts = HitCosts {
@@ -273,13 +260,13 @@ mod tests {
         placing_ns: 5_000.0,
     };
     const EMULATED: ProbedSites = ProbedSites {
-        entry: Some(Stepping::Emulated),
-        inner: Some(Stepping::Emulated),
-        exits: Some(Stepping::Emulated),
+        entry: Some(true),
+        inner: Some(true),
+        exits: Some(true),
         passed_exits: 0,
     };
     const STEPPED_ENTRY: ProbedSites = ProbedSites {
-        entry: Some(Stepping::SingleStepped),
+        entry: Some(false),
         ..EMULATED
     };
 
@@ -313,19 +300,14 @@ mod tests {
         let hits = [1_000, 1_000, 100, 100];
         let readings = [(10, ([0; 4], 0)), (11, (hits, 1_000)), (12, (hits, 1_000))];
         let first = cost(&readings[..2], EMULATED).map(|cost| {
-            let Cost {
-                spent_ns,
-                second_ratio,
-                ratio,
-                ..
-            } = cost;
-            (
-                spent_ns,
-                nanoseconds(second_ratio, 1.0),
-                nanoseconds(ratio, 10.0),
-            )
+            let (second, ten) = (cost.second_ratio, cost.ratio);
+            [
+                cost.spent_ns,
+                nanoseconds(second, 1.0),
+                nanoseconds(ten, 10.0),
+            ]
         });
-        assert_eq!(first, Some((1_400_000.0, 1_400_000.0, 1_400_000.0)));
+        assert_eq!(first, Some([1_400_000.0; 3]));
         // A second later it is only in the mean.
         let later =
             cost(&readings, EMULATED).map(|cost| (cost.spent_ns, cost.second_ratio, cost.ratio));
@@ -337,33 +319,17 @@ mod tests {
     }
 
     #[test]
-    fn placing_probes_is_no_gift() {
+    fn placing_probes_and_profiles_cost_too() {
         let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
         let state = ServerState::new();
         overhead.update(Duration::from_secs(1), &state);
         overhead.place(3);
-        let cost = overhead.update(Duration::from_secs(2), &state);
-        assert_eq!(cost.map(|cost| cost.spent_ns), Some(15_000.0));
-    }
-
-    #[test]
-    fn profiles_cost_too() {
-        let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
-        let state = ServerState::new();
-        overhead.update(Duration::from_secs(1), &state);
         overhead.profile(400_000);
-        let cost = overhead.update(Duration::from_secs(2), &state);
-        assert_eq!(cost.map(|cost| cost.spent_ns), Some(400_000.0));
-        assert_eq!(overhead.ratio(), Some(0.4e6 / 10e9));
-        let cost = overhead.update(Duration::from_secs(3), &state);
-        assert_eq!(cost.map(|cost| cost.spent_ns), Some(0.0));
-    }
-
-    #[test]
-    fn a_single_stepped_site_costs_more() {
-        let readings = [(10, ([0; 4], 0)), (12, ([1_000, 0, 0, 0], 1_000))];
-        let spent = cost(&readings, STEPPED_ENTRY).map(|cost| cost.spent_ns);
-        assert_eq!(spent, Some(6_700_000.0));
+        for (second, spent) in [(2, 415_000.0), (3, 0.0)] {
+            let cost = overhead.update(Duration::from_secs(second), &state);
+            assert_eq!(cost.map(|cost| cost.spent_ns), Some(spent));
+            assert_eq!(overhead.ratio(), Some(0.415e6 / 10e9));
+        }
     }
 
     #[test]

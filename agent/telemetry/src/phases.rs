@@ -25,11 +25,7 @@ impl Phase {
 /// The spelling of the label `phase`.
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotSaturated => "not_saturated",
-            Self::Saturated => "saturated",
-            Self::Reclaim => "reclaim",
-        })
+        self.serialize(f)
     }
 }
 

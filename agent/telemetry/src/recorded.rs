@@ -2,11 +2,10 @@
 //!
 //! `RUST_LOG=info,readings=trace evictscope run` logs one at each reading.
 
-use std::time::Duration;
-
 use evictscope_plan::Member;
 use serde::{Deserialize, Serialize};
 
+use super::moment::nanoseconds;
 use super::{ServerState, Snapshot};
 
 /// What of a snapshot phases, bursts and stalls by evictions rest on. Times are monotonic nanoseconds, sizes bytes.
@@ -44,10 +43,6 @@ struct RecordedLook {
     waiting: u64,
     /// Since when the oldest request had waited.
     oldest: Option<u64>,
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl RecordedReading {

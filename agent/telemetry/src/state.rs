@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{EVICTION, EXPIRE, Fault, bounds};
+use evictscope_abi::{CallStats, CycleStats, EVICTION, EXPIRE, bounds};
 use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
+use super::moment::nanoseconds;
 use super::reading::Reading;
 use super::stalls::{STALL_THRESHOLD, StallCause, Stalls};
-use super::totals::advance_all;
 use super::{
-    Accumulator, CallTotals, ExpireCycles, HistogramTotals, LongestCalls, MainThread, Members,
-    Observed, Snapshot, Waits, Withdrawal,
+    Counted, HistogramTotals, HistogramView, LongestCalls, MainThread, Members, Observed, Snapshot,
+    Waits, Withdrawal,
 };
 
 /// Least time between two entries in the histogram of client buffers: 10 a second at most, give or take what a
@@ -22,29 +22,14 @@ const CLIENT_BUFFERS_INTERVAL: Duration = Duration::from_millis(90);
 /// What is known of one server since it was found: totals that only grow, and last values.
 #[derive(Clone, Debug)]
 pub struct ServerState {
-    /// Calls of each traced function, by its number; those of the eviction call are always there.
-    pub calls: Vec<CallTotals>,
-    /// Evicting calls, by [`evictscope_abi::ResultKind`].
-    pub evicting_results: [Accumulator; 4],
-    /// No-op calls, by [`evictscope_abi::ResultKind`]; counted only while the entry and return probes
-    /// are attached.
-    pub noop_results: [Accumulator; 4],
+    /// What the programs have counted; the eviction call is always there.
+    pub counted: Counted,
     /// The eviction goal at each evicting call, bytes.
     pub mem_tofree: HistogramTotals,
-    /// Memory that does not count against `maxmemory` at the last evicting call that ended, bytes.
-    pub overhead: Option<u64>,
     client_buffers: HistogramTotals,
     client_buffers_peak: u64,
     client_buffers_recorded: Option<Duration>,
-    /// How often something could not be read or counted, by [`Fault`].
-    pub faults: [Accumulator; Fault::ALL.len()],
-    /// How often an invariant was tested, by [`evictscope_abi::Check`].
-    pub checks: [Accumulator; 3],
-    /// How often an invariant failed, by [`evictscope_abi::Check`].
-    pub check_failures: [Accumulator; 3],
     evicting_ns: u64,
-    /// The expire cycles.
-    pub cycles: ExpireCycles,
     expiring_ns: u64,
     expire_audit: ExpireAudit,
     /// The longest evicting calls of late.
@@ -81,19 +66,12 @@ impl ServerState {
     /// Does the same for a server whose clients are stalled while a request waits for longer than `threshold`.
     pub fn stalled_after(threshold: Duration) -> Self {
         Self {
-            calls: vec![CallTotals::new()],
-            evicting_results: Default::default(),
-            noop_results: Default::default(),
+            counted: Counted::default(),
             mem_tofree: HistogramTotals::new(bounds::MEM_TOFREE),
-            overhead: None,
             client_buffers: HistogramTotals::new(bounds::CLIENT_BUFFERS),
             client_buffers_peak: 0,
             client_buffers_recorded: None,
-            faults: Default::default(),
-            checks: Default::default(),
-            check_failures: Default::default(),
             evicting_ns: 0,
-            cycles: ExpireCycles::new(),
             expiring_ns: 0,
             expire_audit: ExpireAudit::default(),
             longest: LongestCalls::default(),
@@ -108,48 +86,38 @@ impl ServerState {
         }
     }
 
-    /// Takes in a snapshot. Ignores each counter that is behind its last value.
+    /// Takes in a snapshot.
     pub fn apply(&mut self, snapshot: &Snapshot) {
         let counted = &snapshot.counted;
-        let functions = self.calls.len().max(counted.calls.len());
-        self.calls.resize_with(functions, CallTotals::new);
-        for (totals, calls) in self.calls.iter_mut().zip(&counted.calls) {
-            totals.advance(calls);
+        self.counted.clone_from(counted);
+        if self.counted.calls.is_empty() {
+            self.counted.calls.push(CallStats::default());
         }
-        let evictions = &counted.evictions;
-        advance_all(&mut self.evicting_results, &evictions.evicting_results);
-        advance_all(&mut self.noop_results, &evictions.noop_results);
-        self.mem_tofree.advance(&evictions.mem_tofree);
-        self.overhead = evictions.last.overhead.get();
-        advance_all(&mut self.faults, &counted.faults);
-        advance_all(&mut self.checks, &evictions.checks);
-        advance_all(&mut self.check_failures, &evictions.check_failures);
+        self.mem_tofree.advance(&counted.evictions.mem_tofree);
 
         let at = snapshot.at;
-        let evicting = until(at, self.eviction().inner.sum(), snapshot.evicting_since());
+        let evicting = until(at, self.eviction().inner.sum, snapshot.evicting_since());
         self.evicting_ns = self.evicting_ns.max(evicting);
-        self.cycles.advance(&counted.expires);
-        let expiring = until(at, self.cycles.ns(), snapshot.expiring_since());
+        let cycles = self.cycles().map(|cycles| cycles.duration.sum);
+        let expiring = until(at, cycles.sum(), snapshot.expiring_since());
         self.expiring_ns = self.expiring_ns.max(expiring);
         if let Some(calls) = counted.calls.first() {
             self.longest.take_in(at, calls);
         }
         if let Some(times) = snapshot.times {
-            let waited = |function: usize| {
-                self.calls
-                    .get(function)
-                    .map_or(0, |calls| calls.cpu_wait.count())
+            let waited = |function: u16| {
+                let calls = counted.calls.get(usize::from(function));
+                calls.map_or(0, |calls| calls.cpu_wait_ns)
             };
-            let spent = Spent {
-                evicting_ns: self
-                    .evicting_ns
-                    .saturating_sub(waited(usize::from(EVICTION))),
+            self.main_thread.advance(Spent {
+                at,
+                times,
+                evicting_ns: self.evicting_ns.saturating_sub(waited(EVICTION)),
                 evicted_keys: (snapshot.members)
                     .and_then(|members| members.get(Member::StatEvictedkeys)),
                 observed: snapshot.observed.evicting,
-                expiring_ns: self.expiring_ns.saturating_sub(waited(usize::from(EXPIRE))),
-            };
-            self.main_thread.advance(at, times, spent);
+                expiring_ns: self.expiring_ns.saturating_sub(waited(EXPIRE)),
+            });
         }
         self.members = snapshot.members;
         self.audit_cycles(snapshot);
@@ -173,9 +141,9 @@ impl ServerState {
             cycle_us: members.get(Member::StatExpireCycleTimeUsed),
         };
         let seen = CycleCounts {
-            cycles: self.cycles.count(),
-            ns: u64::try_from(self.cycles.ns()).unwrap_or(u64::MAX),
-            expired: self.cycles.keys().1,
+            cycles: self.cycles().map(|one| one.duration.count()).sum(),
+            ns: self.cycles().map(|one| one.duration.sum).sum(),
+            expired: self.cycle_keys().1,
         };
         let is_between_cycles = snapshot.expiring_since().is_none();
         self.expire_audit
@@ -253,14 +221,24 @@ impl ServerState {
         }
     }
 
-    /// Returns the calls of the eviction call.
-    pub fn eviction(&self) -> &CallTotals {
-        &self.calls[usize::from(EVICTION)]
+    /// Returns what was counted of the eviction call's calls.
+    pub fn eviction(&self) -> &CallStats {
+        &self.counted.calls[usize::from(EVICTION)]
+    }
+
+    fn cycles(&self) -> impl Iterator<Item = &CycleStats> {
+        self.counted.expires.cycles.iter()
+    }
+
+    /// Returns how many keys expire cycles have sampled, and how many of those had expired.
+    pub(super) fn cycle_keys(&self) -> (u64, u64) {
+        let sampled = self.cycles().map(|one| one.sampled);
+        (sampled.sum(), self.cycles().map(|one| one.expired).sum())
     }
 
     /// Returns all client buffers at each sample, bytes; `None` until they were first read.
-    pub fn client_buffers(&self) -> Option<&HistogramTotals> {
-        (self.client_buffers.count() > 0).then_some(&self.client_buffers)
+    pub fn client_buffers(&self) -> Option<HistogramView<'_>> {
+        Some(self.client_buffers.view()).filter(|samples| samples.count() > 0)
     }
 
     /// Returns the highest total of client buffers since the server was found, bytes; `None` until they were
@@ -271,17 +249,15 @@ impl ServerState {
 
     /// Returns how many inner calls of any traced function were not seen to end.
     pub fn lost_exits(&self) -> u64 {
-        self.calls
-            .iter()
-            .map(|calls| calls.lost_exits.count())
-            .sum()
+        let calls = self.counted.calls.iter();
+        calls.map(|calls| calls.lost_exits).sum()
     }
 }
 
 /// Returns a sum of the durations of calls with that of the one under way until `at`, nanoseconds.
-fn until(at: Duration, sum_ns: u128, since: Option<Duration>) -> u64 {
+fn until(at: Duration, sum_ns: u64, since: Option<Duration>) -> u64 {
     let under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
-    u64::try_from(sum_ns + under_way.as_nanos()).unwrap_or(u64::MAX)
+    sum_ns.saturating_add(nanoseconds(under_way))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::moments::{Kept, Moments};
+use super::moments::Moments;
 use super::snapshot::is_observed;
 use super::stall_times::{StallTime, stall_times};
 use super::{Moment, Observation};
@@ -35,19 +35,10 @@ pub struct Timeline {
     /// observed.
     bins: VecDeque<Option<TimeBin>>,
     moments: Moments,
-    last: Option<Last>,
+    /// The last observation, and the wall time in evicting calls until then, nanoseconds.
+    last: Option<(Observation, u64)>,
     /// What to add to a monotonic time to get the time since 1970.
     since_1970: Duration,
-}
-
-/// The last observation.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    at: Duration,
-    observed: Duration,
-    evicting_ns: u64,
-    cpu_eviction_ns: u64,
-    cpu_other_ns: u64,
 }
 
 impl Timeline {
@@ -66,37 +57,34 @@ impl Timeline {
     /// moment.
     pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64, moment: Moment) {
         self.since_1970 = seen.unix_time.saturating_sub(seen.at);
-        self.moments.push(Kept::new(seen, moment));
-        let now = Last {
-            at: seen.at,
-            observed: seen.observed,
-            evicting_ns,
-            cpu_eviction_ns: seen.cpu_eviction_ns.unwrap_or(0),
-            cpu_other_ns: seen.cpu_other_ns.unwrap_or(0),
-        };
-        let last = self.last.replace(now);
-        let elapsed = last.map(|last| now.at.saturating_sub(last.at));
+        self.moments.push(seen.at, moment);
+        let last = self.last.replace((*seen, evicting_ns));
         self.extend_to(index(seen.at));
-        let (Some(last), Some(elapsed)) = (last, elapsed) else {
+        let Some((last, evicting_before)) = last else {
             return;
         };
-        let observed = now.observed.saturating_sub(last.observed);
+        let elapsed = seen.at.saturating_sub(last.at);
+        let observed = seen.observed.saturating_sub(last.observed);
         if elapsed > LONGEST_INTERVAL || !is_observed(elapsed, observed) {
-            self.forget(last.at, now.at);
+            self.forget(last.at, seen.at);
             return;
         }
         // Where the interval has the beginning of a burst or its end in it, evicting calls were made on one side only.
         let ended = match seen.evictions.since.is_zero() {
-            true => seen.evictions.last.clamp(last.at, now.at),
-            false => now.at,
+            true => seen.evictions.last.clamp(last.at, seen.at),
+            false => seen.at,
         };
         let began = seen.evictions.burst_began.clamp(last.at, ended);
-        let evicting = now.evicting_ns.saturating_sub(last.evicting_ns);
-        let cpu_eviction = now.cpu_eviction_ns.saturating_sub(last.cpu_eviction_ns);
-        let cpu_other = now.cpu_other_ns.saturating_sub(last.cpu_other_ns);
+        let grown = |of: fn(&Observation) -> Option<u64>| {
+            let before = of(&last).unwrap_or(0);
+            of(seen).unwrap_or(0).saturating_sub(before)
+        };
+        let evicting = evicting_ns.saturating_sub(evicting_before);
+        let cpu_eviction = grown(|seen| seen.cpu_eviction_ns);
+        let cpu_other = grown(|seen| seen.cpu_other_ns);
         self.spread(began, ended, evicting, |bin| &mut bin.evicting);
         self.spread(began, ended, cpu_eviction, |bin| &mut bin.cpu_eviction);
-        self.spread(last.at, now.at, cpu_other, |bin| &mut bin.cpu_other);
+        self.spread(last.at, seen.at, cpu_other, |bin| &mut bin.cpu_other);
     }
 
     /// Adds bins up to this one, and drops those that are too old.

@@ -5,9 +5,9 @@
 //! cycle. The one goes on without the other. Deliberately absent: comparing the members that are read from
 //! outside, since `used_memory` is the very counter that the kernel compares with at each call.
 
-use evictscope_abi::{Check, CycleCheck, EXPIRE, Probe};
+use evictscope_abi::{CallStats, Check, CycleCheck, EXPIRE, Probe};
 
-use super::{Accumulator, BrokenInvariant, CallTotals, ServerState, Withdrawal};
+use super::{BrokenInvariant, ServerState, Withdrawal};
 
 /// The end of one evicting call in this many may be missed. Calls whose end is not seen are not
 /// counted, so beyond this the counts are noticeably wrong. A call inside another call (a module
@@ -18,14 +18,6 @@ const LOST_EXITS_ONE_IN: u64 = 100;
 const LEAST_LOST_EXITS: u64 = 10;
 
 impl Withdrawal {
-    fn of(broken: BrokenInvariant, failed: Accumulator, tested: Accumulator) -> Self {
-        Self {
-            broken,
-            failed: failed.count(),
-            tested: tested.count(),
-        }
-    }
-
     /// Returns why what the plan says of eviction calls has to be withdrawn, if it has to be.
     pub fn of_evictions(state: &ServerState) -> Option<Self> {
         let checks = [
@@ -33,9 +25,14 @@ impl Withdrawal {
             (BrokenInvariant::Arithmetic, Check::Arithmetic),
             (BrokenInvariant::Maxmemory, Check::Maxmemory),
         ];
+        let evictions = &state.counted.evictions;
         let of_checks = checks.map(|(broken, check)| {
             let check = check as usize;
-            Self::of(broken, state.check_failures[check], state.checks[check])
+            Self::of(
+                broken,
+                evictions.check_failures[check],
+                evictions.checks[check],
+            )
         });
         let failed = of_checks.into_iter().find(|check| check.failed > 0);
         failed.or_else(|| Self::of_lost_exits(BrokenInvariant::LostExit, state.eviction()))
@@ -43,13 +40,13 @@ impl Withdrawal {
 
     /// Returns why what the plan says of the expire cycle has to be withdrawn, if it has to be.
     pub fn of_cycles(state: &ServerState) -> Option<Self> {
-        let calls = state.calls.get(usize::from(EXPIRE))?;
+        let calls = state.counted.calls.get(usize::from(EXPIRE))?;
         let checks = [
             (BrokenInvariant::CycleType, CycleCheck::Type),
             (BrokenInvariant::CycleKeys, CycleCheck::Keys),
         ];
         let of_checks = checks.map(|(broken, check)| {
-            let failed = state.cycles.check_failures[check as usize];
+            let failed = state.counted.expires.check_failures[check as usize];
             Self::of(broken, failed, calls.hits[Probe::Inner as usize])
         });
         let failed = of_checks.into_iter().find(|check| check.failed > 0);
@@ -58,7 +55,7 @@ impl Withdrawal {
             .or_else(|| state.cycles_contradicted())
     }
 
-    fn of_lost_exits(broken: BrokenInvariant, calls: &CallTotals) -> Option<Self> {
+    fn of_lost_exits(broken: BrokenInvariant, calls: &CallStats) -> Option<Self> {
         let inner = calls.hits[Probe::Inner as usize];
         let lost = Self::of(broken, calls.lost_exits, inner);
         let is_lost =

@@ -75,6 +75,8 @@ fn without_root_each_command_that_attaches_says_what_is_missing() -> anyhow::Res
 fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("config.toml");
+    let web = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+    std::fs::write(directory.path().join("web.yml"), web)?;
     for (text, arguments, code, said) in [
         (
             "listen = \"127.0.0.1:1\"\n",
@@ -89,12 +91,7 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
             "line 2, lisen: unknown field",
         ),
         // Also without --check-config, and before anything else is tried.
-        (
-            "\nlisen = \"127.0.0.1:1\"\n",
-            &[],
-            2,
-            "line 2, lisen: unknown field",
-        ),
+        ("web-config = \"web.yml\"\n", &[], 2, "server.crt"),
         // The command line wins. The address is from a range for documentation.
         (
             "listen = \"127.0.0.1:1\"\n",
@@ -123,17 +120,14 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_cannot_be_traced_is_said() -> anyhow::Result<()> {
+fn what_cannot_be_traced_or_profiled_is_said() -> anyhow::Result<()> {
     for (arguments, code, named) in [
         (&["trace", "4194305000", "GET"][..], 2, "<PID>"),
         (&["trace", "1", "GET", "--slower", "5"], 2, "100us or 1ms"),
         (&["trace", "1", "GET", "--seconds", "0"], 2, "--seconds"),
         (&["trace", "1"], 2, "<FUNCTION>"),
-        (
-            &["trace", "2147483647", "GET"],
-            1,
-            "there is no process 2147483647",
-        ),
+        (&["trace", "2147483647", "GET"], 1, "no process 2147483647"),
+        (&["profile", "2147483647"], 1, "no process 2147483647"),
     ] {
         let (_, errors) = exits(evictscope().args(arguments), code)?;
         ensure!(errors.contains(named), "{arguments:?}: {errors}");

@@ -7,5 +7,7 @@
 
 mod bursts;
 mod core;
+mod counts;
 mod long;
+mod on_servers;
 mod program;

@@ -64,7 +64,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         snapshot.at = Duration::from_secs(second);
         state.apply(&snapshot);
     }
-    state.overhead = Some(0);
+    state.counted.evictions.last.overhead.is_known = 1;
     let mut cycle = Cycle::new(Duration::ZERO);
     cycle.totals.last_start = Some(Duration::ZERO);
     let sees_evictions = plan.functions[EVICTION.index].inner.is_some();

@@ -44,9 +44,10 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         quantity.method = method;
     }
     busy.plan = Arc::new(plan);
-    let results = busy.state.evicting_results.iter_mut();
-    for counted in results.chain(&mut busy.state.faults) {
-        counted.add(1);
+    let counted = &mut busy.state.counted;
+    let results = counted.evictions.evicting_results.iter_mut();
+    for count in results.chain(&mut counted.faults) {
+        *count += 1;
     }
     let reasons = [
         BrokenInvariant::Allocator,

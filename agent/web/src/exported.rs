@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use evictscope_abi::{CycleType, ResultKind};
+use evictscope_abi::{CycleStats, CycleType, ResultKind};
 use evictscope_host::Container;
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, Member, ProbePlan, TracedFunction};
 use evictscope_records::RecordId;
 use evictscope_telemetry::{
-    BrokenInvariant, Burst, Cycle, CycleTotals, Members, ProbeMode, ServerState, StallCause,
-    Timeline,
+    BrokenInvariant, Burst, Cycle, Members, ProbeMode, ServerState, StallCause, Timeline,
 };
 
 /// What is exported of one server.
@@ -130,8 +129,8 @@ impl ExportedServer {
         let call = self.evicting_call()?;
         let mut not_found = self.plan.not_found.iter();
         let are_told = not_found.all(|missing| missing.item != Item::Result(call.kind));
-        let failed = self.state.evicting_results[ResultKind::Fail as usize];
-        are_told.then_some(failed.count())
+        let results = &self.state.counted.evictions.evicting_results;
+        are_told.then_some(results[ResultKind::Fail as usize])
     }
 
     /// Returns the expire cycle in the plan, where its cycles are timed: they are probed whatever the mode, unless that part of
@@ -144,7 +143,7 @@ impl ExportedServer {
 
     /// Returns the types of timed expire cycles that are told apart, by name. Where the plan does not know the type, all are of
     /// type `unknown`.
-    pub(super) fn cycles(&self) -> impl Iterator<Item = (&'static str, &CycleTotals)> {
+    pub(super) fn cycles(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         let inner = self
             .expire_cycle()
             .and_then(|function| function.inner.as_ref());
@@ -153,7 +152,7 @@ impl ExportedServer {
             Some(false) => &[("unknown", CycleType::Unknown)],
             None => &[],
         };
-        let by_type = &self.state.cycles.by_type;
+        let by_type = &self.state.counted.expires.cycles;
         types
             .iter()
             .map(|(name, of_type)| (*name, &by_type[*of_type as usize]))

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use evictscope_testkit::owned::Owned;
 use evictscope_testkit::port::free_port;
 use evictscope_testkit::program;
-use evictscope_testkit::redis::{Redis, copy_to, executable};
+use evictscope_testkit::redis::{Redis, executable};
 use evictscope_testkit::servers;
 use evictscope_testkit::wait::until;
 use procfs::ProcError;
@@ -69,12 +69,19 @@ fn has_no_server() -> anyhow::Result<bool> {
     Ok(servers::find_or_skip(servers::DEBIAN)?.is_none())
 }
 
+/// Starts a server with these options, where there is one.
+fn server(options: &[&str]) -> anyhow::Result<Option<Redis>> {
+    match has_no_server()? {
+        true => Ok(None),
+        false => Redis::start(options).map(Some),
+    }
+}
+
 #[test]
 fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
-    if has_no_server()? {
+    let Some(redis) = server(&[])? else {
         return Ok(());
-    }
-    let redis = Redis::start(&[])?;
+    };
     let mut scanner = scanner()?;
     let found = wait_for(&mut scanner, redis.pid())?;
     assert_eq!(found.name, redis.port().to_string());
@@ -251,22 +258,6 @@ fn a_server_without_a_port_goes_by_its_socket() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_server_whose_executable_was_deleted_is_found_and_read() -> anyhow::Result<()> {
-    if has_no_server()? {
-        return Ok(());
-    }
-    let directory = tempfile::tempdir()?;
-    let redis = Redis::start_program(copy_to(directory.path(), "redis-server")?, &[])?;
-    std::fs::remove_file(directory.path().join("redis-server"))?;
-    let found = wait_for(&mut scanner()?, redis.pid())?;
-    let exe = found.exe.to_string_lossy();
-    assert!(exe.ends_with("/redis-server (deleted)"), "{found:?}");
-    let bytes = Executable::open(&found.exe_proc_path)?.read()?;
-    assert!(bytes == std::fs::read(executable()?)?);
-    Ok(())
-}
-
-#[test]
 fn a_sentinel_is_not_a_server() -> anyhow::Result<()> {
     if has_no_server()? {
         return Ok(());
@@ -284,10 +275,9 @@ fn a_sentinel_is_not_a_server() -> anyhow::Result<()> {
 }
 
 fn a_child_that_saves_is_not_a_server(options: &[&str]) -> anyhow::Result<()> {
-    if has_no_server()? {
+    let Some(redis) = server(&[&DEBUG[..], options].concat())? else {
         return Ok(());
-    }
-    let redis = Redis::start(&[&DEBUG[..], options].concat())?;
+    };
     redis.cli(&["DEBUG", "POPULATE", "1000"])?;
     // Microseconds a key: the child lives for 20 s, if nobody ends it.
     redis.config_set("rdb-key-save-delay", "20000")?;
@@ -363,9 +353,6 @@ fn a_shell_that_becomes_a_server_is_noticed() -> anyhow::Result<()> {
 
 #[test]
 fn a_server_that_does_not_listen_is_deferred_and_then_goes_by_its_pid() -> anyhow::Result<()> {
-    if has_no_server()? {
-        return Ok(());
-    }
     let (_directory, mut server) = sleep_named("redis-server")?;
     let started = Instant::now();
     let child = Owned::start(server.arg("60"))?;
@@ -400,14 +387,13 @@ fn a_script_with_the_name_of_a_server_is_not_a_server() -> anyhow::Result<()> {
 
 #[test]
 fn a_server_of_another_user_is_reported_as_hidden() -> anyhow::Result<()> {
-    if has_no_server()? {
-        return Ok(());
-    }
     if !geteuid().is_root() {
         println!("skipped: only root can become another user");
         return Ok(());
     }
-    let redis = Redis::start(&[])?;
+    let Some(redis) = server(&[])? else {
+        return Ok(());
+    };
     let scan = as_nobody(|| scanner()?.scan())?;
     let hidden = scan.hidden.iter().find(|hidden| hidden.pid == redis.pid());
     assert!(

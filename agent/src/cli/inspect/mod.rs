@@ -49,10 +49,6 @@ fn parse_rate(text: &str) -> Result<f64, &'static str> {
 }
 
 /// Plans for the target and prints the plan.
-///
-/// # Errors
-///
-/// Fails where there is no such process or file, or it is not an executable.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Target {
         path,

@@ -54,8 +54,6 @@ fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::load;
 
     fn load_text(text: &str) -> anyhow::Result<Result<String, String>> {
@@ -129,21 +127,5 @@ mod tests {
         assert!(!settings.contains("\"a\"") && !settings.contains("\"web.yml\""));
         assert!(settings.contains("\"/b\""), "{settings}");
         Ok(())
-    }
-
-    #[test]
-    fn servers_are_excluded_as_on_the_command_line() -> anyhow::Result<()> {
-        let settings = load_text("exclude = [\"port=6380\", \"user=root\"]\n")?;
-        let settings = settings.map_err(anyhow::Error::msg)?;
-        let excluded = "exclusions: [Port(6380), User(0)]";
-        assert!(settings.contains(excluded), "{settings}");
-        Ok(())
-    }
-
-    #[test]
-    fn a_named_file_must_exist() {
-        let missing =
-            load(Some(Path::new("/nowhere/config.toml"))).map_err(|error| error.to_string());
-        assert!(missing.is_err_and(|error| error.contains("cannot read the configuration file")));
     }
 }

@@ -33,10 +33,6 @@ pub struct Arguments {
 const WRONG_CONFIGURATION: u8 = 2;
 
 /// Runs until SIGTERM or SIGINT, or just checks the configuration.
-///
-/// # Errors
-///
-/// Fails where the port is taken, or the kernel does not let this process attach probes.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let only_check = arguments.check_config;
     let (settings, web) = match configuration(arguments) {

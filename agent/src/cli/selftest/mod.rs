@@ -1,7 +1,6 @@
 //! `evictscope selftest`: whether a burst of evictions is seen on this host.
 
 mod child;
-mod directory;
 mod load;
 mod server;
 
@@ -9,16 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use evictscope_records::text;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
 
 use super::check;
 use super::checklist::Checklist;
-use crate::live::{Agent, ServerReading};
+use crate::live::Agent;
+use crate::live::reading::*;
+use crate::trace::Ending;
 use child::Tied;
-use directory::Directory;
 use load::Load;
 use server::Server;
 
@@ -52,24 +50,16 @@ pub struct Arguments {
 }
 
 /// Makes the test, and prints a line for each check.
-///
-/// # Errors
-///
-/// Fails where the process cannot handle signals. A failed check is a line of the list.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
     if check::host(&mut checklist) {
-        // The main thread, to which the children are tied, does everything.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the asynchronous runtime")?;
-        let server = arguments.server.as_deref();
-        let tested = runtime.block_on(async {
-            tokio::select! {
-                tested = test(server, &mut checklist) => tested,
-                told = told_to_end() => told,
-            }
+        let tested = Ending::listen().and_then(|ending| {
+            // In the main thread, to which the children are tied.
+            test(
+                arguments.server.as_deref(),
+                &Waiting(ending),
+                &mut checklist,
+            )
         });
         if let Err(error) = tested {
             checklist.fail("selftest", &format!("{error:#}"));
@@ -81,36 +71,57 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     ))
 }
 
-/// Fails when the user or the system wants this process to end.
-async fn told_to_end() -> anyhow::Result<()> {
-    let listen = |kind| signal(kind).context("cannot handle signals");
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut hang_up = listen(SignalKind::hangup())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hang_up.recv() => {}
+/// Waits, unless the user or the system wants this process to end.
+struct Waiting(Ending);
+
+impl Waiting {
+    /// Waits for [`INTERVAL`].
+    fn pause(&self) -> anyhow::Result<()> {
+        ensure!(
+            !self.0.wait_until(Instant::now() + INTERVAL),
+            "interrupted; the server and the agent that it started have ended"
+        );
+        Ok(())
     }
-    bail!("interrupted; the server and the agent that it started have ended")
+
+    /// Repeats `attempt` until it has an answer.
+    fn within<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        mut attempt: impl FnMut() -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
+        let begun = Instant::now();
+        loop {
+            if let Some(answer) = attempt()? {
+                return Ok(answer);
+            }
+            if begun.elapsed() > limit {
+                bail!("not within {} s: {what}", limit.as_secs());
+            }
+            self.pause()?;
+        }
+    }
 }
 
-async fn test(named: Option<&Path>, checklist: &mut Checklist) -> anyhow::Result<()> {
+fn test(named: Option<&Path>, waiting: &Waiting, checklist: &mut Checklist) -> anyhow::Result<()> {
     let program = server::find(named)?;
-    // Dropped last.
-    let directory = Directory::new()?;
     // No other server is called so, and the agent looks for nothing else.
     let name = format!("evictscope-selftest-{}", std::process::id());
+    // Dropped last. Nobody else may read it.
+    let mut directory = tempfile::Builder::new();
+    let directory = directory.prefix(&name).rand_bytes(0).tempdir();
+    let directory = directory.context("cannot make a directory: TMPDIR names another place")?;
 
     let mut server = Server::start(&program, &name, directory.path())?;
     let what = format!("{} answers", program.display());
-    let described = within(START, &what, || server.describe()).await?;
+    let described = waiting.within(START, &what, || server.describe())?;
     checklist.ok("server", &format!("{}, {described}", program.display()));
 
     let mut watching = Watching::start(&name, &server, directory.path())?;
     let what = "the agent watches the server";
-    let first = within(START, what, || watching.reading()).await?;
-    let Some(phase) = first.phase else {
+    let first = waiting.within(START, what, || watching.reading())?;
+    let Some(phase) = first.phase() else {
         let program = program.display();
         bail!("its evicting calls cannot be seen: `evictscope inspect {program}` says why");
     };
@@ -123,15 +134,15 @@ async fn test(named: Option<&Path>, checklist: &mut Checklist) -> anyhow::Result
         if begun.elapsed() > LASTING + END {
             bail!("the load does not end: the host has no CPU to spare, try again when it has");
         }
-        sleep(INTERVAL).await;
-        let phase = watching.reading()?.and_then(|reading| reading.phase);
-        if phase.as_deref() == Some("saturated") {
+        waiting.pause()?;
+        let reading = watching.reading()?;
+        if reading.is_some_and(|reading| reading.phase() == Some("saturated")) {
             saturated = saturated.or(Some(begun.elapsed()));
         }
     }
     load.end()?;
 
-    let (seen, own) = watching.settled(&mut server).await?;
+    let (seen, own) = watching.settled(&mut server, waiting)?;
     report_seen(checklist, &seen, own, saturated);
     Ok(())
 }
@@ -159,7 +170,7 @@ impl Watching {
         ];
         Ok(Self {
             process: Tied::start("evictscope", &std::env::current_exe()?, &options, directory)?,
-            agent: Agent::on_loopback(port),
+            agent: Agent::on_loopback(port)?,
             label: server.label(),
         })
     }
@@ -173,13 +184,17 @@ impl Watching {
 
     /// Waits until the agent has read all that has happened, and returns what it says then and how many keys the
     /// server has evicted. `INFO` itself may evict some, so they need not agree at once.
-    async fn settled(&mut self, server: &mut Server) -> anyhow::Result<(ServerReading, u64)> {
+    fn settled(
+        &mut self,
+        server: &mut Server,
+        waiting: &Waiting,
+    ) -> anyhow::Result<(ServerReading, u64)> {
         let begun = Instant::now();
         loop {
             let own = server.evicted_keys()?;
-            sleep(INTERVAL).await;
+            waiting.pause()?;
             let seen = self.reading()?.context("the agent has lost the server")?;
-            if seen.evicted_keys == Some(own as f64) || begun.elapsed() > SETTLE {
+            if seen.get(EVICTED_KEYS) == Some(own as f64) || begun.elapsed() > SETTLE {
                 return Ok((seen, own));
             }
         }
@@ -196,12 +211,12 @@ fn report_seen(
 ) {
     let advice = "please report this, with the output of `evictscope inspect` about that program";
     let known = |value: Option<f64>| text::or_unknown(value, |value| format!("{value}"));
-    let (calls, seconds) = (known(seen.evicting_calls), known(seen.evicting_seconds));
-    let longest = text::or_unknown(seen.longest_call, text::seconds);
+    let [calls, seconds] = [CALLS, CALL_SECONDS].map(|metric| known(seen.get(metric)));
+    let longest = text::or_unknown(seen.get(LONGEST_CALL), text::seconds);
     let detail = format!(
         "{calls} evicting calls were timed, {seconds} s in all; the longest took {longest}"
     );
-    match seen.evicting_calls {
+    match seen.get(CALLS) {
         Some(calls) if calls > 0.0 => checklist.ok("calls", &detail),
         _ => checklist.fail("calls", &format!("no evicting call was seen; {advice}")),
     }
@@ -218,7 +233,7 @@ fn report_seen(
     }
 
     let least = LEAST_STALL.as_secs_f64();
-    match seen.stalled_seconds {
+    match seen.get(STALLED) {
         Some(stalled) if stalled >= least => {
             checklist.ok("stall", &format!("clients were stalled for {stalled:.1} s"));
         }
@@ -232,7 +247,7 @@ fn report_seen(
         }
     }
 
-    match seen.evicted_keys {
+    match seen.get(EVICTED_KEYS) {
         Some(keys) if keys == own as f64 && own > 0 => {
             checklist.ok("evicted keys", &format!("{own}, the same as INFO says"));
         }
@@ -243,23 +258,5 @@ fn report_seen(
                 &format!("{keys}, where INFO says {own}; {advice}"),
             );
         }
-    }
-}
-
-/// Repeats `attempt` until it has an answer.
-async fn within<T>(
-    limit: Duration,
-    what: &str,
-    mut attempt: impl FnMut() -> anyhow::Result<Option<T>>,
-) -> anyhow::Result<T> {
-    let begun = Instant::now();
-    loop {
-        if let Some(answer) = attempt()? {
-            return Ok(answer);
-        }
-        if begun.elapsed() > limit {
-            bail!("not within {} s: {what}", limit.as_secs());
-        }
-        sleep(INTERVAL).await;
     }
 }

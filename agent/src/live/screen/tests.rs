@@ -4,8 +4,8 @@ use ratatui::crossterm::event::KeyCode;
 
 use super::Screen;
 use crate::live::agent::Unwatched;
-use crate::live::colours::Colours;
-use crate::live::reading::{Reading, ServerReading, tests::TEXT};
+use crate::live::reading::tests::{TEXT, server};
+use crate::live::reading::{CLIENTS_WAITING, Reading, STALLED};
 
 fn shown(screen: &mut Screen, width: u16, height: u16) -> anyhow::Result<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
@@ -13,14 +13,10 @@ fn shown(screen: &mut Screen, width: u16, height: u16) -> anyhow::Result<String>
     Ok(terminal.backend().to_string())
 }
 
-fn screen(reading: Reading) -> Screen {
-    Screen::new(reading, Colours::wanted())
-}
-
 #[test]
 fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
     let reading = Reading::parse(TEXT)?;
-    let mut screen = screen(reading.clone());
+    let mut screen = Screen::new(reading.clone());
     screen.remember(reading, 1.0);
     let all = shown(&mut screen, 120, 40)?;
     let felt = "6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated";
@@ -46,7 +42,7 @@ fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
 
 #[test]
 fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
-    let mut screen = screen(Reading::default());
+    let mut screen = Screen::new(Reading::default());
     screen.unwatched = vec![Unwatched {
         server: "6380".to_owned(),
         pid: 43,
@@ -66,12 +62,9 @@ fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
 
 /// A screen with so many servers.
 fn many(count: u32) -> Screen {
-    let calm = ServerReading {
-        clients_waiting: Some(0.0),
-        ..ServerReading::default()
-    };
+    let calm = server(&[(CLIENTS_WAITING, 0.0)]);
     let servers = (0..count).map(|number| (format!("{}", 7_000 + number), calm.clone()));
-    screen(Reading {
+    Screen::new(Reading {
         servers: servers.collect(),
         is_of_evictscope: true,
     })
@@ -103,16 +96,11 @@ fn it_says_how_many_servers_there_is_no_room_for() -> anyhow::Result<()> {
 #[test]
 fn an_alarm_outside_the_screen_is_told() -> anyhow::Result<()> {
     let mut screen = many(64);
-    let stalled = |seconds| ServerReading {
-        stalled_seconds: Some(seconds),
-        ..ServerReading::default()
-    };
-    let mut now = screen.reading.clone();
-    screen
-        .reading
-        .servers
-        .insert("7060".to_owned(), stalled(1.0));
-    now.servers.insert("7060".to_owned(), stalled(1.5));
+    let mut now = screen.readings.now.clone();
+    let servers = &mut screen.readings.now.servers;
+    servers.insert("7060".to_owned(), server(&[(STALLED, 1.0)]));
+    now.servers
+        .insert("7060".to_owned(), server(&[(STALLED, 1.5)]));
     assert!(!shown(&mut screen, 80, 24)?.contains("in red"));
     screen.remember(now, 1.0);
     let page = shown(&mut screen, 80, 24)?;

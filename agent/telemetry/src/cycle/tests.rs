@@ -298,21 +298,6 @@ fn calls_that_fail_are_no_burst() {
 }
 
 #[test]
-fn a_stall_without_evictions_is_no_burst() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 30_000);
-    let stalled = Doing {
-        evicting_every: 0,
-        ..STARVED
-    };
-    server.goes_on(stalled, 8_000);
-    server.goes_on(BACKLOG, 8_000);
-    assert_eq!(server.phases, [Phase::NotSaturated]);
-    assert!(!server.cycle.has_open_burst());
-    assert!(server.bursts.is_empty());
-}
-
-#[test]
 fn a_new_burst_ends_the_reclaim_of_the_one_before() {
     let mut server = Server::new();
     server.goes_on(CALM, 30_000);

@@ -55,7 +55,7 @@ fn what_agrees_is_no_contradiction() {
     // Other keys expire when they are asked for.
     server.cycles(5_000, 0.5, 0.9);
     assert_eq!(server.contradiction(), None);
-    assert!(server.audit.tested_keys > 50 && server.audit.tested_time > 50);
+    assert!(server.audit.keys.tested > 50 && server.audit.time.tested > 50);
 }
 
 #[test]

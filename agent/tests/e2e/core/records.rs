@@ -1,20 +1,16 @@
 //! What a record has, against what the server says and what is on /metrics.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context as _, bail, ensure};
 use evictscope_abi::bounds;
+use evictscope_records::{Occasion, Record, Store};
+use evictscope_telemetry::{CallResult, Moment};
 use evictscope_testkit::{
     agent::Agent,
     clock::unix_time,
     redis::{EVICTING_WITHOUT_PAUSE, Redis},
     wait::{until, until_true},
 };
-use flate2::read::MultiGzDecoder;
 use rustix::process::Signal;
-use serde::Deserialize;
 
 use crate::bursts::fill;
 
@@ -23,40 +19,6 @@ const STALLED: f64 = 2.0;
 /// How far `used_memory` may be outside of what was read about it, bytes: in a turn of its event loop the server reads up to 16 KiB
 /// from each of the load's 900 clients, and releases that again.
 const MEMORY_SLACK: f64 = (16 << 20) as f64;
-
-/// What is tested of a record.
-#[derive(Debug, Deserialize)]
-struct Record {
-    id: String,
-    occasion: String,
-    moments: Vec<Moment>,
-    slowest: Vec<SlowCall>,
-    latencies: Vec<Second>,
-    began_us: u64,
-    ended_us: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Moment {
-    unix_us: u64,
-    used_memory: f64,
-    commands: f64,
-    evicted_keys: f64,
-    evicting_calls: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct SlowCall {
-    unix_us: u64,
-    duration_ns: u64,
-    goal: Option<u64>,
-    result: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Second {
-    counts: Vec<(usize, u64)>,
-}
 
 /// What the server said, and between which times since 1970, in seconds.
 struct Said {
@@ -91,23 +53,28 @@ impl Said {
         };
         let around = &moments[before..=after];
         let (first, last) = (&moments[before], &moments[after]);
-        for (what, said, range) in [
+        let number = |value: Option<u64>| value.map(|value| value as f64).context("not known");
+        for (what, said, first, last) in [
             (
                 "commands",
                 self.commands,
-                first.commands..=last.commands + 1.0,
+                number(first.commands)?,
+                number(last.commands)? + 1.0,
             ),
             (
                 "evicted keys",
                 self.evicted_keys,
-                first.evicted_keys..=last.evicted_keys,
+                number(first.evicted_keys)?,
+                number(last.evicted_keys)?,
             ),
         ] {
-            ensure!(range.contains(&said), "{what}: {said} is not in {range:?}");
+            let is_right = (first..=last).contains(&said);
+            ensure!(is_right, "{what}: {said} is not in {first} to {last}");
         }
-        let memory = around.iter().map(|moment| moment.used_memory);
-        let lowest = memory.clone().fold(f64::MAX, f64::min) - MEMORY_SLACK;
-        let highest = memory.fold(0.0, f64::max) + MEMORY_SLACK;
+        let memory = around.iter().map(|moment| number(moment.used_memory));
+        let memory = memory.collect::<anyhow::Result<Vec<f64>>>()?;
+        let lowest = memory.iter().copied().fold(f64::MAX, f64::min) - MEMORY_SLACK;
+        let highest = memory.into_iter().fold(0.0, f64::max) + MEMORY_SLACK;
         let said = self.used_memory;
         ensure!(
             (lowest..=highest).contains(&said),
@@ -150,36 +117,20 @@ impl Stalled {
         })
     }
 
-    /// Returns the record of the server, once there is one.
+    /// Returns the only record, once there is one.
     fn record(&self) -> anyhow::Result<Record> {
-        let found = || Ok(records(self.state.path())?.pop());
-        let path = until("there is a record", found)?;
-        let record = read(&path)?;
+        let store = Store::at(self.state.path());
+        let listed = until("there is a record", || {
+            Ok(Some(store.list()?).filter(|listed| !listed.is_empty()))
+        })?;
+        ensure!(listed.len() == 1, "{listed:?}");
+        let summary = listed[0].summary.clone().map_err(anyhow::Error::msg)?;
+        let record = store.read(&summary.id)?;
         let name = format!("{}.json.gz", record.id);
+        let path = &listed[0].path;
         ensure!(path.ends_with(&name), "{} has {name}", path.display());
         Ok(record)
     }
-}
-
-fn records(state: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(state.join("records"))? {
-        let entry = entry?;
-        let name = entry.file_name().into_string().unwrap_or_default();
-        // One that is being written has another name.
-        if name.ends_with(".json.gz") && !name.starts_with('.') {
-            found.push(entry.path());
-        }
-    }
-    Ok(found)
-}
-
-/// Reads a record: a line that tells what the file is, and the record.
-fn read(path: &Path) -> anyhow::Result<Record> {
-    let mut text = String::new();
-    MultiGzDecoder::new(File::open(path)?).read_to_string(&mut text)?;
-    let record = text.lines().last().context("an empty record")?;
-    Ok(serde_json::from_str(record)?)
 }
 
 #[test]
@@ -202,13 +153,13 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
         moments.is_sorted_by(|one, next| one.unix_us < next.unix_us),
         "moments are not in order"
     );
-    match record.occasion.as_str() {
-        "burst" => ensure!(
-            names.contains(&record.id),
+    match record.occasion {
+        Occasion::Burst => ensure!(
+            names.contains(record.id.as_str()),
             "{} is not in {names}",
             record.id
         ),
-        "stall" => ensure!(names.contains(r#""record":null"#), "{names}"),
+        Occasion::Stall => ensure!(names.contains(r#""record":null"#), "{names}"),
         occasion => bail!("a record of a {occasion}"),
     }
     let stall = record.began_us..=record.ended_us;
@@ -235,7 +186,7 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     );
     let mut by_bucket = vec![0; bounds::INNER_NS.buckets()];
     for (bucket, count) in record.latencies.iter().flat_map(|second| &second.counts) {
-        by_bucket[*bucket] += count;
+        by_bucket[usize::from(*bucket)] += count;
     }
     let all: u64 = by_bucket.iter().sum();
     ensure!(all as f64 == calls, "{all} durations of {calls} calls");
@@ -263,7 +214,8 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
         ensure!(counted >= number, "not counted: call {number}, {call:?}");
         let is_within = (first.unix_us..=last.unix_us).contains(&call.unix_us);
         ensure!(is_within && call.goal.is_some(), "{call:?}");
-        ensure!(matches!(call.result.as_str(), "ok" | "running"), "{call:?}");
+        let is_right = matches!(call.result, CallResult::Ok | CallResult::Running);
+        ensure!(is_right, "{call:?}");
     }
     Ok(())
 }
@@ -274,10 +226,8 @@ fn the_record_of_a_server_that_is_killed_is_kept_at_once() -> anyhow::Result<()>
     let stalled = Stalled::for_two_seconds()?;
     stalled.redis.kill()?;
     let record = stalled.record()?;
-    ensure!(record.occasion == "stall", "{}", record.occasion);
+    ensure!(record.occasion == Occasion::Stall, "{}", record.occasion);
     let last = record.moments.last().context("no moments")?;
     ensure!(last.evicting_calls > 0, "{last:?}");
-    let all = records(stalled.state.path())?;
-    ensure!(all.len() == 1, "{all:?}");
     Ok(())
 }

@@ -37,34 +37,24 @@ const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: serv
 /// How long curl waits for an answer: only one that never comes takes so long.
 const HANGS: Duration = Duration::from_secs(300);
 
-/// How an agent is protected.
-#[derive(Clone, Copy, PartialEq)]
-enum Protection {
-    Nothing,
-    Tls,
-    Password,
-}
-
 /// An agent with few descriptors, which watches no server but its own.
 struct Agent {
     process: Owned,
-    protection: Protection,
+    /// `http` or `https`.
+    scheme: &'static str,
     port: u16,
     directory: TempDir,
 }
 
 impl Agent {
-    fn start(protection: Protection) -> anyhow::Result<Self> {
+    /// Starts it with this web configuration.
+    fn start(web_config: &str) -> anyhow::Result<Self> {
         let (directory, port) = (tempfile::tempdir()?, port_for_later()?);
         let path = |name| directory.path().join(name);
         let key = KeyPair::generate()?;
         let params = CertificateParams::new(vec!["localhost".to_owned()])?;
         std::fs::write(path("server.crt"), params.self_signed(&key)?.pem())?;
         std::fs::write(path("server.key"), key.serialize_pem())?;
-        let users = format!(
-            "basic_auth_users:\n  alice: {}\n",
-            bcrypt::hash("secret", 4)?
-        );
         let mut command = Command::new("prlimit");
         command
             .arg(format!("--nofile={DESCRIPTORS}"))
@@ -72,18 +62,13 @@ impl Agent {
             .env(STATE_DIRECTORY, path("state"))
             .args(["run", "--listen", &format!("127.0.0.1:{port}")])
             .args(["--process-match", &format!("^{}$", server_name())]);
-        let web_config = match protection {
-            Protection::Nothing => None,
-            Protection::Tls => Some(TLS),
-            Protection::Password => Some(users.as_str()),
-        };
-        if let Some(text) = web_config {
-            std::fs::write(path("web.yml"), text)?;
+        if !web_config.is_empty() {
+            std::fs::write(path("web.yml"), web_config)?;
             command.arg("--web-config").arg(path("web.yml"));
         }
         let agent = Self {
             process: Owned::start(&mut command)?,
-            protection,
+            scheme: if web_config == TLS { "https" } else { "http" },
             port,
             directory,
         };
@@ -99,15 +84,11 @@ impl Agent {
     }
 
     fn get_within(&self, limit: Duration, path: &str) -> anyhow::Result<String> {
-        let scheme = match self.protection {
-            Protection::Tls => "https",
-            Protection::Nothing | Protection::Password => "http",
-        };
         let output = Command::new("curl")
             .args(["--silent", "--show-error", "--fail", "--insecure"])
             .args(["--user", "alice:secret"])
             .args(["--max-time", &limit.as_secs_f64().to_string()])
-            .arg(format!("{scheme}://127.0.0.1:{}{path}", self.port))
+            .arg(format!("{}://127.0.0.1:{}{path}", self.scheme, self.port))
             .output()
             .context("cannot run curl; `apt-get install curl`")?;
         let why = String::from_utf8_lossy(&output.stderr);
@@ -149,7 +130,13 @@ fn server_name() -> String {
     format!("evs-{}", std::process::id())
 }
 
-fn clients_that_hang_on_change_nothing(protection: Protection, sent: &str) -> anyhow::Result<()> {
+/// Returns a web configuration with a user.
+fn password() -> anyhow::Result<String> {
+    let hash = bcrypt::hash("secret", 4)?;
+    Ok(format!("basic_auth_users:\n  alice: {hash}\n"))
+}
+
+fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::Result<()> {
     // This process holds the other ends.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     ensure!(most.is_none_or(|most| most > ALL as u64 + 100), "{most:?}");
@@ -160,7 +147,7 @@ fn clients_that_hang_on_change_nothing(protection: Protection, sent: &str) -> an
             maximum: most,
         },
     )?;
-    let agent = Agent::start(protection)?;
+    let agent = Agent::start(web_config)?;
     let before = agent.own()?.fd_count()?;
     let mut hanging = Vec::new();
     while hanging.len() < FIRST {
@@ -213,37 +200,37 @@ fn clients_that_hang_on_change_nothing(protection: Protection, sent: &str) -> an
 #[test]
 #[ignore = "needs root and BPF"]
 fn ten_thousand_silent_clients_change_nothing() -> anyhow::Result<()> {
-    clients_that_hang_on_change_nothing(Protection::Nothing, "")
+    clients_that_hang_on_change_nothing("", "")
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn ten_thousand_clients_that_send_half_a_header_change_nothing() -> anyhow::Result<()> {
-    clients_that_hang_on_change_nothing(Protection::Nothing, HALF)
+    clients_that_hang_on_change_nothing("", HALF)
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn ten_thousand_clients_of_another_site_that_do_not_read_change_nothing() -> anyhow::Result<()> {
-    clients_that_hang_on_change_nothing(Protection::Nothing, REBOUND)
+    clients_that_hang_on_change_nothing("", REBOUND)
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn ten_thousand_clients_that_do_not_agree_on_tls_change_nothing() -> anyhow::Result<()> {
-    clients_that_hang_on_change_nothing(Protection::Tls, "")
+    clients_that_hang_on_change_nothing(TLS, "")
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn ten_thousand_unknown_users_change_nothing() -> anyhow::Result<()> {
-    clients_that_hang_on_change_nothing(Protection::Password, UNKNOWN)
+    clients_that_hang_on_change_nothing(&password()?, UNKNOWN)
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn unknown_users_have_one_thread_for_all_their_passwords() -> anyhow::Result<()> {
-    let agent = Agent::start(Protection::Password)?;
+    let agent = Agent::start(&password()?)?;
     agent.get("/metrics")?;
     let before = agent.own()?.stat()?.num_threads;
     let asking: anyhow::Result<Vec<_>> = (0..4)
@@ -268,7 +255,7 @@ fn unknown_users_have_one_thread_for_all_their_passwords() -> anyhow::Result<()>
 #[test]
 #[ignore = "needs root and BPF"]
 fn without_descriptors_it_says_so_once_and_waits() -> anyhow::Result<()> {
-    let agent = Agent::start(Protection::Nothing)?;
+    let agent = Agent::start("")?;
     let before = agent.limit_descriptors(3)?;
     let _clients = [agent.connect("")?, agent.connect("")?];
     let answered = agent.get_within(Duration::from_secs(1), "/metrics").is_ok();

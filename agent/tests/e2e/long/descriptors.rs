@@ -3,11 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::Agent,
-    own_build::OwnBuild,
-    wait::{until, until_true},
-};
+use evictscope_testkit::{agent::Agent, own_build::OwnBuild, wait::until_true};
 use procfs::process::Process;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
@@ -65,11 +61,9 @@ fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() 
     };
     let before = commands(&first)?;
     first.write_keys(10_000)?;
-    let grown = until("its commands are counted", || {
-        let grown = commands(&first)? - before;
-        Ok((grown >= 10_000.0).then_some(grown))
-    });
-    grown?;
+    until_true("its commands are counted", || {
+        Ok(commands(&first)? - before >= 10_000.0)
+    })?;
     let log = agent.log()?;
     let warnings = log
         .matches("cannot look at the processes of this host")

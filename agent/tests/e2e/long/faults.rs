@@ -15,6 +15,8 @@ use evictscope_testkit::{
 };
 use rustix::process::Signal;
 
+use crate::counts::count_right;
+
 /// After this time without the breakpoints that are waited for, the agent hangs.
 const HANGS: Duration = Duration::from_secs(300);
 /// Writes another key of 500 bytes each time, so that a full server has to evict.
@@ -234,36 +236,6 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
     Ok(())
 }
 
-/// Fails where an agent does not count exactly what a server does until it has written `keys` keys.
-fn counts_right(agents: &[&Agent], redis: &Redis, keys: u32) -> anyhow::Result<()> {
-    let all = |agent: &&Agent| {
-        let scrape = agent.settled_reading(redis)?;
-        let sum = |name| scrape.sum(name, &[]);
-        let calls = sum("evictscope_eviction_calls_total")?;
-        anyhow::Ok([
-            sum("evictscope_evicted_keys_total")?,
-            calls,
-            sum("evictscope_commands_processed_total")?,
-        ])
-    };
-    let before = agents.iter().map(all).collect::<anyhow::Result<Vec<_>>>()?;
-    let evicted = redis.info("evicted_keys")?;
-    redis.write_keys(keys)?;
-    let evicted = redis.info("evicted_keys")? - evicted;
-    for (agent, before) in agents.iter().zip(before) {
-        let after = all(agent)?;
-        let [keys_seen, calls, commands] = [0, 1, 2].map(|one| after[one] - before[one]);
-        ensure!(
-            keys_seen == evicted,
-            "{keys_seen} of {evicted} evicted keys"
-        );
-        ensure!(calls == commands, "{calls} calls, {commands} commands");
-        let is_right = calls >= f64::from(keys);
-        ensure!(is_right, "{calls} calls for {keys} keys");
-    }
-    Ok(())
-}
-
 #[test]
 #[ignore = "needs root and BPF"]
 fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Result<()> {
@@ -283,7 +255,7 @@ fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Resu
     let placed = changed()?;
     let second = start()?;
     for redis in &servers {
-        counts_right(&[&first, &second], redis, 20_000)?;
+        count_right(&[&first, &second], redis, 20_000)?;
     }
     ensure!(
         changed()? == placed,
@@ -299,7 +271,7 @@ fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Resu
         changed()?
     );
     for redis in &servers {
-        counts_right(&[&second], redis, 20_000)?;
+        count_right(&[&second], redis, 20_000)?;
     }
     let status = second.end(Signal::TERM)?;
     ensure!(status.success(), "{status}");

@@ -1,23 +1,19 @@
 //! The members of `server`, against `INFO`, on each real server that runs here: as the agent exports them, and those that it
 //! does not export where the plan says that they are.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the test reads a server's memory as the agent does"
-)]
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use evictscope_plan::Member;
+use evictscope_host::{Words, load_bias};
+use evictscope_plan::{Member, ProbePlan};
 use evictscope_testkit::{
-    agent::{Agent, evictscope},
+    agent::Agent,
     redis::{Info, Redis},
     servers,
     wait::until,
 };
-use serde_json::Value;
+
+use crate::on_servers::on_each;
 
 /// The servers that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3, and Valkey 9.1.0 and 9.0.0.
 const SERVERS: [&str; 5] = [
@@ -37,12 +33,7 @@ const PRINTED: f64 = 0.005_001;
 #[test]
 #[ignore = "needs root and BPF"]
 fn members_are_what_info_says_on_every_server() -> anyhow::Result<()> {
-    for server in SERVERS {
-        if let Some(program) = servers::find_or_skip(server)? {
-            compare(&program).with_context(|| server.to_owned())?;
-        }
-    }
-    Ok(())
+    on_each(&SERVERS, compare)
 }
 
 fn compare(program: &Path) -> anyhow::Result<()> {
@@ -51,7 +42,7 @@ fn compare(program: &Path) -> anyhow::Result<()> {
     let redis = Redis::own_of(program, &options)?;
     let agent = Agent::start(&[])?;
     agent.watches(&redis)?;
-    let members = Members::of(&redis, program)?;
+    let mut members = Members::of(&redis, program)?;
     redis.look_up()?;
     evict(&redis)?;
     let has_fields = expire(&redis)?;
@@ -61,32 +52,32 @@ fn compare(program: &Path) -> anyhow::Result<()> {
 
     let info = redis.all_info()?;
     let percentage = info.number("expired_stale_perc")?;
-    let ratio = f64::from_bits(members.word("stat_expired_stale_perc")?);
+    let ratio = f64::from_bits(members.word(Member::StatExpiredStalePerc)?);
     ensure!(
         (ratio * 100.0 - percentage).abs() <= PRINTED,
         "a stale ratio of {ratio}, INFO says {percentage} %"
     );
     let milliseconds = info.number("expire_cycle_cpu_milliseconds")?;
-    let own = members.word("stat_expire_cycle_time_used")?;
+    let own = members.word(Member::StatExpireCycleTimeUsed)?;
     ensure!(
         milliseconds > 0.0 && (own / 1000) as f64 == milliseconds,
         "{own} us in cycles, INFO says {milliseconds} ms"
     );
     ensure!(
-        members.word("config_hz")? as u32 == 1,
+        members.word(Member::ConfigHz)? as u32 == 1,
         "the frequency of the cron"
     );
     ensure!(
-        members.word("active_expire_effort")? as u32 == EFFORT,
+        members.word(Member::ActiveExpireEffort)? as u32 == EFFORT,
         "the effort"
     );
     ensure!(
-        members.word("stat_expired_subkeys").is_ok() == has_fields,
+        members.word(Member::StatExpiredSubkeys).is_ok() == has_fields,
         "whether fields expire"
     );
     if has_fields {
         let fields = expired_fields(&info)?;
-        let own = members.word("stat_expired_subkeys")?;
+        let own = members.word(Member::StatExpiredSubkeys)?;
         ensure!(own as f64 == fields, "{own} expired fields of {fields}");
     }
 
@@ -175,46 +166,27 @@ fn expired_fields(info: &Info) -> anyhow::Result<f64> {
 
 /// The memory of a server, and where its members are by the plan.
 struct Members {
-    memory: File,
+    memory: Words,
     load_bias: u64,
-    plan: Value,
+    plan: ProbePlan,
 }
 
 impl Members {
     fn of(redis: &Redis, program: &Path) -> anyhow::Result<Self> {
-        let output = evictscope()
-            .args(["inspect", "--json"])
-            .arg(program)
-            .output()?;
-        let plan = serde_json::from_slice(&output.stdout).context("a plan")?;
-        let header = std::fs::read(program)?;
-        let entry = header.get(24..).and_then(|rest| rest.first_chunk());
-        let entry = u64::from_le_bytes(*entry.context("no ELF file")?);
-        let vector = std::fs::read(format!("/proc/{}/auxv", redis.pid()))?;
-        let (entries, _) = vector.as_chunks::<16>();
-        let mut entries = entries.iter().map(|entry| {
-            let word = |at: usize| entry.get(at..).and_then(|rest| rest.first_chunk());
-            Some((u64::from_le_bytes(*word(0)?), u64::from_le_bytes(*word(8)?)))
-        });
-        let at_entry = entries.find_map(|entry| entry.filter(|(kind, _)| *kind == 9));
-        let (_, loaded) = at_entry.context("no AT_ENTRY")?;
+        let plan = evictscope_plan::plan(&std::fs::read(program)?, None)?;
         Ok(Self {
-            memory: File::open(format!("/proc/{}/mem", redis.pid()))?,
-            load_bias: loaded - entry,
+            memory: Words::open(redis.pid())?,
+            load_bias: load_bias(redis.pid(), plan.identity.entry_point)?,
             plan,
         })
     }
 
     /// Returns the 8 bytes where a member is.
-    fn word(&self, name: &str) -> anyhow::Result<u64> {
-        let members = self.plan["members"].as_array();
-        let mut members = members.into_iter().flatten();
-        let member = members.find(|member| member["name"] == name);
-        let member = member.with_context(|| format!("{name} was not found"))?;
-        let address = member["address"].as_u64().context("no address")?;
-        let mut bytes = [0; 8];
-        self.memory
-            .read_exact_at(&mut bytes, self.load_bias + address)?;
-        Ok(u64::from_le_bytes(bytes))
+    fn word(&mut self, member: Member) -> anyhow::Result<u64> {
+        let found = self.plan.member(member);
+        let found = found.with_context(|| format!("{member} was not found"))?;
+        self.memory.choose(&[found.address.at(self.load_bias)]);
+        let words = self.memory.read()?;
+        words.first().copied().context("no word")
     }
 }

@@ -230,22 +230,3 @@ fn clients_must_show_a_certificate_and_speak_a_new_tls() -> anyhow::Result<()> {
     ensure!(agent.status("https", &old)? == 0, "speaks TLS 1.2");
     Ok(())
 }
-
-#[test]
-fn a_wrong_web_configuration_does_not_start() -> anyhow::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let file = directory.path().join("web.yml");
-    std::fs::write(&file, TLS)?;
-    for check in [&["--check-config"][..], &[]] {
-        let output = evictscope()
-            .args(["run", "--web-config"])
-            .arg(&file)
-            .args(check)
-            .output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{}: {said}", output.status);
-        ensure!(said.contains("cannot read"), "{said}");
-        ensure!(said.contains("server.crt"), "{said}");
-    }
-    Ok(())
-}

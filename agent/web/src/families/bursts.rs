@@ -56,14 +56,14 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         histogram(
             "evictscope_burst_duration_seconds",
             "From the first to the last evicting call of each finished burst of 0.5 s or more.",
-            totals.map(|totals| &totals.duration),
+            totals.map(|totals| totals.duration.view()),
             Unit::Seconds,
         ),
         histogram(
             "evictscope_reclaim_duration_seconds",
             "From the last evicting call of each burst of 0.5 s or more until memory had fallen, but \
              for a fifth of its whole fall, to stay there.",
-            with_memory.map(|totals| &totals.reclaim),
+            with_memory.map(|totals| totals.reclaim.view()),
             Unit::Seconds,
         ),
         single(

@@ -1,7 +1,7 @@
 //! The families about eviction calls, and what they tell of memory.
 
-use evictscope_abi::{ResultKind, Variable};
-use evictscope_telemetry::{Accumulator, HistogramTotals};
+use evictscope_abi::{ResultKind, Variable, bounds};
+use evictscope_telemetry::HistogramView;
 
 use super::family::{Family, Series, Unit, by, histogram, single};
 use crate::exported::ExportedServer;
@@ -17,8 +17,8 @@ const RESULTS: [(&str, ResultKind); 4] = [
 /// makes no such calls.
 struct Kind<'a> {
     name: &'static str,
-    durations: &'a HistogramTotals,
-    by_result: &'a [Accumulator; 4],
+    durations: HistogramView<'a>,
+    by_result: &'a [u64; 4],
     /// The results that are to be expected of it: the first ones of [`RESULTS`].
     usual: usize,
     observed: f64,
@@ -26,17 +26,18 @@ struct Kind<'a> {
 
 fn counted(server: &ExportedServer) -> Vec<Kind<'_>> {
     let state = &server.state;
+    let (calls, evictions) = (state.eviction(), &state.counted.evictions);
     let evicting = Kind {
         name: "evicting",
-        durations: &state.eviction().inner,
-        by_result: &state.evicting_results,
+        durations: HistogramView::of(bounds::INNER_NS, &calls.inner),
+        by_result: &evictions.evicting_results,
         usual: 3,
         observed: state.observed.evicting.as_secs_f64(),
     };
     let noop = Kind {
         name: "noop",
-        durations: &state.eviction().noop,
-        by_result: &state.noop_results,
+        durations: HistogramView::of(bounds::NOOP_NS, &calls.noop),
+        by_result: &evictions.noop_results,
         usual: 1,
         observed: state.observed.noop.as_secs_f64(),
     };
@@ -53,7 +54,7 @@ impl<'a> Kind<'a> {
     fn results(&self) -> impl Iterator<Item = Series<'static>> {
         let of_each = RESULTS.iter().enumerate();
         of_each.filter_map(|(index, (name, result))| {
-            let count = self.by_result[*result as usize].count() as f64;
+            let count = self.by_result[*result as usize] as f64;
             let labels = [("kind", self.name), ("result", *name)];
             (index < self.usual || count > 0.0).then(|| Series::number(&labels, count))
         })
@@ -66,7 +67,8 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let evicting = server.evicting_call();
     let notes = |variable| evicting.is_some_and(|function| function.quantity(variable).is_some());
     // Nothing before the first call.
-    let overhead = state.overhead.filter(|_| notes(Variable::Overhead));
+    let overhead = state.counted.evictions.last.overhead.get();
+    let overhead = overhead.filter(|_| notes(Variable::Overhead));
     // Both rest on what the kernel says of its own structures, and on what it counts of each thread.
     let tells_waits = state.waits.is_known() && state.main_thread.is_known();
     let waited = evicting.filter(|_| tells_waits);
@@ -92,7 +94,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         single(
             "evictscope_eviction_call_cpu_wait_seconds_total",
             "Time inside evicting calls in which the main thread waited for a CPU.",
-            waited.map(|_| state.eviction().cpu_wait.total() as f64 / 1e9),
+            waited.map(|_| state.eviction().cpu_wait_ns as f64 / 1e9),
         ),
         by(
             "evictscope_observed_seconds_total",
@@ -104,7 +106,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         histogram(
             "evictscope_mem_tofree_bytes",
             "Eviction goal of each evicting call: mem_used - maxmemory.",
-            notes(Variable::MemTofree).then_some(&state.mem_tofree),
+            notes(Variable::MemTofree).then(|| state.mem_tofree.view()),
             Unit::Bytes,
         ),
         single(

@@ -1,14 +1,16 @@
 //! The families about expire cycles.
 
+use evictscope_abi::{CycleStats, bounds};
 use evictscope_plan::{Exit, Operand};
-use evictscope_telemetry::{Accumulator, CycleTotals};
+use evictscope_telemetry::HistogramView;
 
 use super::family::{Family, Series, Unit, by, single};
 use crate::exported::ExportedServer;
 
 pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let durations = server.cycles().map(|(name, totals)| {
-        Series::histogram(&[("type", name)], &totals.duration, Unit::Seconds)
+        let durations = HistogramView::of(bounds::CYCLE_NS, &totals.duration);
+        Series::histogram(&[("type", name)], durations, Unit::Seconds)
     });
     vec![
         Family::new(
@@ -45,12 +47,12 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
 fn keys(
     server: &ExportedServer,
     place: fn(&Exit) -> Option<&Operand>,
-    count: fn(&CycleTotals) -> Accumulator,
+    count: fn(&CycleStats) -> u64,
 ) -> impl Iterator<Item = (&'static str, f64)> {
     let exits = server.expire_cycle().map(|function| function.exits.iter());
     let are_known = exits.is_some_and(|mut exits| exits.all(|exit| place(exit).is_some()));
     let counts = server.cycles().filter(move |_| are_known);
-    counts.map(move |(name, totals)| (name, count(totals).count() as f64))
+    counts.map(move |(name, totals)| (name, count(totals) as f64))
 }
 
 pub fn stale(server: &ExportedServer) -> Family<'static> {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use evictscope_telemetry::HistogramTotals;
+use evictscope_telemetry::HistogramView;
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
@@ -22,7 +22,7 @@ pub struct Series<'a> {
 
 enum Value<'a> {
     Number(f64),
-    Histogram(&'a HistogramTotals, Unit),
+    Histogram(HistogramView<'a>, Unit),
 }
 
 /// What the values of a histogram are divided by to get the exported unit.
@@ -47,7 +47,7 @@ pub fn single(
 pub fn histogram<'a>(
     name: &'static str,
     help: &'static str,
-    totals: Option<&'a HistogramTotals>,
+    totals: Option<HistogramView<'a>>,
     unit: Unit,
 ) -> Family<'a> {
     let series = totals.map(|totals| Series::histogram(&[], totals, unit));
@@ -113,7 +113,7 @@ impl<'a> Series<'a> {
 
     pub fn histogram(
         labels: &[(&'static str, &str)],
-        totals: &'a HistogramTotals,
+        totals: HistogramView<'a>,
         unit: Unit,
     ) -> Self {
         Self::new(labels, Value::Histogram(totals, unit))
@@ -148,7 +148,7 @@ impl<'a> Series<'a> {
     }
 }
 
-fn proto_histogram(totals: &HistogramTotals, unit: Unit) -> Histogram {
+fn proto_histogram(totals: HistogramView<'_>, unit: Unit) -> Histogram {
     let divisor = match unit {
         Unit::Bytes => 1.0,
         Unit::Seconds => 1e9,

@@ -116,9 +116,9 @@ fn hits(server: &ExportedServer) -> Vec<(String, f64)> {
     let mut hits = Vec::new();
     for function in &server.plan.functions {
         let FunctionKind { index, description } = function.kind;
-        let calls = server.state.calls.get(index);
+        let calls = server.state.counted.calls.get(index);
         let mut push = |name, probe| {
-            let count = calls.map_or(0, |calls| calls.hits[probe as usize].count());
+            let count = calls.map_or(0, |calls| calls.hits[probe as usize]);
             hits.push((description.probe(name), count as f64));
         };
         // The entry of the expire cycle is never probed.
@@ -142,8 +142,8 @@ fn faults(server: &ExportedServer) -> impl Iterator<Item = (&'static str, f64)> 
         ("other_process", Fault::OtherProcess),
         ("map", Fault::Map),
     ];
-    let faults = &server.state.faults;
-    let counted = names.map(|(name, fault)| (name, faults[fault as usize].count()));
+    let faults = &server.state.counted.faults;
+    let counted = names.map(|(name, fault)| (name, faults[fault as usize]));
     let all = counted
         .into_iter()
         .chain([("lost_exit", server.state.lost_exits())]);
