@@ -20,7 +20,8 @@ use aya_ebpf::helpers::generated::{
     bpf_jiffies64, bpf_probe_read_kernel, bpf_seq_write, bpf_sock_from_file,
 };
 use evictscope_abi::{
-    IDLE, KernelMember, LOOK_END, LookEnd, OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UnreadSocket,
+    IDLE, KernelMember, LOOK_END, LookEnd, NOT_ACCEPTED_TCP, OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    UnreadSocket,
 };
 
 const SOCK_STREAM: u16 = 1;
@@ -32,9 +33,13 @@ const IPPROTO_TCP: u16 = 6;
 const TCP_ESTABLISHED: u8 = 1;
 /// The other side sends no more.
 const TCP_CLOSE_WAIT: u8 = 8;
+const TCP_LISTEN: u8 = 10;
 
 /// Most messages of a Unix socket whose bytes are added up. So of a client that has sent more, fewer bytes are reported.
 const MOST_MESSAGES: usize = 32;
+
+/// Most connections that wait to be accepted by one socket: as many as `tcp-backlog` of Redis lets wait.
+const MOST_NOT_ACCEPTED: usize = 512;
 
 /// Where the members are, by [`KernelMember`]. Written before the program is loaded, and never again.
 #[unsafe(no_mangle)]
@@ -104,6 +109,9 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
     let state = read::<u8>(sock, KernelMember::State)?;
     let waiting = match read::<u16>(sock, KernelMember::Family)? {
         AF_INET | AF_INET6 if read::<u16>(sock, KernelMember::Protocol)? == IPPROTO_TCP => {
+            if state == TCP_LISTEN {
+                return not_accepted(seq, sock);
+            }
             tcp(sock, state)?
         }
         AF_UNIX if state == TCP_ESTABLISHED => unix(sock)?,
@@ -112,9 +120,33 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
     if waiting.bytes == 0 && waiting.kind[0] != OWED_TCP {
         write(seq, &IDLE);
     } else {
-        let inode = read::<*const c_void>(file.cast::<c_void>(), KernelMember::FileInode)?;
-        let inode = read::<u64>(inode, KernelMember::InodeNumber)?;
-        write(seq, &UnreadSocket { inode, ..waiting });
+        write(seq, &waiting);
+    }
+    Some(())
+}
+
+/// Writes the connections that wait to be accepted by a socket that listens, and in which bytes lie unread.
+///
+/// One that is accepted meanwhile is followed no further, or to others: the port is looked at for that.
+#[inline(always)]
+fn not_accepted(seq: *mut seq_file, listening: *const c_void) -> Option<()> {
+    let port = read::<u16>(listening, KernelMember::Port)?;
+    let mut request = read::<*const c_void>(listening, KernelMember::AcceptHead)?;
+    for _ in 0..MOST_NOT_ACCEPTED {
+        if request.is_null() {
+            break;
+        }
+        let sock = read::<*const c_void>(request, KernelMember::RequestSock)?;
+        let state = read::<u8>(sock, KernelMember::State)?;
+        if read::<u16>(sock, KernelMember::Port)? != port {
+            break;
+        }
+        let mut waiting = tcp(sock, state)?;
+        if waiting.bytes > 0 {
+            waiting.kind[0] = NOT_ACCEPTED_TCP;
+            write(seq, &waiting);
+        }
+        request = read(request, KernelMember::RequestNext)?;
     }
     Some(())
 }
@@ -146,7 +178,7 @@ fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
     Some(UnreadSocket {
         kind: [kind, 0, 0, 0],
         bytes,
-        inode: 0,
+        socket: sock as u64,
         read_to,
         came: read::<u32>(sock, KernelMember::LastReceived)?,
     })
@@ -171,6 +203,7 @@ fn unix(sock: *const c_void) -> Option<UnreadSocket> {
     let first = read::<*const c_void>(queue, KernelMember::BufferNext)?;
     let mut unread = UnreadSocket {
         kind: [UNREAD_UNIX, 0, 0, 0],
+        socket: sock as u64,
         ..UnreadSocket::default()
     };
     let mut message = first;

@@ -72,16 +72,14 @@ func generateRules(directory string) error {
 // ruleValues are what the templates can name.
 func ruleValues() map[string]any {
 	values := map[string]any{
-		"Thresholds":    thresholdsOfAlerts,
-		"Agents":        agents,
-		"Runbooks":      runbooks,
-		"Cycle":         dashboardOf(cycleUID, "job", "instance", "server"),
-		"Agent":         dashboardOf(agentUID, "job", "instance"),
-		"Page":          pageOfServer(),
-		"FreeingCauses": freeingCauses,
-		"OtherCauses":   otherCauses,
-		"Freeing":       causedBy(freeingCauses),
-		"Others":        causedBy(otherCauses),
+		"Thresholds": thresholdsOfAlerts,
+		"Agents":     agents,
+		"Runbooks":   runbooks,
+		"Cycle":      dashboardOf(cycleUID, "job", "instance", "server"),
+		"Agent":      dashboardOf(agentUID, "job", "instance"),
+		"Page":       pageOfServer(),
+		"Freeing":    freeing,
+		"Others":     others,
 	}
 	for _, threshold := range thresholdsOfAlerts {
 		values[threshold.Name] = threshold.Value
@@ -89,15 +87,11 @@ func ruleValues() map[string]any {
 	return values
 }
 
-// Stalls by the first of these causes page, because raising the limit helps at once. Those by others open a ticket.
+// Stalls by the first of these causes page, because raising the limit helps at once. Those by all others open a ticket.
 const (
-	freeingCauses = "eviction|expire"
-	otherCauses   = "commands|cpu|blocked"
+	freeing = `cause=~"eviction|expire"`
+	others  = `cause!~"eviction|expire"`
 )
-
-func causedBy(causes string) string {
-	return `cause=~"` + causes + `"`
-}
 
 // ofServer returns what makes a query about the server of an alert, in an annotation: the text of the query has %s where
 // the server's labels stand.
@@ -108,7 +102,7 @@ func ofServer(query string) string {
 
 // stalledBy returns the first words of a summary: the cause that took most of a time, of these.
 func stalledBy(function, causes, time string) string {
-	seconds := `evictscope_stall_seconds_total{%s,` + causedBy(causes) + `}[` + time + `]`
+	seconds := `evictscope_stall_seconds_total{%s,` + causes + `}[` + time + `]`
 	worst := ofServer("topk(1, sum by (cause) (" + function + "(" + seconds + ")))")
 	return "Stalled{{ with " + worst + " | query }} by {{ (first .).Labels.cause }}{{ end }}"
 }

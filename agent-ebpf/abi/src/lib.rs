@@ -24,7 +24,8 @@ pub use recipe::{
     Recipe, ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,
 };
 pub use sockets::{
-    IDLE, KernelMember, LOOK_END, LookEnd, OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UnreadSocket,
+    IDLE, KernelMember, LOOK_END, LookEnd, NOT_ACCEPTED_TCP, OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    UnreadSocket,
 };
 pub use stats::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck,

@@ -1,7 +1,7 @@
 //! What the socket iterator shares with its own program: which members of kernel structures it reads, and what it writes.
 //!
-//! For each connection it writes one record: a byte where nothing lies unread and no answer is owed, else an [`UnreadSocket`]. A [`LookEnd`] ends a
-//! look. The first byte of each says which it is.
+//! For each connection it writes one record: a byte where nothing lies unread and no answer is owed, else an [`UnreadSocket`]. Of
+//! connections that wait to be accepted, only those have one in which bytes lie unread. A [`LookEnd`] ends a look. The first byte of each says which it is.
 
 /// The first byte of a record, and all of it: a connection in which nothing lies unread, and that is owed no answer.
 pub const IDLE: u8 = 1;
@@ -11,6 +11,8 @@ pub const UNREAD_TCP: u8 = 2;
 pub const UNREAD_UNIX: u8 = 3;
 /// The first byte of an [`UnreadSocket`] of TCP of which all was read, and no answer has left since.
 pub const OWED_TCP: u8 = 5;
+/// The first byte of an [`UnreadSocket`] of TCP that the owner has not accepted.
+pub const NOT_ACCEPTED_TCP: u8 = 6;
 /// The first byte of a [`LookEnd`].
 pub const LOOK_END: u8 = 4;
 
@@ -18,12 +20,12 @@ pub const LOOK_END: u8 = 4;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnreadSocket {
-    /// [`UNREAD_TCP`], [`UNREAD_UNIX`] or [`OWED_TCP`], then zeros.
+    /// [`UNREAD_TCP`], [`UNREAD_UNIX`], [`OWED_TCP`] or [`NOT_ACCEPTED_TCP`], then zeros.
     pub kind: [u8; 4],
     /// Bytes that lie unread.
     pub bytes: u32,
-    /// The inode of the socket.
-    pub inode: u64,
+    /// The address of its `struct sock`.
+    pub socket: u64,
     /// How far the owner has read: `copied_seq`, or what tells the first message of a Unix socket from others.
     pub read_to: u32,
     /// The lower half of `jiffies` when data last came; 0 of a Unix socket.
@@ -48,10 +50,6 @@ pub struct LookEnd {
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelMember {
-    /// `struct file`: its inode.
-    FileInode,
-    /// `struct inode`: its number, 64 bits.
-    InodeNumber,
     /// `struct socket`: the kind of socket, 16 bits.
     SocketType,
     /// `struct socket`: its `struct sock`.
@@ -62,6 +60,8 @@ pub enum KernelMember {
     State,
     /// `struct sock`: the protocol, 16 bits.
     Protocol,
+    /// `struct sock`: its own port, 16 bits.
+    Port,
     /// `struct sock`: the list of what came. It begins as a `struct sk_buff` does.
     ReceiveQueue,
     /// `struct tcp_sock`: what comes next, 32 bits.
@@ -76,6 +76,12 @@ pub enum KernelMember {
     WriteSeq,
     /// `struct tcp_sock`: when data last came, 32 bits.
     LastReceived,
+    /// `struct tcp_sock` that listens: the first `struct request_sock` that waits to be accepted.
+    AcceptHead,
+    /// `struct request_sock`: the next one.
+    RequestNext,
+    /// `struct request_sock`: the `struct sock` of the connection.
+    RequestSock,
     /// `struct sk_buff`: the next one of its list.
     BufferNext,
     /// `struct sk_buff`: its length, 32 bits.
@@ -86,14 +92,13 @@ pub enum KernelMember {
 
 impl KernelMember {
     /// All of them, in their order.
-    pub const ALL: [Self; 17] = [
-        Self::FileInode,
-        Self::InodeNumber,
+    pub const ALL: [Self; 19] = [
         Self::SocketType,
         Self::SocketSock,
         Self::Family,
         Self::State,
         Self::Protocol,
+        Self::Port,
         Self::ReceiveQueue,
         Self::RcvNxt,
         Self::CopiedSeq,
@@ -101,6 +106,9 @@ impl KernelMember {
         Self::SndUna,
         Self::WriteSeq,
         Self::LastReceived,
+        Self::AcceptHead,
+        Self::RequestNext,
+        Self::RequestSock,
         Self::BufferNext,
         Self::BufferLength,
         Self::BufferConsumed,

@@ -9,6 +9,7 @@ pub struct Scheduling {
     times: File,
     /// Where in the kernel it sleeps; `None` where the kernel does not tell.
     channel: Option<File>,
+    status: Option<File>,
 }
 
 impl Scheduling {
@@ -18,6 +19,7 @@ impl Scheduling {
         Some(Self {
             times: open("schedstat")?,
             channel: open("wchan"),
+            status: open("status"),
         })
     }
 
@@ -31,6 +33,16 @@ impl Scheduling {
             // The function that sleeps, or the one that it was inlined into.
             function => Some(["do_epoll_wait", "ep_poll"].contains(&function)),
         }
+    }
+
+    /// Returns how often the thread has gone to sleep since its start (`voluntary_ctxt_switches` of proc(5)). Returns `None`
+    /// where the kernel does not tell.
+    pub fn sleeps(&self) -> Option<u64> {
+        let mut text = [0; 4096];
+        let read = self.status.as_ref()?.read_at(&mut text, 0).ok()?;
+        let mut lines = std::str::from_utf8(text.get(..read)?).ok()?.lines();
+        let sleeps = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        sleeps?.trim().parse().ok()
     }
 
     /// Returns for how many nanoseconds since its start the thread was on a CPU, and for how many it was ready to
@@ -58,6 +70,9 @@ mod tests {
         assert!(first.is_some_and(|(cpu, _)| cpu > 0), "{first:?}");
         assert!(second.map(|times| times.0) >= first.map(|times| times.0));
         assert!(second.map(|times| times.1) >= first.map(|times| times.1));
+        let sleeps = own.as_ref().and_then(Scheduling::sleeps);
+        // Of the main thread, which waits for the tests.
+        assert!(sleeps.is_some_and(|sleeps| sleeps > 0), "{sleeps:?}");
         assert!(Scheduling::of(u32::MAX).is_none());
     }
 }

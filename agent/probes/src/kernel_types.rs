@@ -15,13 +15,12 @@ type Path = &'static [(&'static str, &'static str)];
 
 const fn path(member: KernelMember) -> Path {
     match member {
-        KernelMember::FileInode => &[("file", "f_inode")],
-        KernelMember::InodeNumber => &[("inode", "i_ino")],
         KernelMember::SocketType => &[("socket", "type")],
         KernelMember::SocketSock => &[("socket", "sk")],
         KernelMember::Family => &[("sock", "__sk_common.skc_family")],
         KernelMember::State => &[("sock", "__sk_common.skc_state")],
         KernelMember::Protocol => &[("sock", "sk_protocol")],
+        KernelMember::Port => &[("sock", "__sk_common.skc_num")],
         KernelMember::ReceiveQueue => &[("sock", "sk_receive_queue")],
         KernelMember::RcvNxt => &[("tcp_sock", "rcv_nxt")],
         KernelMember::CopiedSeq => &[("tcp_sock", "copied_seq")],
@@ -29,6 +28,9 @@ const fn path(member: KernelMember) -> Path {
         KernelMember::SndUna => &[("tcp_sock", "snd_una")],
         KernelMember::WriteSeq => &[("tcp_sock", "write_seq")],
         KernelMember::LastReceived => &[("tcp_sock", "inet_conn.icsk_ack.lrcvtime")],
+        KernelMember::AcceptHead => &[("tcp_sock", "inet_conn.icsk_accept_queue.rskq_accept_head")],
+        KernelMember::RequestNext => &[("request_sock", "dl_next")],
+        KernelMember::RequestSock => &[("request_sock", "sk")],
         KernelMember::BufferNext => &[("sk_buff", "next")],
         KernelMember::BufferLength => &[("sk_buff", "len")],
         KernelMember::BufferConsumed => &[("sk_buff", "cb"), ("unix_skb_parms", "consumed")],

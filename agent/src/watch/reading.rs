@@ -6,7 +6,9 @@ use std::time::Duration;
 use evictscope_host::{MemoryError, Scheduling, Words};
 use evictscope_plan::{Member, ProbePlan};
 use evictscope_probes::{Attachment, Probed};
-use evictscope_telemetry::{Counted, Members, Observed, Rest, Snapshot, ThreadTimes};
+use evictscope_telemetry::{
+    Counted, Members, Observed, Rest, Snapshot, ThreadReading, ThreadTimes,
+};
 
 use super::clock::{both, monotonic};
 
@@ -78,21 +80,34 @@ impl Reader {
             Err(MemoryError::Gone) => return Err(MemoryError::Gone),
             Err(error) => (None, Some(error)),
         };
-        let times = self.scheduling.as_ref().and_then(Scheduling::times_ns);
-        let times = times.map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns });
-        let is_resting = self.scheduling.as_ref().and_then(Scheduling::is_resting);
+        let thread = self.thread(at);
+        let followed = thread.map(|thread| self.rest.follow(thread));
         let snapshot = Snapshot {
             at,
-            is_resting,
-            rested: self.rest.follow(at, times, is_resting),
+            is_resting: thread.and_then(|thread| thread.is_resting),
+            rested: followed.and_then(|(_, rested)| rested),
             look: None,
             unix_time,
             counted: self.counted.clone(),
             members,
-            times,
+            times: followed.map(|(times, _)| times),
             observed: self.observed,
         };
         Ok((snapshot, failed))
+    }
+
+    /// Reads the main thread. Returns `None` where the process has ended, or the kernel does not tell.
+    fn thread(&self, at: Duration) -> Option<ThreadReading> {
+        let scheduling = self.scheduling.as_ref()?;
+        let (cpu_ns, waiting_ns) = scheduling.times_ns()?;
+        let is_resting = scheduling.is_resting();
+        Some(ThreadReading {
+            at,
+            times: ThreadTimes { cpu_ns, waiting_ns },
+            is_resting,
+            // It costs more than the rest, and tells nothing of a thread that sleeps.
+            sleeps: is_resting.is_none().then(|| scheduling.sleeps()).flatten(),
+        })
     }
 
     fn members_in(&self, words: &[u64]) -> Members {

@@ -77,7 +77,7 @@ pub use observation::{EvictionTimes, Observation};
 pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
 pub use phases::{Phase, Phases};
 pub use recorded::RecordedReading;
-pub use rest::Rest;
+pub use rest::{Rest, ThreadReading};
 pub use sampling::Sampling;
 pub use slow_calls::{CallResult, SlowCall, SlowCalls};
 pub use snapshot::{Counted, Observed, Snapshot, ThreadTimes};

@@ -9,7 +9,7 @@ pub struct SocketLook {
     pub at: Duration,
     /// Connected stream sockets of the process: TCP over IPv4 and IPv6, and Unix sockets.
     pub connected: u32,
-    /// Those of them in which bytes lie that the server has not read.
+    /// Those of them in which bytes lie that the server has not read, and TCP connections that it has not even accepted.
     pub unread: Vec<Unread>,
     /// Those of them of which all was read, and to which nothing has been sent since: TCP only.
     pub owed: Vec<Owed>,
@@ -32,7 +32,7 @@ pub struct Owed {
 /// A connection in which bytes lie unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread {
-    /// Tells one socket from all others while it lives: its inode.
+    /// Tells one socket from all others while it lives: its address in the kernel.
     pub socket: u64,
     /// How far the server has read, modulo 2^32: it changes when the server reads. TCP's `copied_seq`; of a Unix socket,
     /// what tells one unread message from the next.

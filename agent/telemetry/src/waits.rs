@@ -16,12 +16,10 @@ use std::time::Duration;
 
 use super::SocketLook;
 use super::recent_maximum::RecentMaximum;
+use super::rest::TICK;
 
 /// Requests that waited for longer than these are counted: what a person notices, and what GitLab counted.
 pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
-
-/// The kernel says when data came to a tick, 10 ms at most.
-const TICK: Duration = Duration::from_millis(10);
 
 /// The waits of one server's clients.
 #[derive(Clone, Debug, Default)]

@@ -9,6 +9,7 @@ use evictscope_testkit::{
     clock::unix_time,
     owned::Owned,
     port::free_port,
+    process,
     prometheus::Prometheus,
     redis::{EVICTING_WITHOUT_PAUSE, Redis},
     service::Installed,
@@ -27,6 +28,7 @@ const KEYS: u32 = 150_000;
 /// Proves that the installed agent, dashboards and rules work together: every query and every rule has data, and the alert
 /// on a stall fires.
 pub fn run(installed: &Installed) -> Result<()> {
+    process::comes_before_other_sessions()?;
     let start = unix_time()?;
     let port = free_port()?;
     // So many keys are looked at for each that is evicted, that evictions take most of its time.

@@ -4,7 +4,9 @@ use std::io::{self, ErrorKind};
 use std::mem::offset_of;
 use std::time::Duration;
 
-use evictscope_abi::{IDLE, LOOK_END, LookEnd, OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UnreadSocket};
+use evictscope_abi::{
+    IDLE, LOOK_END, LookEnd, NOT_ACCEPTED_TCP, OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UnreadSocket,
+};
 use evictscope_telemetry::{Owed, SocketLook, Unread};
 
 use super::ticks::Ticks;
@@ -25,11 +27,14 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
                 look.connected += 1;
                 bytes = rest;
             }
-            [UNREAD_TCP | UNREAD_UNIX | OWED_TCP, ..] => {
+            [
+                kind @ (UNREAD_TCP | UNREAD_UNIX | OWED_TCP | NOT_ACCEPTED_TCP),
+                ..,
+            ] => {
                 let (record, rest) = bytes
                     .split_first_chunk::<UNREAD>()
                     .ok_or(ErrorKind::InvalidData)?;
-                look.connected += 1;
+                look.connected += u32::from(*kind != NOT_ACCEPTED_TCP);
                 records.push(record);
                 bytes = rest;
             }
@@ -41,7 +46,7 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
                 look.at = Duration::from_nanos(word(record, offset_of!(LookEnd, monotonic_ns))?);
                 let now = half(record, offset_of!(LookEnd, jiffies))?;
                 for record in records {
-                    let socket = word(record, offset_of!(UnreadSocket, inode))?;
+                    let socket = word(record, offset_of!(UnreadSocket, socket))?;
                     let read_to = half(record, offset_of!(UnreadSocket, read_to))?;
                     let came = now.wrapping_sub(half(record, offset_of!(UnreadSocket, came))?);
                     let came = ticks.before(look.at, came);
@@ -55,7 +60,7 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
                             socket,
                             read_to,
                             bytes: half(record, offset_of!(UnreadSocket, bytes))?,
-                            came: (kind == UNREAD_TCP).then_some(came),
+                            came: (kind != UNREAD_UNIX).then_some(came),
                         }),
                     }
                 }
@@ -85,10 +90,10 @@ mod tests {
         last: Duration::from_millis(1000),
     };
 
-    fn unread(kind: u8, inode: u64, bytes: u32, came: u32) -> Vec<u8> {
+    fn unread(kind: u8, socket: u64, bytes: u32, came: u32) -> Vec<u8> {
         let mut record = vec![kind, 0, 0, 0];
         record.extend(bytes.to_ne_bytes());
-        record.extend(inode.to_ne_bytes());
+        record.extend(socket.to_ne_bytes());
         record.extend(77_u32.to_ne_bytes());
         record.extend(came.to_ne_bytes());
         record
@@ -111,6 +116,7 @@ mod tests {
             unread(UNREAD_UNIX, 1 << 40, 9, 0),
             vec![IDLE],
             unread(OWED_TCP, 6, 0, 1),
+            unread(NOT_ACCEPTED_TCP, 7, 14, 1),
             end(9),
         ];
         let of = |socket, bytes, came| Unread {
@@ -125,6 +131,7 @@ mod tests {
             unread: vec![
                 of(5, 14, Some(Duration::from_millis(988))),
                 of(1 << 40, 9, None),
+                of(7, 14, Some(Duration::from_millis(996))),
             ],
             owed: vec![Owed {
                 socket: 6,

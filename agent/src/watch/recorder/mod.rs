@@ -19,10 +19,10 @@ use evictscope_telemetry::{
 use evictscope_web::version;
 use evictscope_web::{Request, Requests};
 
-use self::occasions::{Occasions, Wanted};
+use self::occasions::{Now, Occasions, Wanted};
+use self::profiles::Profiles;
 pub use self::profiles::Subject;
-use self::profiles::{Now, Profiles};
-use super::clock::{monotonic, unix_time};
+use super::clock::{both, monotonic};
 
 /// How many names of records are remembered: those of all bursts that are listed.
 const NAMED: usize = 100;
@@ -152,9 +152,13 @@ impl Recorder {
         if self.around.keeper.is_err() {
             return vec![None; seen.finished.len()];
         }
+        let now = Now {
+            at: seen.snapshot.at,
+            unix: seen.snapshot.unix_time,
+        };
         let names = seen.finished.iter().map(|burst| {
             self.profiles.burst_is_over();
-            let will_be = kept.occasions.ended(seen.snapshot.unix_time, burst);
+            let will_be = kept.occasions.ended(now, burst);
             if !will_be && burst.kind().0 != BurstKind::Plain {
                 let server = &self.server.label;
                 tracing::debug!(server, "no record of this burst: it has had many of late");
@@ -172,12 +176,12 @@ impl Recorder {
         let names = names.collect();
         let stalled = seen.moment.stalled_us.map(Duration::from_micros);
         let has_open_burst = seen.cycle.has_open_burst();
-        let is_stalled = (kept.occasions).saw(seen.snapshot.unix_time, stalled, has_open_burst);
-        self.profiles.follow(Now {
+        let is_stalled = kept.occasions.saw(now, stalled, has_open_burst);
+        self.profiles.follow(profiles::Now {
             at: seen.snapshot.at,
             is_stalled,
             has_open_burst,
-            is_asked: kept.occasions.is_asked(seen.snapshot.unix_time),
+            is_asked: kept.occasions.is_asked(now.at),
         });
         names
     }
@@ -194,7 +198,7 @@ impl Recorder {
         }
         self.profiles.settle(monotonic());
         let due = self.kept.as_mut();
-        let due = due.map(|kept| kept.occasions.due(unix_time()));
+        let due = due.map(|kept| kept.occasions.due(monotonic()));
         self.hand_over(due.unwrap_or_default(), timeline);
     }
 
@@ -207,7 +211,8 @@ impl Recorder {
                 self.server.pid
             ),
             (Some(kept), Ok(_)) => {
-                kept.occasions.ask(unix_time());
+                let (at, unix) = both();
+                kept.occasions.ask(Now { at, unix });
                 kept.tell.push(tell);
                 return;
             }

@@ -10,7 +10,7 @@
 //! - Stalls: one every [`STALL_EVERY`]. A burst that does not end has no other records.
 //! - What is asked for: one at a time. Whoever asks meanwhile gets the same one.
 //!
-//! All times are since 1970.
+//! What a record is about is told in time since 1970. When it is made is not: that clock may be set.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,15 +37,26 @@ const BURST_EVERY: Duration = Duration::from_secs(300);
 /// The least time between the beginnings of two stalls that are recorded.
 const STALL_EVERY: Duration = Duration::from_secs(600);
 
+/// One moment by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// Monotonic.
+    pub at: Duration,
+    /// Since 1970.
+    pub unix: Duration,
+}
+
 /// A record that is to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// Why.
     pub occasion: Occasion,
-    /// When what it is about began.
+    /// When what it is about began, since 1970.
     pub began: Duration,
-    /// When that ended.
+    /// When that ended, since 1970.
     pub ended: Duration,
+    /// When it is made, monotonic.
+    due: Duration,
     /// The burst, where it is about one that has ended.
     pub burst: Option<Arc<Burst>>,
 }
@@ -55,7 +66,7 @@ impl Wanted {
         self.occasion == Occasion::Asked
     }
 
-    /// Returns the time that is in the record.
+    /// Returns the time that is in the record, since 1970.
     pub fn span(&self) -> (Duration, Duration) {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
     }
@@ -76,9 +87,9 @@ fn over(burst: &Burst) -> Duration {
 /// A time in which the server is stalled.
 #[derive(Clone, Debug)]
 struct Stall {
-    began: Duration,
+    began: Now,
     /// When it was last stalled.
-    last: Duration,
+    last: Now,
     stalled: Duration,
     /// The burst that it was in, where that has ended and is not recorded itself.
     burst: Option<Arc<Burst>>,
@@ -114,18 +125,22 @@ impl Occasions {
 
     /// Takes in a reading: for how long the server has been stalled in all, and whether a burst or its reclaim is under
     /// way. Returns whether it was stalled since the last reading.
-    pub fn saw(&mut self, now: Duration, stalled: Option<Duration>, has_open_burst: bool) -> bool {
+    pub fn saw(&mut self, now: Now, stalled: Option<Duration>, has_open_burst: bool) -> bool {
         let before = std::mem::replace(&mut self.stalled, stalled);
         let more = (stalled.zip(before))
             .map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before));
         let is_stalled = !more.is_zero();
-        let is_short =
-            |stall: &mut Stall| stall.stalled < LEAST_STALL && now.saturating_sub(stall.last) > GAP;
+        let at = now.at;
+        let is_over = |stall: &Stall| at.saturating_sub(stall.last.at) > GAP;
+        let is_short = |stall: &mut Stall| stall.stalled < LEAST_STALL && is_over(stall);
         let _ = self.stall.take_if(is_short);
-        let may_begin = self.last_stall.is_none_or(|last| last + STALL_EVERY <= now);
+        let may_begin = self.last_stall.is_none_or(|last| last + STALL_EVERY <= at);
         if is_stalled && (self.stall.is_some() || may_begin) {
             let stall = self.stall.get_or_insert(Stall {
-                began: now.saturating_sub(more),
+                began: Now {
+                    at: at.saturating_sub(more),
+                    unix: now.unix.saturating_sub(more),
+                },
                 last: now,
                 stalled: Duration::ZERO,
                 burst: None,
@@ -134,9 +149,8 @@ impl Occasions {
             stall.stalled += more;
         }
         let is_due = |stall: &mut Stall| {
-            let is_over = !has_open_burst && now.saturating_sub(stall.last) > GAP;
-            let is_long = now.saturating_sub(stall.began) >= LONGEST_STALL;
-            stall.stalled >= LEAST_STALL && (is_over || is_long)
+            let is_long = at.saturating_sub(stall.began.at) >= LONGEST_STALL;
+            stall.stalled >= LEAST_STALL && (!has_open_burst && is_over(stall) || is_long)
         };
         if let Some(stall) = self.stall.take_if(is_due) {
             self.record(stall);
@@ -145,19 +159,20 @@ impl Occasions {
     }
 
     fn record(&mut self, stall: Stall) {
-        self.last_stall = Some(stall.began);
+        self.last_stall = Some(stall.began.at);
         self.waiting.push(Wanted {
             occasion: Occasion::Stall,
-            began: stall.began,
-            ended: stall.last,
+            began: stall.began.unix,
+            ended: stall.last.unix,
+            due: stall.last.at + AFTER,
             burst: stall.burst,
         });
     }
 
     /// Takes in a burst that has ended. Returns whether it will be recorded.
-    pub fn ended(&mut self, now: Duration, burst: &Arc<Burst>) -> bool {
-        let is_recorded = self.is_allowed(now, burst.kind().0);
-        let is_in = |stall: &Stall| stall.began <= over(burst);
+    pub fn ended(&mut self, now: Now, burst: &Arc<Burst>) -> bool {
+        let is_recorded = self.is_allowed(now.at, burst.kind().0);
+        let is_in = |stall: &Stall| stall.began.unix <= over(burst);
         if is_recorded {
             let _ = self.stall.take_if(|stall| is_in(stall));
             self.waiting.retain(|other| !is_covered(other, burst));
@@ -165,6 +180,7 @@ impl Occasions {
                 occasion: Occasion::Burst,
                 began: burst.started,
                 ended: over(burst),
+                due: now.at.saturating_sub(now.unix.saturating_sub(over(burst))) + AFTER,
                 burst: Some(burst.clone()),
             });
         } else if let Some(stall) = self.stall.as_mut().filter(|stall| is_in(stall)) {
@@ -174,14 +190,14 @@ impl Occasions {
     }
 
     /// Returns whether a burst of this kind may be recorded, and counts it.
-    fn is_allowed(&mut self, now: Duration, kind: BurstKind) -> bool {
+    fn is_allowed(&mut self, at: Duration, kind: BurstKind) -> bool {
         let reserve = match kind {
             BurstKind::SelfAmplifying => 0.0,
             BurstKind::Stalling | BurstKind::Unknown => BURSTS / 2.0,
             BurstKind::Plain => return false,
         };
-        let since = self.allowed_at.replace(now);
-        let more = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        let since = self.allowed_at.replace(at);
+        let more = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
         self.allowed = BURSTS.min(self.allowed + more.div_duration_f64(BURST_EVERY));
         let is_allowed = self.allowed >= reserve + 1.0;
         if is_allowed {
@@ -191,26 +207,27 @@ impl Occasions {
     }
 
     /// Asks for a record of now.
-    pub fn ask(&mut self, now: Duration) {
+    pub fn ask(&mut self, now: Now) {
         if !self.waiting.iter().any(Wanted::is_asked) {
             self.waiting.push(Wanted {
                 occasion: Occasion::Asked,
-                began: now,
-                ended: now,
+                began: now.unix,
+                ended: now.unix,
+                due: now.at + AFTER,
                 burst: None,
             });
         }
     }
 
     /// Tells whether a record that was asked for is waited for, and its profile still goes on.
-    pub fn is_asked(&self, now: Duration) -> bool {
-        let goes_on = |wanted: &Wanted| wanted.is_asked() && now + UNWINDING < wanted.span().1;
+    pub fn is_asked(&self, at: Duration) -> bool {
+        let goes_on = |wanted: &Wanted| wanted.is_asked() && at + UNWINDING < wanted.due;
         self.waiting.iter().any(goes_on)
     }
 
     /// Takes the records whose time is over.
-    pub fn due(&mut self, now: Duration) -> Vec<Wanted> {
-        let is_due = |wanted: &mut Wanted| wanted.span().1 <= now;
+    pub fn due(&mut self, at: Duration) -> Vec<Wanted> {
+        let is_due = |wanted: &mut Wanted| wanted.due <= at;
         self.waiting.extract_if(.., is_due).collect()
     }
 

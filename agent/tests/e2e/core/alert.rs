@@ -34,6 +34,7 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     if process::answer_of(Command::new("prometheus").arg("--version")).is_err() {
         return skip("there is no prometheus: `cargo xtask setup` installs it");
     }
+    process::comes_before_other_sessions()?;
     // So many keys are looked at for each that is evicted, that evictions take most of its time.
     let stalled = Redis::own(&["--maxmemory-samples", "64"])?;
     stalled.comes_first()?;

@@ -1,14 +1,16 @@
 //! Whatever a server does, the probes cost it no more than the budget.
 //!
-//! The clients of the first server send pipelined `SET`s without a pause, so that its main thread is busy on any machine,
-//! and probes on all of its evicting calls would cost many times the budget.
+//! The clients of the first server send pipelined `SET`s without a pause, and nobody takes their CPU, so that its main thread is busy
+//! on any machine, and probes on all of its evicting calls would cost many times the budget.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use evictscope_testkit::{agent::Agent, redis::Redis, schedstat, scrape::Scrape, wait::until_true};
+use evictscope_testkit::{
+    agent::Agent, process, redis::Redis, schedstat, scrape::Scrape, wait::until_true,
+};
 
 /// How often the cost is read, once a second: it is a mean of the last ten.
 const READINGS: usize = 20;
@@ -38,10 +40,13 @@ fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::Result<()> {
+    process::comes_before_other_sessions()?;
     let redis = Redis::own(&["--maxmemory", "20mb"])?;
+    redis.comes_first()?;
     redis.write_keys(100_000)?;
     let agent = Agent::watching(&redis, &["--overhead-budget", "1%"])?;
     let load = redis.load("-t set -d 500 -r 10000000 -c 20 -P 50 -n 100000000")?;
+    load.comes_first()?;
     until_true("it is sampled", || {
         load.must_be_alive()?;
         mode_is(&agent.reading(&redis)?, "sampled")

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use evictscope_records::Occasion;
@@ -6,15 +6,29 @@ use evictscope_records::fixture::burst_record;
 use evictscope_telemetry::{Burst, BurstKind};
 use proptest::prelude::*;
 
-use super::{AFTER, GAP, LEAST_STALL, LONGEST_STALL, Occasions, STALL_EVERY, Wanted};
+use super::{AFTER, GAP, LEAST_STALL, LONGEST_STALL, Now, Occasions, STALL_EVERY, Wanted};
 
 const START: Duration = Duration::from_secs(1_700_000_000);
 const TENTH: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3_600);
 
+/// Returns a moment that is so long after 1970.
+fn now(unix: Duration) -> Now {
+    Now {
+        at: mono(unix),
+        unix,
+    }
+}
+
+/// Returns the monotonic time then.
+fn mono(unix: Duration) -> Duration {
+    unix - START + HOUR
+}
+
 /// A burst of 7 s and a reclaim of 5 s.
 fn burst(kind: BurstKind, started: Duration) -> Arc<Burst> {
-    let Some(burst) = burst_record().burst else {
+    static MADE_UP: LazyLock<Option<Burst>> = LazyLock::new(|| burst_record().burst);
+    let Some(burst) = MADE_UP.clone() else {
         unreachable!("the made-up record is about a burst");
     };
     let mut burst = Burst { started, ..burst };
@@ -35,15 +49,15 @@ fn follow(
     is_stalled: impl Fn(Duration) -> bool,
     has_burst: impl Fn(Duration) -> bool,
 ) -> Vec<Wanted> {
-    let (mut now, mut stalled) = (Duration::ZERO, Duration::ZERO);
+    let (mut since, mut stalled) = (Duration::ZERO, Duration::ZERO);
     let mut made = Vec::new();
-    while now < time {
-        now += TENTH;
-        if is_stalled(now) {
+    while since < time {
+        since += TENTH;
+        if is_stalled(since) {
             stalled += TENTH;
         }
-        occasions.saw(START + now, Some(stalled), has_burst(now));
-        made.extend(occasions.due(START + now));
+        occasions.saw(now(START + since), Some(stalled), has_burst(since));
+        made.extend(occasions.due(mono(START + since)));
     }
     made
 }
@@ -53,18 +67,18 @@ fn a_burst_is_recorded_half_a_minute_after_its_reclaim() {
     let mut occasions = Occasions::new();
     let began = START + Duration::from_secs(5);
     let ended = began + Duration::from_secs(12);
-    assert!(occasions.ended(ended + GAP, &burst(BurstKind::SelfAmplifying, began)));
-    assert_eq!(occasions.due(ended + AFTER - TENTH), []);
-    let due = occasions.due(ended + AFTER);
+    assert!(occasions.ended(now(ended + GAP), &burst(BurstKind::SelfAmplifying, began)));
+    assert_eq!(occasions.due(mono(ended + AFTER - TENTH)), []);
+    let due = occasions.due(mono(ended + AFTER));
     let times: Vec<_> = due.iter().map(|one| (one.began, one.ended)).collect();
     assert_eq!(times, [(began, ended)]);
-    assert_eq!(occasions.due(ended + HOUR), []);
+    assert_eq!(occasions.due(mono(ended + HOUR)), []);
 }
 
 #[test]
 fn a_plain_burst_is_not_recorded() {
     let mut occasions = Occasions::new();
-    assert!(!occasions.ended(START + HOUR, &burst(BurstKind::Plain, START)));
+    assert!(!occasions.ended(now(START + HOUR), &burst(BurstKind::Plain, START)));
     assert_eq!(occasions.finish(), []);
 }
 
@@ -74,8 +88,8 @@ fn a_storm_of_bursts_makes_a_bounded_number_of_records() {
         let mut occasions = Occasions::new();
         let mut recorded = [0; 3];
         for second in (0..3 * 3_600).step_by(3) {
-            let now = START + Duration::from_secs(second);
-            let is_recorded = occasions.ended(now, &burst(kind, now - GAP));
+            let at = START + Duration::from_secs(second);
+            let is_recorded = occasions.ended(now(at), &burst(kind, at - GAP));
             recorded[second as usize / 3_600] += u32::from(is_recorded);
         }
         assert_eq!(recorded[0], 11 + at_first, "{kind}");
@@ -87,11 +101,11 @@ fn a_storm_of_bursts_makes_a_bounded_number_of_records() {
 fn a_burst_that_amplifies_itself_is_recorded_among_unknown_ones() {
     let mut occasions = Occasions::new();
     for second in (0..3_600).step_by(3) {
-        let now = START + Duration::from_secs(second);
-        occasions.ended(now, &burst(BurstKind::Unknown, now - GAP));
+        let at = START + Duration::from_secs(second);
+        occasions.ended(now(at), &burst(BurstKind::Unknown, at - GAP));
     }
-    let now = START + HOUR;
-    assert!(occasions.ended(now, &burst(BurstKind::SelfAmplifying, now - GAP)));
+    let at = START + HOUR;
+    assert!(occasions.ended(now(at), &burst(BurstKind::SelfAmplifying, at - GAP)));
 }
 
 #[test]
@@ -117,7 +131,7 @@ fn a_recorded_burst_covers_its_stall() {
         let in_burst = |now: Duration| now > GAP && now < GAP * 8;
         let made = follow(&mut occasions, GAP * 10, in_burst, |_| true);
         assert_eq!(made, []);
-        let is_recorded = occasions.ended(START + GAP * 10, &burst(kind, START + GAP));
+        let is_recorded = occasions.ended(now(START + GAP * 10), &burst(kind, START + GAP));
         let made = follow(&mut occasions, GAP * 60, |_| false, |_| false);
         let made: Vec<_> = made.iter().map(|one| one.occasion).collect();
         let expected = match is_recorded {
@@ -154,24 +168,42 @@ fn a_cache_that_evicts_calmly_has_no_records() {
 #[test]
 fn who_asks_at_the_same_time_gets_the_same_record() {
     let mut occasions = Occasions::new();
-    occasions.ask(START);
-    occasions.ask(START + GAP);
-    assert!(occasions.is_asked(START + AFTER / 2));
+    occasions.ask(now(START));
+    occasions.ask(now(START + GAP));
+    assert!(occasions.is_asked(mono(START + AFTER / 2)));
     // Its profile ends a moment before it is due.
-    assert!(!occasions.is_asked(START + AFTER - GAP / 2));
-    assert_eq!(occasions.due(START + AFTER).len(), 1);
-    assert!(!occasions.is_asked(START));
+    assert!(!occasions.is_asked(mono(START + AFTER - GAP / 2)));
+    assert_eq!(occasions.due(mono(START + AFTER)).len(), 1);
+    assert!(!occasions.is_asked(mono(START)));
 }
 
 #[test]
 fn at_the_end_all_is_recorded_that_is_known() {
     let mut occasions = Occasions::new();
-    occasions.ask(START);
+    occasions.ask(now(START));
     let made = follow(&mut occasions, GAP * 3, |_| true, |_| true);
     assert_eq!(made, []);
     let made = occasions.finish();
     let made: Vec<_> = made.iter().map(|one| one.occasion).collect();
     assert_eq!(made, [Occasion::Asked, Occasion::Stall]);
+}
+
+#[test]
+fn a_clock_that_is_set_back_delays_no_record() {
+    let mut occasions = Occasions::new();
+    let set_back = |since: Duration| Now {
+        at: mono(START + since),
+        unix: START + since - HOUR,
+    };
+    let began = START + GAP;
+    assert!(occasions.ended(
+        now(began + GAP * 12),
+        &burst(BurstKind::SelfAmplifying, began)
+    ));
+    occasions.ask(set_back(GAP * 20));
+    occasions.saw(set_back(GAP * 20), None, false);
+    assert_eq!(occasions.due(mono(began + GAP * 12 + AFTER)).len(), 1);
+    assert_eq!(occasions.due(mono(START + GAP * 20 + AFTER)).len(), 1);
 }
 
 proptest! {
@@ -182,23 +214,25 @@ proptest! {
         set_back in 0..400_usize,
     ) {
         let mut occasions = Occasions::new();
-        let (mut now, mut stalled, mut recorded) = (START, Duration::ZERO, 0);
+        let (mut at, mut unix, mut stalled, mut recorded) = (HOUR, START, Duration::ZERO, 0);
         for (index, (pause, more, kind, has_burst)) in steps.iter().enumerate() {
-            now += Duration::from_millis(*pause);
+            at += Duration::from_millis(*pause);
+            unix += Duration::from_millis(*pause);
             if index == set_back {
-                now -= Duration::from_secs(3);
+                unix -= Duration::from_secs(3);
             }
+            let now = Now { at, unix };
             stalled += Duration::from_millis((*more).min(*pause));
             let kind = BurstKind::ALL.get(usize::from(*kind));
             if let Some(kind) = kind {
-                occasions.ended(now, &burst(*kind, now - GAP));
+                occasions.ended(now, &burst(*kind, unix - GAP));
             }
             occasions.saw(now, Some(stalled), *has_burst);
-            recorded += occasions.due(now).len();
+            recorded += occasions.due(at).len();
             prop_assert!(occasions.waiting.len() <= 10);
         }
         recorded += occasions.finish().len();
-        let hours = (now + GAP * 3).saturating_sub(START).div_duration_f64(HOUR);
+        let hours = (at - HOUR).div_duration_f64(HOUR);
         prop_assert!(recorded as f64 <= 9.0 + 18.0 * hours, "{recorded} in {hours} hours");
     }
 }
