@@ -8,4 +8,5 @@
 mod bursts;
 mod core;
 mod long;
+mod probed;
 mod program;

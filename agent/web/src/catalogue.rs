@@ -115,7 +115,7 @@ const BEFORE_COUNTERS_OF_CYCLES: [Family; 3] = [
 ];
 
 /// The families after those of members.
-const AFTER_MEMBERS: [Family; 27] = [
+const AFTER_MEMBERS: [Family; 28] = [
     Family {
         name: "evictscope_expire_stale_ratio",
         help: "The server's own estimate, a moving average over expire cycles, of the share of keys with a time \
@@ -265,6 +265,16 @@ const AFTER_MEMBERS: [Family; 27] = [
         name: "evictscope_overhead_budget_ratio",
         help: "The most that evictscope_overhead_ratio may be in probe mode auto: --overhead-budget.",
         series: |server| single(Some(server.overhead_budget_ratio)),
+    },
+    Family {
+        name: "evictscope_foreign_breakpoints",
+        help: "Breakpoints that were in the server's code when it was attached to, and that the kernel did not let evictscope \
+               take out: of another tool, or left by an agent that was killed together with its keeper. No series where \
+               there were none.",
+        series: |server| {
+            let breakpoints = server.foreign_breakpoints;
+            single((breakpoints > 0).then_some(breakpoints as f64))
+        },
     },
     Family {
         name: "evictscope_read_faults_total",

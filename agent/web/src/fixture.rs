@@ -47,6 +47,7 @@ pub fn new_server() -> ExportedServer {
         cycles_withdrawn: None,
         overhead_ratio: None,
         overhead_budget_ratio: 0.01,
+        foreign_breakpoints: 0,
         state: ServerState::new(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),
         timeline: None,
