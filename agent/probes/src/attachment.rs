@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
-use evictscope_host::{Executable, breakpoints, is_traced};
+use evictscope_host::Executable;
 use evictscope_plan::{
     Description, EVICTION_CALL, Exit, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
 };
@@ -14,6 +14,7 @@ use super::attach::{Probes, Slot};
 use super::config::server_config;
 use super::error::ProbeError;
 use super::keeper::{Leaving, Link};
+use super::left::take_out;
 use super::target::Target;
 
 /// Which calls of a function are probed.
@@ -117,23 +118,10 @@ impl Attachment {
         })
     }
 
-    /// Takes out the breakpoints that are in the server's code, as far as the kernel lets it: those that an agent has left
-    /// which was killed together with its keeper. Call it before probes are placed. Those that stay are another tool's.
+    /// Takes out the breakpoints that were left in the server's code. Call it before probes are placed.
     pub fn take_out_left(&mut self) {
-        let find = || breakpoints(self.server.pid, &self.server.exe).unwrap_or_default();
-        let found = find();
-        if !found.is_empty() && !is_traced(self.server.pid) {
-            let programs = &self.slot.probes.programs;
-            programs.take_out(self.target(), &found);
-            let left = find();
-            let (pid, taken) = (self.server.pid, found.len().saturating_sub(left.len()));
-            if taken > 0 {
-                tracing::info!(pid, taken, "took out breakpoints that had been left in the code");
-            }
-            self.foreign = left.len();
-        } else {
-            self.foreign = found.len();
-        }
+        let programs = &self.slot.probes.programs;
+        self.foreign = take_out(programs, self.target(), &self.server.exe);
     }
 
     /// Returns how many breakpoints others had in the server's code when it was attached to.

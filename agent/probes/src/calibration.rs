@@ -17,8 +17,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::attach::{Probes, Slot};
 use super::error::ProbeError;
-use super::own::{FUNCTIONS, Function, own_sites};
 use super::keeper::{Link, LinkKeeper};
+use super::own::{FUNCTIONS, Function, own_sites};
 use super::target::Own;
 
 /// Calls that are timed together.
@@ -265,9 +265,7 @@ mod tests {
     };
     use evictscope_telemetry::Counted;
 
-    use super::{
-        FUNCTIONS, FileOffset, LinkKeeper, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY,
-    };
+    use super::{FUNCTIONS, FileOffset, LinkKeeper, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY};
     use super::{calibration_config, constant, own_sites};
 
     /// Calls a function with every probe of the eviction call on it as often, after `change` has

@@ -17,6 +17,7 @@ mod error;
 mod expire_cycle;
 mod keeper;
 mod kernel_types;
+mod left;
 mod log;
 mod mapped;
 mod maps;

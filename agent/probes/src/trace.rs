@@ -14,10 +14,10 @@ use evictscope_plan::{FileOffset, ProcessAddress};
 
 use super::calibration::time;
 use super::error::ProbeError;
+use super::keeper::{Leaving, Link, LinkKeeper};
 use super::mapped::Mapped;
 use super::own::{FUNCTIONS, Function, own_sites};
 use super::programs::Programs;
-use super::keeper::{Leaving, Link, LinkKeeper};
 use super::target::{Own, Target};
 
 const ENTER: &str = "trace_enter";

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, set_parent_process_death_signal, waitid,
 };
-use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
+use rustix::thread::{Timespec, nanosleep};
 
 /// The most hands that are started together. More than one for each link does not help, and a control group may not
 /// allow many.
@@ -139,9 +139,8 @@ impl Hand {
 
     fn has_ended(&self, options: WaitIdOptions) -> bool {
         let process = WaitId::PidFd(self.process.as_fd());
-        let ended = rustix::io::retry_on_intr(|| {
-            waitid(process.clone(), options | WaitIdOptions::EXITED)
-        });
+        let ended =
+            rustix::io::retry_on_intr(|| waitid(process.clone(), options | WaitIdOptions::EXITED));
         // That it is no child any more says the same.
         !matches!(ended, Ok(None))
     }
@@ -149,10 +148,8 @@ impl Hand {
 
 /// Waits a moment.
 fn turn() {
-    // One that is interrupted is shorter.
-    let NanosleepRelativeResult::Ok = nanosleep(&TURN) else {
-        return;
-    };
+    // One that is interrupted is only shorter.
+    let _ = nanosleep(&TURN);
 }
 
 /// What a hand does. It runs with the memory and the thread-local variables of the thread that has started it, while that one
@@ -169,7 +166,7 @@ extern "C" fn hold(told: *mut c_void) -> c_int {
         }
         next = *own + 1;
     }
-    close(next, c_int::MAX);
+    close(next, RawFd::MAX);
     grip.stage.ready.fetch_add(1, Ordering::SeqCst);
     while is_tied && getppid() == Some(grip.parent) && !grip.stage.let_go.load(Ordering::SeqCst) {
         turn();
@@ -178,8 +175,8 @@ extern "C" fn hold(told: *mut c_void) -> c_int {
     unsafe { libc::_exit(0) }
 }
 
-/// Closes the descriptors from one to another.
-fn close(first: RawFd, last: RawFd) {
-    // SAFETY: they belong to a process that makes no other use of them.
+/// Closes the descriptors from one to another, which nobody may use any more.
+pub fn close(first: RawFd, last: RawFd) {
+    // SAFETY: nobody uses them, says the caller; that they are open or not changes no memory.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }

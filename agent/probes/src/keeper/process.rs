@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{
@@ -10,7 +10,7 @@ use rustix::thread::{
     set_name, set_no_new_privs,
 };
 
-use super::hands::Hands;
+use super::hands::{Hands, close};
 use super::links::create;
 use super::wire::{Answer, Attach, Kind, Request, receive, send};
 
@@ -33,6 +33,8 @@ struct Kept {
 pub fn keep() -> io::Result<()> {
     // A service manager and a terminal send their signals to the agent's children, too, and before the agent has ended.
     block_signals();
+    // What the agent has inherited; standard error stays, for what must not happen.
+    close(3, RawFd::MAX);
     set_name(c"evictscope-keep")?;
     set_no_new_privs(true)?;
     let held = capabilities(None)?.permitted;

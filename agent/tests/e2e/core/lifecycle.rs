@@ -16,7 +16,7 @@ use evictscope_testkit::{
 use rustix::process::Signal;
 
 /// Returns the places in the file of the sites that the plan for a server has in evicting-only mode.
-fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
+pub fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
     let plan = inspect(redis.pid().to_string())?;
     let function = &plan["functions"][0];
     let exits = function["exits"].as_array().context("no exits")?;

@@ -186,7 +186,9 @@ fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Resu
     let second = start()?;
     for redis in &servers {
         // Those of the first agent stay.
-        let foreign = second.reading(redis)?.sum("evictscope_foreign_breakpoints", &[])?;
+        let foreign = second
+            .reading(redis)?
+            .sum("evictscope_foreign_breakpoints", &[])?;
         ensure!(foreign > 1.0, "{foreign} breakpoints of the first agent");
     }
     for redis in &servers {
