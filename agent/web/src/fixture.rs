@@ -187,6 +187,7 @@ pub fn partial_server() -> ExportedServer {
         container_name: None,
         plan: Arc::new(plan),
         cycle: None,
+        foreign_breakpoints: 2,
         ..new_server()
     };
     server.state.apply(&snapshot);
