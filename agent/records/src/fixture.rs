@@ -78,3 +78,15 @@ pub fn burst_record() -> Record {
         .collect();
     record
 }
+
+/// Returns values of 31 bits that follow a seed and look like noise (Knuth's MMIX generator).
+#[cfg(test)]
+pub(crate) fn noise(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed | 1;
+    move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    }
+}

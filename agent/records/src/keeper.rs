@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evictscope_telemetry::microseconds;
 use tokio::sync::oneshot;
 
-use super::store::{Kept, StoreError};
+use super::store::StoreError;
 use super::{Labelled, Record, RecordId, Store};
 
 /// Most records that wait to be written. Each has some MB.
 const MOST_WAITING: usize = 8;
 /// How often the thread counts what is kept, and tries again what it could not write.
 const INTERVAL: Duration = Duration::from_secs(30);
+/// How often the end of the agent looks whether the thread has ended.
+const LOOK: Duration = Duration::from_millis(5);
 /// How long the end of the agent waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -41,7 +43,6 @@ struct Queue {
     /// The servers that live, where that has changed.
     labels: Option<Vec<Labelled>>,
     is_ending: bool,
-    has_ended: bool,
     counts: KeeperCounts,
     /// Why nothing can be written, where that was logged.
     trouble: Option<String>,
@@ -78,19 +79,17 @@ impl Keeper {
         let writing = inner.clone();
         let thread = std::thread::Builder::new()
             .name("records".to_owned())
-            .spawn(move || {
-                let _ended = Ended(&writing);
-                writing.write_all();
-            })?;
-        *inner.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+            .spawn(move || writing.write_all())?;
+        *inner.thread() = Some(thread);
         Ok(Self(inner))
     }
 
     /// Has a record written, and then tells those who asked for it. Never waits for the disk: where too many records wait for it,
     /// this one is counted as failed, and a warning is logged.
     pub fn keep(&self, record: Record, tell: Vec<Tell>) {
+        let has_ended = self.0.thread().as_ref().is_none_or(JoinHandle::is_finished);
         let mut queue = self.0.lock();
-        if queue.records.len() < MOST_WAITING && !queue.has_ended {
+        if queue.records.len() < MOST_WAITING && !has_ended {
             queue.records.push_back((record, tell));
             self.0.has_changed.notify_all();
             return;
@@ -137,38 +136,26 @@ impl Keeper {
 
     /// Writes what waits, and ends the thread; waits some seconds for the disk at most.
     pub fn finish(&self) {
-        let mut queue = self.0.lock();
-        queue.is_ending = true;
+        self.finish_within(PATIENCE);
+    }
+
+    fn finish_within(&self, patience: Duration) {
+        self.0.lock().is_ending = true;
         self.0.has_changed.notify_all();
-        let has_ended = self
-            .0
-            .has_changed
-            .wait_timeout_while(queue, PATIENCE, |queue| !queue.has_ended);
-        let (queue, _) = has_ended.unwrap_or_else(PoisonError::into_inner);
-        if !queue.has_ended {
-            tracing::warn!("the disk takes too long: the last records are lost");
+        let Some(thread) = self.0.thread().take() else {
             return;
+        };
+        let since = Instant::now();
+        while !thread.is_finished() {
+            if since.elapsed() > patience {
+                tracing::warn!("the disk takes too long: the last records are lost");
+                return;
+            }
+            std::thread::sleep(LOOK);
         }
-        drop(queue);
-        let thread = self
-            .0
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
+        if thread.join().is_err() {
             tracing::error!("the thread that writes records panicked; please report this");
         }
-    }
-}
-
-/// Says that the thread has ended, however it did.
-struct Ended<'a>(&'a Inner);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.lock().has_ended = true;
-        self.0.has_changed.notify_all();
     }
 }
 
@@ -176,6 +163,10 @@ impl Inner {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Each entry of the queue is put there whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes until the end.
@@ -208,7 +199,9 @@ impl Inner {
                     }
                 }
             }
-            while let Some((record, tell)) = self.next_record() {
+            loop {
+                let next = self.lock().records.pop_front();
+                let Some((record, tell)) = next else { break };
                 let written = self.store.write(&record).map(|_| ());
                 let said = written.as_ref().map_err(ToString::to_string);
                 tell_all(tell, &said.map(|()| record.id.clone()));
@@ -221,49 +214,36 @@ impl Inner {
             }
         }
     }
-
-    fn next_record(&self) -> Option<(Record, Vec<Tell>)> {
-        self.lock().records.pop_front()
-    }
 }
 
 impl Queue {
-    /// Counts a record that was written, or not.
+    /// Counts a record that was written, or not, and logs that nothing can be written, and that it can again: once each.
     fn count(&mut self, record: &Record, written: Result<(), StoreError>) {
         let name = record.id.as_str();
-        match &written {
+        match written {
             Ok(()) => {
                 self.counts.written += 1;
                 tracing::info!(record = name, server = record.server.label, "kept");
+                if self.trouble.take().is_some() {
+                    tracing::info!("records can be written again");
+                }
             }
             Err(error) => {
                 self.counts.failed += 1;
                 tracing::debug!(record = name, "lost: {error}");
+                if self.trouble.is_none() {
+                    tracing::warn!(
+                        "{error}; all else works, and evictscope_records_failed_total counts what is lost"
+                    );
+                    self.trouble = Some(error.to_string());
+                }
             }
-        }
-        self.follow_trouble(written.err());
-    }
-
-    /// Logs that nothing can be written, and that it can again: once each.
-    fn follow_trouble(&mut self, error: Option<StoreError>) {
-        match error {
-            None if self.trouble.take().is_some() => {
-                tracing::info!("records can be written again");
-            }
-            Some(error) if self.trouble.is_none() => {
-                tracing::warn!(
-                    "{error}; all else works, and evictscope_records_failed_total counts what is lost"
-                );
-                self.trouble = Some(error.to_string());
-            }
-            _ => {}
         }
     }
 
-    fn count_kept(&mut self, kept: Result<Kept, StoreError>) {
+    fn count_kept(&mut self, kept: Result<(u64, u64), StoreError>) {
         if let Ok(kept) = kept {
-            self.counts.records = kept.records;
-            self.counts.bytes = kept.bytes;
+            (self.counts.records, self.counts.bytes) = kept;
         }
     }
 }

@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Record, RecordId};
+use super::Record;
 
 /// The longest first line, packed or not. Ours have some 400 bytes.
 const LONGEST_HEAD: u64 = 16 << 10;
@@ -42,29 +42,12 @@ pub enum Unreadable {
     /// It was written by something else.
     #[error("it is no file of evictscope")]
     Foreign,
-    /// It was written by another version.
-    #[error(
-        "it has the format {0}, and this evictscope reads {format}: read it with the one that wrote it, or a newer one",
-        format = Record::FORMAT
-    )]
-    OtherFormat(u32),
-    /// Its end is missing, or something is behind its end.
-    #[error("it is damaged: it should have {should} bytes, and has {has}")]
-    Length {
-        /// What its first line says.
-        should: u64,
-        /// What it has.
-        has: u64,
-    },
-    /// It has the name of another one.
-    #[error("it holds the record {0}: it was renamed")]
-    Other(RecordId),
+    /// It was written by another version, renamed, or is too large: the whole sentence.
+    #[error("{0}")]
+    Other(String),
     /// Something in it is wrong.
     #[error("it is damaged: {0}")]
     Damaged(String),
-    /// It is too large unpacked.
-    #[error("it has more than {limit} MiB unpacked, which no file of evictscope has", limit = LONGEST_BODY >> 20)]
-    TooLarge,
     /// The system says why.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -109,7 +92,9 @@ pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
         .read_to_end(&mut unpacked)
         .map_err(|error| Unreadable::Damaged(error.to_string()))?;
     if unpacked.len() as u64 > LONGEST_BODY {
-        return Err(Unreadable::TooLarge);
+        let limit = LONGEST_BODY >> 20;
+        let why = format!("it has more than {limit} MiB unpacked, which no file of evictscope has");
+        return Err(Unreadable::Other(why));
     }
     let body = serde_json::from_slice(&unpacked);
     let body = body.map_err(|error| Unreadable::Damaged(error.to_string()))?;
@@ -123,21 +108,25 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
     let mut unpacker = GzDecoder::new(begun.as_slice());
     let mut line = Vec::new();
     let unpacked = unpacker.by_ref().take(LONGEST_HEAD).read_to_end(&mut line);
-    let version: Version = match unpacked {
-        Ok(_) => serde_json::from_slice(&line).map_err(|_| Unreadable::Foreign)?,
-        Err(_) => return Err(Unreadable::Foreign),
-    };
+    let version = unpacked
+        .ok()
+        .and_then(|_| serde_json::from_slice(&line).ok());
+    let version: Version = version.ok_or(Unreadable::Foreign)?;
     if version.format != Record::FORMAT {
-        return Err(Unreadable::OtherFormat(version.format));
+        let (other, ours) = (version.format, Record::FORMAT);
+        return Err(Unreadable::Other(format!(
+            "it has the format {other}, and this evictscope reads {ours}: read it with the one that wrote it, or a newer one"
+        )));
     }
     let head: Head<T> = serde_json::from_slice(&line).map_err(|_| Unreadable::Foreign)?;
     let rest = unpacker.into_inner().to_vec();
     let head_bytes = begun.len() as u64 - rest.len() as u64;
     let should = head_bytes.saturating_add(head.packed_bytes);
-    match should == bytes {
-        true => Ok((head.about, rest)),
-        false => Err(Unreadable::Length { should, has: bytes }),
+    if should != bytes {
+        let why = format!("it should have {should} bytes, and has {bytes}");
+        return Err(Unreadable::Damaged(why));
     }
+    Ok((head.about, rest))
 }
 
 #[cfg(test)]
@@ -164,7 +153,10 @@ mod tests {
         let bytes = file.len() as u64;
         assert_eq!(read_head::<u32>(file.as_slice(), bytes)?, 7);
         let read = read_all::<u32, u32>(file.as_slice(), bytes);
-        assert!(matches!(read, Err(Unreadable::TooLarge)), "{read:?}");
+        assert!(
+            matches!(&read, Err(Unreadable::Other(why)) if why.contains("64 MiB")),
+            "{read:?}"
+        );
         // Nor where it is the first line.
         let file = spaces(LONGEST_BODY)?;
         let read = read_head::<u32>(file.as_slice(), file.len() as u64);

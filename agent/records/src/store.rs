@@ -85,15 +85,6 @@ impl Summary {
     }
 }
 
-/// How much is kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Records.
-    pub records: u64,
-    /// Bytes of records.
-    pub bytes: u64,
-}
-
 /// Why a record could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -220,17 +211,14 @@ impl Store {
         Ok(entries)
     }
 
-    /// Returns how much is kept.
+    /// Returns how many records are kept, and how many bytes they have.
     ///
     /// # Errors
     ///
     /// Fails where the directory cannot be read.
-    pub fn kept(&self) -> Result<Kept, StoreError> {
+    pub fn kept(&self) -> Result<(u64, u64), StoreError> {
         let records = self.files()?;
-        Ok(Kept {
-            records: records.len() as u64,
-            bytes: total(&records),
-        })
+        Ok((records.len() as u64, total(&records)))
     }
 
     /// Lists all files, the newest record first and at the end what is no record. It reads the beginning of each, so what is damaged
@@ -265,7 +253,7 @@ impl Store {
         let summary: Summary = summary.map_err(|error| error.to_string())?;
         match summary.id == id {
             true => Ok(summary),
-            false => Err(Unreadable::Other(summary.id).to_string()),
+            false => Err(renamed(&summary.id)),
         }
     }
 
@@ -281,10 +269,14 @@ impl Store {
             true => Ok(record),
             false => Err(StoreError::Read {
                 file,
-                error: Unreadable::Other(record.id),
+                error: Unreadable::Other(renamed(&record.id)),
             }),
         }
     }
+}
+
+fn renamed(id: &RecordId) -> String {
+    format!("it holds the record {id}: it was renamed")
 }
 
 fn total(files: &[Entry]) -> u64 {

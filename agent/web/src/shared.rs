@@ -21,22 +21,14 @@ struct Published {
     /// By label.
     servers: Mutex<BTreeMap<String, Arc<ExportedServer>>>,
     is_ready: watch::Sender<bool>,
-    turn: watch::Sender<Turn>,
+    /// The last turn of the loop, by the monotonic clock, which nobody sets back, and since 1970; `None` before the first one.
+    turn: watch::Sender<(Instant, Option<Duration>)>,
     /// What is asked of the servers' threads.
     requests: Requests,
     /// Where records are; `None` where none are kept, and why.
     keeper: Result<Keeper, String>,
     /// `None` before the first look.
     unwatched: watch::Sender<Option<Vec<Unwatched>>>,
-}
-
-/// The last turn of the loop.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    /// By the monotonic clock, which nobody sets back.
-    at: Instant,
-    /// The same moment since 1970; `None` before the first turn.
-    unix_time: Option<Duration>,
 }
 
 impl Default for Shared {
@@ -50,14 +42,10 @@ impl Shared {
     /// Returns no servers, and a loop that has yet to turn for the first time. `keeper` says where records are, or why
     /// none are kept.
     pub fn new(keeper: Result<Keeper, String>) -> Self {
-        let turn = Turn {
-            at: Instant::now(),
-            unix_time: None,
-        };
         Self(Arc::new(Published {
             servers: Mutex::default(),
             is_ready: watch::Sender::default(),
-            turn: watch::Sender::new(turn),
+            turn: watch::Sender::new((Instant::now(), None)),
             requests: Requests::default(),
             keeper,
             unwatched: watch::Sender::default(),
@@ -77,18 +65,18 @@ impl Shared {
     /// Says that the loop has turned just now, which is `unix_time` since 1970. An agent is healthy
     /// while its loop says so every few seconds.
     pub fn turned(&self, unix_time: Duration) {
-        let (at, unix_time) = (Instant::now(), Some(unix_time));
-        self.0.turn.send_replace(Turn { at, unix_time });
+        let turn = (Instant::now(), Some(unix_time));
+        self.0.turn.send_replace(turn);
     }
 
     /// Returns how long ago the loop turned, or this was made if it has not turned yet.
     pub fn since_last_turn(&self) -> Duration {
-        self.0.turn.borrow().at.elapsed()
+        self.0.turn.borrow().0.elapsed()
     }
 
     /// Returns when the loop last turned, since 1970; `None` before the first turn.
     pub(super) fn last_turn(&self) -> Option<Duration> {
-        self.0.turn.borrow().unix_time
+        self.0.turn.borrow().1
     }
 
     /// Replaces the list of servers that run here and are not watched.
@@ -123,12 +111,8 @@ impl Shared {
     /// Waits until the agent is ready.
     pub async fn ready(&self) {
         // Cannot fail: the sender lives as long as `self`.
-        let _ = self
-            .0
-            .is_ready
-            .subscribe()
-            .wait_for(|is_ready| *is_ready)
-            .await;
+        let mut is_ready = self.0.is_ready.subscribe();
+        let _ = is_ready.wait_for(|is_ready| *is_ready).await;
     }
 
     /// Returns the labels of the servers whose last reading is too old to be exported.
@@ -152,9 +136,7 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ExportedServer>>> {
         // Each entry is put there whole.
-        self.0
-            .servers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let servers = self.0.servers.lock();
+        servers.unwrap_or_else(PoisonError::into_inner)
     }
 }

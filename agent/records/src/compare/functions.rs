@@ -7,6 +7,7 @@ use std::io;
 use inferno::differential;
 use inferno::flamegraph::{self, Options};
 
+use super::measures::Unit;
 use super::row::Row;
 
 /// Most functions that are listed.
@@ -25,7 +26,7 @@ pub fn functions(before: &str, after: &str) -> Vec<Row> {
     let rows = names.into_iter().map(|name| {
         let (one, other) = (before.share(name), after.share(name));
         let noise = ERRORS * (before.variance(one) + after.variance(other)).sqrt();
-        Row::of_shares(name, one, other, noise)
+        Row::new(name, Unit::Share, Some(one), Some(other), Some(noise))
     });
     let mut rows: Vec<Row> = rows.collect();
     let change = |row: &Row| (row.after.unwrap_or(0.0) - row.before.unwrap_or(0.0)).abs();

@@ -54,12 +54,8 @@ impl Row {
         Self::new(name, unit, before.value, after.value, noise)
     }
 
-    /// Returns a row about two shares of which the noise is known.
-    pub(super) fn of_shares(name: &str, before: f64, after: f64, noise: f64) -> Self {
-        Self::new(name, Unit::Share, Some(before), Some(after), Some(noise))
-    }
-
-    fn new(
+    /// Compares two values of which the noise is known, or not.
+    pub(super) fn new(
         name: &str,
         unit: Unit,
         before: Option<f64>,

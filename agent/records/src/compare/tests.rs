@@ -1,30 +1,19 @@
 use super::row::Change;
 use super::*;
-use crate::fixture::burst_record;
+use crate::fixture::{burst_record, noise};
 
-/// Numbers that look random, and are the same each time (Knuth's MMIX generator).
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> f64 {
-        let numbers = [(); 12].map(|()| {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-        });
-        // The sum of twelve is nearly normal, with a deviation of 1.
-        numbers.iter().sum::<f64>() - 6.0
-    }
+/// Returns a number that is nearly normally distributed, with a deviation of 1: the sum of twelve that are not.
+fn normal(noise: &mut impl FnMut() -> u64) -> f64 {
+    let sum: f64 = (0..12).map(|_| noise() as f64 / (1_u64 << 31) as f64).sum();
+    sum - 6.0
 }
 
 /// Returns the made-up record with commands that scatter by a tenth from second to second, times `factor`.
-fn scattered(noise: &mut Noise, factor: f64) -> Record {
+fn scattered(noise: &mut impl FnMut() -> u64, factor: f64) -> Record {
     let mut record = burst_record();
     let first = record.moments.first().map_or(0, |moment| moment.unix_us);
     let rates: Vec<f64> = (0..120)
-        .map(|_| factor * 10_000.0 * (1.0 + 0.1 * noise.next()))
+        .map(|_| factor * 10_000.0 * (1.0 + 0.1 * normal(noise)))
         .collect();
     for moment in &mut record.moments {
         let at = (moment.unix_us - first) as f64 / 1e6;
@@ -45,7 +34,7 @@ fn change(before: &Record, after: &Record, name: &str) -> Option<Change> {
 
 #[test]
 fn records_of_the_same_state_are_called_the_same() {
-    let mut noise = Noise(1);
+    let mut noise = noise(1);
     let (mut wrong_before, mut wrong_during) = (0, 0);
     for _ in 0..200 {
         let (one, other) = (scattered(&mut noise, 1.0), scattered(&mut noise, 1.0));
@@ -65,7 +54,7 @@ fn records_of_the_same_state_are_called_the_same() {
 
 #[test]
 fn a_difference_beyond_the_scatter_is_found() {
-    let mut noise = Noise(2);
+    let mut noise = noise(2);
     let mut missed = 0;
     for _ in 0..100 {
         let (one, other) = (scattered(&mut noise, 1.0), scattered(&mut noise, 1.5));

@@ -6,6 +6,7 @@
 use evictscope_telemetry::{ClientBuffers, Moment};
 
 use super::expiry::{self, Behind};
+use super::growth::{Growth, growth, growth_since_lowest};
 use super::step::{self, Step};
 use super::trend;
 use super::window::Window;
@@ -13,40 +14,6 @@ use crate::text::{count, size};
 
 /// What an evicted key frees at least: a `dictEntry` of 24 bytes and the shortest string for its name.
 const LEAST_KEY: f64 = 32.0;
-
-/// A part of memory that grew.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Growth {
-    /// What it was in the calm before: the median, bytes.
-    pub from: u64,
-    /// What it was exceeded in a tenth of the calm only, bytes.
-    pub usual: u64,
-    /// Just before evictions began, bytes.
-    pub at_start: u64,
-    /// The highest until the reclaim was over, bytes.
-    pub to: u64,
-    /// Whether it rose clearly in the calm before.
-    pub rose_before: bool,
-}
-
-impl Growth {
-    /// Returns by how much it grew, bytes.
-    pub fn bytes(&self) -> u64 {
-        self.to.saturating_sub(self.from)
-    }
-
-    /// Tells whether it reached what is clearly not usual: at least half of the growth lies above what it hardly ever was in
-    /// the calm. Buffers that swell and shrink all the time do not.
-    pub fn is_unusual(&self) -> bool {
-        self.to.saturating_sub(self.usual) >= self.bytes().div_ceil(2)
-    }
-
-    /// Tells whether it grew, and not just for a moment: it is unusual, or rose before as well. What is behind fills memory long
-    /// before evictions begin.
-    pub fn is_lasting(&self) -> bool {
-        self.is_unusual() || self.rose_before
-    }
-}
 
 /// What memory went to. What is not known is `None`.
 #[derive(Clone, Debug)]
@@ -178,45 +145,6 @@ impl Account {
     }
 }
 
-fn without_replicas(buffers: ClientBuffers) -> u64 {
-    buffers
-        .normal
-        .saturating_add(buffers.pubsub)
-        .saturating_add(buffers.primary)
-}
-
-/// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some time
-/// after the reclaim.
-fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
-    // What only evicting calls tell is not known before the first of them.
-    let before = window.calm.last().into_iter().chain(window.inside);
-    let at_start = before.filter_map(part).next()?;
-    let to = window.whole.iter().filter_map(part).max()?;
-    let values: Vec<_> = (window.calm.iter())
-        .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))
-        .collect();
-    let mut sizes: Vec<_> = window.calm.iter().filter_map(part).collect();
-    sizes.sort_unstable();
-    let exceeded_in = |share: usize| sizes.get(sizes.len() - sizes.len().div_ceil(share));
-    Some(Growth {
-        from: *exceeded_in(2).unwrap_or(&at_start),
-        usual: *exceeded_in(10).unwrap_or(&at_start),
-        at_start,
-        to,
-        rose_before: trend::rise(&values).is_some_and(|rise| rise > 0.0),
-    })
-}
-
-/// Returns how a part grew since it was lowest in the calm before.
-fn growth_since_lowest(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
-    let growth = growth(window, part)?;
-    let lowest = window.calm.iter().filter_map(part).min();
-    Some(Growth {
-        from: lowest.unwrap_or(growth.from),
-        ..growth
-    })
-}
-
 /// Returns the classes in the calm, where they had the median of their sum, and at their peak.
 fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
     let all = |moments: &[Moment]| {
@@ -268,4 +196,11 @@ fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
         (to > 0 && (to < from || from == 0) && was_within && used > to).then_some((from, to, used))
     });
     lowered.max_by_key(|(_, to, used)| used - to)
+}
+
+fn without_replicas(buffers: ClientBuffers) -> u64 {
+    buffers
+        .normal
+        .saturating_add(buffers.pubsub)
+        .saturating_add(buffers.primary)
 }

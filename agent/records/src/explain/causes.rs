@@ -1,23 +1,13 @@
 //! Which causes the evidence shows.
 
-use evictscope_telemetry::{BurstKind, CallResult, SlowCall};
-
-use super::account::{Account, Growth};
+use super::account::Account;
+use super::finding::{Finding, LEAST_BYTES, explains, finding, share_of, time_limit};
 use super::window::Window;
-use super::{Cause, CauseKind, big_key};
+use super::{Cause, CauseKind, big_key, buffers};
 use crate::text::{bytes, count, seconds, size};
 
-/// A cause took at least this share of what had to be found room for. What took less explains nothing by itself.
-const LEAST_SHARE: f64 = 1.0 / 3.0;
-/// Less memory is a few clients' buffers, bytes: they come and go at any time.
-const LEAST_BYTES: u64 = 1 << 20;
-/// Client buffers have grown when they did so by this part of what they were, as in a burst's kind.
-const LEAST_GROWTH: f64 = 0.1;
 /// What happened within this time of another thing happened with it, seconds: some readings.
 const AT_ONCE: f64 = 0.3;
-
-/// A cause, and how much it explains.
-type Finding = (f64, Cause);
 
 /// Returns the causes, the one that explains most first.
 pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
@@ -28,8 +18,8 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
         let all = [
             nothing_to_evict(window),
             big_key(window),
-            client_buffers(window, account),
-            replication(window, account),
+            buffers::client_buffers(window, account),
+            buffers::replication(window, account),
             resized_table(window, account),
             lowered_limit(account),
         ];
@@ -40,99 +30,6 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
     }
     found.sort_by(|(left, _), (right, _)| right.total_cmp(left));
     found.into_iter().map(|(_, cause)| cause).collect()
-}
-
-/// Tells whether a part of memory is worth naming beside everything else that took memory.
-fn explains(account: &Account, part: u64) -> bool {
-    let share = account.total().map(|total| part as f64 / total);
-    part >= LEAST_BYTES && share.is_some_and(|share| share >= LEAST_SHARE)
-}
-
-fn share_of(account: &Account, part: u64) -> String {
-    let share = account.total().map_or(0.0, |total| part as f64 / total);
-    let total = bytes(account.total().unwrap_or(0.0));
-    format!(
-        "This is {:.0} % of the {total} that room had to be found for or that memory fell by.",
-        100.0 * share
-    )
-}
-
-fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
-    let growth = account.client_buffers.filter(|_| window.has_calm())?;
-    let grew = growth.bytes();
-    let has_grown = grew as f64 >= LEAST_GROWTH * growth.from as f64 && growth.is_unusual();
-    if !has_grown || !explains(account, grew) {
-        return None;
-    }
-    let at_limit = window.limit().map_or_else(String::new, |limit| {
-        format!(" at the limit of {}", size(limit))
-    });
-    let summary = format!(
-        "Client buffers grew by {}, from {} to {}, and evictions had to make room for them{at_limit}",
-        size(grew),
-        size(growth.from),
-        size(growth.to)
-    );
-    let mut evidence = Vec::new();
-    if let Some((before, peak)) = account.classes {
-        let classes = [
-            ("normal clients", before.normal, peak.normal),
-            ("subscribers", before.pubsub, peak.pubsub),
-            ("the link to the primary", before.primary, peak.primary),
-        ];
-        let grown = classes
-            .into_iter()
-            .filter(|(_, before, peak)| peak > before);
-        let grown = grown
-            .map(|(class, before, peak)| format!("{class} {} to {}", size(before), size(peak)));
-        evidence.push(format!("By class: {}.", Vec::from_iter(grown).join(", ")));
-    }
-    evidence.push(format!(
-        "In the {:.0} s before they were rarely above {}; they were {} when evictions began.",
-        window.calm_length().as_secs_f64(),
-        size(growth.usual),
-        size(growth.at_start)
-    ));
-    evidence.push(share_of(account, grew));
-    evidence.extend(amplification(window));
-    evidence.extend(time_limit(window));
-    finding(CauseKind::ClientBuffers, grew as f64, summary, evidence)
-}
-
-fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
-    let grew = account.replication().filter(|_| window.has_calm())?;
-    if !explains(account, grew) {
-        return None;
-    }
-    let of = |growth: Growth| format!("{} to {}", size(growth.from), size(growth.to));
-    let mut evidence = Vec::from_iter(account.not_counted.map(|growth| {
-        let growth = of(growth);
-        format!("Replication and AOF buffers that do not count against maxmemory: {growth}.")
-    }));
-    evidence.extend(account.replicas.map(|growth| {
-        let growth = of(growth);
-        format!("Client buffers of replicas: {growth} (each replica is accounted all of a buffer that they share).")
-    }));
-    let summary = match account.not_counted.filter(|growth| growth.bytes() >= grew) {
-        Some(growth) => {
-            evidence.push(share_of(account, grew));
-            format!(
-                "Replication and AOF buffers grew by {}, to {}: they do not count against maxmemory, but take memory of the host",
-                size(grew),
-                size(growth.to)
-            )
-        }
-        None => format!(
-            "Buffers of replicas grew to {}: as much of that as the replication backlog holds counts against maxmemory",
-            size(account.replicas.map_or(grew, |growth| growth.to))
-        ),
-    };
-    finding(
-        CauseKind::ReplicationBuffers,
-        grew as f64,
-        summary,
-        evidence,
-    )
 }
 
 fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
@@ -289,34 +186,4 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
     evidence.push(share_of(account, written));
     evidence.extend(time_limit(window));
     finding(CauseKind::Data, written as f64, summary, evidence)
-}
-
-/// Says why the burst is said to have fed on itself, where it is.
-fn amplification(window: &Window<'_>) -> Option<String> {
-    let (kind, reason) = window.burst()?.kind();
-    (kind == BurstKind::SelfAmplifying).then(|| format!("The burst fed on itself: {reason}."))
-}
-
-/// Says how many of the slowest calls stopped at their time limit.
-fn time_limit(window: &Window<'_>) -> Option<String> {
-    let all = window.slowest().count();
-    let running = |call: &&SlowCall| call.result == CallResult::Running;
-    let running = window.slowest().filter(running).count();
-    (running > 0).then(|| {
-        format!("Of the {all} slowest evicting calls, {running} stopped at their time limit with memory still over its limit.")
-    })
-}
-
-fn finding(
-    kind: CauseKind,
-    weight: f64,
-    summary: String,
-    evidence: Vec<String>,
-) -> Option<Finding> {
-    let cause = Cause {
-        kind,
-        summary,
-        evidence,
-    };
-    Some((weight, cause))
 }

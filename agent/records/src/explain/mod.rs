@@ -2,16 +2,21 @@
 //!
 //! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
 //! about, and what came after. `account::Account` says what memory went to. There is one file for each of the causes that
-//! need more than that: `big_key`, `expiry`, `step`. `causes` weighs them, and `remedies` has what the lab showed
+//! need more than that: `big_key`, `buffers`, `expiry`, `step`. `causes` weighs them, and `remedies` has what the lab showed
 //! to work. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. Where numbers are missing, or decide nothing, no cause is named.
 
 mod account;
 mod big_key;
+mod buffers;
 mod causes;
 mod expiry;
+mod finding;
+mod growth;
 mod happened;
+#[cfg(test)]
+mod properties;
 mod remedies;
 mod step;
 #[cfg(test)]
@@ -29,7 +34,7 @@ use crate::Record;
 const WAITED: f64 = 0.2;
 
 /// What a record says, in words.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// What happened, in one sentence.
     pub what: String,
@@ -123,8 +128,7 @@ pub fn explain(record: &Record) -> Explanation {
             what,
             why: why.to_owned(),
             help: help.to_owned(),
-            causes: Vec::new(),
-            remedies: Vec::new(),
+            ..Explanation::default()
         };
     }
     let account = Account::of(&window);

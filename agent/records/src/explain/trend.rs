@@ -35,30 +35,20 @@ pub fn rise(values: &[(f64, f64)]) -> Option<f64> {
 mod tests {
     use super::rise;
 
-    #[test]
-    fn a_clear_rise_is_found() {
-        let line: Vec<_> = (0..100)
-            .map(f64::from)
-            .map(|at| (at, 7.0 + 3.0 * at))
-            .collect();
-        assert!((rise(&line).unwrap_or_default() - 3.0).abs() < 1e-9);
-        let falling: Vec<_> = line.iter().map(|(at, value)| (*at, -value)).collect();
-        assert_eq!(rise(&falling), Some(0.0));
-        let flat: Vec<_> = line.iter().map(|(at, _)| (*at, 7.0)).collect();
-        assert_eq!(rise(&flat), Some(0.0));
+    fn of(value: fn(u32) -> f64) -> Option<f64> {
+        let values = (0..100).map(|at| (f64::from(at), value(at)));
+        rise(&Vec::from_iter(values))
     }
 
     #[test]
-    fn what_scatters_does_not_rise() {
-        let scattered: Vec<_> = (0..100_u32)
-            .map(|at| {
-                (
-                    f64::from(at),
-                    f64::from(at.wrapping_mul(2_654_435_761) >> 20),
-                )
-            })
-            .collect();
-        assert_eq!(rise(&scattered), Some(0.0));
+    fn only_a_clear_rise_is_found() {
+        let clear = of(|at| 7.0 + 3.0 * f64::from(at));
+        assert!((clear.unwrap_or_default() - 3.0).abs() < 1e-9);
+        assert_eq!(of(|at| -7.0 - 3.0 * f64::from(at)), Some(0.0));
+        assert_eq!(of(|_| 7.0), Some(0.0));
+        // It scatters.
+        let scattered = of(|at| f64::from(at.wrapping_mul(2_654_435_761) >> 20));
+        assert_eq!(scattered, Some(0.0));
     }
 
     #[test]

@@ -8,10 +8,10 @@ use anyhow::ensure;
 use axum::Router;
 use axum::routing::get;
 use evictscope_testkit::wait::until;
-use rcgen::{CertificateParams, KeyPair};
 
 use super::{Connections, MOST};
 use crate::http::bind;
+use crate::web_config::tests::{TLS, directory};
 use crate::{Web, WebConfig};
 
 /// Only what hangs takes so long.
@@ -88,16 +88,11 @@ fn must_leave(clients: &[TcpStream], most: usize) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_client_that_sends_no_whole_header_in_time_is_closed() -> anyhow::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let path = |name| directory.path().join(name);
-    let key = KeyPair::generate()?;
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()])?.self_signed(&key)?;
-    std::fs::write(path("server.crt"), certificate.pem())?;
-    std::fs::write(path("server.key"), key.serialize_pem())?;
-    let text = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
-    std::fs::write(path("web.yml"), text)?;
+    let directory = directory()?;
+    let file = directory.path().join("web.yml");
+    std::fs::write(&file, TLS)?;
     let http = start(open(), SHORT).await?;
-    let https = start(WebConfig::load(&path("web.yml"))?.web(), SHORT).await?;
+    let https = start(WebConfig::load(&file)?.web(), SHORT).await?;
     let handshake = b"\x16\x03\x01\x02\x00\x01";
     for (address, begun) in [
         (http, &b""[..]),

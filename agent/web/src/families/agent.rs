@@ -32,7 +32,7 @@ pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
         "evictscope_servers_unwatched",
         "How many servers run on this host that cannot be watched, by reason: /api/v1/unwatched says more of each.",
         "reason",
-        Reason::ALL.map(|reason| (reason.name(), count(reason))),
+        Reason::ALL.map(|reason| (<&str>::from(reason), count(reason))),
     ))
 }
 

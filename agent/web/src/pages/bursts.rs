@@ -4,6 +4,7 @@ use evictscope_records::{Listed, RecordId};
 use evictscope_telemetry::{Burst, Cycle, microseconds};
 use maud::{Markup, html};
 
+use super::table::head;
 use super::times::{date_and_time, duration, grouped, or_unknown, size};
 use super::{facts, links};
 use crate::exported::ExportedServer;
@@ -20,14 +21,11 @@ pub fn table(server: &ExportedServer, records: &[Listed]) -> Markup {
             h2 { "Its last bursts" }
             div.scroll {
                 table {
-                    thead {
-                        tr {
-                            th scope="col" { "Began" } th.number scope="col" { "Lasted" } th scope="col" { "Kind" }
-                            th.number scope="col" { "Clients stalled for" } th.number scope="col" { "Most waiting" }
-                            th.number scope="col" { "Evicted keys" } th.number scope="col" { "Client buffers grew" }
-                            th scope="col" { "Record" }
-                        }
-                    }
+                    (head([
+                        ("Began", false), ("Lasted", true), ("Kind", false), ("Clients stalled for", true),
+                        ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true),
+                        ("Record", false)
+                    ]))
                     tbody {
                         @for burst in bursts.iter().take(MOST) { (burst_row(burst, record_of(burst, server, records))) }
                     }

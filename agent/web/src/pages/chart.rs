@@ -47,11 +47,9 @@ pub enum Shapes {
 
 /// A chart.
 pub struct Chart {
-    /// What it shows.
     pub title: &'static str,
     /// What else one has to know to read it.
     pub note: Option<&'static str>,
-    /// What is drawn.
     pub shapes: Shapes,
     /// The values from the bottom to the top.
     pub values: Range<f64>,

@@ -17,7 +17,6 @@ pub const LONGEST_INTERVAL_US: u64 = 3_000_000;
 /// A span in columns of the same length.
 #[derive(Clone, Debug)]
 pub struct Columns {
-    /// The time that they show.
     pub span: Span,
     /// The phase that the server was in, in each column; of several, the one that matters most.
     pub phases: Vec<Option<Phase>>,

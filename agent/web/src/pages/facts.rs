@@ -15,11 +15,6 @@ pub fn fact(name: &str, value: impl Render) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// Lists facts.
-pub fn list<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
-    html! { dl { @for (name, value) in facts { (fact(name, value)) } } }
-}
-
 /// Returns the product and its version, as far as they are known.
 pub fn version(server: &ExportedServer) -> String {
     let identity = &server.plan.identity;
@@ -40,11 +35,8 @@ pub fn occasion(occasion: Occasion) -> &'static str {
 }
 
 /// Returns a burst's kind in words.
-pub fn kind(name: &str) -> &str {
-    match name {
-        "self_amplifying" => "self-amplifying",
-        other => other,
-    }
+pub fn kind(name: &str) -> String {
+    name.replace('_', "-")
 }
 
 /// Names what took a main thread's time while clients waited.
@@ -59,8 +51,29 @@ pub fn cause(cause: StallCause) -> &'static str {
     }
 }
 
-/// Lists records, and what else is in their directory.
-pub fn records(listed: &[Listed], with_server: bool) -> Markup {
+/// Lists the newest records of all servers, or of one, and what else is in their directory; or says why there are none.
+pub fn records(records: Result<&[Listed], &str>, of_all: bool, most: usize) -> Markup {
+    html! {
+        @match records {
+            Err(why) => p { "None are kept: " (why) },
+            Ok([]) => p {
+                "There is none" @if of_all { " yet" }
+                ". One is written after each burst that is not plain, and after each long stall."
+            },
+            Ok(records) => {
+                div.scroll { (table(&records[..records.len().min(most)], of_all)) }
+                @if records.len() > most {
+                    p {
+                        (records.len() - most) " more: "
+                        a href="/api/v1/records" { "all " @if of_all { "of them " } "as JSON" }
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn table(listed: &[Listed], with_server: bool) -> Markup {
     html! {
         table {
             thead {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evictscope_telemetry::{OVER, Phase, StallCause, StallTime, Waits};
 use maud::{Markup, html};
 
-use super::facts;
+use super::facts::{self, fact};
 use super::times::{UNKNOWN, duration, grouped, or_unknown, round};
 use crate::exported::ExportedServer;
 
@@ -34,16 +34,13 @@ impl Felt {
     pub fn of(server: &ExportedServer) -> Option<Self> {
         let state = &server.state;
         let waits = state.known_waits()?;
-        let lately = server
-            .timeline()
-            .map(|timeline| by_cause(timeline.stall_times()));
+        let lately = server.timeline();
+        let lately = lately.map(|timeline| by_cause(timeline.stall_times()));
         let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
         for cause in StallCause::ALL {
             // A plan that was withdrawn tells no cause.
-            let told = match server.tells_stalls_by(cause) {
-                true => cause,
-                false => StallCause::Unknown,
-            };
+            let is_told = server.tells_stalls_by(cause);
+            let told = if is_told { cause } else { StallCause::Unknown };
             stalled[told as usize] += state.stalled(cause).unwrap_or_default();
         }
         let mut over = waits.over().map(grouped);
@@ -127,13 +124,13 @@ fn known(server: &ExportedServer, felt: &Felt) -> Markup {
     let [second, tenth] = &felt.over;
     html! {
         dl {
-            (facts::fact("Requests that waited over 1 s", second))
-            (facts::fact("… over 0.1 s", tenth))
-            (facts::fact("Stalled in the last 10 minutes", &felt.stalled_lately))
-            (facts::fact("Stalled in all", &felt.stalled))
-            (facts::fact("Longest wait of the last 5 minutes", &felt.longest))
-            (facts::fact("Writes refused", refused(server)))
-            (facts::fact("Clients waiting now", &felt.waiting))
+            (fact("Requests that waited over 1 s", second))
+            (fact("… over 0.1 s", tenth))
+            (fact("Stalled in the last 10 minutes", &felt.stalled_lately))
+            (fact("Stalled in all", &felt.stalled))
+            (fact("Longest wait of the last 5 minutes", &felt.longest))
+            (fact("Writes refused", refused(server)))
+            (fact("Clients waiting now", &felt.waiting))
         }
         p.note {
             "Clients are stalled while a request has waited for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \

@@ -8,6 +8,7 @@ use evictscope_records::profile::format::{Drawing, flame_graph};
 use evictscope_records::profile::{Activity, Profile};
 use maud::{Markup, html};
 
+use super::table::head;
 use super::times::{duration, grouped, percent};
 
 /// Most functions in the table.
@@ -122,13 +123,10 @@ fn table(profile: &Profile) -> Markup {
     html! {
         table {
             caption { "Shares of all samples." }
-            thead {
-                tr {
-                    th scope="col" { "Function" } th.number scope="col" { "It ran itself" }
-                    th.number scope="col" { "On the stack, in evictions" }
-                    th.number scope="col" { "On the stack, outside" }
-                }
-            }
+            (head([
+                ("Function", false), ("It ran itself", true), ("On the stack, in evictions", true),
+                ("On the stack, outside", true)
+            ]))
             tbody {
                 @for (name, found) in hottest(profile) {
                     tr {

@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use super::axis::framed;
 use super::ink::Ink;
 use super::span::Span;
+use super::table::head;
 use super::times::{grouped, time_of_day};
 
 /// The height of a bucket.
@@ -74,13 +75,9 @@ fn table(latencies: &[LatencySecond]) -> Markup {
     html! {
         table {
             caption { "Each value is the bound of the bucket that the call fell into: no call took longer." }
-            thead {
-                tr {
-                    th scope="col" { "Second" } th.number scope="col" { "Calls" }
-                    th.number scope="col" { "Half of them" } th.number scope="col" { "99 of 100" }
-                    th.number scope="col" { "All of them" }
-                }
-            }
+            (head([
+                ("Second", false), ("Calls", true), ("Half of them", true), ("99 of 100", true), ("All of them", true)
+            ]))
             tbody {
                 @for second in latencies {
                     tr {

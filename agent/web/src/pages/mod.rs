@@ -26,6 +26,7 @@ mod server;
 mod slow_calls;
 mod span;
 mod stall_strip;
+mod table;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -41,9 +42,6 @@ pub use server::{ServerView, server};
 
 /// Returns the page of a record. As a file of its own (`evictscope report`) it has no links to the agent.
 pub fn record_page(record: &Record, is_file: bool) -> String {
-    let place = match is_file {
-        true => Place::File,
-        false => Place::Kept,
-    };
+    let place = if is_file { Place::File } else { Place::Kept };
     record::record(record, &explain(record), place)
 }

@@ -6,7 +6,7 @@ use evictscope_records::{Occasion, Record};
 use evictscope_telemetry::Burst;
 use maud::{Markup, html};
 
-use super::facts;
+use super::facts::{self, fact};
 use super::span::Span;
 use super::times::{
     duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size,
@@ -25,11 +25,11 @@ pub fn of(record: &Record) -> Markup {
     html! {
         @match &record.burst {
             Some(burst) => (of_burst(burst, longest_wait)),
-            None => (facts::list([
-                ("Longest wait", or_unknown(longest_wait, duration)),
-                ("Began", precise_time_of_day(from_us)),
-                ("Lasted", duration(length)),
-            ])),
+            None => dl {
+                (fact("Longest wait", or_unknown(longest_wait, duration)))
+                (fact("Began", precise_time_of_day(from_us)))
+                (fact("Lasted", duration(length)))
+            },
         }
     }
 }
@@ -51,48 +51,25 @@ fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {
             format!("{} → {}", size(from), size(to))
         })
     };
-    let (buffers, buffers_peak) = (burst.client_buffers_before, burst.client_buffers_peak);
-    let facts = [
-        ("Clients stalled for", or_unknown(burst.stalled, duration)),
-        (
-            "… by evictions",
-            or_unknown(burst.stalled_by_evictions, duration),
-        ),
-        (
-            "Clients waiting, at most",
-            or_unknown(burst.clients_waiting_peak, grouped),
-        ),
-        ("Longest wait", or_unknown(longest_wait, duration)),
-        ("Kind", facts::kind(&kind.to_string()).to_owned()),
-        ("Lasted", duration(burst.duration)),
-        ("Reclaim after it", duration(burst.reclaim)),
-        (
-            "Commands in it",
-            or_unknown(burst.commands_per_second, rate),
-        ),
-        ("Client buffers, to the peak", growth(buffers, buffers_peak)),
-        (
-            "Memory, to the peak",
-            growth(burst.memory_start, burst.memory_peak),
-        ),
-        (
-            "Memory, after the last call",
-            growth(burst.memory_end, burst.memory_after),
-        ),
-        ("Evicting calls", grouped(burst.evicting_calls)),
-        ("Evicted keys", or_unknown(burst.evicted_keys, grouped)),
-        ("Main thread on a CPU", or_unknown(burst.cpu_share, percent)),
-        (
-            "… waiting for a CPU",
-            or_unknown(burst.waiting_share, percent),
-        ),
-        (
-            "CPU time that evictions took",
-            or_unknown(burst.eviction_cpu_share, percent),
-        ),
-    ];
     html! {
-        (facts::list(facts))
+        dl {
+            (fact("Clients stalled for", or_unknown(burst.stalled, duration)))
+            (fact("… by evictions", or_unknown(burst.stalled_by_evictions, duration)))
+            (fact("Clients waiting, at most", or_unknown(burst.clients_waiting_peak, grouped)))
+            (fact("Longest wait", or_unknown(longest_wait, duration)))
+            (fact("Kind", facts::kind(&kind.to_string())))
+            (fact("Lasted", duration(burst.duration)))
+            (fact("Reclaim after it", duration(burst.reclaim)))
+            (fact("Commands in it", or_unknown(burst.commands_per_second, rate)))
+            (fact("Client buffers, to the peak", growth(burst.client_buffers_before, burst.client_buffers_peak)))
+            (fact("Memory, to the peak", growth(burst.memory_start, burst.memory_peak)))
+            (fact("Memory, after the last call", growth(burst.memory_end, burst.memory_after)))
+            (fact("Evicting calls", grouped(burst.evicting_calls)))
+            (fact("Evicted keys", or_unknown(burst.evicted_keys, grouped)))
+            (fact("Main thread on a CPU", or_unknown(burst.cpu_share, percent)))
+            (fact("… waiting for a CPU", or_unknown(burst.waiting_share, percent)))
+            (fact("CPU time that evictions took", or_unknown(burst.eviction_cpu_share, percent)))
+        }
         p.note { "Why of that kind: " (reason) "." }
         @if burst.observed.saturating_add(Duration::from_millis(100)) < burst.duration {
             p.note {
@@ -108,21 +85,19 @@ pub fn server(record: &Record) -> Markup {
     let configuration = &record.configuration;
     let text = |text: &Option<String>| or_unknown(text.clone(), |text| text);
     let number = |number: Option<u32>| or_unknown(number, |number| number.to_string());
-    let facts = [
-        ("Server", server.label.clone()),
-        ("Pid", server.pid.to_string()),
-        ("Started as", server.command.clone()),
-        ("Executable", server.exe.clone()),
-        ("Product", text(&server.product)),
-        ("Version", text(&server.version)),
-        ("Build id", text(&server.build_id)),
-        ("maxmemory", or_unknown(configuration.maxmemory, limit)),
-        ("maxmemory-policy", text(&configuration.maxmemory_policy)),
-        ("hz", number(configuration.hz)),
-        (
-            "active-expire-effort",
-            number(configuration.active_expire_effort),
-        ),
-    ];
-    facts::list(facts)
+    html! {
+        dl {
+            (fact("Server", &server.label))
+            (fact("Pid", server.pid))
+            (fact("Started as", &server.command))
+            (fact("Executable", &server.exe))
+            (fact("Product", text(&server.product)))
+            (fact("Version", text(&server.version)))
+            (fact("Build id", text(&server.build_id)))
+            (fact("maxmemory", or_unknown(configuration.maxmemory, limit)))
+            (fact("maxmemory-policy", text(&configuration.maxmemory_policy)))
+            (fact("hz", number(configuration.hz)))
+            (fact("active-expire-effort", number(configuration.active_expire_effort)))
+        }
+    }
 }

@@ -8,6 +8,7 @@ use maud::{Markup, html};
 
 use super::felt::{self, Felt};
 use super::frame::{Place, page};
+use super::table::head;
 use super::times::{UNKNOWN, grouped, or_unknown, size};
 use super::{facts, links};
 use crate::exported::ExportedServer;
@@ -47,16 +48,7 @@ pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
             }
         }
         h2 { "Records" }
-        @match shown.records {
-            Ok([]) => p { "There is none yet. One is written after each burst that is not plain, and after each long stall." },
-            Ok(records) => {
-                div.scroll { (facts::records(&records[..records.len().min(RECORDS)], true)) }
-                @if records.len() > RECORDS {
-                    p { (records.len() - RECORDS) " more: " a href="/api/v1/records" { "all of them as JSON" } }
-                }
-            },
-            Err(why) => p { "None are kept: " (why) },
-        }
+        (facts::records(shown.records, true, RECORDS))
         p.note {
             "The same for programs: " a href="/metrics" { "/metrics" } ", " a href="/api/v1/bursts" { "/api/v1/bursts" } ", "
             a href="/api/v1/records" { "/api/v1/records" } ", " a href="/-/healthy" { "/-/healthy" } ", "
@@ -70,15 +62,11 @@ fn table(servers: &[Arc<ExportedServer>]) -> Markup {
     html! {
         div.scroll {
             table.servers {
-                thead {
-                    tr {
-                        th scope="col" { "Server" } th.number scope="col" { "Waited > 1 s" }
-                        th.number scope="col" { "> 0.1\u{a0}s" } th scope="col" { "Stalled" }
-                        th.number scope="col" { "Longest wait" } th scope="col" { "Writes refused" }
-                        th scope="col" { "Waiting now" } th scope="col" { "Phase" }
-                        th.number scope="col" { "Evicted keys" } th scope="col" { "Memory" } th scope="col" { "Missing" }
-                    }
-                }
+                (head([
+                    ("Server", false), ("Waited > 1 s", true), ("> 0.1\u{a0}s", true), ("Stalled", false),
+                    ("Longest wait", true), ("Writes refused", false), ("Waiting now", false), ("Phase", false),
+                    ("Evicted keys", true), ("Memory", false), ("Missing", false)
+                ]))
                 tbody { @for server in servers { (row(server)) } }
             }
         }

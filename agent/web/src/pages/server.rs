@@ -8,10 +8,11 @@ use evictscope_telemetry::{Cycle, Timeline, microseconds};
 use maud::{Markup, html};
 
 use super::columns::Columns;
+use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::span::Span;
 use super::times::{duration, grouped, limit, or_unknown, size};
-use super::{bursts, facts, felt, heat, links, panels, work};
+use super::{bursts, felt, heat, links, panels, work};
 use crate::exported::ExportedServer;
 
 /// What is drawn of the last minutes.
@@ -72,33 +73,18 @@ fn identity(server: &ExportedServer) -> Markup {
 fn evictions(server: &ExportedServer) -> Markup {
     let members = server.members();
     let phase = server.cycle().map(|cycle| cycle.phases.phase);
-    let [memory, maxmemory, buffers, evicted] = [
-        Member::UsedMemory,
-        Member::Maxmemory,
-        Member::StatClientsTypeMemory,
-        Member::StatEvictedkeys,
-    ]
-    .map(|member| members.get(member));
     let longest = server.cycle().map(|_| server.state.longest.longest());
-    let facts = [
-        ("Phase", or_unknown(phase, |phase| phase.to_string())),
-        ("Evicted keys in all", or_unknown(evicted, grouped)),
-        (
-            "Longest evicting call of the last 5 minutes",
-            or_unknown(longest, duration),
-        ),
-        ("Memory", or_unknown(memory, size)),
-        ("maxmemory", or_unknown(maxmemory, limit)),
-        (
-            "maxmemory-policy",
-            or_unknown(members.policy(), str::to_owned),
-        ),
-        ("Client buffers", or_unknown(buffers, size)),
-    ];
+    let member = |member, text: fn(u64) -> String| or_unknown(members.get(member), text);
     html! {
         dl {
-            @for (name, value) in facts { (facts::fact(name, value)) }
-            (facts::fact("Expiry", expiry(server)))
+            (fact("Phase", or_unknown(phase, |phase| phase.to_string())))
+            (fact("Evicted keys in all", member(Member::StatEvictedkeys, grouped)))
+            (fact("Longest evicting call of the last 5 minutes", or_unknown(longest, duration)))
+            (fact("Memory", member(Member::UsedMemory, size)))
+            (fact("maxmemory", member(Member::Maxmemory, limit)))
+            (fact("maxmemory-policy", or_unknown(members.policy(), str::to_owned)))
+            (fact("Client buffers", member(Member::StatClientsTypeMemory, size)))
+            (fact("Expiry", expiry(server)))
         }
         @if server.cycle().is_some_and(Cycle::has_open_burst) {
             p { "A burst, or the reclaim after it, is under way." }
@@ -143,16 +129,7 @@ fn last_minutes(timeline: Option<&Timeline>) -> Markup {
 
 fn records(shown: &ServerView<'_>) -> Markup {
     html! {
-        @match shown.records {
-            Err(why) => p { "None are kept: " (why) },
-            Ok([]) => p { "There is none. One is written after each burst that is not plain, and after each long stall." },
-            Ok(records) => {
-                div.scroll { (facts::records(&records[..records.len().min(MOST)], false)) }
-                @if records.len() > MOST {
-                    p { (records.len() - MOST) " more: " a href="/api/v1/records" { "all as JSON" } }
-                }
-            },
-        }
+        (facts::records(shown.records, false, MOST))
         @if shown.records.is_ok() && shown.server.is_some() {
             p { "A record of now, of the last minute and the next half:" }
             pre { "curl -X POST 'http://HOST:PORT" (links::about("/api/v1/records", shown.label)) "'" }

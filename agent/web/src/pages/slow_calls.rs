@@ -4,6 +4,7 @@ use evictscope_records::text::seconds;
 use evictscope_telemetry::{CallResult, SlowCall};
 use maud::{Markup, html};
 
+use super::table::head;
 use super::times::{or_unknown, precise_time_of_day, size};
 
 /// Those that are shown at first.
@@ -39,12 +40,7 @@ fn table_of(calls: &[SlowCall]) -> Markup {
     html! {
         table {
             caption { "The slowest first." }
-            thead {
-                tr {
-                    th scope="col" { "Ended" } th.number scope="col" { "Took" }
-                    th.number scope="col" { "Had to free" } th scope="col" { "Ended because" }
-                }
-            }
+            (head([("Ended", false), ("Took", true), ("Had to free", true), ("Ended because", false)]))
             tbody {
                 @for call in calls {
                     tr {

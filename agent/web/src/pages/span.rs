@@ -5,9 +5,7 @@ use evictscope_telemetry::Moment;
 /// The time that a drawing shows, since 1970, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its beginning.
     pub from_us: u64,
-    /// Its end, which is later.
     pub to_us: u64,
 }
 

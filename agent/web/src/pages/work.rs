@@ -3,8 +3,9 @@
 use evictscope_telemetry::ProbeMode;
 use maud::{Markup, html};
 
+use super::facts::fact;
+use super::links;
 use super::times::{UNKNOWN, percent};
-use super::{facts, links};
 use crate::exported::ExportedServer;
 
 /// Says what is watched and how, what was not found, and what it costs.
@@ -12,10 +13,10 @@ pub fn section(server: &ExportedServer) -> Markup {
     html! {
         h2 { "The agent's work" }
         dl {
-            (facts::fact("Executable", maud::display(server.exe.display())))
-            (facts::fact("Started as", &server.command))
-            @for (name, value) in container(server) { (facts::fact(name, value)) }
-            (facts::fact("Probe mode", mode(server)))
+            (fact("Executable", maud::display(server.exe.display())))
+            (fact("Started as", &server.command))
+            @for (name, value) in container(server) { (fact(name, value)) }
+            (fact("Probe mode", mode(server)))
         }
         @if server.plan.not_found.is_empty() {
             p { "Of this executable, all that evictscope looks for was found." }

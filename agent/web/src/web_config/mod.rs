@@ -14,7 +14,7 @@ mod config;
 mod host_names;
 mod spec;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 mod tls;
 mod users;
 

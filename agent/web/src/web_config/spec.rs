@@ -14,7 +14,6 @@ pub struct Spec {
     pub basic_auth_users: Option<BTreeMap<String, String>>,
 }
 
-/// TLS.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSpec {
@@ -35,7 +34,6 @@ pub struct TlsSpec {
 /// Whether clients have to show a certificate, in the words of Go's `crypto/tls`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum ClientAuth {
-    /// They need none.
     #[default]
     NoClientCert,
     /// Asked for and not verified: refused, as it protects nothing.
@@ -44,18 +42,15 @@ pub enum ClientAuth {
     RequireAnyClientCert,
     /// They need none, but a wrong one is refused.
     VerifyClientCertIfGiven,
-    /// They need one.
     RequireAndVerifyClientCert,
 }
 
 /// The oldest version of TLS.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum MinVersion {
-    /// TLS 1.2
     #[default]
     #[serde(rename = "TLS12")]
     Tls12,
-    /// TLS 1.3
     #[serde(rename = "TLS13")]
     Tls13,
 }

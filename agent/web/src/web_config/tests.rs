@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::WebConfig;
 
 /// Makes a directory with a certificate and its key, another key, and an authority.
-fn directory() -> anyhow::Result<TempDir> {
+pub fn directory() -> anyhow::Result<TempDir> {
     let directory = tempfile::tempdir()?;
     let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);
     let key = KeyPair::generate()?;
@@ -28,7 +28,7 @@ fn load(directory: &Path, text: &str) -> anyhow::Result<Result<WebConfig, String
     Ok(WebConfig::load(&path).map_err(|error| format!("{error:#}").replace(&shown, "")))
 }
 
-const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+pub const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 
 #[test]
 fn what_protects_is_accepted() -> anyhow::Result<()> {
@@ -55,50 +55,52 @@ fn what_protects_is_accepted() -> anyhow::Result<()> {
 #[test]
 fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
     let directory = directory()?;
-    let replaced = |from, to| TLS.replace(from, to);
-    let added = |line| format!("{TLS}  {line}\n");
-    let text = str::to_owned;
-    for (text, said) in [
-        (text(""), "protects nothing"),
-        (text("# nothing\n"), "protects nothing"),
-        (text("basic_auth_users:\n"), "protects nothing"),
-        (text("tls_server_config: {}"), "cert_file"),
-        (text("users:\n  a: b\n"), "users"),
-        (added("cipher_suites: []"), "cipher_suites"),
-        (added("min_version: TLS10"), "TLS10"),
-        (replaced("server.crt", "gone.crt"), "cannot read gone.crt"),
+    let refused = |text: &str, said| {
+        let answer = load(directory.path(), text)?.map(|_| ());
+        let is_right = |error: &String| error.contains(said) && !error.contains("secret\n");
+        ensure!(answer.as_ref().is_err_and(is_right), "{text}: {answer:?}");
+        Ok(())
+    };
+    refused("", "protects nothing")?;
+    refused("# nothing\n", "protects nothing")?;
+    refused("basic_auth_users:\n", "protects nothing")?;
+    refused("tls_server_config: {}", "cert_file")?;
+    refused("users:\n  a: b\n", "users")?;
+    refused("basic_auth_users: [alice]\n", "line 1")?;
+    refused("a: [\n", "web.yml")?;
+    let secret = "basic_auth_users:\n  alice: secret\n";
+    refused(secret, "basic_auth_users, alice: not a bcrypt hash")?;
+    for (from, to, said) in [
+        ("server.crt", "gone.crt", "cannot read gone.crt"),
         (
-            replaced("server.key", "other.key"),
+            "server.key",
+            "other.key",
             "server.crt does not go with key_file",
         ),
         (
-            replaced("server.crt", "nothing.pem"),
+            "server.crt",
+            "nothing.pem",
             "nothing.pem has no certificate in PEM",
         ),
         (
-            replaced("server.key", "nothing.pem"),
+            "server.key",
+            "nothing.pem",
             "nothing.pem is no private key in PEM",
         ),
+    ] {
+        refused(&TLS.replace(from, to), said)?;
+    }
+    for (line, said) in [
+        ("cipher_suites: []", "cipher_suites"),
+        ("min_version: TLS10", "TLS10"),
+        ("client_auth_type: RequireAnyClientCert", "protect nothing"),
         (
-            added("client_auth_type: RequireAnyClientCert"),
-            "protect nothing",
-        ),
-        (
-            added("client_auth_type: RequireAndVerifyClientCert"),
+            "client_auth_type: RequireAndVerifyClientCert",
             "needs client_ca_file",
         ),
-        (added("client_ca_file: server.crt"), "no effect"),
-        (
-            text("basic_auth_users:\n  alice: secret\n"),
-            "basic_auth_users, alice: not a bcrypt hash",
-        ),
-        (text("basic_auth_users: [alice]\n"), "line 1"),
-        (text("a: [\n"), "web.yml"),
+        ("client_ca_file: server.crt", "no effect"),
     ] {
-        let answer = load(directory.path(), &text)?.map(|_| ());
-        let right =
-            matches!(&answer, Err(error) if error.contains(said) && !error.contains("secret\n"));
-        ensure!(right, "{text}: {answer:?}");
+        refused(&format!("{TLS}  {line}\n"), said)?;
     }
     Ok(())
 }
