@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::Bounds;
 
-use super::moment::nanoseconds;
+use super::units::nanoseconds;
 use super::{Burst, BurstKind, HistogramTotals};
 
 /// A second, nanoseconds.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use evictscope_plan::Member;
 use serde::{Deserialize, Serialize};
 
+use super::units::microseconds;
 use super::{ClientBuffers, Phase, ServerState, Snapshot, StallCause, Waits};
 
 /// A server at one moment. Counters run since the server was attached to; the difference of two moments is what happened
@@ -92,14 +93,4 @@ impl Moment {
     pub fn unix_time(&self) -> Duration {
         Duration::from_micros(self.unix_us)
     }
-}
-
-/// Returns a time in whole nanoseconds.
-pub fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Returns a time in whole microseconds.
-pub fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::moment::microseconds;
+use super::units::microseconds;
 use super::{Moment, StallCause};
 
 /// For how long moments are kept.

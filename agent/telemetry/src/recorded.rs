@@ -5,7 +5,7 @@
 use evictscope_plan::Member;
 use serde::{Deserialize, Serialize};
 
-use super::moment::nanoseconds;
+use super::units::nanoseconds;
 use super::{ServerState, Snapshot};
 
 /// What of a snapshot phases, bursts and stalls by evictions rest on. Times are monotonic nanoseconds, sizes bytes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evictscope_abi::{EvictionStats, ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction};
 use serde::{Deserialize, Serialize};
 
-use super::moment::microseconds;
+use super::units::microseconds;
 
 /// For how long calls are kept.
 const SPAN: Duration = Duration::from_secs(600);

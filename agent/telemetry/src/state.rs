@@ -7,9 +7,9 @@ use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
-use super::moment::nanoseconds;
 use super::reading::Reading;
 use super::stalls::{STALL_THRESHOLD, StallCause, Stalls};
+use super::units::nanoseconds;
 use super::{
     Counted, HistogramTotals, HistogramView, LongestCalls, MainThread, Members, Observed, Snapshot,
     Waits, Withdrawal,

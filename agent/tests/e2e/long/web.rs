@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::evictscope, owned::Owned, port::free_port, wait::until};
+use evictscope_testkit::{agent::evictscope, owned::Owned, port::free_port, wait::until_true};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
@@ -64,14 +64,19 @@ impl Agent {
                 .args(["run", "--listen", &listen, "--web-config"])
                 .arg(directory.path().join("web.yml")),
         )?;
-        process.until("the agent serves", || {
-            Ok(process.log()?.contains("serving http").then_some(()))
-        })?;
-        Ok(Self {
+        let agent = Self {
             process,
             port,
             directory,
-        })
+        };
+        agent.says("serving http")?;
+        Ok(agent)
+    }
+
+    /// Waits until it has logged this.
+    fn says(&self, text: &str) -> anyhow::Result<()> {
+        let is_said = || Ok(self.process.log()?.contains(text).then_some(()));
+        self.process.until(text, is_said)
     }
 
     fn write(&self, text: &str) -> anyhow::Result<()> {
@@ -93,8 +98,8 @@ impl Agent {
 
     /// Waits until curl gets this status.
     fn becomes(&self, status: u16, scheme: &str, options: &[&str]) -> anyhow::Result<()> {
-        until(&format!("{scheme} {options:?}: {status}"), || {
-            Ok((self.status(scheme, options)? == status).then_some(()))
+        until_true(&format!("{scheme} {options:?}: {status}"), || {
+            Ok(self.status(scheme, options)? == status)
         })
     }
 }
@@ -167,10 +172,7 @@ fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
 
     // A wrong file changes nothing, and is logged once.
     agent.write(&format!("{TLS}basic_auth_users:\n  alice: secret\n"))?;
-    until("the wrong file is noticed", || {
-        let log = agent.process.log()?;
-        Ok(log.contains("alice: not a bcrypt hash").then_some(()))
-    })?;
+    agent.says("alice: not a bcrypt hash")?;
     // It is read again in the meantime.
     std::thread::sleep(READ_AGAIN);
     let log = agent.process.log()?;
@@ -190,10 +192,7 @@ fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
     agent.write(&users)?;
     agent.becomes(200, "http", &["--user", "alice:secret"])?;
     agent.write("")?;
-    until("the empty file is noticed", || {
-        let log = agent.process.log()?;
-        Ok(log.contains("protects nothing").then_some(()))
-    })?;
+    agent.says("protects nothing")?;
     ensure!(
         agent.status("http", &[])? == 401,
         "answers without a password"
