@@ -93,6 +93,26 @@ impl FunctionCode {
         Dominators(simple_fast(&self.graph(), BlockId::ENTRY.node()))
     }
 
+    /// Returns the blocks that every path to any of `places` passes, from the entry on.
+    pub fn passed_before(&self, places: &[BlockId]) -> Vec<BlockId> {
+        let dominators = self.dominators();
+        let mut common: Option<Vec<BlockId>> = None;
+        for chain in places.iter().filter_map(|place| dominators.of(*place)) {
+            let mut chain: Vec<BlockId> = chain.collect();
+            if !self.budget.spend(1 + chain.len() as u64 / 4) {
+                break;
+            }
+            chain.reverse();
+            if let Some(common) = &common {
+                let pairs = chain.iter().zip(common);
+                let agreed = pairs.take_while(|(own, other)| own == other).count();
+                chain.truncate(agreed);
+            }
+            common = Some(chain);
+        }
+        common.unwrap_or_default()
+    }
+
     /// Returns the blocks reachable from `from`, without passing an edge in `except`.
     pub fn reachable(&self, from: BlockId, except: &[(BlockId, EdgeKind)]) -> BTreeSet<BlockId> {
         let mut seen = BTreeSet::from([from]);

@@ -1,45 +1,58 @@
 //! Multiplications of numbers of type `double` by a constant.
 
-use std::collections::BTreeSet;
+use iced_x86::{Instruction, Mnemonic};
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-
+use super::atom::Operation;
+use super::atoms::Atoms;
+use super::execution::Execution;
+use super::state::State;
+use super::value::Value;
 use crate::code::block::BlockId;
-use crate::code::graph::FunctionCode;
-use crate::elf::address::FileAddress;
+use crate::code::graph::{Block, FunctionCode};
 use crate::elf::image::Image;
 
 /// Returns the blocks in which something is multiplied by `factor`.
 pub fn blocks(image: &Image<'_>, code: &FunctionCode, factor: f64) -> Vec<BlockId> {
-    let blocks = code.blocks.entries();
-    let averaging = blocks.filter(|(_, block)| multiplies(image, &block.instructions, factor));
-    averaging.map(|(id, _)| id).collect()
+    let multiplies = |(_, block): &(_, &Block)| block.instructions.iter().any(is_product);
+    let mut blocks: Vec<_> = code.blocks.entries().filter(multiplies).collect();
+    if blocks.is_empty() {
+        return Vec::new();
+    }
+    let mut execution = Execution::new(code, Atoms::new(code.budget.clone()), None);
+    let entry = State::at_entry(&mut execution.atoms);
+    blocks.retain(|(_, block)| {
+        let mut state = entry.clone();
+        block.instructions.iter().any(|instruction| {
+            execution.step(&mut state, instruction);
+            !multiplied(image, &execution.atoms, &state, instruction, factor).is_empty()
+        })
+    });
+    blocks.into_iter().map(|(id, _)| id).collect()
 }
 
-/// Tells whether something is multiplied by `factor`.
-fn multiplies(image: &Image<'_>, instructions: &[Instruction], factor: f64) -> bool {
-    let mut holding: BTreeSet<Register> = BTreeSet::new();
-    for instruction in instructions {
-        let register = |operand: u32| {
-            let register = instruction.op_register(operand).full_register();
-            (instruction.op_kind(operand) == OpKind::Register).then_some(register)
-        };
-        let source = instruction.op_count().saturating_sub(1);
-        let is_held = register(source).is_some_and(|register| holding.contains(&register))
-            || is_number(image, instruction, factor);
-        let destination = register(0);
-        if is_product(instruction) {
-            if is_held || destination.is_some_and(|register| holding.contains(&register)) {
-                return true;
-            }
-        } else if let Some(destination) = destination {
-            match is_held && is_move(instruction) {
-                true => holding.insert(destination),
-                false => holding.remove(&destination),
-            };
-        }
+/// Returns what an instruction has multiplied by `factor`, behind which `state` holds.
+pub fn multiplied(
+    image: &Image<'_>,
+    atoms: &Atoms,
+    state: &State,
+    instruction: &Instruction,
+    factor: f64,
+) -> Vec<Value> {
+    if !is_product(instruction) {
+        return Vec::new();
     }
-    false
+    let to = instruction.op0_register().full_register().number();
+    let multiplied = |lane| {
+        let product = state.lanes.get(&(to, lane))?;
+        let [left, right] = atoms.computed(product, Operation::Product)?;
+        let is_factor = [left, right].map(|own| is_number(image, atoms, own, factor));
+        match is_factor {
+            [true, _] => Some(right.clone()),
+            [_, true] => Some(left.clone()),
+            _ => None,
+        }
+    };
+    (0..2).filter_map(multiplied).collect()
 }
 
 /// Tells whether an instruction multiplies numbers of type `double`.
@@ -47,36 +60,14 @@ pub fn is_product(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Mulsd | Mnemonic::Mulpd)
 }
 
-/// Tells whether an instruction copies the number that its last operand holds.
-fn is_move(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.mnemonic(),
-        Mnemonic::Mov
-            | Mnemonic::Movq
-            | Mnemonic::Movsd
-            | Mnemonic::Movapd
-            | Mnemonic::Movaps
-            | Mnemonic::Movupd
-            | Mnemonic::Movups
-    )
-}
-
-/// Tells whether an instruction's last operand is a number of type `double`: itself, or a constant in the
-/// file, alone or beside another.
-fn is_number(image: &Image<'_>, instruction: &Instruction, number: f64) -> bool {
-    let source = instruction.op_count().saturating_sub(1);
-    if instruction.op_count() > 0 && instruction.op_kind(source) == OpKind::Immediate64 {
-        return instruction.immediate64() == number.to_bits();
-    }
-    let is_fixed = instruction.memory_index() == Register::None
-        && matches!(instruction.memory_base(), Register::None | Register::RIP);
-    if instruction.op_count() == 0 || instruction.op_kind(source) != OpKind::Memory || !is_fixed {
-        return false;
-    }
-    let address = FileAddress::new(instruction.memory_displacement64());
-    let size = instruction.memory_size().size();
-    let bytes = image.bytes_at(address).and_then(|bytes| bytes.get(..size));
-    let bytes = bytes.filter(|_| !image.is_writable(address));
-    let number = number.to_bits().to_le_bytes();
-    bytes.is_some_and(|bytes| bytes.chunks(8).any(|own| own == number))
+/// Tells whether a value is a number of type `double`: itself, or a constant in the file.
+fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
+    let constant = || {
+        let address = atoms.as_global(value)?;
+        let bytes = image
+            .bytes_at(address)
+            .filter(|_| !image.is_writable(address));
+        Some(u64::from_le_bytes(*bytes?.first_chunk()?))
+    };
+    value.as_constant().or_else(constant) == Some(number.to_bits())
 }

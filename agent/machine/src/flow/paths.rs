@@ -1,9 +1,8 @@
 //! The paths from one point of a function to its returns.
 
+use std::collections::BTreeSet;
+
 use iced_x86::{FlowControl, Instruction};
-use petgraph::algo::dominators::simple_fast;
-use petgraph::algo::{DfsSpace, has_path_connecting};
-use petgraph::graph::NodeIndex;
 
 use super::execution::Execution;
 use super::state::State;
@@ -16,33 +15,13 @@ const MAX_STEPS: usize = 2_000;
 /// Finds the first block that all ways to the returns pass and that no loop can follow. That is the
 /// entry, or a block behind the last loop.
 pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
-    let graph = code.graph();
-    let looping: Vec<NodeIndex> = (code.loops().into_iter().flatten())
-        .map(BlockId::node)
-        .collect();
-    let dominators = simple_fast(&graph, BlockId::ENTRY.node());
-    let mut space = DfsSpace::new(&graph);
-    let mut common: Option<Vec<NodeIndex>> = None;
-    for block in code.blocks.ids().filter(|block| code.blocks[*block].leaves) {
-        let Some(chain) = dominators.dominators(block.node()) else {
-            continue;
-        };
-        let chain: Vec<NodeIndex> = chain.collect();
-        common = Some(match common {
-            Some(common) => (common.into_iter())
-                .filter(|block| chain.contains(block))
-                .collect(),
-            None => chain,
-        });
-    }
-    // From the returns to the entry.
-    let before_returns = common?;
-    let free = before_returns.into_iter().take_while(|block| {
-        !looping
-            .iter()
-            .any(|inside| has_path_connecting(&graph, *block, *inside, Some(&mut space)))
-    });
-    free.last().map(BlockId::of)
+    let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
+    let leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
+    let before_returns = code.passed_before(&leaving.collect::<Vec<_>>());
+    let from_the_returns = before_returns.into_iter().rev();
+    let free =
+        from_the_returns.take_while(|block| code.reachable(*block, &[]).is_disjoint(&looping));
+    free.last()
 }
 
 /// Returns what is known at each return that can be reached from `point`, where `state` holds, on every

@@ -182,38 +182,19 @@ impl Notes {
         }
         let mut behind = state.clone();
         execution.step(&mut behind, instruction);
-        let to = instruction.op0_register().full_register().number();
-        for lane in 0..2 {
-            let product = behind.lanes.get(&(to, lane));
-            let made = product.and_then(|own| weighted(image, &execution.atoms, own, weight));
-            self.made = made.or(self.made.take());
+        let atoms = &execution.atoms;
+        for quotient in factor::multiplied(image, atoms, &behind, instruction, weight) {
+            self.made = division(atoms, &quotient).or(self.made.take());
         }
     }
 }
 
-/// Returns the division whose quotient `product` is, times the weight.
-fn weighted(image: &Image<'_>, atoms: &Atoms, product: &Value, weight: f64) -> Option<Division> {
-    let [left, right] = atoms.computed(product, Operation::Product)?;
-    let quotients = [(left, right), (right, left)].into_iter();
-    let mut quotients = quotients.filter(|(_, other)| is_number(image, atoms, other, weight));
-    let (quotient, _) = quotients.next()?;
+/// Returns the division of two integers whose quotient a value is.
+fn division(atoms: &Atoms, quotient: &Value) -> Option<Division> {
     let [dividend, divisor] = atoms.computed(quotient, Operation::Quotient)?;
     let integer = |double| Some(atoms.computed::<1>(double, Operation::Double)?[0].clone());
     Some(Division {
         dividend: integer(dividend)?,
         divisor: integer(divisor)?,
     })
-}
-
-/// Tells whether a value is a number of type `double`: itself, or a constant in the file.
-fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
-    let number = number.to_bits();
-    let constant = || {
-        let address = atoms.as_global(value)?;
-        let bytes = image
-            .bytes_at(address)
-            .filter(|_| !image.is_writable(address));
-        Some(u64::from_le_bytes(*bytes?.first_chunk()?))
-    };
-    value.as_constant().or_else(constant) == Some(number)
 }

@@ -16,8 +16,11 @@ const AFTER: [u8; 14] = [
     0x48, 0x8b, 0x14, 0x24, 0x48, 0x8b, 0x44, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x40, 0xc3,
 ];
 
+/// What the two slots hold, of which that is known.
+type Slots = [Option<u64>; 2];
+
 /// Returns what the slots hold behind `code`, of those that are known.
-fn slots_after(code: &[u8]) -> [Option<u64>; 2] {
+fn slots_after(code: &[u8]) -> Slots {
     let function = [&BEFORE, code, &AFTER].concat();
     let address = FileAddress::new(0x1000);
     let image = Image::of_code(&function, address);
@@ -34,7 +37,7 @@ fn slots_after(code: &[u8]) -> [Option<u64>; 2] {
 }
 
 /// Code, and what is known of the slots behind it.
-const CASES: [(&str, &[u8], [Option<u64>; 2]); 9] = [
+const CASES: [(&str, &[u8], Slots); 9] = [
     // `mov %rdi, (%rsi)`
     (
         "a store elsewhere keeps the slots",

@@ -111,6 +111,6 @@ impl Value {
 
     /// Estimates the memory that it takes, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.summands().len() * size_of::<(AtomId, u64)>()
+        size_of::<Self>() + size_of_val(self.summands())
     }
 }

@@ -10,6 +10,8 @@ use crate::code::registers::general_register;
 
 /// Bytes of a lane.
 const WIDTH: u8 = 8;
+/// What one instruction makes opaque of vectors has numbers from here on.
+const OPAQUE: u32 = 128;
 /// How many lanes of a register are followed.
 const LANES: usize = 4;
 
@@ -76,8 +78,11 @@ impl Step<'_> {
                 self.atoms.is_short(&sum).then_some(sum)
             }
             Source::Computed(operation, of) => {
-                let of: Option<_> = of.into_iter().map(|lane| self.lane(lane)).collect();
-                Some(self.atoms.value(Atom::Computed { operation, of: of? }))
+                let of = of
+                    .into_iter()
+                    .map(|lane| self.lane_or_opaque(lane))
+                    .collect();
+                Some(self.atoms.value(Atom::Computed { operation, of }))
             }
         }
     }
@@ -108,6 +113,12 @@ impl Step<'_> {
             }
             _ => (lane == 0).then(|| self.read(operand)),
         }
+    }
+
+    fn lane_or_opaque(&mut self, (operand, lane): Lane) -> Value {
+        let known = self.lane((operand, lane));
+        let index = u32::try_from(LANES * lane).unwrap_or(u32::MAX) + operand;
+        known.unwrap_or_else(|| self.opaque(OPAQUE + index))
     }
 
     fn store_lanes(&mut self, values: Vec<Option<Value>>) {

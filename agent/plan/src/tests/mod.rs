@@ -5,9 +5,7 @@ mod expire;
 mod forms;
 mod nameless;
 
-use evictscope_abi::VARIABLES;
-
-use crate::{EVICTION_CALL, Item, Member, Method, ProbePlan, TRACED, TracedFunction, plan};
+use crate::{EVICTION_CALL, Item, ProbePlan, TRACED, TracedFunction, plan};
 
 /// Debian's redis-server, where it is installed.
 fn redis_server() -> Option<Vec<u8>> {
@@ -27,39 +25,6 @@ pub fn plan_of(data: &[u8], debug: Option<&[u8]>) -> ProbePlan {
 pub fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
     let function = plan.function(EVICTION_CALL.description);
     function.unwrap_or_else(|| panic!("{:?}", plan.not_found))
-}
-
-#[test]
-fn everything_is_found_in_debians_stripped_server() {
-    let Some(data) = redis_server() else { return };
-    let plan = plan_of(&data, None);
-    assert_eq!(plan.not_found, []);
-    assert_eq!(plan.identity.product, Some("redis"));
-    let function = eviction_call(&plan);
-    for variable in VARIABLES {
-        let method = function.quantity(variable).map(|plan| plan.method);
-        assert_eq!(method, Some(Method::Dataflow), "{variable:?}");
-    }
-    for member in Member::ALL {
-        // Fields of hashes expire since Redis 7.4.
-        let is_known = *member != Member::StatExpiredSubkeys;
-        assert_eq!(plan.member(*member).is_some(), is_known, "{member:?}");
-    }
-}
-
-#[test]
-fn every_probe_sits_where_the_kernel_emulates() {
-    let Some(data) = redis_server() else { return };
-    let plan = plan_of(&data, None);
-    let function = eviction_call(&plan);
-    let inner = function.inner.as_ref().map(|inner| &inner.site);
-    let sites = [function.entry.as_ref(), inner].map(|site| site.map(|site| site.emulated));
-    assert_eq!(sites, [Some(true), Some(true)]);
-    assert!(!function.exits.is_empty());
-    for exit in &function.exits {
-        assert!(exit.site.emulated, "{:?}", exit.site);
-        assert!(exit.result.is_some(), "{:?}", exit.site);
-    }
 }
 
 #[test]

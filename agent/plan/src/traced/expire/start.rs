@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use evictscope_machine::code::instruction::address;
-use evictscope_machine::code::{
-    BlockId, Dominators, EdgeKind, FunctionCode, Instruction, emulation,
-};
+use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, emulation};
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::Operand;
 
@@ -52,14 +50,13 @@ impl Work {
         jobs: &[FileAddress],
         mut by_type: Option<&mut ByType<'_>>,
     ) -> Option<Start> {
-        let dominators = code.dominators();
         let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
         let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
         if loops.is_empty() && jobs.is_empty() {
             return None;
         }
         let before = |places: &[BlockId]| {
-            let mut blocks = common_dominators(code, &dominators, places);
+            let mut blocks = code.passed_before(places);
             blocks.retain(|block| {
                 let is_before = !jobs.is_empty() || !ends.contains(block);
                 self.blocks.contains(block) && !looping.contains(block) && is_before
@@ -93,31 +90,4 @@ impl Work {
         }
         found.map(|(_, start)| start)
     }
-}
-
-/// Returns the blocks that every path to any of `places` passes, in order.
-fn common_dominators(
-    code: &FunctionCode,
-    dominators: &Dominators,
-    places: &[BlockId],
-) -> Vec<BlockId> {
-    let mut common: Option<Vec<BlockId>> = None;
-    for place in places {
-        let Some(chain) = dominators.of(*place) else {
-            continue;
-        };
-        let mut chain: Vec<BlockId> = chain.collect();
-        if !code.budget.spend(1 + chain.len() as u64 / 4) {
-            break;
-        }
-        // From the entry on, as far as they agree.
-        chain.reverse();
-        if let Some(common) = &common {
-            let pairs = chain.iter().zip(common);
-            let agreed = pairs.take_while(|(own, other)| own == other).count();
-            chain.truncate(agreed);
-        }
-        common = Some(chain);
-    }
-    common.unwrap_or_default()
 }
