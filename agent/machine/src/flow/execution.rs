@@ -15,7 +15,7 @@ use super::atoms::Atoms;
 use super::condition::{self, Condition, Relation};
 use super::flags::Flags;
 use super::loops::{self, LoopEffects};
-use super::operands::Step;
+use super::operands::{Known, Step};
 use super::state::State;
 use super::value::Value;
 use crate::code::block::{BlockId, PerBlock};
@@ -30,16 +30,6 @@ const STEPS_OF_ONE: u64 = 2;
 const MAX_STATES_BYTES: usize = 32 << 20;
 /// Most instructions of a block that is executed for each way to it.
 const MAX_SHARED: usize = 16;
-
-/// What is known of single calls and loads.
-#[derive(Default)]
-pub struct Known {
-    /// By the address of a call, what it leaves in stack slots of 8 bytes, by their offset from the stack
-    /// pointer at the caller's entry.
-    pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
-    /// The numbers that globals hold, by their address and width in bytes.
-    pub loads: HashMap<(FileAddress, u8), u64>,
-}
 
 /// A function with the state at the beginning of each of its blocks.
 pub struct Execution<'a> {

@@ -1,15 +1,26 @@
 //! One instruction and the state that it changes: what its operands hold, and what it writes.
 
+use std::collections::HashMap;
+
 use iced_x86::{Instruction, OpKind, Register};
 
 use super::atom::Atom;
 use super::atoms::Atoms;
-use super::execution::Known;
 use super::state::State;
 use super::value::Value;
 use crate::code::instruction::{address, operand_bits};
 use crate::code::registers::{RSP, general_register, is_high_byte};
 use crate::elf::address::FileAddress;
+
+/// What is known of single calls and loads.
+#[derive(Default)]
+pub struct Known {
+    /// By the address of a call, what it leaves in stack slots of 8 bytes, by their offset from the stack
+    /// pointer at the caller's entry.
+    pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
+    /// The numbers that globals hold, by their address and width in bytes.
+    pub loads: HashMap<(FileAddress, u8), u64>,
+}
 
 /// Tells apart what one instruction makes opaque: its results have the numbers of registers, the
 /// content of operand i is this plus i.
