@@ -22,7 +22,6 @@ use crate::code::block::{BlockId, PerBlock};
 use crate::code::graph::{Block, EdgeKind, FunctionCode};
 use crate::code::instruction;
 use crate::code::registers::Callee;
-use crate::elf::address::FileAddress;
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
