@@ -9,7 +9,7 @@ use evictscope_plan::{EVICTION_CALL, TracedFunction};
 use evictscope_probes::{Attachment, ProbeError, Probes, Server, SocketIterator};
 use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, ProbeMode};
-use evictscope_web::{Reason, Shared};
+use evictscope_web::{ExportedServer, Reason, Shared};
 
 use super::planner::Planner;
 use super::reading::Reader;
@@ -197,17 +197,22 @@ impl Watch {
     }
 
     fn read(&self, mut watched: Watched) {
-        let mut published: Option<Instant> = None;
+        let mut published: Option<(Instant, Arc<ExportedServer>)> = None;
         let mut next = Instant::now();
         while !self.stop.wait_until(next) {
             if let Err(MemoryError::Gone) = watched.read() {
                 watched.log_ended();
+                if let Some((_, last)) = published {
+                    self.shared.withdraw(&last);
+                    // Whoever asked is told by that.
+                    drop(self.shared.requests().take(&last.label));
+                }
                 break;
             }
-            let is_due = |at: Instant| at.elapsed() >= PUBLISHING_INTERVAL;
-            if published.is_none_or(is_due) {
-                self.shared.publish(watched.exported());
-                published = Some(Instant::now());
+            let is_due = |at: &Instant| at.elapsed() >= PUBLISHING_INTERVAL;
+            if published.as_ref().is_none_or(|(at, _)| is_due(at)) {
+                let server = self.shared.publish(watched.exported());
+                published = Some((Instant::now(), server));
             }
             next = watched.next();
         }

@@ -157,7 +157,6 @@ impl Watcher {
                 continue;
             };
             let label = &server.label;
-            self.watch.shared.withdraw(label, identity.pid);
             match thread.join() {
                 Ok(Outcome::Ended) => ended.push(*identity),
                 Ok(Outcome::Refused) => {}

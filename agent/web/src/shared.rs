@@ -89,17 +89,20 @@ impl Shared {
         self.0.unwatched.borrow().clone()
     }
 
-    /// Replaces what is published of one server.
-    pub fn publish(&self, server: ExportedServer) {
-        self.lock().insert(server.label.clone(), Arc::new(server));
+    /// Replaces what is published of one server. Returns that.
+    pub fn publish(&self, server: ExportedServer) -> Arc<ExportedServer> {
+        let server = Arc::new(server);
+        self.lock().insert(server.label.clone(), server.clone());
+        server
     }
 
-    /// Withdraws all that is published of the server with this label and process id: by now, another one may
-    /// have the label.
-    pub fn withdraw(&self, label: &str, pid: u32) {
+    /// Withdraws what is published of a server, unless another one has its label by now: the same process, too, where it has
+    /// executed another program.
+    pub fn withdraw(&self, last: &Arc<ExportedServer>) {
         let mut servers = self.lock();
-        if servers.get(label).is_some_and(|server| server.pid == pid) {
-            servers.remove(label);
+        let published = servers.get(&last.label);
+        if published.is_some_and(|server| Arc::ptr_eq(server, last)) {
+            servers.remove(&last.label);
         }
     }
 

@@ -129,8 +129,8 @@ async fn every_page_answers() -> anyhow::Result<()> {
     assert!(metrics.contains(turned));
 
     // The server has ended: its series are gone.
-    let ended = busy_server();
-    server.shared.withdraw(&ended.label, ended.pid);
+    let ended = server.shared.publish(busy_server());
+    server.shared.withdraw(&ended);
     let metrics = get(server.address, "/metrics")?;
     assert!(!metrics.contains("server=\"6379\""));
     Ok(())
