@@ -37,12 +37,18 @@ fn slots_after(code: &[u8]) -> Slots {
 }
 
 /// Code, and what is known of the slots behind it.
-const CASES: [(&str, &[u8], Slots); 10] = [
+const CASES: [(&str, &[u8], Slots); 11] = [
     // `mov %rdi, (%rsi)`
     (
         "a store elsewhere keeps the slots",
         &[0x48, 0x89, 0x3e],
         [Some(5), Some(7)],
+    ),
+    // `movss %xmm0, (%rsp)`
+    (
+        "a store of 4 bytes keeps the slot behind them",
+        &[0xf3, 0x0f, 0x11, 0x04, 0x24],
+        [None, Some(7)],
     ),
     // `mov %rdi, 0x10(%rsp,%rsi,8)`
     (
