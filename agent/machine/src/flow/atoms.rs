@@ -15,8 +15,9 @@ use crate::elf::address::FileAddress;
 #[derive(Default)]
 pub struct Atoms {
     atoms: Vec<Rc<Atom>>,
-    /// For each atom, whether it can be an address on the stack.
-    on_stack: Vec<bool>,
+    /// For each atom that can be an address on the stack, the lowest offset that it can be of, from the stack
+    /// pointer at entry; [`i64::MIN`] where that is not known.
+    on_stack: Vec<Option<i64>>,
     ids: HashMap<Rc<Atom>, AtomId>,
     /// What is followed.
     pub limits: Limits,
@@ -86,7 +87,7 @@ impl Atoms {
             return AtomId(u32::try_from(last).unwrap_or(u32::MAX));
         }
         let id = AtomId(u32::try_from(self.atoms.len()).unwrap_or(u32::MAX));
-        let on_stack = self.can_be_on_stack(&atom);
+        let on_stack = self.lowest_of_atom(&atom);
         self.on_stack.push(on_stack);
         let atom = Rc::new(atom);
         self.atoms.push(atom.clone());
@@ -99,27 +100,34 @@ impl Atoms {
         self.atoms.get(usize::try_from(id.0).ok()?).map(Rc::as_ref)
     }
 
-    fn can_be_on_stack(&self, atom: &Atom) -> bool {
+    fn lowest_of_atom(&self, atom: &Atom) -> Option<i64> {
         match atom {
-            Atom::Entry(number) => usize::from(*number) == RSP,
-            Atom::Merged { options, .. } => {
-                options.iter().any(|option| self.may_be_on_stack(option))
-            }
+            Atom::Entry(number) => (usize::from(*number) == RSP).then_some(0),
+            Atom::Merged { options, .. } => self.lowest_of_all(options),
             Atom::Select {
                 then, otherwise, ..
-            } => self.may_be_on_stack(then) || self.may_be_on_stack(otherwise),
-            Atom::LowByte { rest, .. } => self.may_be_on_stack(rest),
-            _ => false,
+            } => self.lowest_of_all([then, otherwise]),
+            Atom::LowByte { rest, .. } => self.may_be_on_stack(rest).then_some(i64::MIN),
+            _ => None,
         }
+    }
+
+    /// Returns the lowest offset of those that one of several values can be of. What is reached from it covers
+    /// the others only where it has no end.
+    fn lowest_of_all<'a>(&self, options: impl IntoIterator<Item = &'a Value>) -> Option<i64> {
+        let mut all = (options.into_iter()).filter_map(|option| self.reach_on_stack(option));
+        let first = all.next()?;
+        let unlike = |own: i64, other| match self.limits.reach {
+            Some(_) if own != other => i64::MIN,
+            _ => own.min(other),
+        };
+        Some(all.fold(first, unlike))
     }
 
     /// Returns whether a value is made of an address on the stack. One that was loaded from memory or
     /// returned by a call is not: those count as escaped.
     pub fn may_be_on_stack(&self, value: &Value) -> bool {
-        value.atoms().any(|id| {
-            let index = usize::try_from(id.0).unwrap_or(usize::MAX);
-            self.on_stack.get(index).is_some_and(|on_stack| *on_stack)
-        })
+        self.reach_on_stack(value).is_some()
     }
 
     /// Returns the offset of an address on the stack from the stack pointer at entry, if the value is
@@ -135,9 +143,14 @@ impl Atoms {
     /// Returns the lowest offset of a stack slot that can be reached by way of an address, as slots
     /// have higher addresses than the object that it points to. Where the offset is not known, that
     /// is the lowest of all.
-    pub fn reach_on_stack(&mut self, address: &Value) -> Option<i64> {
-        let may_be = self.may_be_on_stack(address);
-        may_be.then(|| self.stack_offset(address).unwrap_or(i64::MIN))
+    pub fn reach_on_stack(&self, address: &Value) -> Option<i64> {
+        let lowest = address.atoms().find_map(|id| {
+            let index = usize::try_from(id.0).unwrap_or(usize::MAX);
+            *self.on_stack.get(index)?
+        })?;
+        let constant = address.as_atom_plus_constant().map(|(_, own)| own);
+        let known = constant.filter(|_| lowest != i64::MIN);
+        Some(known.map_or(i64::MIN, |constant| lowest.saturating_add(constant)))
     }
 
     /// Returns whether a sum is short enough to be kept.

@@ -37,13 +37,13 @@ pub fn to_returns(
 }
 
 /// Does the same, and has `look` see each instruction of a path before it is executed, with what is known
-/// there. What it notes begins as `notes` on each path, and comes with the path's end.
+/// there, to which it may add. What it notes begins as `notes` on each path, and comes with the path's end.
 pub fn watch<N: Clone>(
     execution: &mut Execution<'_>,
     state: State,
     point: InstructionId,
     notes: &N,
-    mut look: impl FnMut(&mut Execution<'_>, &State, &Instruction, &mut N),
+    mut look: impl FnMut(&mut Execution<'_>, &mut State, &Instruction, &mut N),
 ) -> Option<Vec<(State, N)>> {
     let code = execution.code;
     let mut steps = 0;
@@ -61,7 +61,7 @@ pub fn watch<N: Clone>(
             if steps > MAX_STEPS {
                 return None;
             }
-            look(execution, &state, instruction, &mut notes);
+            look(execution, &mut state, instruction, &mut notes);
             if instruction.flow_control() == FlowControl::Return {
                 returns.push((state.clone(), notes.clone()));
             }

@@ -20,6 +20,7 @@ use super::result::{from_point, loaded_slots, state_at, with_slots};
 use super::state::State;
 use super::value::Value;
 use crate::code::block::{BlockId, InstructionId};
+use crate::code::instruction::is_call;
 use crate::code::registers::RSP;
 use crate::elf::image::Image;
 
@@ -101,7 +102,7 @@ fn divisions(
 ) -> Option<Option<Division>> {
     let look =
         |execution: &mut Execution<'_>,
-         state: &State,
+         state: &mut State,
          instruction: &Instruction,
          notes: &mut Notes| { notes.look(image, execution, state, instruction, weight) };
     let ends = paths::watch(execution, state, begin, &Notes::default(), look)?;
@@ -165,6 +166,10 @@ struct Notes {
     has_divided: bool,
     /// The division whose quotient was weighted.
     made: Option<Division>,
+    /// The stack slots that kept an integer as a number of type `double` before the last call, with those
+    /// numbers. A compiler puts them there only for the call: no callee has an address of theirs, even
+    /// where an object whose address it may have lies below.
+    spilled: Vec<(i64, Value)>,
 }
 
 impl Notes {
@@ -172,10 +177,23 @@ impl Notes {
         &mut self,
         image: &Image<'_>,
         execution: &mut Execution<'_>,
-        state: &State,
+        state: &mut State,
         instruction: &Instruction,
         weight: f64,
     ) {
+        for (offset, number) in self.spilled.drain(..) {
+            state.store_slot(offset, WIDTH, number);
+        }
+        if is_call(instruction) {
+            let is_double = |own| {
+                (execution.atoms)
+                    .computed::<1>(own, Operation::Double)
+                    .is_some()
+            };
+            let slots = state.stack.iter();
+            let spilled = slots.filter(|(_, (own, _))| is_double(own));
+            self.spilled = spilled.map(|(at, (own, _))| (*at, own.clone())).collect();
+        }
         self.has_divided |= instruction.mnemonic() == Mnemonic::Divsd;
         if !factor::is_product(instruction) {
             return;

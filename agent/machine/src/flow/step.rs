@@ -15,7 +15,7 @@ use super::value::Value;
 use crate::code::instruction::{self, is_call, operand_bits, writes};
 use crate::code::registers::{CALLER_SAVED, Callee, PASSED, RDI, RSP, general_register};
 
-/// Most bytes that an instruction without a repeat prefix writes to memory.
+/// Bytes that an instruction without a repeat prefix is taken to write to memory, where their number is not known.
 const WIDEST_STORE: i64 = 64;
 /// How far an aligned stack pointer is taken to be from where it was: farther than any frame is large.
 const ALIGNED: u64 = 1 << 32;
@@ -140,7 +140,11 @@ impl Step<'_> {
     fn unmodelled_store(&mut self) {
         if !self.instruction.is_string_instruction() {
             let place = self.place();
-            return self.store_unknown(&place, WIDEST_STORE);
+            let width = match self.instruction.memory_size().size() {
+                0 => WIDEST_STORE,
+                known => i64::try_from(known).unwrap_or(i64::MAX),
+            };
+            return self.store_unknown(&place, width);
         }
         // It stores upwards from where `rdi` points to.
         if let Some(lowest) = self.atoms.reach_on_stack(&self.state.registers[RDI]) {

@@ -37,12 +37,18 @@ fn slots_after(code: &[u8]) -> Slots {
 }
 
 /// Code, and what is known of the slots behind it.
-const CASES: [(&str, &[u8], Slots); 9] = [
+const CASES: [(&str, &[u8], Slots); 11] = [
     // `mov %rdi, (%rsi)`
     (
         "a store elsewhere keeps the slots",
         &[0x48, 0x89, 0x3e],
         [Some(5), Some(7)],
+    ),
+    // `movss %xmm0, (%rsp)`
+    (
+        "a store of 4 bytes keeps the slot behind them",
+        &[0xf3, 0x0f, 0x11, 0x04, 0x24],
+        [None, Some(7)],
     ),
     // `mov %rdi, 0x10(%rsp,%rsi,8)`
     (
@@ -91,6 +97,14 @@ const CASES: [(&str, &[u8], Slots); 9] = [
         "an address in a vector register escapes",
         &[
             0x48, 0x8d, 0x4c, 0x24, 0x08, 0x66, 0x48, 0x0f, 0x6e, 0xc1, 0x31, 0xc9, 0xff, 0xd6,
+        ],
+        [Some(5), None],
+    ),
+    // `lea 8(%rsp), %rcx; test %rsi, %rsi; jz 1f; xor %ecx, %ecx; 1: call *%rsi`
+    (
+        "an address on one of two ways escapes, and no lower slot",
+        &[
+            0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x85, 0xf6, 0x74, 0x02, 0x31, 0xc9, 0xff, 0xd6,
         ],
         [Some(5), None],
     ),
