@@ -1,38 +1,33 @@
-//! What to attach to.
+//! What to attach to, and what is attached.
 
-use std::fs::File;
-use std::os::fd::{AsFd as _, BorrowedFd};
-
-use super::error::ProbeError;
+use std::path::Path;
 
 /// A running process to attach to.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// Process id.
     pub pid: u32,
-    /// The executable that it runs.
-    pub exe: BorrowedFd<'a>,
+    /// A path that opens the executable that it runs.
+    pub exe: &'a Path,
 }
 
-/// This very process.
-pub struct Own(File);
+/// One or several attached sites of a program. Dropping it takes them off.
+pub struct Link {
+    sites: usize,
+    _attached: Box<dyn Send>,
+}
 
-impl Own {
-    /// Opens its executable.
-    ///
-    /// # Errors
-    ///
-    /// Where it cannot be opened.
-    pub fn open() -> Result<Self, ProbeError> {
-        let unreadable = |error: std::io::Error| ProbeError::OwnExecutable(error.to_string());
-        File::open("/proc/self/exe").map(Self).map_err(unreadable)
+impl Link {
+    /// Returns these sites, attached by what takes them off when it is dropped.
+    pub(super) fn new(sites: usize, attached: impl Send + 'static) -> Self {
+        Self {
+            sites,
+            _attached: Box::new(attached),
+        }
     }
 
-    /// Returns it as a target.
-    pub fn target(&self) -> Target<'_> {
-        Target {
-            pid: std::process::id(),
-            exe: self.0.as_fd(),
-        }
+    /// Returns how many sites are attached.
+    pub fn sites(&self) -> usize {
+        self.sites
     }
 }

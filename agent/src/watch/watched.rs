@@ -150,7 +150,6 @@ impl Watched {
             cycles_withdrawn: self.cycles_withdrawn.map(|withdrawal| withdrawal.broken),
             overhead_ratio: self.overhead.ratio(),
             overhead_budget_ratio: self.budget.share(),
-            foreign_breakpoints: self.attachment.foreign_breakpoints(),
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),
@@ -171,15 +170,6 @@ impl Watched {
                 "watched without probes: evicting calls are not seen"
             ),
             _ => tracing::info!(pid, server, version, probes, mode = %self.mode, "attached"),
-        }
-        match self.attachment.foreign_breakpoints() {
-            0 => {}
-            breakpoints => tracing::warn!(
-                pid,
-                server,
-                breakpoints,
-                "there are breakpoints in its code: of another tool, or left by one that was killed"
-            ),
         }
         if self.auto.is_some() && !self.plan.counts_commands() {
             tracing::info!(
@@ -401,8 +391,8 @@ impl Watched {
                     self.mode = mode;
                 }
             }
-            // The next reading says so, or there is none.
-            Err(ProbeError::Gone(_) | ProbeError::Ending) => {}
+            // The next reading says so.
+            Err(ProbeError::Gone(_)) => {}
             Err(error) => {
                 let why = error.to_string();
                 if self.not_placed.as_ref() != Some(&why) {

@@ -10,5 +10,4 @@ mod core;
 mod counts;
 mod long;
 mod on_servers;
-mod probed;
 mod program;

@@ -4,7 +4,6 @@ mod alert;
 mod budget;
 mod builds;
 mod expire;
-pub mod killed;
 mod lifecycle;
 mod numbers;
 mod pages;
