@@ -27,8 +27,7 @@ impl Scheduling {
     /// does not tell (`wchan` of proc(5)).
     pub fn is_resting(&self) -> Option<bool> {
         let mut text = [0; 64];
-        let read = self.channel.as_ref()?.read_at(&mut text, 0).ok()?;
-        match std::str::from_utf8(text.get(..read)?).ok()? {
+        match read(self.channel.as_ref()?, &mut text)? {
             "" | "0" => None,
             // The function that sleeps, or the one that it was inlined into.
             function => Some(["do_epoll_wait", "ep_poll"].contains(&function)),
@@ -39,8 +38,7 @@ impl Scheduling {
     /// where the kernel does not tell.
     pub fn sleeps(&self) -> Option<u64> {
         let mut text = [0; 4096];
-        let read = self.status.as_ref()?.read_at(&mut text, 0).ok()?;
-        let mut lines = std::str::from_utf8(text.get(..read)?).ok()?.lines();
+        let mut lines = read(self.status.as_ref()?, &mut text)?.lines();
         let sleeps = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         sleeps?.trim().parse().ok()
     }
@@ -50,10 +48,15 @@ impl Scheduling {
     /// up to date when the thread is switched out, and at each tick. Returns `None` if the process has ended.
     pub fn times_ns(&self) -> Option<(u64, u64)> {
         let mut text = [0; 64];
-        let read = self.times.read_at(&mut text, 0).ok()?;
-        let mut words = std::str::from_utf8(&text[..read]).ok()?.split_whitespace();
+        let mut words = read(&self.times, &mut text)?.split_whitespace();
         Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
     }
+}
+
+/// Reads a file of `/proc` anew, as far as there is room.
+fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
+    let len = file.read_at(text, 0).ok()?;
+    std::str::from_utf8(text.get(..len)?).ok()
 }
 
 #[cfg(test)]

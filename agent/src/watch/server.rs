@@ -191,22 +191,21 @@ impl Watch {
     }
 
     fn read(&self, mut watched: Watched) {
-        let mut published: Option<(Instant, Arc<ExportedServer>)> = None;
+        let mut published: Option<Arc<ExportedServer>> = None;
         let mut next = Instant::now();
         while !self.stop.wait_until(next) {
             if let Err(MemoryError::Gone) = watched.read() {
                 watched.log_ended();
-                if let Some((_, last)) = published {
+                if let Some(last) = published {
                     self.shared.withdraw(&last);
                     // Whoever asked is told by that.
                     drop(self.shared.requests().take(&last.label));
                 }
                 break;
             }
-            let is_due = |at: &Instant| at.elapsed() >= PUBLISHING_INTERVAL;
-            if published.as_ref().is_none_or(|(at, _)| is_due(at)) {
-                let server = self.shared.publish(watched.exported());
-                published = Some((Instant::now(), server));
+            let is_due = |last: &Arc<ExportedServer>| last.read.elapsed() >= PUBLISHING_INTERVAL;
+            if published.as_ref().is_none_or(is_due) {
+                published = Some(self.shared.publish(watched.exported()));
             }
             next = watched.next();
         }
