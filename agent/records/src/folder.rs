@@ -113,9 +113,19 @@ impl Folder {
 
 /// Opens a regular file for reading, and never waits for the other end of a pipe.
 pub(super) fn open_file(path: &Path, flags: i32) -> io::Result<(File, Metadata)> {
+    open(OpenOptions::new().read(true), path, flags)
+}
+
+/// Opens a regular file for writing, as it is, or makes an empty one. Follows no link, and never waits for the other end of a pipe.
+pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let options = options.read(true).custom_flags(flags | libc::O_NONBLOCK);
-    let file = options.open(path)?;
+    let options = options.write(true).create(true).truncate(false);
+    options.mode(FILE_MODE);
+    Ok(open(options, path, libc::O_NOFOLLOW)?.0)
+}
+
+fn open(options: &mut OpenOptions, path: &Path, flags: i32) -> io::Result<(File, Metadata)> {
+    let file = options.custom_flags(flags | libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
     match metadata.is_file() {
         true => Ok((file, metadata)),
@@ -124,12 +134,8 @@ pub(super) fn open_file(path: &Path, flags: i32) -> io::Result<(File, Metadata)>
 }
 
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true);
-    let mut file = options
-        .mode(FILE_MODE)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)?;
+    let mut file = open_or_create(path)?;
+    file.set_len(0)?;
     file.write_all(content)?;
     file.sync_all()
 }

@@ -96,11 +96,11 @@ impl Keeper {
         }
         queue.counts.failed += 1;
         drop(queue);
-        tracing::warn!(
-            record = record.id.as_str(),
-            "lost, as {MOST_WAITING} records already wait for the disk"
-        );
-        let why = format!("{MOST_WAITING} records already wait for the disk: try again later");
+        let why = match has_ended {
+            true => "the thread that writes records has ended: start evictscope anew".to_owned(),
+            false => format!("{MOST_WAITING} records already wait for the disk: try again later"),
+        };
+        tracing::warn!(record = record.id.as_str(), "lost: {why}");
         tell_all(tell, &Err(why));
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::folder::{Entry, Folder, open_file};
+use super::folder::{Entry, Folder, open_file, open_or_create};
 use super::labels::Labels;
 use super::packed::{self, Unreadable};
 use super::{Occasion, Record, RecordId};
@@ -122,13 +122,13 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails where the directory cannot be written, or another agent writes there.
+    /// Fails where the directory cannot be written, its files are not what they should be, or another agent writes there.
     pub fn open(directory: &Path, limits: Limits) -> Result<Self, StoreError> {
         let failed = |error| StoreError::Directory(directory.to_owned(), error);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o750);
         builder.create(directory).map_err(failed)?;
-        let lock = File::create(directory.join("lock")).map_err(failed)?;
+        let lock = open_or_create(&directory.join("lock")).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             std::fs::TryLockError::WouldBlock => StoreError::InUse(directory.to_owned()),
             std::fs::TryLockError::Error(error) => failed(error),
@@ -139,6 +139,9 @@ impl Store {
             ..Self::at(directory)
         };
         store.records.prepare().map_err(failed)?;
+        if directory.join("records").is_symlink() {
+            return Err(failed(io::Error::other("records there is a link")));
+        }
         store.labels.prepare().map_err(failed)?;
         Ok(store)
     }

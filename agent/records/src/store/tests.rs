@@ -69,6 +69,38 @@ fn what_is_written_is_read_again() -> anyhow::Result<()> {
 }
 
 #[test]
+fn what_somebody_put_in_the_place_of_ours_is_refused() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (lock, records) = (
+        directory.path().join("lock"),
+        directory.path().join("records"),
+    );
+    let elsewhere = tempfile::tempdir()?;
+    let victim = elsewhere.path().join("victim");
+    std::fs::write(&victim, "theirs")?;
+    let refused = || {
+        matches!(
+            Store::open(directory.path(), limits(1, MIB)),
+            Err(StoreError::Directory(..))
+        )
+    };
+    symlink(&victim, &lock)?;
+    assert!(refused());
+    assert_eq!(std::fs::read_to_string(&victim)?, "theirs");
+    std::fs::remove_file(&lock)?;
+    // Nobody reads from it: to open it for writing would take for ever.
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &lock, mode)?;
+    assert!(refused());
+    std::fs::remove_file(&lock)?;
+    symlink(elsewhere.path(), &records)?;
+    assert!(refused());
+    std::fs::remove_file(&records)?;
+    Store::open(directory.path(), limits(1, MIB))?;
+    Ok(())
+}
+
+#[test]
 fn the_oldest_go_first_by_number_and_by_bytes() -> anyhow::Result<()> {
     let (_directory, store) = opened(limits(3, 10 * MIB))?;
     for minutes in [3, 1, 2, 4] {
