@@ -280,9 +280,9 @@ impl Watched {
         }
         let bursts = self.cycle.as_mut().map(|cycle| cycle.observe(&seen));
         self.overhead.profile(self.recorder.spent_ns());
-        let cost = self.overhead.update(snapshot.at, &self.state);
-        // Where calls are observed all the time, they are as many as the probes let them be.
         let is_sampled = self.mode == ProbeMode::Sampled;
+        let cost = (self.overhead).update(snapshot.at, &self.state, is_sampled);
+        // Where calls are observed all the time, they are as many as the probes let them be.
         let spent_ns = cost
             .filter(|_| is_sampled)
             .map_or(0.0, |cost| cost.spent_ns);

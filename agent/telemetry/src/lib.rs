@@ -23,6 +23,7 @@ mod activity;
 mod budget;
 mod burst_totals;
 mod bursts;
+mod correction;
 mod cycle;
 mod expire_audit;
 mod expired_share;

@@ -63,6 +63,11 @@ pub struct MainThread {
 }
 
 impl MainThread {
+    /// Returns its CPU time as it was last read, nanoseconds.
+    pub(super) fn cpu_ns(&self) -> Option<u64> {
+        Some(self.last?.times.cpu_ns)
+    }
+
     /// Takes in a reading.
     pub(super) fn advance(&mut self, now: Spent) {
         let Some(last) = self.last.replace(now) else {

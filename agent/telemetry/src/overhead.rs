@@ -6,6 +6,7 @@ use std::time::Duration;
 use evictscope_abi::{EVICTION, Probe};
 use evictscope_plan::{Member, Site, TracedFunction};
 
+use super::correction::{Between, Correction};
 use super::{ProbeMode, ServerState};
 
 /// The time over which the mean is taken that the budget limits.
@@ -123,12 +124,34 @@ pub struct Cost {
 #[derive(Clone, Debug)]
 struct Reading {
     at: Duration,
-    /// What the probes have cost since the server was found, nanoseconds.
+    /// What the hits have cost since the server was found, as it was measured elsewhere, nanoseconds.
+    hits_ns: f64,
+    /// What placing and profiles have cost since then.
+    other_ns: f64,
+    /// What all has cost in this server since the first reading, nanoseconds.
     total_ns: f64,
-    /// What its evicting calls have cost of that.
+    /// What evicting calls have cost of `hits_ns`.
     inside_ns: f64,
     goals: u64,
     commands: Option<u64>,
+    evicted_keys: Option<u64>,
+    /// CPU time of the main thread, nanoseconds.
+    cpu_ns: Option<u64>,
+}
+
+impl Reading {
+    /// Returns what happened since `last`, where all of it is known and the server evicted.
+    fn since(&self, last: &Self) -> Option<Between> {
+        let more =
+            |now: Option<u64>, last: Option<u64>| now?.checked_sub(last?).filter(|more| *more > 0);
+        more(self.evicted_keys, last.evicted_keys)?;
+        Some(Between {
+            time: self.at.saturating_sub(last.at),
+            commands: more(self.commands, last.commands)? as f64,
+            hits_ns: self.hits_ns - last.hits_ns,
+            cpu_ns: self.cpu_ns?.checked_sub(last.cpu_ns?)? as f64,
+        })
+    }
 }
 
 /// What the probes of one server cost.
@@ -137,6 +160,7 @@ pub struct Overhead {
     costs: HitCosts,
     /// By function.
     sites: Vec<ProbedSites>,
+    correction: Correction,
     placed: u64,
     /// What profiles have cost so far, nanoseconds.
     profiled_ns: u64,
@@ -151,6 +175,7 @@ impl Overhead {
         Self {
             costs,
             sites,
+            correction: Correction::default(),
             placed: 0,
             profiled_ns: 0,
             readings: VecDeque::new(),
@@ -168,12 +193,13 @@ impl Overhead {
         self.profiled_ns = self.profiled_ns.max(spent_ns);
     }
 
-    /// Takes in the counts until `at` (monotonic time). Returns the cost, but for the first time.
-    pub fn update(&mut self, at: Duration, state: &ServerState) -> Option<Cost> {
-        let mut total_ns = 0.0;
+    /// Takes in the counts until `at` (monotonic time); `is_sampled` tells whether the server was sampled until then. Returns the cost,
+    /// but for the first time.
+    pub fn update(&mut self, at: Duration, state: &ServerState, is_sampled: bool) -> Option<Cost> {
+        let mut hits_ns = 0.0;
         for (calls, sites) in state.counted.calls.iter().zip(&self.sites) {
             for probe in Probe::ALL {
-                total_ns += calls.hits[probe as usize] as f64 * self.costs.hit_ns(probe, *sites);
+                hits_ns += calls.hits[probe as usize] as f64 * self.costs.hit_ns(probe, *sites);
             }
         }
         let eviction = state.eviction();
@@ -182,15 +208,25 @@ impl Overhead {
             let hits = eviction.hits[probe as usize] as f64;
             hits * self.costs.hit_ns(probe, sites.unwrap_or_default())
         });
-        let now = Reading {
+        let member = |member| state.members.and_then(|members| members.get(member));
+        let mut now = Reading {
             at,
-            total_ns: total_ns
-                + self.placed as f64 * self.costs.placing_ns
-                + self.profiled_ns as f64,
+            hits_ns,
+            other_ns: self.placed as f64 * self.costs.placing_ns + self.profiled_ns as f64,
+            total_ns: 0.0,
             inside_ns: inside_ns.iter().sum(),
             goals: eviction.hits[Probe::Inner as usize],
-            commands: (state.members).and_then(|members| members.get(Member::StatNumcommands)),
+            commands: member(Member::StatNumcommands),
+            evicted_keys: member(Member::StatEvictedkeys),
+            cpu_ns: state.main_thread.cpu_ns(),
         };
+        if let Some(last) = self.readings.back() {
+            if let Some(between) = now.since(last).filter(|_| is_sampled) {
+                self.correction.take_in(between);
+            }
+            let hits_ns = (now.hits_ns - last.hits_ns) * self.correction.factor();
+            now.total_ns = last.total_ns + hits_ns + now.other_ns - last.other_ns;
+        }
         let begin = at.saturating_sub(WINDOW);
         while self.readings.get(1).is_some_and(|next| next.at <= begin) {
             self.readings.pop_front();
@@ -233,7 +269,8 @@ impl Overhead {
             .copied()
             .unwrap_or_default();
         let call_ns = self.costs.call_ns(sites, ProbeMode::EveryCall, false);
-        Some((now.inside_ns - second.inside_ns + calls * call_ns) / elapsed_ns)
+        let hits_ns = now.inside_ns - second.inside_ns + calls * call_ns;
+        Some(self.correction.factor() * hits_ns / elapsed_ns)
     }
 
     /// Returns what the probes cost in the last ten seconds, as a share of the main thread's wall time; `None`
@@ -283,7 +320,7 @@ mod tests {
             snapshot.counted.calls[0].hits = *hits;
             snapshot.members = Some(Members::from_iter([(Member::StatNumcommands, *commands)]));
             state.apply(&snapshot);
-            cost = overhead.update(Duration::from_secs(*second), &state);
+            cost = overhead.update(Duration::from_secs(*second), &state, false);
         }
         assert_eq!(overhead.ratio(), cost.map(|cost| cost.ratio));
         cost
@@ -322,11 +359,11 @@ mod tests {
     fn placing_probes_and_profiles_cost_too() {
         let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
         let state = ServerState::new();
-        overhead.update(Duration::from_secs(1), &state);
+        overhead.update(Duration::from_secs(1), &state, false);
         overhead.place(3);
         overhead.profile(400_000);
         for (second, spent) in [(2, 415_000.0), (3, 0.0)] {
-            let cost = overhead.update(Duration::from_secs(second), &state);
+            let cost = overhead.update(Duration::from_secs(second), &state, false);
             assert_eq!(cost.map(|cost| cost.spent_ns), Some(spent));
             assert_eq!(overhead.ratio(), Some(0.415e6 / 10e9));
         }

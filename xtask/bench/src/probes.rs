@@ -90,8 +90,8 @@ fn measure(
     let before = server.main_thread_times()?.running;
     let rate = server.sets_per_second(condition.keys, requests)?;
     let cpu = server.main_thread_times()?.running - before;
-    let evicting = watch.finish(server, requests)?;
-    let evicting_share = evicting.map(|calls| calls / f64::from(requests));
+    let said = watch.finish(server, requests)?;
+    let evicting_share = (said.evicting).map(|calls| calls / f64::from(requests));
     ensure!(
         !condition.evicts || evicting_share.is_none_or(|share| share > 0.5),
         "hardly any command evicted: this is not the load that was meant"
@@ -100,5 +100,6 @@ fn measure(
         rate,
         cpu: cpu.as_nanos() as f64 / f64::from(requests),
         evicting_share,
+        said: said.cost_ns.map(|cost| cost / f64::from(requests)),
     })
 }

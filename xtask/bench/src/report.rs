@@ -12,7 +12,7 @@ const BUSY: f64 = 0.9;
 /// What a table says of each side: its heading, its digits, and its value in one round.
 type Column = (&'static str, usize, fn(&Round<'_>) -> f64);
 
-const OF_COMMANDS: [Column; 4] = [
+const OF_COMMANDS: [Column; 5] = [
     ("throughput", 3, |round| round.with.rate / round.bare.rate),
     ("ns added to a command", 0, |round| round.added()),
     ("of these, CPU of the main thread", 0, |round| {
@@ -20,6 +20,9 @@ const OF_COMMANDS: [Column; 4] = [
     }),
     ("the same, by what funclatency adds", 2, |round| {
         round.added_cpu() / (round.funclatency.cpu - round.bare.cpu)
+    }),
+    ("the same, by what evictscope says", 2, |round| {
+        round.added_cpu() / round.with.said.unwrap_or(f64::NAN)
     }),
 ];
 
@@ -86,8 +89,11 @@ pub fn print(condition: &Condition, rounds: &[Vec<Measurement>]) {
     for (heading, digits, value) in OF_COMMANDS.iter().chain(of_calls) {
         println!("{heading}");
         for (index, side) in Side::ALL.iter().enumerate() {
-            if *side != Side::Bare {
-                let spread = Spread::of(compared(index).map(|round| value(&round)));
+            let values = compared(index).map(|round| value(&round));
+            // Not every side says all.
+            let mut values = values.filter(|value| !value.is_nan()).peekable();
+            if *side != Side::Bare && values.peek().is_some() {
+                let spread = Spread::of(values);
                 println!("  {:<25} {}", side.name(), spread.text(*digits));
             }
         }

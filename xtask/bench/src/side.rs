@@ -1,6 +1,10 @@
 //! The sides of the comparison: what watches the server while it is measured.
 
-use std::{path::Path, thread, time::Duration};
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 use evictscope_testkit::{agent::Agent, owned::Owned, redis::Redis};
@@ -9,6 +13,8 @@ use crate::{rivals::Rival, target::Target};
 
 /// How long the agent takes at most to read what happened.
 const SETTLE: Duration = Duration::from_millis(800);
+/// What the agent's share of probes in the main thread is a mean of.
+const WINDOW: Duration = Duration::from_secs(10);
 /// The share of the commands whose call must have been counted. Each command makes one. A few calls may fall
 /// between attaching and the first command, or after the last reading.
 const COUNTED: f64 = 0.99;
@@ -67,7 +73,8 @@ impl Side {
                 }
                 let agent = Agent::of(agent, &arguments)?;
                 agent.watches(server)?;
-                Watch::Evictscope { agent, mode }
+                let since = Instant::now();
+                Watch::Evictscope { agent, mode, since }
             }
             Self::Rival(rival) => Watch::Rival(rival.watch(server, target)?),
         })
@@ -84,22 +91,32 @@ pub enum Watch {
         agent: Agent,
         /// Its probe mode.
         mode: &'static str,
+        /// Since when it watches.
+        since: Instant,
     },
     /// Another tool.
     Rival(Owned),
 }
 
+/// What a watcher says of the load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said {
+    /// Evicting calls, where it counts all of them.
+    pub evicting: Option<f64>,
+    /// What its probes cost, nanoseconds, where it says that of all the time.
+    pub cost_ns: Option<f64>,
+}
+
 impl Watch {
-    /// Ends it, and checks that it watched while the server answered `commands` commands. Returns how many evicting
-    /// calls it counted, where it tells them apart.
-    pub fn finish(self, server: &Redis, commands: u32) -> Result<Option<f64>> {
-        let (agent, mode) = match self {
-            Self::Nobody => return Ok(None),
+    /// Ends it, and checks that it watched while the server answered `commands` commands.
+    pub fn finish(self, server: &Redis, commands: u32) -> Result<Said> {
+        let (agent, mode, since) = match self {
+            Self::Nobody => return Ok(Said::default()),
             Self::Rival(process) => {
                 process.must_be_alive()?;
-                return Ok(None);
+                return Ok(Said::default());
             }
-            Self::Evictscope { agent, mode } => (agent, mode),
+            Self::Evictscope { agent, mode, since } => (agent, mode, since),
         };
         thread::sleep(SETTLE);
         let reading = agent.reading(server)?;
@@ -118,6 +135,10 @@ impl Watch {
                  attached all the time"
             );
         }
-        Ok(Some(evicting))
+        let ratio = reading.sum("evictscope_overhead_ratio", &[])?;
+        Ok(Said {
+            evicting: (mode != AUTO).then_some(evicting),
+            cost_ns: (since.elapsed() < WINDOW).then_some(ratio * WINDOW.as_nanos() as f64),
+        })
     }
 }
