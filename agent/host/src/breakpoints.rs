@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use evictscope_plan::FileOffset;
-use procfs::process::{MMPermissions, Process};
+use procfs::process::{MMPermissions, MMapPath, Process};
 
 use super::executable::Executable;
 
@@ -23,10 +23,13 @@ pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffs
     let file = executable.file();
     let inode = file.metadata()?.ino();
     let memory = File::open(format!("/proc/{pid}/mem"))?;
-    let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
+    let process = Process::new(pid.cast_signed()).map_err(io::Error::other)?;
+    // Files of several file systems may have this number.
+    let path = MMapPath::Path(process.exe().map_err(io::Error::other)?);
     let mut found = Vec::new();
-    for map in maps.map_err(io::Error::other)? {
-        if map.inode != inode || !map.perms.contains(MMPermissions::EXECUTE) {
+    for map in process.maps().map_err(io::Error::other)? {
+        let is_own = map.inode == inode && map.pathname == path;
+        if !is_own || !map.perms.contains(MMPermissions::EXECUTE) {
             continue;
         }
         let (begin, end) = map.address;

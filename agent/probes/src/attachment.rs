@@ -242,11 +242,8 @@ impl Attachment {
 
     /// Begins to take probes off.
     fn take_off(&mut self, placed: Vec<Placed>) {
-        if !placed.is_empty() {
-            let links = placed.into_iter().flat_map(|placed| placed.links);
-            let keeper = self.slot.probes.programs.keeper();
-            self.leaving.push(keeper.take_off(links));
-        }
+        let links = placed.into_iter().flat_map(|placed| placed.links);
+        self.leaving.extend(links.map(Link::take_off));
     }
 
     /// Waits no longer for the end of a call that is under way: the plan of this function is wrong, and the end may never
@@ -290,7 +287,8 @@ impl Drop for Attachment {
         probes.maps.switch_off(*number);
         let placed = std::mem::take(&mut self.placed);
         self.take_off(placed);
-        self.leaving.drain(..).for_each(Leaving::wait);
+        // Dropping each waits.
+        self.leaving.clear();
     }
 }
 

@@ -9,7 +9,7 @@ use evictscope_abi::{Cookie, Probe, When};
 use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE, FileOffset};
 
 use super::error::ProbeError;
-use super::keeper::{Attach, Kind, Link, LinkKeeper};
+use super::keeper::{Attach, Kind, Leaving, Link, LinkKeeper};
 use super::multi::Multi;
 use super::target::{Own, Target};
 
@@ -206,7 +206,9 @@ impl Programs {
             self.attach_program(ANY[0], false, target, &sites).ok()
         });
         let links: Vec<Link> = links.flatten().collect();
-        self.keeper.take_off(links).wait();
+        let leaving: Vec<Leaving> = links.into_iter().map(Link::take_off).collect();
+        // Dropping each waits.
+        drop(leaving);
     }
 
     /// Makes a link. What the kernel says comes within.
@@ -235,6 +237,6 @@ impl Programs {
                 .map(|(offset, cookie)| (offset.get(), cookie.encode()))
                 .collect(),
         };
-        Ok(self.keeper.attach(program, target.exe, attach))
+        Ok(self.keeper.attach(program, target.exe, &attach))
     }
 }

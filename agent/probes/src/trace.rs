@@ -373,13 +373,14 @@ impl Tracing {
         // What threads remember of them means nothing when probes are placed again.
         self.generation += 1;
         self.tracer.set_generation(self.generation);
-        let keeper = self.tracer.programs.keeper();
-        self.leaving.push(keeper.take_off(self.placed.drain(..)));
+        self.leaving
+            .extend(self.placed.drain(..).map(Link::take_off));
     }
 
     /// Waits until the probes are gone that were taken off.
     pub fn settle(&mut self) {
-        self.leaving.drain(..).for_each(Leaving::wait);
+        // Dropping each waits.
+        self.leaving.clear();
     }
 
     /// Tells whether the keeper has ended. Then no probe is left.

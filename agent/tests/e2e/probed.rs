@@ -1,6 +1,7 @@
 //! Servers whose code is watched while agents come and go, and the kernel's log of what they left.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use evictscope_testkit::{
     wait::until_true,
 };
 use procfs::process::all_processes;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 /// After this time without the breakpoints that are waited for, the agent hangs.
 const HANGS: Duration = Duration::from_secs(300);
@@ -31,10 +32,12 @@ pub struct Probed {
     code: Vec<Code>,
     sites: BTreeSet<u64>,
     _loads: Vec<Owned>,
+    _turn: File,
 }
 
 impl Probed {
     pub fn start(servers: usize) -> anyhow::Result<Self> {
+        let turn = turn()?;
         let own = OwnBuild::of_redis()?;
         let start = |_| own.start(&["--maxmemory", "8mb"]);
         let servers = (0..servers)
@@ -62,6 +65,7 @@ impl Probed {
             code,
             sites,
             _loads: loads,
+            _turn: turn,
         })
     }
 
@@ -119,27 +123,28 @@ impl Probed {
         Ok(())
     }
 
-    /// Returns the lines in which the kernel says that it could not take out a breakpoint: of keepers, of tools, and of the
-    /// threads that watch these servers.
+    /// Returns the lines in which the kernel says that a keeper could not take out a breakpoint.
     pub fn leaks(&self) -> anyhow::Result<BTreeSet<String>> {
         let said = process::answer_of(&mut Command::new("dmesg"))?;
-        let watching = self.servers.iter();
-        let watching = watching.map(|redis| format!(" server {}:", redis.name()));
-        let names: Vec<String> = watching
-            .chain([format!(" {KEEPER}:"), " evictscope:".to_owned()])
-            .collect();
-        let lines = said.lines().filter(|line| {
-            line.contains("leaking uprobe") && names.iter().any(|name| line.contains(name))
-        });
-        Ok(lines.map(str::to_owned).collect())
+        let lines = said.lines();
+        let own = lines.filter(|line| line.contains("leaking uprobe") && line.contains(KEEPER));
+        Ok(own.map(str::to_owned).collect())
     }
 }
 
+/// Waits until no other test makes the kernel say that it could not take out a breakpoint, or watches for that. They have to
+/// wait until what this returns is dropped.
+pub fn turn() -> anyhow::Result<File> {
+    let turn = File::create(std::env::temp_dir().join("evictscope-leaks.lock"))?;
+    turn.lock()?;
+    Ok(turn)
+}
+
 /// Returns the process that holds the probes of an agent.
-pub fn keeper_of(agent: u32) -> anyhow::Result<u32> {
+pub fn keeper_of(agent: u32) -> anyhow::Result<Pid> {
     let agent = agent.cast_signed();
     let processes = all_processes()?.filter_map(|process| process.ok()?.stat().ok());
     let mut own = processes.filter(|stat| stat.ppid == agent && stat.comm == KEEPER);
     let keeper = own.next().context("no keeper")?;
-    Ok(keeper.pid.cast_unsigned())
+    Pid::from_raw(keeper.pid).context("no process")
 }

@@ -9,7 +9,7 @@ use aya_obj::generated::{
     BPF_F_UPROBE_MULTI_RETURN, PERF_FLAG_FD_CLOEXEC, bpf_attr, bpf_cmd, perf_event_attr,
 };
 
-use super::wire::{Attach, Kind};
+use super::request::{Attach, Kind};
 use crate::multi::{bpf, zeroed};
 
 /// The bit in `config` of a perf event that is a uprobe by which it waits for the return

@@ -1,35 +1,41 @@
 //! The keeper: a process that makes and holds all links, so that the agent can be killed at any moment.
 //!
 //! What a process does for the kernel while it is killed (SIGKILL) ends half-way: a breakpoint that it was placing or taking out
-//! stays in the server (`failed to unregister, leaking uprobe`). So the agent asks the keeper for each link ([`wire`]), which makes it
-//! ([`links`]) and has it released ([`hands`]); when the agent ends, however it ends, the socket between them is closed, and
-//! the keeper releases all links and follows ([`process`]).
+//! stays in the server (`failed to unregister, leaking uprobe`). So the agent sends the keeper a [`request`] for each link, which
+//! makes it ([`links`]). To each link belongs a pair of sockets: when the agent's end is closed, however the agent ends, the
+//! keeper has the link released ([`hands`]), and closes its own end once it is. It follows the agent ([`process`]).
+//!
+//! It makes one link after the other, as the kernel does (`dup_mmap_sem`, kernel/events/uprobes.c).
 
 mod hands;
 mod links;
 mod process;
-mod wire;
+mod request;
 
-use std::collections::HashMap;
-use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io::{self, Read as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, shutdown, socketpair};
 
 pub(crate) use links::perf_event;
 pub use process::keep;
-use wire::{Answer, Request};
-pub(crate) use wire::{Attach, Kind};
+pub(crate) use request::{Attach, Kind};
 
 use crate::error::ProbeError;
 
 /// The subcommand that runs [`keep`].
 const SUBCOMMAND: &str = "keeper";
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 /// The agent's end of the socket to its keeper. Clones share it. When the last one is dropped, all links are released, for
 /// which it waits.
@@ -37,38 +43,28 @@ const SUBCOMMAND: &str = "keeper";
 pub struct LinkKeeper(Arc<Owner>);
 
 struct Owner {
-    shared: Arc<Shared>,
+    socket: OwnedFd,
     /// `None` where a thread keeps the links, or the process was waited for.
     process: Mutex<Option<Child>>,
-}
-
-/// What the thread shares that reads the answers.
-struct Shared {
-    socket: OwnedFd,
-    /// Who waits for an answer about which link; `None` once the keeper has ended.
-    waiting: Mutex<Option<HashMap<u64, Sender<io::Result<()>>>>>,
-    next: AtomicU64,
     /// The agent wants no more of it.
     is_ending: AtomicBool,
 }
 
 /// One or several attached sites of a program. Dropping it takes them off, for which it waits.
 pub struct Link {
-    /// `None` once it is being taken off.
-    number: Option<u64>,
     sites: usize,
-    keeper: LinkKeeper,
+    leaving: Leaving,
 }
 
-/// Links that are being taken off.
-pub struct Leaving(Receiver<io::Result<()>>);
+/// A link that is being taken off. Dropping it waits until it is.
+pub struct Leaving(UnixStream);
 
 impl LinkKeeper {
     /// Starts the keeper's process: this very program with another subcommand. It gets the capabilities that this process has.
     ///
     /// # Errors
     ///
-    /// Where no process or thread can be started.
+    /// Where no process can be started.
     pub fn start() -> Result<Self, ProbeError> {
         Self::connected(|other| {
             let mut command = Command::new("/proc/self/exe");
@@ -99,27 +95,17 @@ impl LinkKeeper {
         start: impl FnOnce(OwnedFd) -> io::Result<Option<Child>>,
     ) -> Result<Self, ProbeError> {
         let connect = || {
-            let (own, other) = socketpair(
+            let (socket, other) = socketpair(
                 AddressFamily::UNIX,
                 SocketType::SEQPACKET,
                 SocketFlags::CLOEXEC,
                 None,
             )?;
-            let shared = Arc::new(Shared {
-                socket: own,
-                waiting: Mutex::new(Some(HashMap::new())),
-                next: AtomicU64::new(0),
+            io::Result::Ok(Self(Arc::new(Owner {
+                socket,
+                process: Mutex::new(start(other)?),
                 is_ending: AtomicBool::new(false),
-            });
-            let process = Mutex::new(start(other)?);
-            let owner = Owner {
-                shared: shared.clone(),
-                process,
-            };
-            std::thread::Builder::new()
-                .name("keeper".to_owned())
-                .spawn(move || shared.read_answers())?;
-            io::Result::Ok(Self(Arc::new(owner)))
+            })))
         };
         connect().map_err(ProbeError::NoKeeper)
     }
@@ -133,40 +119,21 @@ impl LinkKeeper {
         &self,
         program: BorrowedFd<'_>,
         exe: BorrowedFd<'_>,
-        attach: Attach,
+        attach: &Attach,
     ) -> io::Result<Link> {
-        let shared = &self.0.shared;
-        let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        let sites = attach.sites.len();
-        let told = shared.wait_for(&[number]);
-        let request = Request::Attach(number, attach).words();
-        let sent = wire::send(shared.socket.as_fd(), &request, &[program, exe]);
-        if let Err(error) = sent {
-            shared.told(number);
-            return Err(error);
+        let (mut own, keepers) = UnixStream::pair()?;
+        request::send(&self.0.socket, attach, [keepers.as_fd(), program, exe])?;
+        drop(keepers);
+        let mut error = [0; size_of::<i32>()];
+        let ended = |_| io::ErrorKind::BrokenPipe;
+        own.read_exact(&mut error).map_err(ended)?;
+        match i32::from_ne_bytes(error) {
+            0 => Ok(Link {
+                sites: attach.sites.len(),
+                leaving: Leaving(own),
+            }),
+            error => Err(io::Error::from_raw_os_error(error)),
         }
-        let ended = |_| Err(io::ErrorKind::BrokenPipe.into());
-        told.recv().unwrap_or_else(ended)?;
-        Ok(Link {
-            number: Some(number),
-            sites,
-            keeper: self.clone(),
-        })
-    }
-
-    /// Begins to take links off: all at once, as the kernel waits for each.
-    pub(crate) fn take_off(&self, links: impl IntoIterator<Item = Link>) -> Leaving {
-        let links = links.into_iter();
-        self.release(links.filter_map(|mut link| link.number.take()).collect())
-    }
-
-    fn release(&self, links: Vec<u64>) -> Leaving {
-        let shared = &self.0.shared;
-        let told = shared.wait_for(&links);
-        let request = Request::TakeOff(links);
-        // Where it cannot be sent, the keeper has ended, and with it the links: the channel is closed soon.
-        let _ = wire::send(shared.socket.as_fd(), &request.words(), &[]);
-        Leaving(told)
     }
 
     /// Has all links released, and waits until they are. No more can be made.
@@ -176,13 +143,13 @@ impl LinkKeeper {
 
     /// Tells whether the keeper has ended, though the agent wants more of it.
     pub(crate) fn has_failed(&self) -> bool {
-        let shared = &self.0.shared;
-        !shared.is_ending.load(Ordering::SeqCst) && shared.waiting().is_none()
+        // In this order: the agent says so before it closes the socket.
+        is_closed(&self.0.socket, Some(&AT_ONCE)) && !self.0.is_ending.load(Ordering::SeqCst)
     }
 
     /// Returns why nothing can be attached any more once the keeper has ended.
     pub(crate) fn why_ended(&self) -> ProbeError {
-        match self.0.shared.is_ending.load(Ordering::SeqCst) {
+        match self.0.is_ending.load(Ordering::SeqCst) {
             true => ProbeError::Ending,
             false => ProbeError::KeeperEnded,
         }
@@ -191,9 +158,9 @@ impl LinkKeeper {
 
 impl Owner {
     fn end(&self) {
-        self.shared.is_ending.store(true, Ordering::SeqCst);
+        self.is_ending.store(true, Ordering::SeqCst);
         // Where it is closed already, the keeper has ended.
-        let _ = shutdown(&self.shared.socket, Shutdown::Write);
+        let _ = shutdown(&self.socket, rustix::net::Shutdown::Write);
         let process = self.process.lock();
         let process = process.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut process) = process {
@@ -209,66 +176,41 @@ impl Drop for Owner {
     }
 }
 
-impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<u64, Sender<io::Result<()>>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns where the answers about links will come, which is closed after the last one, or when the keeper has ended.
-    fn wait_for(&self, links: &[u64]) -> Receiver<io::Result<()>> {
-        let (tell, told) = channel();
-        if let Some(waiting) = &mut *self.waiting() {
-            waiting.extend(links.iter().map(|link| (*link, tell.clone())));
-        }
-        told
-    }
-
-    /// Forgets who waits for an answer, and returns it.
-    fn told(&self, link: u64) -> Option<Sender<io::Result<()>>> {
-        self.waiting().as_mut()?.remove(&link)
-    }
-
-    /// Hands the keeper's answers on until it has ended.
-    fn read_answers(&self) {
-        while let Ok(Some((words, _))) = wire::receive(self.socket.as_fd()) {
-            let Some(Answer { link, error }) = Answer::parse(&words) else {
-                break;
-            };
-            if let Some(tell) = self.told(link) {
-                let error = error.map(io::Error::from_raw_os_error);
-                // Nobody waits any more where a thread has panicked.
-                let _ = tell.send(error.map_or(Ok(()), Err));
-            }
-        }
-        *self.waiting() = None;
-    }
-}
-
 impl Link {
     /// Returns how many sites are attached.
     pub fn sites(&self) -> usize {
         self.sites
     }
-}
 
-impl Drop for Link {
-    fn drop(&mut self) {
-        if let Some(number) = self.number.take() {
-            self.keeper.release(vec![number]).wait();
-        }
+    /// Begins to take it off. The kernel waits for each link, and does so for several at once.
+    pub fn take_off(self) -> Leaving {
+        self.leaving.begin();
+        self.leaving
     }
 }
 
 impl Leaving {
-    /// Tells whether all are off.
-    pub fn is_over(&self) -> bool {
-        let mut answers = self.0.try_iter();
-        while answers.next().is_some() {}
-        matches!(self.0.try_recv(), Err(TryRecvError::Disconnected))
+    fn begin(&self) {
+        // Where it is closed already, the keeper has ended.
+        let _ = self.0.shutdown(Shutdown::Write);
     }
 
-    /// Waits until all are off.
-    pub fn wait(self) {
-        while self.0.recv().is_ok() {}
+    /// Tells whether it is off.
+    pub fn is_over(&self) -> bool {
+        is_closed(&self.0, Some(&AT_ONCE))
     }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.begin();
+        is_closed(&self.0, None);
+    }
+}
+
+/// Tells whether the other end of a socket is closed, for which it waits as long as said.
+fn is_closed(socket: &impl AsFd, patience: Option<&Timespec>) -> bool {
+    let mut waited = [PollFd::new(socket, PollFlags::empty())];
+    let closed = rustix::io::retry_on_intr(|| poll(&mut waited, patience));
+    closed.is_ok_and(|closed| closed > 0)
 }

@@ -1,26 +1,32 @@
 //! The keeper's own process: it makes links, has them released, and ends when the agent has ended.
 
-use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::SendFlags;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
     set_name, set_no_new_privs,
 };
 
-use super::hands::{Hands, close};
+use super::hands::{Hands, MOST};
 use super::links::create;
-use super::wire::{Answer, Attach, Kind, Request, receive, send};
+use super::request::{Kind, receive};
 
-/// What making links takes.
+/// What making links takes. Perf events take CAP_SYS_ADMIN too, which includes both.
 const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
-/// The links that are kept, by number.
+/// A link that is kept.
+pub struct Kept {
+    pub link: OwnedFd,
+    /// The keeper's end of its sockets.
+    pub agent: OwnedFd,
+}
+
 #[derive(Default)]
-struct Kept {
-    links: HashMap<u64, OwnedFd>,
+struct Keeper {
+    links: Vec<Kept>,
     hands: Hands,
 }
 
@@ -33,100 +39,104 @@ struct Kept {
 pub fn keep() -> io::Result<()> {
     // A service manager and a terminal send their signals to the agent's children, too, and before the agent has ended.
     block_signals();
-    // What the agent has inherited; standard error stays, for what must not happen.
-    close(3, RawFd::MAX);
     set_name(c"evictscope-keep")?;
     set_no_new_privs(true)?;
-    let held = capabilities(None)?.permitted;
-    limit_to(held & (LINKS | CapabilitySet::SYS_ADMIN))?;
+    clear_ambient_capability_set()?;
+    limit_to(LINKS | CapabilitySet::SYS_ADMIN)?;
     serve(rustix::stdio::stdin())
 }
 
-/// Answers requests until the other end of the socket is closed, and then releases all links.
+/// Does what the agent asks for until the other end of the socket is closed, and then releases all links.
 ///
 /// # Errors
 ///
-/// Where the socket is none.
+/// Where the socket is none, or what it receives is no request.
 pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let mut kept = Kept::default();
+    let mut keeper = Keeper::default();
     let served = loop {
-        match kept.next(socket) {
+        match keeper.turn(socket) {
             Ok(true) => {}
             Ok(false) => break Ok(()),
             Err(error) => break Err(error),
         }
     };
-    let all = kept.links.drain().collect();
-    kept.hands.release(all);
+    while !keeper.links.is_empty() {
+        let some = keeper.links.len().saturating_sub(MOST);
+        keeper.hands.release(keeper.links.split_off(some));
+        // Dropping them waits.
+        keeper.hands = Hands::default();
+    }
     served
 }
 
-impl Kept {
+impl Keeper {
     /// Waits for something to do, and does it. Returns whether there may be more.
-    fn next(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        let is_asked = {
-            let hands = self.hands.processes();
-            let waited = [socket].into_iter().chain(hands);
-            let mut waited: Vec<PollFd<'_>> = waited
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-                .collect();
-            rustix::io::retry_on_intr(|| poll(&mut waited, None))?;
-            !waited[0].revents().is_empty()
+    fn turn(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let hands: Vec<BorrowedFd<'_>> = self.hands.processes().collect();
+        // Until one of them is free, no further link is released.
+        let links = if hands.len() < MOST {
+            &*self.links
+        } else {
+            &[]
         };
-        for link in self.hands.released() {
-            answer(socket, link, Ok(()));
+        let links = links.iter().map(|kept| kept.agent.as_fd());
+        let waited = [socket].into_iter().chain(hands.iter().copied());
+        let mut waited: Vec<PollFd<'_>> = waited
+            .chain(links)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        rustix::io::retry_on_intr(|| poll(&mut waited, None))?;
+        let mut is_ready = waited.iter().map(|fd| !fd.revents().is_empty());
+        let is_asked = is_ready.next() == Some(true);
+        let unwanted: Vec<bool> = is_ready.skip(hands.len()).collect();
+
+        self.hands.drop_ended();
+        let mut unwanted = unwanted.into_iter();
+        let unwanted = self.links.extract_if(.., |_| unwanted.next() == Some(true));
+        let unwanted = unwanted.take(MOST).collect();
+        self.hands.release(unwanted);
+        match is_asked {
+            true => self.attach(socket),
+            false => Ok(true),
         }
-        if !is_asked {
-            return Ok(true);
-        }
-        let Some((words, descriptors)) = receive(socket)? else {
+    }
+
+    /// Receives a request, and makes the link. Returns `false` where the other end is closed.
+    fn attach(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let Some((attach, descriptors)) = receive(socket)? else {
             return Ok(false);
         };
-        match Request::parse(&words) {
-            Some(Request::Attach(link, attach)) => {
-                let made = self.attach(link, &attach, &descriptors);
-                answer(socket, link, made);
+        let mut descriptors = descriptors.into_iter();
+        // Without a descriptor to answer to, the agent sees that it is closed.
+        let Some(agent) = descriptors.next() else {
+            return Ok(true);
+        };
+        let made = match (descriptors.next(), descriptors.next()) {
+            (Some(program), Some(exe)) => create(program.as_fd(), exe.as_fd(), &attach),
+            _ => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        };
+        let error = made.as_ref().err();
+        let error = error.map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+        // Where the agent has just ended, nobody hears it.
+        let _ = rustix::net::send(&agent, &error.to_ne_bytes(), SendFlags::NOSIGNAL);
+        if let Ok(link) = made {
+            self.links.push(Kept { link, agent });
+            if attach.kind == Kind::Multi {
+                // Only perf events take more.
+                limit_to(LINKS)?;
             }
-            Some(Request::TakeOff(links)) => {
-                let known = |link| Some((link, self.links.remove(&link)?));
-                let known = links.into_iter().filter_map(known).collect();
-                for link in self.hands.release(known) {
-                    answer(socket, link, Ok(()));
-                }
-            }
-            None => return Err(io::ErrorKind::InvalidData.into()),
         }
         Ok(true)
     }
-
-    fn attach(&mut self, link: u64, attach: &Attach, with: &[OwnedFd]) -> io::Result<()> {
-        let [program, exe] = with else {
-            return Err(io::Error::from_raw_os_error(libc::EMFILE));
-        };
-        let made = create(program.as_fd(), exe.as_fd(), attach)?;
-        if attach.kind == Kind::Multi {
-            // Only perf events may take more.
-            limit_to(LINKS)?;
-        }
-        self.links.insert(link, made);
-        Ok(())
-    }
 }
 
-/// Says what became of a link. Where the agent has just ended, nobody hears it.
-fn answer(socket: BorrowedFd<'_>, link: u64, result: io::Result<()>) {
-    let error = result.err();
-    let error = error.map(|error| error.raw_os_error().unwrap_or(libc::EIO));
-    let _ = send(socket, &Answer { link, error }.words(), &[]);
-}
-
-/// Gives up all other capabilities, where these suffice: without both of [`LINKS`], all that are held stay.
+/// Gives up all other capabilities. CAP_SYS_ADMIN stays where one of [`LINKS`] is missing.
 fn limit_to(wanted: CapabilitySet) -> io::Result<()> {
     let held = capabilities(None)?.permitted;
-    if held == wanted || !held.contains(LINKS) {
-        return Ok(());
-    }
-    clear_ambient_capability_set()?;
+    let wanted = match held.contains(LINKS) {
+        true => wanted,
+        false => LINKS | CapabilitySet::SYS_ADMIN,
+    };
     let kept = CapabilitySets {
         effective: held & wanted,
         permitted: held & wanted,

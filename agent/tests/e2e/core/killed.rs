@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use evictscope_testkit::{
     agent::{Agent, evictscope},
     code::Code,
@@ -11,10 +11,10 @@ use evictscope_testkit::{
     owned::Owned,
     wait::until_true,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use super::lifecycle::sites;
-use crate::probed::{Probed, keeper_of};
+use crate::probed::{Probed, keeper_of, turn};
 
 /// Kills agents and tools at random moments; `kills` of them.
 pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
@@ -25,6 +25,7 @@ pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut midway = 0;
     for round in 0..kills {
+        let mut keeper = None;
         let what = match round % 5 {
             0 => "attaching",
             1 => "detaching",
@@ -43,6 +44,8 @@ pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
             "detaching" => {
                 let agent = every_call()?;
                 probed.until(&agent, |now| now == all)?;
+                // Taking off is no work that a kill could interrupt, of whomever.
+                keeper = random.bool().then(|| keeper_of(agent.pid())).transpose()?;
                 agent.signal(Signal::TERM)?;
                 let left = random.usize(0..all);
                 probed.until(&agent, |now| now <= left).or_else(|error| {
@@ -91,6 +94,10 @@ pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_micros(random.u64(0..most)));
         let placed = probed.placed()?;
         midway += u32::from(placed > 0 && placed < all);
+        if let Some(keeper) = keeper {
+            // It may have ended.
+            let _ = kill_process(keeper, Signal::KILL);
+        }
         victim.end(Signal::KILL)?;
         probed.must_be_as_before(&format!("no breakpoint after a kill while {what}"))?;
         let leaks: Vec<String> = probed.leaks()?.difference(&leaks).cloned().collect();
@@ -121,7 +128,6 @@ fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
     let placed = code.changed()?;
     ensure!(!placed.is_empty(), "no probes");
     let keeper = keeper_of(agent.pid())?;
-    let keeper = Pid::from_raw(keeper.cast_signed()).context("no process")?;
     // As a service manager and a terminal send them to all processes of the agent.
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::ABORT] {
         kill_process(keeper, signal)?;
@@ -143,6 +149,7 @@ fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Result<()> {
+    let _turn = turn()?;
     let own = OwnBuild::of_redis()?;
     let redis = own.start(&["--maxmemory", "0"])?;
     let code = Code::of(redis.pid())?;

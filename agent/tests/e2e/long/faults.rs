@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use evictscope_testkit::{
     agent::Agent,
     code::Code,
@@ -11,7 +11,7 @@ use evictscope_testkit::{
     redis::Redis,
     wait::{until, until_true},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use crate::core::killed::kill_at_random_moments;
 use crate::counts::count_right;
@@ -58,7 +58,6 @@ fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
         let agent = probed.agent(&["--probe-mode=every-call"])?;
         let keeper = until("the agent has a keeper", || Ok(keeper_of(agent.pid()).ok()))?;
         let seen = probed.until(&agent, |now| now >= placed)?;
-        let keeper = Pid::from_raw(keeper.cast_signed()).context("no process")?;
         kill_process(keeper, Signal::KILL)?;
         agent.end(Signal::KILL)?;
         let stay = probed.placed()?;
