@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod breakpoints;
 mod confinement;
 mod container;
 mod container_name;
@@ -31,6 +32,7 @@ mod sockets;
 mod troubles;
 mod unrelated;
 
+pub use breakpoints::{breakpoints, is_traced};
 pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
 pub use container::Container;
 pub use container_name::container_name;

@@ -55,9 +55,11 @@ impl Troubles {
 /// Returns what went wrong and what to do, without the process that it went wrong with; `None` for the end
 /// of a process.
 fn kind(error: &ProcError) -> Option<String> {
-    let full = Some(Errno::MFILE.raw_os_error());
+    let [full, gone] = [Errno::MFILE, Errno::SRCH].map(|errno| Some(errno.raw_os_error()));
     Some(match error {
         ProcError::NotFound(_) => return None,
+        // A file of a process that has ended since it was opened.
+        ProcError::Io(error, _) if error.raw_os_error() == gone => return None,
         ProcError::PermissionDenied(_) => {
             format!(
                 "permission denied; {}",
@@ -109,5 +111,6 @@ mod tests {
         assert!(of(Errno::INTR, 1).is_some_and(|kind| kind.contains("Interrupted")));
         assert_eq!(of(Errno::INTR, 1), of(Errno::INTR, 2));
         assert_eq!(kind(&ProcError::NotFound(None)), None);
+        assert_eq!(of(Errno::SRCH, 1), None);
     }
 }

@@ -1,6 +1,5 @@
 //! The loaded programs, and the slots that servers have in their maps.
 
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,13 +7,13 @@ use aya::Ebpf;
 use evictscope_abi::MAX_SERVERS;
 
 use super::error::ProbeError;
+use super::keeper::LinkKeeper;
 use super::log::{KernelLog, Message};
 use super::maps::Maps;
 use super::own::own_sites;
 use super::programs::{Programs, names};
-use super::target::Target;
 
-/// How long to wait at the end. By perf events, the probes of 64 servers take longer than by links: 33 s.
+/// How long to wait at the end for threads, which by then only have to hand over what they have.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The loaded programs and their maps. Threads share them.
@@ -40,29 +39,25 @@ pub(super) struct Slot {
 }
 
 impl Probes {
-    /// Loads the programs into the kernel. `run_delay` is where in the kernel's `task_struct` the time is for which a thread has
+    /// Loads the programs into the kernel, for this keeper to attach. `run_delay` is where in the kernel's `task_struct` the time is for which a thread has
     /// waited for a CPU, bytes; without it, that time in calls is not told from the rest.
     ///
     /// # Errors
     ///
     /// Where the kernel does not allow it or refuses a program.
-    pub fn load(run_delay: Option<u32>) -> Result<Arc<Self>, ProbeError> {
+    pub fn load(keeper: &LinkKeeper, run_delay: Option<u32>) -> Result<Arc<Self>, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
-        let own = Target {
-            pid: std::process::id(),
-            exe: Path::new("/proc/self/exe"),
-        };
         let [site, ..] = own_sites()?;
         // Before the log is opened, which takes a map that these programs use.
-        let multi = Programs::by_multi_links(object, &ebpf, names(), own, site)?;
+        let multi = Programs::by_multi_links(keeper, object, &ebpf, names(), site)?;
         let log = KernelLog::open(&mut ebpf);
         Ok(Arc::new(Self {
             maps: Maps::of(&ebpf)?,
             run_delay,
             programs: match multi {
                 Some(programs) => programs,
-                None => Programs::by_perf_events(ebpf, names())?,
+                None => Programs::by_perf_events(keeper, ebpf, names())?,
             },
             log: Mutex::new(log),
             slots: Mutex::new(Slots {
@@ -79,16 +74,22 @@ impl Probes {
         self.programs.has_multi_links()
     }
 
-    /// Waits until every probe is off, and lets no further one be attached. A process that ends while
-    /// one of its threads takes a probe off leaves a breakpoint in the server: the kernel then gives up
-    /// half-way (`failed to unregister, leaking uprobe`).
+    /// Tells whether the keeper has ended before this process. Then no probe is left.
+    pub fn has_lost_keeper(&self) -> bool {
+        self.programs.keeper().has_failed()
+    }
+
+    /// Waits until every probe is off, and lets no further one be attached. Then waits for the threads of servers.
     ///
     /// # Errors
     ///
-    /// Where that is not so after a minute: a thread hangs.
+    /// Where one of those has not ended after a minute: it hangs.
     pub fn finish(&self) -> Result<(), ProbeError> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.is_closed = true;
+        drop(slots);
+        self.programs.keeper().end();
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let is_used = |slots: &mut Slots| slots.free.len() < MAX_SERVERS as usize;
         let waited = self.given_back.wait_timeout_while(slots, PATIENCE, is_used);
         let (slots, timeout) = waited.unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,7 @@
 //! The probes on one server.
 
-use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
 use evictscope_host::Executable;
@@ -15,7 +13,9 @@ use evictscope_telemetry::Counted;
 use super::attach::{Probes, Slot};
 use super::config::server_config;
 use super::error::ProbeError;
-use super::target::{Link, Target};
+use super::keeper::{Leaving, Link};
+use super::left::take_out;
+use super::target::Target;
 
 /// Which calls of a function are probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,11 +78,12 @@ pub struct Attachment {
     server: Server,
     covered: Coverage,
     placed: Vec<Placed>,
-    /// Threads that take probes off, one for each probe. The kernel takes the breakpoints of a
-    /// uprobe_multi link out at once, and then waits for 50 to 100 ms, of several links at a time. A perf
-    /// event takes it a tenth to a quarter of a second, one after the other whichever thread asks
-    /// (`event_mutex`, kernel/trace/trace_uprobe.c).
-    leaving: Vec<JoinHandle<()>>,
+    /// Probes that are being taken off. The kernel takes the breakpoints of a uprobe_multi link out at once, and then
+    /// waits for 50 to 100 ms, of several links at a time. A perf event takes it a tenth to a quarter of a second, one
+    /// after the other whoever asks (`event_mutex`, kernel/trace/trace_uprobe.c).
+    leaving: Vec<Leaving>,
+    /// Breakpoints that are of others.
+    foreign: usize,
     slot: Slot,
 }
 
@@ -112,13 +113,33 @@ impl Attachment {
             covered: Coverage::NOTHING,
             placed: Vec::new(),
             leaving: Vec::new(),
+            foreign: 0,
             slot,
         })
     }
 
+    /// Takes out the breakpoints that were left in the server's code. Call it before probes are placed.
+    pub fn take_out_left(&mut self) {
+        let programs = &self.slot.probes.programs;
+        self.foreign = take_out(programs, self.target(), &self.server.exe);
+    }
+
+    /// Returns how many breakpoints others had in the server's code when it was attached to.
+    pub fn foreign_breakpoints(&self) -> usize {
+        self.foreign
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target {
+            pid: self.server.pid,
+            // The very file that the plan was made for, whatever the process runs by now.
+            exe: self.server.exe.file().as_fd(),
+        }
+    }
+
     /// Tells whether no probes are being taken off. Until then [`Attachment::set`] has no effect.
     pub fn is_settled(&mut self) -> bool {
-        self.leaving.retain(|thread| !thread.is_finished());
+        self.leaving.retain(|leaving| !leaving.is_over());
         self.leaving.is_empty()
     }
 
@@ -135,7 +156,8 @@ impl Attachment {
         }
         let before = self.placed.len();
         if let Err(error) = self.place_missing(wanted) {
-            self.placed.truncate(before);
+            let placed = self.placed.split_off(before);
+            self.take_off(placed);
             return Err(error);
         }
         let sites = sites_of(&self.placed[before..]);
@@ -192,17 +214,8 @@ impl Attachment {
                 (place.file_offset, cookie)
             })
             .collect();
-        // The very file that the plan was made for, whatever the process runs by now.
-        let exe = PathBuf::from(format!(
-            "/proc/self/fd/{}",
-            self.server.exe.file().as_raw_fd()
-        ));
-        let target = Target {
-            pid: self.server.pid,
-            exe: &exe,
-        };
         let programs = &self.slot.probes.programs;
-        programs.attach(function.kind.description, probe, target, &sites)
+        programs.attach(function.kind.description, probe, self.target(), &sites)
     }
 
     /// Takes off in the background what is not wanted any more. The end of a call that is under way is
@@ -223,8 +236,14 @@ impl Attachment {
             let is_needed = placed.probe == end && number(function.kind).is_ok_and(is_inside);
             !is_needed && !is_wanted(function, placed.probe, covered)
         };
-        let unwanted = self.placed.extract_if(.., is_unwanted);
-        self.leaving.extend(unwanted.filter_map(take_off));
+        let unwanted = self.placed.extract_if(.., is_unwanted).collect();
+        self.take_off(unwanted);
+    }
+
+    /// Begins to take probes off.
+    fn take_off(&mut self, placed: Vec<Placed>) {
+        let links = placed.into_iter().flat_map(|placed| placed.links);
+        self.leaving.extend(links.map(Link::take_off));
     }
 
     /// Waits no longer for the end of a call that is under way: the plan of this function is wrong, and the end may never
@@ -266,19 +285,11 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         let Slot { probes, number } = &self.slot;
         probes.maps.switch_off(*number);
-        self.leaving
-            .extend(self.placed.drain(..).filter_map(take_off));
-        for thread in self.leaving.drain(..) {
-            // It does nothing but drop.
-            let _ = thread.join();
-        }
+        let placed = std::mem::take(&mut self.placed);
+        self.take_off(placed);
+        // Dropping each waits.
+        self.leaving.clear();
     }
-}
-
-/// Starts to take a probe off, in a thread of its own. Where none can be started, it is off when this returns.
-fn take_off(placed: Placed) -> Option<JoinHandle<()>> {
-    let thread = std::thread::Builder::new().spawn(move || drop(placed));
-    thread.ok()
 }
 
 /// Returns how many sites are probed in all.

@@ -5,7 +5,6 @@
 //! configuration with recipes and members of the agent's own memory.
 
 use std::hint::black_box;
-use std::path::Path;
 use std::sync::Arc;
 
 use evictscope_abi::{
@@ -18,8 +17,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::attach::{Probes, Slot};
 use super::error::ProbeError;
+use super::keeper::{Link, LinkKeeper};
 use super::own::{FUNCTIONS, Function, own_sites};
-use super::target::{Link, Target};
+use super::target::Own;
 
 /// Calls that are timed together.
 const CALLS: u32 = 500;
@@ -38,7 +38,7 @@ impl Probes {
     ///
     /// What the kernel does not allow, and what to do about it.
     pub fn load_and_calibrate(run_delay: Option<u32>) -> Result<(Arc<Self>, HitCosts), ProbeError> {
-        let probes = Self::load(run_delay)?;
+        let probes = Self::load(&LinkKeeper::start()?, run_delay)?;
         let costs = calibrate(&probes)?;
         Ok((probes, costs))
     }
@@ -140,10 +140,7 @@ impl SelfProbes {
             links: Vec::new(),
             slot,
         };
-        let target = Target {
-            pid: config.tgid,
-            exe: Path::new("/proc/self/exe"),
-        };
+        let this = Own::open()?;
         let cookie = Cookie {
             slot: own.slot.number,
             function: super::attachment::number(function)?,
@@ -154,8 +151,8 @@ impl SelfProbes {
         for (probe, file_offset) in placed {
             let function = function.description;
             let sites = [(*file_offset, cookie)];
-            let links = probes.programs.attach(function, *probe, target, &sites)?;
-            own.links.extend(links);
+            let attached = (probes.programs).attach(function, *probe, this.target(), &sites);
+            own.links.extend(attached?);
         }
         Ok(own)
     }
@@ -273,7 +270,7 @@ mod tests {
     };
     use evictscope_telemetry::Counted;
 
-    use super::{FUNCTIONS, FileOffset, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY};
+    use super::{FUNCTIONS, FileOffset, LinkKeeper, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY};
     use super::{calibration_config, constant, own_sites};
 
     /// Calls a function with every probe of the eviction call on it as often, after `change` has
@@ -292,7 +289,7 @@ mod tests {
         before: impl Fn(u64),
     ) -> anyhow::Result<(Counted, Vec<String>)> {
         let [function, ..] = FUNCTIONS;
-        let probes = Probes::load(None)?;
+        let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
         let [begin, ..] = own_sites()?;
         let mut config = calibration_config(std::process::id());
         change(&mut config);

@@ -76,9 +76,22 @@ pub enum ProbeError {
     /// A map could not be mapped into memory.
     #[error("a BPF map cannot be mapped into memory: {0}")]
     Mapping(std::io::Error),
-    /// Threads do not take their probes off.
+    /// The process that holds the probes cannot be started.
+    #[error("cannot start `evictscope-keeper`, which holds the probes: {0}")]
+    NoKeeper(std::io::Error),
+    /// The process that holds the probes has ended.
     #[error(
-        "the probes of {0} servers are still attached after a minute: something holds up the threads that watch them; the kernel takes the probes off when this process ends; please report this"
+        "`evictscope-keeper`, which holds the probes, has ended, so they are gone: something has killed it; the next start takes out what is left"
+    )]
+    KeeperEnded,
+    /// The kernel has no perf events that are uprobes.
+    #[error(
+        "this kernel has no perf events for probes ({0}): boot one that was built with CONFIG_UPROBE_EVENTS, as the distributions' are"
+    )]
+    NoUprobeEvents(std::io::Error),
+    /// Threads do not end.
+    #[error(
+        "the threads that watch {0} servers have not ended after a minute, though no probe is left: something holds them up; please report this"
     )]
     Stuck(usize),
     /// The agent is about to end.

@@ -10,6 +10,7 @@ use evictscope_telemetry::Counted;
 
 use super::attach::Probes;
 use super::calibration::SelfProbes;
+use super::keeper::LinkKeeper;
 use super::own::{FUNCTIONS, own_sites};
 
 /// What the cycles have in the memory of this process.
@@ -41,7 +42,7 @@ fn counted(
 ) -> anyhow::Result<(Counted, Vec<String>)> {
     let [start, end, _] = FUNCTIONS;
     let [start_at, end_at, _] = own_sites()?;
-    let probes = Probes::load(None)?;
+    let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
     let mut config = ServerConfig {
         tgid: std::process::id(),
         is_observed: [1; MAX_FUNCTIONS as usize],

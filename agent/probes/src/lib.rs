@@ -3,7 +3,7 @@
 //! Begin with [`Probes`], which loads the programs, and [`Attachment`], the probes on one server. Every server has one slot in
 //! all maps, which are mapped into memory. A probe is attached by file offset to the open executable that the plan was made of.
 //! So it works in other mount namespaces and after an upgrade on disk, and no other file is ever probed. Dropping an
-//! [`Attachment`] detaches; so does the end of the agent, however it ends, as the kernel then closes the file descriptors.
+//! [`Attachment`] detaches; so does the end of the agent, however it ends, as another process holds the probes ([`LinkKeeper`]).
 //!
 //! This is the only crate that uses aya, and with `agent-ebpf` the only one with `unsafe` code. It decides neither what to probe
 //! (`evictscope-plan`) nor when (`evictscope-telemetry`). `build.rs` compiles the programs.
@@ -15,7 +15,9 @@ mod config;
 mod error;
 #[cfg(test)]
 mod expire_cycle;
+mod keeper;
 mod kernel_types;
+mod left;
 mod log;
 mod mapped;
 mod maps;
@@ -31,6 +33,7 @@ pub use attach::Probes;
 pub use attachment::{Attachment, Coverage, Probed, Server};
 pub use config::server_config;
 pub use error::{OLDER_KERNELS, ProbeError};
+pub use keeper::{LinkKeeper, keep};
 pub use profile::{Sample, Sampler, Sampling};
 pub use sockets::SocketIterator;
 pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing};

@@ -1,25 +1,19 @@
 //! uprobe_multi links: one link for all sites of a program in a process (Linux 6.6).
 //!
 //! The kernel takes such links off in a thousandth of the time that perf events need. aya 0.14 cannot
-//! make them. So aya creates the maps, `aya_obj` prepares the instructions of the same object, and two
-//! calls of `bpf(2)` load and attach them. This file goes when aya can do it.
+//! make them. So aya creates the maps, `aya_obj` prepares the instructions of the same object, and a
+//! call of `bpf(2)` loads them. This file goes when aya can do it.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Context as _, ensure};
 use aya::Ebpf;
 use aya::maps::Map;
 use aya_obj::generated::bpf_attach_type::BPF_TRACE_UPROBE_MULTI;
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
-use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, bpf_attr, bpf_cmd};
-use evictscope_abi::Cookie;
-use evictscope_plan::FileOffset;
-
-use super::target::Target;
+use aya_obj::generated::{bpf_attr, bpf_cmd};
 
 /// Programs that were loaded for uprobe_multi links, by name.
 pub struct Multi(HashMap<&'static str, OwnedFd>);
@@ -55,38 +49,9 @@ impl Multi {
         names.map(load).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Attaches a program at several sites of a process, and returns the link.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says: `EINVAL` before Linux 6.6.
-    pub fn attach(
-        &self,
-        name: &'static str,
-        is_return: bool,
-        target: Target<'_>,
-        sites: &[(FileOffset, Cookie)],
-    ) -> io::Result<OwnedFd> {
-        let program = self.0.get(name).ok_or(io::ErrorKind::NotFound)?;
-        let path = CString::new(target.exe.as_os_str().as_bytes())?;
-        let offsets: Vec<u64> = sites.iter().map(|(offset, _)| offset.get()).collect();
-        let cookies: Vec<u64> = sites.iter().map(|(_, cookie)| cookie.encode()).collect();
-        let mut attr = zeroed();
-        attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
-        attr.link_create.attach_type = BPF_TRACE_UPROBE_MULTI as u32;
-        // SAFETY: all of it is zero, which is a value of every member of the union.
-        let multi = unsafe { &mut attr.link_create.__bindgen_anon_3.uprobe_multi };
-        multi.path = path.as_ptr() as u64;
-        multi.offsets = offsets.as_ptr() as u64;
-        multi.cookies = cookies.as_ptr() as u64;
-        multi.cnt = u32::try_from(sites.len()).map_err(io::Error::other)?;
-        multi.flags = match is_return {
-            true => BPF_F_UPROBE_MULTI_RETURN,
-            false => 0,
-        };
-        multi.pid = target.pid;
-        // SAFETY: the path ends in 0, and the arrays are as long as `cnt` says. All three live on.
-        unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }
+    /// Returns a program that was loaded.
+    pub fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.0.get(name).map(OwnedFd::as_fd)
     }
 }
 
@@ -122,7 +87,7 @@ fn load(object: &aya_obj::Object, name: &'static str) -> anyhow::Result<OwnedFd>
 }
 
 /// Returns an attribute in which nothing is set.
-pub(super) fn zeroed() -> bpf_attr {
+pub fn zeroed() -> bpf_attr {
     // SAFETY: integers only, so zero is a value.
     unsafe { std::mem::zeroed() }
 }
@@ -132,7 +97,7 @@ pub(super) fn zeroed() -> bpf_attr {
 /// # Safety
 ///
 /// All pointers in `attr` that the command reads are valid during the call.
-pub(super) unsafe fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
+pub unsafe fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is as long as said; what it points to is valid, says the caller.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command as u32, attr, size_of_val(attr)) };
     let fd = i32::try_from(fd).map_err(io::Error::other)?;

@@ -1,7 +1,7 @@
 //! The event of profiles, and the program that copies a main thread's registers and stack at each.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::Ebpf;
@@ -10,12 +10,13 @@ use aya::programs::PerfEvent;
 use aya_obj::generated::bpf_attach_type::BPF_PERF_EVENT;
 use aya_obj::generated::perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK;
 use aya_obj::generated::perf_type_id::PERF_TYPE_SOFTWARE;
-use aya_obj::generated::{PERF_FLAG_FD_CLOEXEC, bpf_cmd, perf_event_attr};
+use aya_obj::generated::{bpf_cmd, perf_event_attr};
 use evictscope_abi::{
     MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, profile_slot,
 };
 
 use super::error::ProbeError;
+use super::keeper::perf_event;
 use super::mapped::Mapped;
 use super::multi::{bpf, zeroed};
 
@@ -195,23 +196,8 @@ fn cpu_clock(tid: u32, hz: u32) -> io::Result<OwnedFd> {
     attr.set_freq(1);
     attr.__bindgen_anon_1.sample_freq = hz.into();
     let tid = i32::try_from(tid).map_err(io::Error::other)?;
-    // SAFETY: `attr` is as long as it says, and has no pointers.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attr,
-            tid,
-            -1,
-            -1,
-            libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC),
-        )
-    };
-    let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just opened it for this caller.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: `attr` has no pointers.
+    unsafe { perf_event(&attr, tid) }
 }
 
 impl Cookies {

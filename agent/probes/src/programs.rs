@@ -1,17 +1,30 @@
 //! The loaded programs: attaching each of them.
 
-use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::os::fd::AsFd as _;
 
 use aya::Ebpf;
 use aya::programs::UProbe;
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use evictscope_abi::{Cookie, Probe, When};
 use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE, FileOffset};
 
 use super::error::ProbeError;
+use super::keeper::{Attach, Kind, Leaving, Link, LinkKeeper};
 use super::multi::Multi;
-use super::target::{Link, Target};
+use super::target::{Own, Target};
+
+/// The cookie of a probe that counts nothing.
+const UNUSED: Cookie = Cookie {
+    slot: u32::MAX,
+    function: 0,
+    site: 0,
+    when: When::ALWAYS,
+};
+/// Breakpoints that are taken out of one server, at most.
+const MOST_TAKEN_OUT: usize = 64;
+
+/// Where the kernel says which perf events are uprobes.
+const EVENT_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
 /// The programs on any traced function, by [`Probe`].
 const ANY: [&str; Probe::ALL.len()] = ["call_enter", "call_return", "call_inner", "call_exit"];
@@ -46,12 +59,18 @@ fn program(function: &Description, probe: Probe) -> &'static str {
     programs[probe as usize]
 }
 
+/// The loaded programs, and who attaches them.
+pub struct Programs {
+    keeper: LinkKeeper,
+    loaded: Loaded,
+}
+
 /// The loaded programs, and how the kernel lets them be attached.
-pub enum Programs {
+enum Loaded {
     /// By uprobe_multi links, one for all sites of a program in a process (Linux 6.6).
     Multi(Multi),
-    /// By perf events, one for each site.
-    Perf(Mutex<Ebpf>),
+    /// By perf events, one for each site. The kernel's number for such events.
+    Perf(Ebpf, u32),
 }
 
 impl Programs {
@@ -62,10 +81,10 @@ impl Programs {
     ///
     /// Where the kernel refuses the link for another reason than that it knows no such links.
     pub fn by_multi_links(
+        keeper: &LinkKeeper,
         object: &[u8],
         ebpf: &Ebpf,
         mut names: impl Iterator<Item = &'static str> + Clone,
-        own: Target<'_>,
         site: FileOffset,
     ) -> Result<Option<Self>, ProbeError> {
         let all = names.clone();
@@ -74,28 +93,28 @@ impl Programs {
             tracing::warn!("perf events are used, as uprobe_multi links cannot be: {error:#}");
             None
         };
+        let with = |multi| Self {
+            keeper: keeper.clone(),
+            loaded: Loaded::Multi(multi),
+        };
         // The first one has no map of programs: those that are loaded for one kind of link make it a map of that kind's
         // only (`bpf_prog_map_compatible`, kernel/bpf/core.c).
         let trial = match Multi::load(object, ebpf, std::iter::once(first)) {
-            Ok(trial) => trial,
+            Ok(trial) => with(trial),
             Err(error) => return Ok(refused(error)),
         };
-        let unused = Cookie {
-            slot: u32::MAX,
-            function: 0,
-            site: 0,
-            when: When::ALWAYS,
-        };
-        match trial.attach(first, false, own, &[(site, unused)]) {
+        let own = Own::open()?;
+        let made = trial.link(first, false, Kind::Multi, own.target(), &[(site, UNUSED)]);
+        match made? {
             Ok(_) => {
                 let all = Multi::load(object, ebpf, all);
-                Ok(all.map(Self::Multi).map_or_else(refused, Some))
+                Ok(all.map(with).map_or_else(refused, Some))
             }
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 tracing::debug!("this kernel has no uprobe_multi links (Linux 6.6)");
                 Ok(None)
             }
-            Err(error) => Err(ProbeError::attach(first, own.pid, &error)),
+            Err(error) => Err(ProbeError::attach(first, own.target().pid, &error)),
         }
     }
 
@@ -103,22 +122,33 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses a program.
+    /// Where the kernel refuses a program, or has no such events.
     pub fn by_perf_events(
+        keeper: &LinkKeeper,
         mut ebpf: Ebpf,
         names: impl Iterator<Item = &'static str>,
     ) -> Result<Self, ProbeError> {
         for name in names {
-            uprobe(&mut ebpf, name)?
-                .load()
-                .map_err(ProbeError::program)?;
+            let program = ebpf.program_mut(name).ok_or(ProbeError::Object(name))?;
+            let program: &mut UProbe = program.try_into().map_err(ProbeError::program)?;
+            program.load().map_err(ProbeError::program)?;
         }
-        Ok(Self::Perf(Mutex::new(ebpf)))
+        let event = std::fs::read_to_string(EVENT_TYPE).map_err(ProbeError::NoUprobeEvents)?;
+        let event = event.trim().parse().map_err(io::Error::other);
+        Ok(Self {
+            keeper: keeper.clone(),
+            loaded: Loaded::Perf(ebpf, event.map_err(ProbeError::NoUprobeEvents)?),
+        })
+    }
+
+    /// Returns who attaches them.
+    pub fn keeper(&self) -> &LinkKeeper {
+        &self.keeper
     }
 
     /// Returns whether probes are attached by uprobe_multi links.
     pub fn has_multi_links(&self) -> bool {
-        matches!(self, Self::Multi(_))
+        matches!(self.loaded, Loaded::Multi(_))
     }
 
     /// Attaches a probe of a traced function at its sites.
@@ -149,46 +179,64 @@ impl Programs {
         target: Target<'_>,
         sites: &[(FileOffset, Cookie)],
     ) -> Result<Vec<Link>, ProbeError> {
-        match self {
-            Self::Multi(multi) => {
-                let link = multi.attach(name, is_return, target, sites);
-                let link = link.map_err(|error| ProbeError::attach(name, target.pid, &error))?;
-                Ok(vec![Link::new(sites.len(), link)])
-            }
-            Self::Perf(ebpf) => {
-                // A panic while it was held is of aya's own making, and leaves a list of links.
-                let mut ebpf = ebpf.lock().unwrap_or_else(PoisonError::into_inner);
-                let attach = |(offset, cookie): &(FileOffset, Cookie)| {
-                    let link = attach_perf(&mut ebpf, name, target, *offset, *cookie)?;
-                    Ok(Link::new(1, link))
-                };
-                sites.iter().map(attach).collect()
-            }
-        }
+        let pid = target.pid;
+        let refused = |error: io::Error| match (error.kind(), &self.loaded) {
+            (io::ErrorKind::BrokenPipe, _) => self.keeper.why_ended(),
+            (_, Loaded::Multi(_)) => ProbeError::attach(name, pid, &error),
+            (_, Loaded::Perf(..)) => ProbeError::attach_by_perf_event(name, pid, &error),
+        };
+        let (kind, most) = match self.loaded {
+            Loaded::Multi(_) => (Kind::Multi, sites.len().max(1)),
+            Loaded::Perf(_, event) => (Kind::Perf(event), 1),
+        };
+        let link = |sites| {
+            let link = self.link(name, is_return, kind, target, sites)?;
+            link.map_err(refused)
+        };
+        sites.chunks(most).map(link).collect()
     }
-}
 
-fn attach_perf(
-    ebpf: &mut Ebpf,
-    name: &'static str,
-    target: Target<'_>,
-    file_offset: FileOffset,
-    cookie: Cookie,
-) -> Result<UProbeLink, ProbeError> {
-    let pid = target.pid;
-    let scope = NonZeroU32::new(pid).ok_or(ProbeError::Gone(pid))?;
-    let point = UProbeAttachPoint {
-        location: UProbeAttachLocation::AbsoluteOffset(file_offset.get()),
-        cookie: Some(cookie.encode()),
-    };
-    let program = uprobe(ebpf, name)?;
-    let id = program
-        .attach(point, target.exe, UProbeScope::OneProcess(scope))
-        .map_err(|source| ProbeError::attach_by_perf_event(name, pid, &source))?;
-    program.take_link(id).map_err(ProbeError::program)
-}
+    /// Takes breakpoints out that nobody needs any more: places probes there that count nothing, and takes them off, whereupon
+    /// the kernel restores the code. Where another tool has a probe, it stays.
+    pub fn take_out(&self, target: Target<'_>, places: &[FileOffset]) {
+        let places = places.iter().take(MOST_TAKEN_OUT);
+        let links = places.filter_map(|place| {
+            let sites = [(*place, UNUSED)];
+            // Where the kernel refuses, it is not one of ours.
+            self.attach_program(ANY[0], false, target, &sites).ok()
+        });
+        let links: Vec<Link> = links.flatten().collect();
+        let leaving: Vec<Leaving> = links.into_iter().map(Link::take_off).collect();
+        // Dropping each waits.
+        drop(leaving);
+    }
 
-fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, ProbeError> {
-    let program = ebpf.program_mut(name).ok_or(ProbeError::Object(name))?;
-    program.try_into().map_err(ProbeError::program)
+    /// Makes a link. What the kernel says comes within.
+    fn link(
+        &self,
+        name: &'static str,
+        is_return: bool,
+        kind: Kind,
+        target: Target<'_>,
+        sites: &[(FileOffset, Cookie)],
+    ) -> Result<io::Result<Link>, ProbeError> {
+        let program = match &self.loaded {
+            Loaded::Multi(multi) => multi.program(name).ok_or(ProbeError::Object(name))?,
+            Loaded::Perf(ebpf, _) => {
+                let program = ebpf.program(name).ok_or(ProbeError::Object(name))?;
+                let program: &UProbe = program.try_into().map_err(ProbeError::program)?;
+                program.fd().map_err(ProbeError::program)?.as_fd()
+            }
+        };
+        let sites = sites.iter();
+        let attach = Attach {
+            kind,
+            is_return,
+            pid: target.pid,
+            sites: sites
+                .map(|(offset, cookie)| (offset.get(), cookie.encode()))
+                .collect(),
+        };
+        Ok(self.keeper.attach(program, target.exe, &attach))
+    }
 }

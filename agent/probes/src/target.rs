@@ -1,33 +1,38 @@
-//! What to attach to, and what is attached.
+//! What to attach to.
 
-use std::path::Path;
+use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use super::error::ProbeError;
 
 /// A running process to attach to.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// Process id.
     pub pid: u32,
-    /// A path that opens the executable that it runs.
-    pub exe: &'a Path,
+    /// The executable that it runs.
+    pub exe: BorrowedFd<'a>,
 }
 
-/// One or several attached sites of a program. Dropping it takes them off.
-pub struct Link {
-    sites: usize,
-    _attached: Box<dyn Send>,
-}
+/// This very process.
+pub struct Own(File);
 
-impl Link {
-    /// Returns these sites, attached by what takes them off when it is dropped.
-    pub(super) fn new(sites: usize, attached: impl Send + 'static) -> Self {
-        Self {
-            sites,
-            _attached: Box::new(attached),
-        }
+impl Own {
+    /// Opens its executable.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be opened.
+    pub fn open() -> Result<Self, ProbeError> {
+        let unreadable = |error: std::io::Error| ProbeError::OwnExecutable(error.to_string());
+        File::open("/proc/self/exe").map(Self).map_err(unreadable)
     }
 
-    /// Returns how many sites are attached.
-    pub fn sites(&self) -> usize {
-        self.sites
+    /// Returns it as a target.
+    pub fn target(&self) -> Target<'_> {
+        Target {
+            pid: std::process::id(),
+            exe: self.0.as_fd(),
+        }
     }
 }

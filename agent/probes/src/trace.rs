@@ -1,10 +1,8 @@
 //! The probes of `evictscope trace`: the programs that time the calls of one function, of an object of their own.
 
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
 use aya::{Ebpf, Pod};
@@ -16,10 +14,11 @@ use evictscope_plan::{FileOffset, ProcessAddress};
 
 use super::calibration::{IN_A_SERVER, time};
 use super::error::ProbeError;
+use super::keeper::{Leaving, Link, LinkKeeper};
 use super::mapped::Mapped;
 use super::own::{FUNCTIONS, Function, own_sites};
 use super::programs::Programs;
-use super::target::{Link, Target};
+use super::target::{Own, Target};
 
 const ENTER: &str = "trace_enter";
 const RETURN: &str = "trace_return";
@@ -123,8 +122,8 @@ pub struct Tracing {
     traced: Traced,
     placed: Vec<Link>,
     generation: u64,
-    /// Threads that take probes off.
-    leaving: Vec<JoinHandle<()>>,
+    /// Probes that are being taken off.
+    leaving: Vec<Leaving>,
 }
 
 impl Tracer {
@@ -134,17 +133,17 @@ impl Tracer {
     ///
     /// Where the kernel does not allow it or refuses a program.
     pub fn load() -> Result<Self, ProbeError> {
-        Self::load_for(true)
+        Self::load_for(&LinkKeeper::start()?, true)
     }
 
     /// Does the same; `multi` tells whether uprobe_multi links are used where the kernel has them.
-    fn load_for(multi: bool) -> Result<Self, ProbeError> {
+    fn load_for(keeper: &LinkKeeper, multi: bool) -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-trace"));
         let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
         let [site, ..] = own_sites()?;
         let names = [ENTER, RETURN, EVICTION_BEGINS, CYCLE].into_iter();
         let multi = match multi {
-            true => Programs::by_multi_links(object, &ebpf, names.clone(), own(), site)?,
+            true => Programs::by_multi_links(keeper, object, &ebpf, names.clone(), site)?,
             false => None,
         };
         let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
@@ -164,7 +163,7 @@ impl Tracer {
             slow: slow.try_into().map_err(unusable)?,
             programs: match multi {
                 Some(programs) => programs,
-                None => Programs::by_perf_events(ebpf, names)?,
+                None => Programs::by_perf_events(keeper, ebpf, names)?,
             },
         })
     }
@@ -210,9 +209,10 @@ impl Tracer {
             slower_ns: u64::MAX,
             evicted_keys: if reads { evicted_keys } else { 0 },
         })?;
+        let own = Own::open()?;
         let mut links = Vec::new();
         for program in programs {
-            links.extend(self.attach(program, own(), &[(site, 0)])?);
+            links.extend(self.attach(program, own.target(), &[(site, 0)])?);
         }
         Ok((time(&[function]) - bare).max(0.0) * IN_A_SERVER)
     }
@@ -321,14 +321,6 @@ impl Tracer {
     }
 }
 
-/// This very process.
-fn own() -> Target<'static> {
-    Target {
-        pid: std::process::id(),
-        exe: Path::new("/proc/self/exe"),
-    }
-}
-
 impl Tracing {
     /// Places the probes, once those that were taken off are gone. Calls that begin are counted from then on.
     ///
@@ -346,10 +338,9 @@ impl Tracing {
             ..
         } = &self.traced;
         // The very file in which the function was found, whatever the process runs by now.
-        let exe = PathBuf::from(format!("/proc/self/fd/{}", exe.as_raw_fd()));
         let target = Target {
             pid: *pid,
-            exe: &exe,
+            exe: exe.as_fd(),
         };
         let mut placed = Vec::new();
         for site in cycles {
@@ -378,19 +369,19 @@ impl Tracing {
         // What threads remember of them means nothing when probes are placed again.
         self.generation += 1;
         self.tracer.set_generation(self.generation);
-        // Each link in a thread of its own: the kernel waits for each, but for several at a time.
-        for link in self.placed.drain(..) {
-            let thread = std::thread::Builder::new().spawn(move || drop(link));
-            self.leaving.extend(thread);
-        }
+        self.leaving
+            .extend(self.placed.drain(..).map(Link::take_off));
     }
 
     /// Waits until the probes are gone that were taken off.
     pub fn settle(&mut self) {
-        for thread in self.leaving.drain(..) {
-            // It does nothing but drop.
-            let _ = thread.join();
-        }
+        // Dropping each waits.
+        self.leaving.clear();
+    }
+
+    /// Tells whether the keeper has ended. Then no probe is left.
+    pub fn has_lost_keeper(&self) -> bool {
+        self.tracer.programs.keeper().has_failed()
     }
 
     /// Returns at how many sites probes are.
@@ -422,7 +413,7 @@ mod tests {
 
     use evictscope_abi::{ServerConfig, TraceConfig};
 
-    use super::{ENTER, RETURN, TraceCounts, Traced, Tracer, own};
+    use super::{ENTER, LinkKeeper, Own, RETURN, TraceCounts, Traced, Tracer};
     use crate::own::own_offsets;
 
     // Calls itself as often as it is told; and one that returns to its caller's caller where it is told 0, as a longjmp
@@ -468,11 +459,12 @@ mod tests {
         slower_ns: u64,
         call: impl Fn(),
     ) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
-        let mut tracer = Tracer::load_for(multi)?;
+        let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
+        let own = Own::open()?;
         let [site] = own_offsets([function as u64])?;
         let mut links = Vec::new();
         for program in [RETURN, ENTER] {
-            links.extend(tracer.attach(program, own(), &[(site, 0)])?);
+            links.extend(tracer.attach(program, own.target(), &[(site, 0)])?);
         }
         tracer.set_config(TraceConfig {
             tgid: std::process::id(),
@@ -547,7 +539,8 @@ mod tests {
         const CALLS: u64 = 100;
         both(|multi| {
             let [entry] = own_offsets([evictscope_test_recursive as *const () as u64])?;
-            let mut tracing = Tracer::load_for(multi)?.trace(Traced {
+            let tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
+            let mut tracing = tracer.trace(Traced {
                 pid: std::process::id(),
                 exe: File::open("/proc/self/exe")?,
                 entry,
@@ -593,7 +586,7 @@ mod tests {
     #[test]
     #[ignore = "needs root and BPF"]
     fn what_costs_are_measured_on_leaves_no_count() -> anyhow::Result<()> {
-        let mut tracer = Tracer::load()?;
+        let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, true)?;
         let costs = tracer.calibrate(true, true)?;
         assert!(costs.call_ns > 0.0 && costs.cycle_ns > 0.0, "{costs:?}");
         assert_eq!(tracer.counts().entry_hits, 0);

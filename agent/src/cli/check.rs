@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evictscope_host::{
     Confinement, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner, ServerProcess,
-    capability_names as names, container_name, find_debug_file, root_of,
+    breakpoints, capability_names as names, container_name, find_debug_file, root_of,
 };
 use evictscope_probes::{OLDER_KERNELS, Probes, SocketIterator};
 use rustix::system::uname;
@@ -202,7 +202,8 @@ fn container(server: &ServerProcess) -> Option<String> {
 
 /// Describes how much of one server can be seen.
 fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
-    let data = Executable::open(&server.exe_proc_path)?.read()?;
+    let executable = Executable::open(&server.exe_proc_path)?;
+    let data = executable.read()?;
     let root = root_of(server.identity.pid);
     let debug = find_debug_file(&[], &data, &server.exe, &root)?;
     let plan = evictscope_plan::plan(&data, debug.data())?;
@@ -221,5 +222,11 @@ fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
         }
     };
     let exe = server.exe.display();
-    Ok(format!("{product} {version}, {exe}: {seen}"))
+    let left = match breakpoints(server.identity.pid, &executable)?.len() {
+        0 => String::new(),
+        count => format!(
+            "; {count} breakpoints are in its code: of an agent that runs, of another tool, or left by one that was killed"
+        ),
+    };
+    Ok(format!("{product} {version}, {exe}: {seen}{left}"))
 }

@@ -7,6 +7,7 @@ mod compare;
 mod cost;
 mod generate;
 mod inspect;
+mod keeper;
 mod kept;
 mod profile;
 mod report;
@@ -50,6 +51,9 @@ enum Command {
     Generate(generate::Arguments),
     #[command(hide = true)]
     Tied(tied::Arguments),
+    /// Hold the probes of the agent that has started this process
+    #[command(hide = true)]
+    Keeper,
 }
 
 /// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
@@ -69,6 +73,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
+        Command::Keeper => keeper::run(),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
     }
 }

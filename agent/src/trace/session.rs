@@ -158,6 +158,9 @@ impl Session<'_> {
             let now = monotonic();
             let is_wanted = pace.update(now, self.spent());
             self.turn(is_wanted)?;
+            if self.tracing.has_lost_keeper() {
+                return Err(ProbeError::KeeperEnded.into());
+            }
             self.print_slow_calls()?;
             if now >= next_second || now >= deadline {
                 self.print(&mut before, now)?;

@@ -116,8 +116,12 @@ impl Watch {
                     tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
                     return Outcome::Refused;
                 }
-                // Whatever could not be read: it is no trouble of a process that has ended meanwhile.
+                // Whatever could not be read: it is no trouble of a process that has ended meanwhile, nor of an agent that is
+                // about to end.
                 Err(Refusal::ForNow(..)) if process.handle.has_ended() => return Outcome::Ended,
+                Err(Refusal::ForNow(..)) if self.stop.wait_until(Instant::now()) => {
+                    return Outcome::Ended;
+                }
                 Err(Refusal::ForNow(_, why)) => format!("{why:#}"),
             };
             if why != before {
@@ -177,8 +181,10 @@ impl Watch {
             ProbeError::Gone(_) => Refusal::Gone,
             error => Refusal::for_now(error),
         };
+        let mut attachment = Attachment::new(&self.probes, server).map_err(for_now)?;
+        attachment.take_out_left();
         let sources = Sources {
-            attachment: Attachment::new(&self.probes, server).map_err(for_now)?,
+            attachment,
             reader,
             sockets: Sockets::new(pid, self.sockets.clone()),
         };

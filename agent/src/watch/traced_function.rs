@@ -14,7 +14,7 @@ use evictscope_host::{
     Container, Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias,
 };
 use evictscope_plan::{EVICTION_CALL, plan_functions};
-use evictscope_probes::{Attachment, Probes, Server};
+use evictscope_probes::{Attachment, LinkKeeper, Probes, Server};
 use evictscope_records::NoProfile;
 use evictscope_telemetry::{HitCosts, ProbeMode, STALL_THRESHOLD};
 use evictscope_testkit::{owned::Owned, process};
@@ -45,7 +45,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
 
     let plan = plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?;
     let plan = Arc::new(plan);
-    let probes = Probes::load(None)?;
+    let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
     let pid = program.pid();
     let identity = Identity::read(pid)?;
     let process = ServerProcess {

@@ -150,6 +150,7 @@ impl Watched {
             cycles_withdrawn: self.cycles_withdrawn.map(|withdrawal| withdrawal.broken),
             overhead_ratio: self.overhead.ratio(),
             overhead_budget_ratio: self.budget.share(),
+            foreign_breakpoints: self.attachment.foreign_breakpoints(),
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),
@@ -170,6 +171,15 @@ impl Watched {
                 "watched without probes: evicting calls are not seen"
             ),
             _ => tracing::info!(pid, server, version, probes, mode = %self.mode, "attached"),
+        }
+        match self.attachment.foreign_breakpoints() {
+            0 => {}
+            breakpoints => tracing::warn!(
+                pid,
+                server,
+                breakpoints,
+                "there are breakpoints in its code: of another tool, or left by one that was killed"
+            ),
         }
         if self.auto.is_some() && !self.plan.counts_commands() {
             tracing::info!(
@@ -391,8 +401,8 @@ impl Watched {
                     self.mode = mode;
                 }
             }
-            // The next reading says so.
-            Err(ProbeError::Gone(_)) => {}
+            // The next reading says so, or there is none.
+            Err(ProbeError::Gone(_) | ProbeError::Ending) => {}
             Err(error) => {
                 let why = error.to_string();
                 if self.not_placed.as_ref() != Some(&why) {

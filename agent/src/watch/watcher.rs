@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use evictscope_host::{Identity, NewServer, Scan, Scanner, ServerProcess, labels};
+use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
 
@@ -82,7 +83,7 @@ impl Watcher {
     ///
     /// # Errors
     ///
-    /// Fails where a thread has panicked, or cannot be started.
+    /// Fails where a thread has panicked, or cannot be started, or no process holds the probes any more.
     pub fn watch(mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut next_scan = begun;
@@ -144,6 +145,9 @@ impl Watcher {
 
     /// Notices threads that have ended.
     fn reap(&mut self) -> anyhow::Result<()> {
+        if self.watch.probes.has_lost_keeper() {
+            return Err(ProbeError::KeeperEnded.into());
+        }
         if self.planner.is_finished() {
             bail!("the planning thread has ended; please report this");
         }

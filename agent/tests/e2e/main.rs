@@ -10,4 +10,5 @@ mod core;
 mod counts;
 mod long;
 mod on_servers;
+mod probed;
 mod program;

@@ -81,6 +81,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         cycles_withdrawn: None,
         overhead_ratio: Some(0.0),
         overhead_budget_ratio: 0.01,
+        foreign_breakpoints: 0,
         state,
         cycle: Some(cycle).filter(|_| sees_evictions),
         timeline: None,

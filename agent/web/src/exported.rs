@@ -41,6 +41,8 @@ pub struct ExportedServer {
     pub overhead_ratio: Option<f64>,
     /// The most that they may cost, likewise.
     pub overhead_budget_ratio: f64,
+    /// Breakpoints in its code that are of other tools, or were left.
+    pub foreign_breakpoints: usize,
     /// What was counted since it was found.
     pub state: ServerState,
     /// Its phases and bursts; `None` where its evicting calls are not seen.

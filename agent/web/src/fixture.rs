@@ -47,6 +47,7 @@ pub fn new_server() -> ExportedServer {
         container_name: Some("redis".to_owned()),
         mode: ProbeMode::EvictingOnly,
         overhead_ratio: None,
+        foreign_breakpoints: 0,
         state: ServerState::new(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),
         ..complete_server()
@@ -184,6 +185,7 @@ pub fn partial_server() -> ExportedServer {
         container_name: None,
         plan: Arc::new(plan),
         cycle: None,
+        foreign_breakpoints: 2,
         ..new_server()
     };
     server.state.apply(&snapshot);

@@ -93,8 +93,8 @@ code code_after_term
 start_agent evicting-only
 code code_evicting_only
 end_agent KILL
-# The kernel takes the probes off by itself.
-sleep 2
+# Another process takes the probes off, and ends.
+while pidof evictscope-keeper >/dev/null; do sleep 1; done
 code code_after_kill
 answer agent_log agent_log
 

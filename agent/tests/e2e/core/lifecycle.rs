@@ -16,7 +16,7 @@ use evictscope_testkit::{
 use rustix::process::Signal;
 
 /// Returns the places in the file of the sites that the plan for a server has in evicting-only mode.
-fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
+pub fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
     let plan = inspect(redis.pid().to_string())?;
     let function = &plan["functions"][0];
     let exits = function["exits"].as_array().context("no exits")?;
@@ -130,7 +130,12 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
             ensure!(status.success(), "{signal:?}: {status}");
         }
         for redis in &servers {
-            let left = Code::of(redis.pid())?.changed()?;
+            let code = Code::of(redis.pid())?;
+            if signal == Signal::KILL {
+                // The keeper has just heard of it.
+                until_true("the probes are off", || Ok(code.changed()?.is_empty()))?;
+            }
+            let left = code.changed()?;
             ensure!(left.is_empty(), "{signal:?}: {left:?}");
             redis.write_keys(1_000)?;
         }

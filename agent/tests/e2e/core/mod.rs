@@ -4,6 +4,7 @@ mod alert;
 mod budget;
 mod builds;
 mod expire;
+pub mod killed;
 mod lifecycle;
 mod numbers;
 mod pages;

@@ -1,121 +1,21 @@
 //! Agents and servers that are killed at the worst moment, and two agents at once.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use evictscope_testkit::{
-    agent::{Agent, evictscope},
+    agent::Agent,
     code::Code,
     own_build::OwnBuild,
-    owned::Owned,
     redis::Redis,
-    wait::until_true,
+    wait::{until, until_true},
 };
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
+use crate::core::killed::kill_at_random_moments;
 use crate::counts::count_right;
-
-/// After this time without the breakpoints that are waited for, the agent hangs.
-const HANGS: Duration = Duration::from_secs(300);
-/// Writes another key of 500 bytes each time, so that a full server has to evict.
-const WRITE: &str = "return redis.call('set', redis.call('incr', 'n'), string.rep('x', 500))";
-
-/// Servers of one file under load, and where an agent places its probes in each.
-struct Probed {
-    own: OwnBuild,
-    servers: Vec<Redis>,
-    code: Vec<Code>,
-    sites: BTreeSet<u64>,
-    _loads: Vec<Owned>,
-}
-
-impl Probed {
-    fn start(servers: usize) -> anyhow::Result<Self> {
-        let own = OwnBuild::of_redis()?;
-        let start = |_| own.start(&["--maxmemory", "8mb"]);
-        let servers = (0..servers)
-            .map(start)
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        let load = |redis: &Redis| {
-            redis.write_keys(20_000)?;
-            let mut writes = Command::new("redis-cli");
-            writes.args(["-p", &redis.name(), "-r", "-1", "-i", "0.001"]);
-            Owned::start(writes.args(["eval", WRITE, "0"]))
-        };
-        let loads = servers.iter().map(load).collect::<anyhow::Result<_>>()?;
-        let code = servers.iter().map(|redis| Code::of(redis.pid()));
-        let code = code.collect::<anyhow::Result<Vec<Code>>>()?;
-        let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
-        for redis in &servers {
-            agent.watches(redis)?;
-        }
-        let sites = code[0].changed()?;
-        ensure!(sites.len() > 1, "probes at {sites:?}");
-        agent.end(Signal::TERM)?;
-        Ok(Self {
-            own,
-            servers,
-            code,
-            sites,
-            _loads: loads,
-        })
-    }
-
-    /// Starts an agent, and does not wait for it.
-    fn agent(&self) -> anyhow::Result<Owned> {
-        let mut run = evictscope();
-        run.args(["run", "--listen=127.0.0.1:0", "--probe-mode=every-call"]);
-        Owned::start(run.arg(self.own.only()))
-    }
-
-    /// Returns the number of breakpoints in all servers.
-    fn placed(&self) -> anyhow::Result<usize> {
-        let mut placed = 0;
-        for code in &self.code {
-            placed += code.changed_of(&self.sites)?;
-        }
-        Ok(placed)
-    }
-
-    /// Waits, as closely as can be, until the number of breakpoints is wanted, and returns it.
-    fn until(&self, agent: &Owned, is_wanted: impl Fn(usize) -> bool) -> anyhow::Result<usize> {
-        let begun = Instant::now();
-        loop {
-            let placed = self.placed()?;
-            if is_wanted(placed) {
-                return Ok(placed);
-            }
-            agent.must_be_alive()?;
-            ensure!(
-                begun.elapsed() < HANGS,
-                "{placed} breakpoints: {}",
-                agent.log()?
-            );
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
-
-    fn all(&self) -> usize {
-        self.servers.len() * self.sites.len()
-    }
-
-    /// Fails where anything is left in a server, or one does not answer.
-    fn must_be_as_before(&self, what: &str) -> anyhow::Result<()> {
-        until_true(what, || {
-            let mut changed = 0;
-            for code in &self.code {
-                changed += code.changed()?.len();
-            }
-            Ok(changed == 0)
-        })?;
-        for redis in &self.servers {
-            redis.info("evicted_keys")?;
-        }
-        Ok(())
-    }
-}
+use crate::probed::{Probed, keeper_of};
 
 #[test]
 #[ignore = "needs root and BPF"]
@@ -124,7 +24,7 @@ fn an_agent_that_is_asked_to_end_while_it_attaches_leaves_no_probe() -> anyhow::
     let all = probed.all();
     let mut midway = 0;
     for placed in [all / 2, 1, 1] {
-        let agent = probed.agent()?;
+        let agent = probed.agent(&["--probe-mode=every-call"])?;
         let seen = probed.until(&agent, |now| now >= placed)?;
         let status = agent.end(Signal::TERM)?;
         midway += usize::from(seen < all);
@@ -136,40 +36,40 @@ fn an_agent_that_is_asked_to_end_while_it_attaches_leaves_no_probe() -> anyhow::
     Ok(())
 }
 
-/// The kernel cannot take out the breakpoints that a thread is placing or taking out when it is killed (`leaking
-/// uprobe`): they stay, though nothing is called there any more, until an agent has been attached there again.
+/// How many agents are killed.
+const KILLS: &str = "EVICTSCOPE_KILLS";
+
 #[test]
 #[ignore = "needs root and BPF"]
-fn what_a_killed_agent_leaves_harms_no_server_and_goes_with_the_next_agent() -> anyhow::Result<()> {
+fn no_breakpoint_outlives_many_agents_that_are_killed() -> anyhow::Result<()> {
+    let kills = std::env::var(KILLS).map_or(Ok(100), |kills| kills.parse())?;
+    kill_at_random_moments(kills)
+}
+
+/// The kernel cannot take out the breakpoints that a keeper is placing when it is killed: they stay, though nothing is called
+/// there any more, until the next agent comes.
+#[test]
+#[ignore = "needs root and BPF"]
+fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
+-> anyhow::Result<()> {
     let probed = Probed::start(3)?;
     let all = probed.all();
-    let kill = |agent: Owned, seen: usize, when: &str| {
+    for placed in [all / 2, 1, 1, all - 1] {
+        let agent = probed.agent(&["--probe-mode=every-call"])?;
+        let keeper = until("the agent has a keeper", || Ok(keeper_of(agent.pid()).ok()))?;
+        let seen = probed.until(&agent, |now| now >= placed)?;
+        kill_process(keeper, Signal::KILL)?;
         agent.end(Signal::KILL)?;
         let stay = probed.placed()?;
-        println!("killed while it {when} with {seen} of {all}: {stay} stay");
+        println!("killed with {seen} of {all}: {stay} stay");
         for redis in &probed.servers {
             let before = redis.info("evicted_keys")?;
             redis.write_keys(1_000)?;
             let evicted = redis.info("evicted_keys")? - before;
             ensure!(evicted > 0.0, "the server evicts nothing");
         }
-        anyhow::Ok(usize::from(seen > 0 && seen < all))
-    };
-    let mut midway = 0;
-    for placed in [all / 2, 1, 1] {
-        let agent = probed.agent()?;
-        let seen = probed.until(&agent, |now| now >= placed)?;
-        midway += kill(agent, seen, "attached")?;
     }
-    for left in [all - 1, all / 2] {
-        let agent = probed.agent()?;
-        probed.until(&agent, |now| now == all)?;
-        agent.signal(Signal::TERM)?;
-        let seen = probed.until(&agent, |now| now <= left)?;
-        midway += kill(agent, seen, "detached")?;
-    }
-    println!("{midway} of 5 agents were killed on the way");
-    let agent = probed.agent()?;
+    let agent = probed.agent(&["--probe-mode=every-call"])?;
     until_true("the next agent is attached", || {
         let log = agent.log()?;
         let attached = log.matches("attached pid=").count();
@@ -254,6 +154,13 @@ fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Resu
     let first = start()?;
     let placed = changed()?;
     let second = start()?;
+    for redis in &servers {
+        // Those of the first agent stay.
+        let foreign = second
+            .reading(redis)?
+            .sum("evictscope_foreign_breakpoints", &[])?;
+        ensure!(foreign > 1.0, "{foreign} breakpoints of the first agent");
+    }
     for redis in &servers {
         count_right(&[&first, &second], redis, 20_000)?;
     }

@@ -20,6 +20,8 @@ use procfs::process::Process;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::probed::keeper_of;
+
 /// The watchdog's period in these tests.
 const WATCHDOG: Duration = Duration::from_secs(2);
 /// Limits the exposure that `systemd-analyze security` may find, in tenths.
@@ -113,6 +115,11 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
     }
 
     service::must_have_these_privileges(agent.pid(), service::NOBODY, service::NOBODY)?;
+    let keeper = Process::new(keeper_of(agent.pid())?.as_raw_nonzero().get())?.status()?;
+    let held = [keeper.capprm, keeper.capeff, keeper.capinh];
+    // CAP_PERFMON and CAP_BPF, of which it can pass on none.
+    let is_bound = keeper.capamb == Some(0) && keeper.nonewprivs == Some(1);
+    ensure!(held == [3 << 38, 3 << 38, 0] && is_bound, "{held:x?}");
     agent.thread("watcher")?;
     // At most half of MemoryMax, in kilobytes.
     let peak = Process::new(agent.pid().try_into()?)?.status()?.vmhwm;

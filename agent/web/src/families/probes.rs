@@ -65,6 +65,13 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
             "The most that evictscope_overhead_ratio may be in probe mode auto: --overhead-budget.",
             Some(server.overhead_budget_ratio),
         ),
+        single(
+            "evictscope_foreign_breakpoints",
+            "Breakpoints that were in the server's code when it was attached to, and that the kernel did not let evictscope \
+             take out: of another tool, or left by an agent that was killed together with its keeper. No series where \
+             there were none.",
+            (server.foreign_breakpoints > 0).then_some(server.foreign_breakpoints as f64),
+        ),
         by(
             "evictscope_read_faults_total",
             "What could not be read from the server's memory (recipe, member, allocator) or from \

@@ -1,0 +1,109 @@
+//! Makes links in the kernel, which places breakpoints in a process.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use aya_obj::generated::bpf_attach_type::{BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI};
+use aya_obj::generated::{
+    BPF_F_UPROBE_MULTI_RETURN, PERF_FLAG_FD_CLOEXEC, bpf_attr, bpf_cmd, perf_event_attr,
+};
+
+use super::request::{Attach, Kind};
+use crate::multi::{bpf, zeroed};
+
+/// The bit in `config` of a perf event that is a uprobe by which it waits for the return
+/// (`/sys/bus/event_source/devices/uprobe/format/retprobe`).
+const AT_RETURN: u64 = 1;
+
+/// Makes the link that attaches a program to a process, which runs this open executable.
+///
+/// # Errors
+///
+/// What the kernel says: `EINVAL` where it has no such links.
+pub fn create(
+    program: BorrowedFd<'_>,
+    exe: BorrowedFd<'_>,
+    attach: &Attach,
+) -> io::Result<OwnedFd> {
+    let path = CString::new(format!("/proc/self/fd/{}", exe.as_raw_fd()))?;
+    let mut attr = zeroed();
+    attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
+    match attach.kind {
+        Kind::Multi => by_multi_link(attr, &path, attach),
+        Kind::Perf(event) => by_perf_event(attr, &path, event, attach),
+    }
+}
+
+fn by_multi_link(mut attr: bpf_attr, path: &CString, attach: &Attach) -> io::Result<OwnedFd> {
+    let (offsets, cookies): (Vec<u64>, Vec<u64>) = attach.sites.iter().copied().unzip();
+    attr.link_create.attach_type = BPF_TRACE_UPROBE_MULTI as u32;
+    // SAFETY: all of it is zero, which is a value of every member of the union.
+    let multi = unsafe { &mut attr.link_create.__bindgen_anon_3.uprobe_multi };
+    multi.path = path.as_ptr() as u64;
+    multi.offsets = offsets.as_ptr() as u64;
+    multi.cookies = cookies.as_ptr() as u64;
+    multi.cnt = u32::try_from(offsets.len()).map_err(io::Error::other)?;
+    multi.flags = match attach.is_return {
+        true => BPF_F_UPROBE_MULTI_RETURN,
+        false => 0,
+    };
+    multi.pid = attach.pid;
+    // SAFETY: the path ends in 0, and the arrays are as long as `cnt` says. All three live on.
+    unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }
+}
+
+fn by_perf_event(
+    mut attr: bpf_attr,
+    path: &CString,
+    event: u32,
+    attach: &Attach,
+) -> io::Result<OwnedFd> {
+    let [(offset, cookie)] = attach.sites[..] else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // SAFETY: integers only, so zero is a value.
+    let mut uprobe: perf_event_attr = unsafe { std::mem::zeroed() };
+    uprobe.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
+    uprobe.type_ = event;
+    uprobe.config = match attach.is_return {
+        true => AT_RETURN,
+        false => 0,
+    };
+    uprobe.__bindgen_anon_3.config1 = path.as_ptr() as u64;
+    uprobe.__bindgen_anon_4.config2 = offset;
+    let pid = i32::try_from(attach.pid).map_err(io::Error::other)?;
+    // SAFETY: the path ends in 0, and lives on.
+    let event = unsafe { perf_event(&uprobe, pid) }?;
+    attr.link_create.__bindgen_anon_2.target_fd = event.as_raw_fd().cast_unsigned();
+    attr.link_create.attach_type = BPF_PERF_EVENT as u32;
+    attr.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
+    // The link keeps the event.
+    // SAFETY: it has no pointers.
+    unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }
+}
+
+/// Opens an event of one thread, on whatever CPU it runs.
+///
+/// # Safety
+///
+/// All pointers in `attr` are valid during the call.
+pub unsafe fn perf_event(attr: &perf_event_attr, tid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: `attr` is as long as it says; what it points to is valid, says the caller.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attr,
+            tid,
+            -1,
+            -1,
+            libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC),
+        )
+    };
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for this caller.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,216 @@
+//! The keeper: a process that makes and holds all links, so that the agent can be killed at any moment.
+//!
+//! What a process does for the kernel while it is killed (SIGKILL) ends half-way: a breakpoint that it was placing or taking out
+//! stays in the server (`failed to unregister, leaking uprobe`). So the agent sends the keeper a [`request`] for each link, which
+//! makes it ([`links`]). To each link belongs a pair of sockets: when the agent's end is closed, however the agent ends, the
+//! keeper has the link released ([`hands`]), and closes its own end once it is. It follows the agent ([`process`]).
+//!
+//! It makes one link after the other, as the kernel does (`dup_mmap_sem`, kernel/events/uprobes.c).
+
+mod hands;
+mod links;
+mod process;
+mod request;
+
+use std::io::{self, Read as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, shutdown, socketpair};
+
+pub(crate) use links::perf_event;
+pub use process::keep;
+pub(crate) use request::{Attach, Kind};
+
+use crate::error::ProbeError;
+
+/// The subcommand that runs [`keep`].
+const SUBCOMMAND: &str = "keeper";
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// The agent's end of the socket to its keeper. Clones share it. When the last one is dropped, all links are released, for
+/// which it waits.
+#[derive(Clone)]
+pub struct LinkKeeper(Arc<Owner>);
+
+struct Owner {
+    socket: OwnedFd,
+    /// `None` where a thread keeps the links, or the process was waited for.
+    process: Mutex<Option<Child>>,
+    /// The agent wants no more of it.
+    is_ending: AtomicBool,
+}
+
+/// One or several attached sites of a program. Dropping it takes them off, for which it waits.
+pub struct Link {
+    sites: usize,
+    leaving: Leaving,
+}
+
+/// A link that is being taken off. Dropping it waits until it is.
+pub struct Leaving(UnixStream);
+
+impl LinkKeeper {
+    /// Starts the keeper's process: this very program with another subcommand. It gets the capabilities that this process has.
+    ///
+    /// # Errors
+    ///
+    /// Where no process can be started.
+    pub fn start() -> Result<Self, ProbeError> {
+        Self::connected(|other| {
+            let mut command = Command::new("/proc/self/exe");
+            command
+                .arg0("evictscope-keeper")
+                .arg(SUBCOMMAND)
+                .env_clear()
+                .current_dir("/")
+                .stdin(Stdio::from(other))
+                .stdout(Stdio::null());
+            command.spawn().map(Some)
+        })
+    }
+
+    /// Does the same with a thread of this process, which cannot outlive it: for tests, whose programs have no subcommands.
+    ///
+    /// # Errors
+    ///
+    /// Where no thread can be started.
+    pub fn in_thread() -> Result<Self, ProbeError> {
+        Self::connected(|other| {
+            let serve = move || process::serve(other.as_fd());
+            std::thread::Builder::new().spawn(serve).map(|_| None)
+        })
+    }
+
+    fn connected(
+        start: impl FnOnce(OwnedFd) -> io::Result<Option<Child>>,
+    ) -> Result<Self, ProbeError> {
+        let connect = || {
+            let (socket, other) = socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )?;
+            io::Result::Ok(Self(Arc::new(Owner {
+                socket,
+                process: Mutex::new(start(other)?),
+                is_ending: AtomicBool::new(false),
+            })))
+        };
+        connect().map_err(ProbeError::NoKeeper)
+    }
+
+    /// Attaches a program to a process, which runs this open executable.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: `EINVAL` where it has no such links; `EPIPE` where the keeper has ended.
+    pub(crate) fn attach(
+        &self,
+        program: BorrowedFd<'_>,
+        exe: BorrowedFd<'_>,
+        attach: &Attach,
+    ) -> io::Result<Link> {
+        let (mut own, keepers) = UnixStream::pair()?;
+        request::send(&self.0.socket, attach, [keepers.as_fd(), program, exe])?;
+        drop(keepers);
+        let mut error = [0; size_of::<i32>()];
+        let ended = |_| io::ErrorKind::BrokenPipe;
+        own.read_exact(&mut error).map_err(ended)?;
+        match i32::from_ne_bytes(error) {
+            0 => Ok(Link {
+                sites: attach.sites.len(),
+                leaving: Leaving(own),
+            }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Has all links released, and waits until they are. No more can be made.
+    pub(crate) fn end(&self) {
+        self.0.end();
+    }
+
+    /// Tells whether the keeper has ended, though the agent wants more of it.
+    pub(crate) fn has_failed(&self) -> bool {
+        // In this order: the agent says so before it closes the socket.
+        is_closed(&self.0.socket, Some(&AT_ONCE)) && !self.0.is_ending.load(Ordering::SeqCst)
+    }
+
+    /// Returns why nothing can be attached any more once the keeper has ended.
+    pub(crate) fn why_ended(&self) -> ProbeError {
+        match self.0.is_ending.load(Ordering::SeqCst) {
+            true => ProbeError::Ending,
+            false => ProbeError::KeeperEnded,
+        }
+    }
+}
+
+impl Owner {
+    fn end(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+        // Where it is closed already, the keeper has ended.
+        let _ = shutdown(&self.socket, rustix::net::Shutdown::Write);
+        let process = self.process.lock();
+        let process = process.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut process) = process {
+            // Where it is no child any more, it has ended.
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Link {
+    /// Returns how many sites are attached.
+    pub fn sites(&self) -> usize {
+        self.sites
+    }
+
+    /// Begins to take it off. The kernel waits for each link, and does so for several at once.
+    pub fn take_off(self) -> Leaving {
+        self.leaving.begin();
+        self.leaving
+    }
+}
+
+impl Leaving {
+    fn begin(&self) {
+        // Where it is closed already, the keeper has ended.
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
+
+    /// Tells whether it is off.
+    pub fn is_over(&self) -> bool {
+        is_closed(&self.0, Some(&AT_ONCE))
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.begin();
+        is_closed(&self.0, None);
+    }
+}
+
+/// Tells whether the other end of a socket is closed, for which it waits as long as said.
+fn is_closed(socket: &impl AsFd, patience: Option<&Timespec>) -> bool {
+    let mut waited = [PollFd::new(socket, PollFlags::empty())];
+    let closed = rustix::io::retry_on_intr(|| poll(&mut waited, patience));
+    closed.is_ok_and(|closed| closed > 0)
+}

@@ -1,0 +1,124 @@
+//! What the agent asks the keeper for: one message for each link, with file descriptors beside it.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+
+/// The longest message, bytes: for more than a thousand sites.
+const LONGEST: usize = 1 << 16;
+/// Descriptors that come with a message: the keeper's end of the link's sockets, the program, and the executable.
+const DESCRIPTORS: usize = 3;
+
+/// How a program is to be attached to a process.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// By which kind of link.
+    pub kind: Kind,
+    /// Whether it runs when the function at the site returns.
+    pub is_return: bool,
+    /// The process.
+    pub pid: u32,
+    /// Where in the executable, and the cookie there.
+    pub sites: Vec<(u64, u64)>,
+}
+
+/// A kind of link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// One uprobe_multi link for all sites.
+    Multi,
+    /// A perf event, for the only site. The kernel's number for events that are uprobes.
+    Perf(u32),
+}
+
+/// Sends a request.
+///
+/// # Errors
+///
+/// What the kernel says: `EPIPE` where the other end is closed.
+pub fn send(
+    socket: impl AsFd,
+    attach: &Attach,
+    descriptors: [BorrowedFd<'_>; DESCRIPTORS],
+) -> io::Result<()> {
+    let bytes = serde_json::to_vec(attach)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if bytes.len() > LONGEST || !beside.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let parts = [IoSlice::new(&bytes)];
+    retry_on_intr(|| sendmsg(&socket, &parts, &mut beside, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// Receives a request and its descriptors, of which the last are missing where this process may open no more. Returns
+/// `None` where the other end is closed.
+///
+/// # Errors
+///
+/// What the kernel says, or where it is no request.
+pub fn receive(socket: impl AsFd) -> io::Result<Option<(Attach, Vec<OwnedFd>)>> {
+    let mut bytes = [0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let received = retry_on_intr(|| {
+        let parts = &mut [IoSliceMut::new(&mut bytes)];
+        recvmsg(&socket, parts, &mut beside, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let messages = beside.drain();
+    let descriptors = messages.filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(own) => Some(own),
+        _ => None,
+    });
+    let descriptors = descriptors.flatten().collect();
+    let attach = serde_json::from_slice(&bytes[..received.bytes])?;
+    Ok(Some((attach, descriptors)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::{Attach, Kind, receive, send};
+
+    #[test]
+    fn what_is_sent_is_received() -> anyhow::Result<()> {
+        let (one, other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let with = [one.as_fd(), other.as_fd(), one.as_fd()];
+        let mut attach = Attach {
+            kind: Kind::Perf(9),
+            is_return: true,
+            pid: 42,
+            sites: vec![(u64::MAX, u64::MAX); 1_000],
+        };
+        send(&one, &attach, with)?;
+        let (received, descriptors) = receive(&other)?.unwrap_or_else(|| panic!("closed"));
+        assert_eq!(received, attach);
+        assert_eq!(descriptors.len(), with.len());
+        // One server with too many does no harm to the others.
+        attach.sites = vec![(u64::MAX, u64::MAX); 10_000];
+        assert!(send(&one, &attach, with).is_err());
+        drop(descriptors);
+        drop(one);
+        assert!(receive(&other)?.is_none());
+        Ok(())
+    }
+}
