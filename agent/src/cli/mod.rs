@@ -8,6 +8,7 @@ mod cost;
 mod generate;
 mod inspect;
 mod kept;
+mod planner;
 mod profile;
 mod report;
 mod run;
@@ -50,6 +51,8 @@ enum Command {
     Generate(generate::Arguments),
     #[command(hide = true)]
     Tied(tied::Arguments),
+    #[command(hide = true)]
+    Planner(planner::Arguments),
 }
 
 /// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
@@ -69,6 +72,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
+        Command::Planner(arguments) => planner::run(arguments),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
     }
 }

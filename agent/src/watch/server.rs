@@ -11,13 +11,13 @@ use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, ProbeMode};
 use evictscope_web::{ExportedServer, Reason, Shared};
 
-use super::planner::Planner;
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
 use super::settings::RequestedMode;
 use super::sockets::Sockets;
 use super::stop::Stop;
 use super::watched::{Limits, Sources, Watched};
+use crate::planning::{Failure, Planner};
 use crate::profile::Profiler;
 
 /// Least time between two states that are published of a server.
@@ -62,7 +62,7 @@ enum Refusal {
     /// It has ended, or runs another program by now.
     Gone,
     /// It will not be otherwise for as long as it runs.
-    ForGood(anyhow::Error),
+    ForGood(Reason, anyhow::Error),
     /// It may be otherwise later.
     ForNow(Reason, anyhow::Error),
 }
@@ -76,8 +76,18 @@ impl Refusal {
     fn why(&self) -> Option<(Reason, String)> {
         match self {
             Self::Gone => None,
-            Self::ForGood(why) => Some((Reason::Executable, format!("{why:#}"))),
-            Self::ForNow(reason, why) => Some((*reason, format!("{why:#}"))),
+            Self::ForGood(reason, why) | Self::ForNow(reason, why) => {
+                Some((*reason, format!("{why:#}")))
+            }
+        }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        match failure.is_for_good {
+            true => Self::ForGood(failure.reason, failure.into()),
+            false => Self::ForNow(failure.reason, failure.into()),
         }
     }
 }
@@ -112,7 +122,7 @@ impl Watch {
                     return Outcome::Ended;
                 }
                 Err(Refusal::Gone) => return Outcome::Ended,
-                Err(Refusal::ForGood(why)) => {
+                Err(Refusal::ForGood(_, why)) => {
                     tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
                     return Outcome::Refused;
                 }
@@ -143,8 +153,7 @@ impl Watch {
             Err(ExecutableError::Gone(_)) => return Err(Refusal::Gone),
             Err(error) => return Err(Refusal::for_now(error)),
         };
-        let plan = self.planner.plan(&executable, process.exe.clone(), pid);
-        let plan = plan.map_err(Refusal::ForGood)?;
+        let plan = self.planner.plan(&executable, &process.exe, pid)?;
         let load_bias = load_bias(pid, plan.identity.entry_point).map_err(Refusal::for_now)?;
         // Where no-op calls cannot be counted, every-call mode would only cost.
         let function = plan.function(EVICTION_CALL.description);

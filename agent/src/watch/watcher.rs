@@ -25,7 +25,6 @@ const READY_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Watcher {
     watch: Watch,
     scanner: Scanner,
-    planner: JoinHandle<()>,
     servers: HashMap<Identity, Server>,
     /// Why each of them cannot be looked into, by pid.
     hidden: HashMap<u32, String>,
@@ -63,13 +62,12 @@ impl Server {
 
 impl Watcher {
     /// Returns a watcher that has not looked yet. Reads what is remembered of servers.
-    pub fn new(watch: Watch, scanner: Scanner, planner: JoinHandle<()>) -> Self {
+    pub fn new(watch: Watch, scanner: Scanner) -> Self {
         let keeper = watch.shared.keeper();
         let before = keeper.map_or_else(|_| Vec::new(), Keeper::remembered);
         Self {
             watch,
             scanner,
-            planner,
             servers: HashMap::new(),
             hidden: HashMap::new(),
             stale: HashSet::new(),
@@ -144,9 +142,6 @@ impl Watcher {
 
     /// Notices threads that have ended.
     fn reap(&mut self) -> anyhow::Result<()> {
-        if self.planner.is_finished() {
-            bail!("the planning thread has ended; please report this");
-        }
         let mut ended = Vec::new();
         for (identity, server) in &mut self.servers {
             let Some(thread) = server.thread.take_if(|thread| thread.is_finished()) else {
