@@ -23,7 +23,7 @@ use crate::profile::Profiler;
 /// Least time between two states that are published of a server.
 const PUBLISHING_INTERVAL: Duration = Duration::from_millis(90);
 /// How long to wait before trying again a server that could not be attached to.
-const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a server that is waited for is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -55,6 +55,8 @@ pub enum Outcome {
     Ended,
     /// The server cannot be watched for as long as it runs.
     Refused,
+    /// There was no process or thread for it. This one is of more use to another server until it is tried again.
+    Later,
 }
 
 /// Why a server is not watched.
@@ -126,6 +128,7 @@ impl Watch {
                     tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
                     return Outcome::Refused;
                 }
+                Err(Refusal::ForNow(Reason::Resources, _)) => return Outcome::Later,
                 // Whatever could not be read: it is no trouble of a process that has ended meanwhile.
                 Err(Refusal::ForNow(..)) if process.handle.has_ended() => return Outcome::Ended,
                 Err(Refusal::ForNow(_, why)) => format!("{why:#}"),
