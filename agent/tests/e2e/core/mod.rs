@@ -4,6 +4,7 @@ mod alert;
 mod budget;
 mod builds;
 mod expire;
+mod hostile;
 mod lifecycle;
 mod numbers;
 mod pages;
