@@ -50,6 +50,10 @@ pub fn limit() -> anyhow::Result<()> {
     if let Err(error) = setpriority_process(None, NICE) {
         tracing::debug!(%error, "plans at the usual priority");
     }
+    // If memory runs out, the kernel kills it rather than the agent.
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "1000") {
+        tracing::debug!(%error, "as likely to be killed as the agent");
+    }
     for (resource, most) in [
         (Resource::As, MEMORY),
         (Resource::Cpu, CPU_SECONDS),
