@@ -101,7 +101,7 @@ fn planned(
     let function = function.map(|name| named_function(data, debug.data(), name));
     let function = function
         .transpose()
-        .map_err(|why| refused(question, &why))?;
+        .map_err(|why| Trouble::Refused(why.to_string()))?;
     let begun = Instant::now();
     let plan = plan(data, debug.data()).map_err(|why| refused(question, &why))?;
     let took = begun.elapsed();

@@ -47,13 +47,10 @@ const CALLS: [i64; 24] = [
 pub fn limit() -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     set_name(c"evictscope-plan")?;
-    if let Err(error) = setpriority_process(None, NICE) {
-        tracing::debug!(%error, "plans at the usual priority");
-    }
+    // Where these are forbidden, it can do without.
+    let _ = setpriority_process(None, NICE);
     // If memory runs out, the kernel kills it rather than the agent.
-    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "1000") {
-        tracing::debug!(%error, "as likely to be killed as the agent");
-    }
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     for (resource, most) in [
         (Resource::As, MEMORY),
         (Resource::Cpu, CPU_SECONDS),

@@ -61,7 +61,9 @@ impl Subject {
             function,
             debug_file,
             ..
-        } = process.plan(Some(name), debug_dirs)?;
+        } = process
+            .plan(Some(name), debug_dirs)
+            .with_context(|| format!("process {pid} runs {}", process.path.display()))?;
         let function = function.context("the function was not looked for")?;
         let (mut begins, mut server, mut evicted_keys) = (Vec::new(), ServerConfig::OFF, None);
         if cycles {
