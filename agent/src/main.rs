@@ -5,6 +5,7 @@
 
 mod cli;
 mod live;
+mod planning;
 mod process;
 mod profile;
 mod text;

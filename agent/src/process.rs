@@ -1,12 +1,13 @@
 //! A process that a user names, and what it runs.
 
-use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
-use evictscope_host::{Executable, Identity, ProcessHandle, Search, find_debug_file, root_of};
+use evictscope_host::{Executable, Identity, ProcessHandle, root_of};
 use procfs::ProcError;
 use procfs::process::Process;
+
+use crate::planning::{Failure, Planned, Subject};
 
 /// A process, and what it runs.
 pub struct Running {
@@ -18,19 +19,16 @@ pub struct Running {
     pub path: PathBuf,
     /// Its executable, open.
     pub exe: Executable,
-    /// All bytes of that.
-    pub data: Vec<u8>,
-    /// The separate file with its debug information.
-    pub debug: Search,
+    pid: u32,
 }
 
 impl Running {
-    /// Takes hold of the process, and reads what it runs. Debug files are looked for below `debug_dirs` first.
+    /// Takes hold of the process and of what it runs.
     ///
     /// # Errors
     ///
     /// Says what is not there, and what to do.
-    pub fn find(pid: u32, debug_dirs: &[PathBuf]) -> anyhow::Result<Self> {
+    pub fn find(pid: u32) -> anyhow::Result<Self> {
         let gone =
             |_| anyhow!("there is no process {pid}: `pidof redis-server` tells which there are");
         let process = Process::new(pid.cast_signed()).map_err(gone)?;
@@ -47,19 +45,30 @@ impl Running {
             _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
         })?;
         let exe = Executable::open(&PathBuf::from(format!("/proc/{pid}/exe")))?;
-        let data = exe.read()?;
-        let debug = find_debug_file(debug_dirs, &data, &path, &root_of(pid))?;
-        for ignored in &debug.ignored {
-            // Nobody may read it.
-            let _ = writeln!(stderr(), "debug file ignored: {ignored}");
-        }
         Ok(Self {
             handle,
             command: process.stat().map_err(gone)?.comm,
             path,
             exe,
-            data,
-            debug,
+            pid,
         })
+    }
+
+    /// Plans for it; with `function` also finds the function of this name. Debug files are looked for below `debug_dirs`
+    /// first, and those that are none of its are named on stderr.
+    ///
+    /// # Errors
+    ///
+    /// As [`Subject::plan`].
+    pub fn plan(&self, function: Option<&str>, debug_dirs: &[PathBuf]) -> Result<Planned, Failure> {
+        let subject = Subject {
+            executable: &self.exe,
+            exe: &self.path,
+            root: &root_of(self.pid),
+            debug_dirs,
+        };
+        let planned = subject.plan(function)?;
+        planned.say_ignored();
+        Ok(planned)
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use evictscope_plan::DebugFileNames;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
-use super::executable::{Executable, ExecutableError};
+use super::executable::{Contents, ExecutableError};
 
 /// Where distributions put debug files.
 const DEFAULT_DIRECTORY: &str = "/usr/lib/debug";
@@ -28,6 +28,17 @@ struct Wanted<'a> {
     /// The file name in its `.gnu_debuglink`.
     link: Option<&'a str>,
 }
+
+/// Where a debug file may be.
+pub struct DebugPlace {
+    /// The root directory that it is looked for below.
+    pub root: PathBuf,
+    /// Its absolute path there.
+    pub path: PathBuf,
+}
+
+/// A file that was opened: where, as this host sees it.
+type Opened = (PathBuf, Result<Contents, ExecutableError>);
 
 /// A debug file.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,30 +89,49 @@ pub fn find_debug_file(
     let Some(names) = names else {
         return Ok(Search::default());
     };
-    let wanted = Wanted {
-        exe,
-        root,
-        build_id: names.build_id.as_deref(),
-        link: names.link.as_deref(),
-    };
-    Ok(search(directories, wanted, |data| {
+    let places = debug_places(directories, &names, exe, root);
+    Ok(search(places.iter().map(DebugPlace::open), |data| {
         names.check(data).map_err(|why| why.to_string())
     }))
 }
 
-/// Looks in `directories` of this host, in order, then where the process would find it; `accept` says
-/// why a file with this content is not the right one.
-fn search(
+/// Returns where the debug file of an executable with these names may be, in order: in `directories` of this host, then where
+/// the process would find it.
+pub fn debug_places(
     directories: &[PathBuf],
-    wanted: Wanted<'_>,
+    names: &DebugFileNames,
+    exe: &Path,
+    root: &Path,
+) -> Vec<DebugPlace> {
+    candidates(
+        directories,
+        Wanted {
+            exe,
+            root,
+            build_id: names.build_id.as_deref(),
+            link: names.link.as_deref(),
+        },
+    )
+}
+
+impl DebugPlace {
+    /// Opens what is there.
+    pub fn open(&self) -> Opened {
+        let below = self.path.strip_prefix("/").unwrap_or(&self.path);
+        let seen = self.root.join(below);
+        let file = open_in(&self.root, &self.path).and_then(|file| Contents::of(file, &seen));
+        (seen, file)
+    }
+}
+
+/// Takes the first of these files that `accept` accepts; it says why a file with this content is not the right one.
+pub fn search(
+    files: impl IntoIterator<Item = Opened>,
     accept: impl Fn(&[u8]) -> Result<(), String>,
 ) -> Search {
     let mut search = Search::default();
-    for (root, path) in candidates(directories, wanted) {
-        let seen = root.join(path.strip_prefix("/").unwrap_or(&path));
-        let read = open_in(root, &path)
-            .and_then(|file| Executable::from_file(file, &seen))
-            .and_then(|file| file.read());
+    for (seen, file) in files {
+        let read = file.and_then(Contents::read);
         let refused = match read.map(|data| (accept(&data), data)) {
             Ok((Ok(()), data)) => {
                 search.found = Some(DebugFile { path: seen, data });
@@ -119,14 +149,18 @@ fn search(
     search
 }
 
-/// Returns the files to try: each a root directory and an absolute path below it.
-fn candidates<'a>(directories: &[PathBuf], wanted: Wanted<'a>) -> Vec<(&'a Path, PathBuf)> {
+fn candidates(directories: &[PathBuf], wanted: Wanted<'_>) -> Vec<DebugPlace> {
     let host = Path::new("/");
     let default = Path::new(DEFAULT_DIRECTORY);
     let mut found = Vec::new();
-    let mut below = |root: &'a Path, directory: &Path| {
-        found.extend(by_build_id(directory, wanted.build_id).map(|path| (root, path)));
-        found.extend(by_link(directory, &wanted).map(|path| (root, path)));
+    let place = |root: &Path, path| DebugPlace {
+        root: root.to_owned(),
+        path,
+    };
+    let mut below = |root: &Path, directory: &Path| {
+        let by_build_id = by_build_id(directory, wanted.build_id);
+        let both = by_build_id.into_iter().chain(by_link(directory, &wanted));
+        found.extend(both.map(|path| place(root, path)));
     };
     for directory in directories {
         // A directory that cannot be made absolute does not exist.
@@ -139,11 +173,11 @@ fn candidates<'a>(directories: &[PathBuf], wanted: Wanted<'a>) -> Vec<(&'a Path,
         below(host, default);
     }
     if let (Some(link), Some(beside)) = (wanted.link.and_then(file_name), wanted.exe.parent()) {
-        found.push((wanted.root, beside.join(link)));
-        found.push((wanted.root, beside.join(".debug").join(link)));
+        found.push(place(wanted.root, beside.join(link)));
+        found.push(place(wanted.root, beside.join(".debug").join(link)));
     }
     // The executable may be called like its debug file.
-    found.retain(|(_, path)| path != wanted.exe);
+    found.retain(|place| place.path != wanted.exe);
     found
 }
 
@@ -194,9 +228,9 @@ pub(super) fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError>
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
-    use super::{Wanted, search};
+    use super::{DebugPlace, Wanted, candidates};
 
     const BUILD_ID: &str = "ab0123";
 
@@ -212,6 +246,11 @@ mod tests {
             true => Ok(()),
             false => Err("wrong".to_owned()),
         }
+    }
+
+    fn search(directories: &[PathBuf], wanted: Wanted<'_>) -> super::Search {
+        let places = candidates(directories, wanted);
+        super::search(places.iter().map(DebugPlace::open), is_right)
     }
 
     #[test]
@@ -234,7 +273,7 @@ mod tests {
             given.path().join(".build-id/ab/0123.debug"),
         ];
         let directories = [given.path().to_owned()];
-        let search = || search(&directories, wanted, is_right);
+        let search = || search(&directories, wanted);
         assert_eq!(search().found, None);
         for place in &places {
             write(place, "right")?;
@@ -264,13 +303,13 @@ mod tests {
             build_id: Some(BUILD_ID),
             link: Some("../../secret"),
         };
-        assert_eq!(search(&[], wanted, is_right).found, None);
+        assert_eq!(search(&[], wanted).found, None);
 
         // One that stays inside is followed, though it is absolute.
         write(&root.path().join("secret"), "right")?;
         std::fs::remove_file(by_id.join("0123.debug"))?;
         symlink("/secret", by_id.join("0123.debug"))?;
-        assert!(search(&[], wanted, is_right).found.is_some());
+        assert!(search(&[], wanted).found.is_some());
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! Reads the file that a process runs.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
 
 use super::file_id::FileId;
 
@@ -45,48 +45,51 @@ pub enum ExecutableError {
 pub struct ExecutableId {
     file: FileId,
     /// Seconds since 1970, and nanoseconds.
-    modified: (i64, i64),
+    modified: (i64, u32),
     bytes: u64,
 }
 
-/// An open executable. It is the one that the process runs even when the file was deleted, was
-/// replaced, or is in another mount namespace, if it was opened as `/proc/PID/exe`.
+/// An executable that was found. It is the one that the process runs even when the file was deleted, was
+/// replaced, or is in another mount namespace, if it was found as `/proc/PID/exe`.
+///
+/// Finding it asks nothing of its file system, which may be one in user space that never answers; reading it does.
 #[derive(Debug)]
 pub struct Executable {
+    /// Opened for nothing but its place (`O_PATH`).
     file: File,
     path: PathBuf,
     id: ExecutableId,
 }
 
+/// A file that is open to be read.
+#[derive(Debug)]
+pub struct Contents {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+}
+
 impl Executable {
-    /// Opens a file, or `/proc/PID/exe`.
+    /// Finds a file, or `/proc/PID/exe`.
     pub fn open(path: &Path) -> Result<Self, ExecutableError> {
-        let file = OpenOptions::new()
-            .read(true)
-            // Opening a named pipe would wait for its writer.
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-            .open(path)
-            .map_err(|source| ExecutableError::of(path, source))?;
-        Self::from_file(file, path)
+        let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let file = file.map_err(|errno| ExecutableError::of(path, errno.into()))?;
+        Self::from_file(file.into(), path)
     }
 
-    /// Takes a file that was opened as `path`.
+    /// Takes a file that was found as `path`.
     pub fn from_file(file: File, path: &Path) -> Result<Self, ExecutableError> {
-        let metadata = file
-            .metadata()
-            .map_err(|source| ExecutableError::of(path, source))?;
-        let path = path.to_owned();
-        if !metadata.is_file() {
-            return Err(ExecutableError::NotAFile(path));
-        }
-        if metadata.size() > MAX_BYTES {
-            return Err(ExecutableError::TooLarge(path));
-        }
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = statx(&file, "", flags, StatxFlags::BASIC_STATS);
+        let found = found.map_err(|errno| ExecutableError::of(path, errno.into()))?;
+        let kind = FileType::from_raw_mode(found.stx_mode.into());
+        check(kind == FileType::RegularFile, found.stx_size, path)?;
         let id = ExecutableId {
-            file: FileId::from(&metadata),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            bytes: metadata.size(),
+            file: FileId::from(&found),
+            modified: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
+            bytes: found.stx_size,
         };
+        let path = path.to_owned();
         Ok(Self { file, path, id })
     }
 
@@ -95,24 +98,67 @@ impl Executable {
         self.id
     }
 
-    /// Returns the open file.
+    /// Returns the file, to be found by, not to be read.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Returns all bytes of the file, 128 MiB at most.
+    /// Opens it to be read. Waits for its file system.
+    pub fn contents(&self) -> Result<Contents, ExecutableError> {
+        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let file = file.map_err(|source| ExecutableError::of(&self.path, source))?;
+        Contents::of(file, &self.path)
+    }
+
+    /// Returns all bytes of the file, 128 MiB at most. Waits for its file system.
     pub fn read(&self) -> Result<Vec<u8>, ExecutableError> {
+        self.contents()?.read()
+    }
+}
+
+impl ExecutableId {
+    /// Returns the device that it is on.
+    pub fn device(&self) -> u64 {
+        self.file.device()
+    }
+
+    /// Returns how large it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Contents {
+    /// Takes a file that was opened as `path`.
+    pub fn of(file: File, path: &Path) -> Result<Self, ExecutableError> {
+        let metadata = file.metadata();
+        let metadata = metadata.map_err(|source| ExecutableError::of(path, source))?;
+        check(metadata.is_file(), metadata.len(), path)?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            bytes: metadata.len(),
+        })
+    }
+
+    /// Returns all bytes, 128 MiB at most.
+    pub fn read(self) -> Result<Vec<u8>, ExecutableError> {
         // At once: a buffer that grows takes up to thrice the memory while it moves.
-        let mut bytes = Vec::with_capacity(usize::try_from(self.id.bytes).unwrap_or(0));
+        let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or(0));
         // One more than allowed, to notice a file that has grown since it was opened.
-        let mut file = &self.file;
-        file.rewind()
-            .and_then(|()| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        let mut file = self.file.take(MAX_BYTES + 1);
+        file.read_to_end(&mut bytes)
             .map_err(|source| ExecutableError::of(&self.path, source))?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(ExecutableError::TooLarge(self.path.clone()));
-        }
+        check(true, bytes.len() as u64, &self.path)?;
         Ok(bytes)
+    }
+}
+
+fn check(is_file: bool, bytes: u64, path: &Path) -> Result<(), ExecutableError> {
+    match is_file {
+        false => Err(ExecutableError::NotAFile(path.to_owned())),
+        true if bytes > MAX_BYTES => Err(ExecutableError::TooLarge(path.to_owned())),
+        true => Ok(()),
     }
 }
 

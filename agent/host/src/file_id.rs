@@ -1,11 +1,9 @@
 //! Tells a file from every other one.
 
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
 /// Which file it is, whatever it is called and whether it still has a name. Another file can only have the
 /// same numbers once nothing uses this one any more.
@@ -20,19 +18,20 @@ impl FileId {
     pub fn of(path: &Path) -> io::Result<Self> {
         // A file system in user space (FUSE) may never answer, and it need not be asked for these two.
         let flags = AtFlags::STATX_DONT_SYNC;
-        let found = statx(CWD, path, flags, StatxFlags::INO)?;
-        Ok(Self {
-            device: makedev(found.stx_dev_major, found.stx_dev_minor),
-            inode: found.stx_ino,
-        })
+        Ok(Self::from(&statx(CWD, path, flags, StatxFlags::INO)?))
+    }
+
+    /// Returns the device that it is on.
+    pub fn device(self) -> u64 {
+        self.device
     }
 }
 
-impl From<&Metadata> for FileId {
-    fn from(metadata: &Metadata) -> Self {
+impl From<&Statx> for FileId {
+    fn from(found: &Statx) -> Self {
         Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
+            device: makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
         }
     }
 }
@@ -47,7 +46,7 @@ mod tests {
         let (path, moved) = (directory.path().join("a"), directory.path().join("b"));
         std::fs::write(&path, "one")?;
         let file = FileId::of(&path)?;
-        assert_eq!(FileId::from(&std::fs::metadata(&path)?), file);
+        assert_eq!(FileId::of(&path)?, file);
         std::fs::rename(&path, &moved)?;
         std::fs::write(&path, "one")?;
         assert_eq!(FileId::of(&moved)?, file);

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::Variable;
 use serde::Serialize;
 
 use crate::members::Member;
+use crate::sent;
 
 /// Lets JSON have values of these types as the text that they are printed as.
 macro_rules! serialize_as_text {
@@ -68,7 +70,7 @@ pub const fn variable_name(variable: Variable) -> &'static str {
 }
 
 /// How something was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// Debug information only.
@@ -109,7 +111,7 @@ impl fmt::Display for Method {
 }
 
 /// Something that a plan looks for, and may not find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// The whole plan.
     Plan,
@@ -128,7 +130,13 @@ pub enum Item {
     /// The result of its calls, at one exit at least.
     Result(FunctionKind),
     /// A quantity at an inner site.
-    Quantity(Variable),
+    Quantity(
+        #[borsh(
+            serialize_with = "sent::write_variable",
+            deserialize_with = "sent::variable"
+        )]
+        Variable,
+    ),
     /// At the inner site, the type of an expire cycle.
     CycleType,
     /// At the exits, the keys that an expire cycle sampled.

@@ -34,6 +34,7 @@ mod names;
 mod plan;
 mod planner;
 mod reason;
+mod sent;
 mod stacks;
 mod traced;
 

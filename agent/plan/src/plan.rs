@@ -1,5 +1,6 @@
 //! The probe plan: everything to attach to one executable, and how each part was found.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::Variable;
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Operand, Recipe};
@@ -10,9 +11,10 @@ use crate::item::{Description, FunctionKind, Item, Method, variable_name};
 use crate::members::{Member, MemberPlan};
 use crate::names::Identity;
 use crate::reason::Reason;
+use crate::sent;
 
 /// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProbePlan {
     /// Which server it is.
     #[serde(flatten)]
@@ -63,11 +65,12 @@ impl ProbePlan {
 }
 
 /// A traced function: where its probes go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TracedFunction {
     /// Which of the traced functions.
     pub kind: FunctionKind,
     /// Its name in Redis's source.
+    #[borsh(deserialize_with = "sent::function_name")]
     pub name: &'static str,
     /// Virtual address, as in the ELF file.
     pub address: FileAddress,
@@ -127,7 +130,7 @@ impl TracedFunction {
 }
 
 /// The site inside a function where its quantities are read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InnerSite {
     /// Where.
     #[serde(flatten)]
@@ -140,10 +143,14 @@ pub struct InnerSite {
 }
 
 /// How a quantity is computed at the inner site.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QuantityPlan {
     /// Which.
     #[serde(rename = "name", serialize_with = "name_of")]
+    #[borsh(
+        serialize_with = "sent::write_variable",
+        deserialize_with = "sent::variable"
+    )]
     pub quantity: Variable,
     /// The sum that it is.
     pub recipe: Recipe,
@@ -156,7 +163,7 @@ fn name_of<S: Serializer>(quantity: &Variable, serializer: S) -> Result<S::Ok, S
 }
 
 /// A site on the way out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Exit {
     /// Where.
     #[serde(flatten)]
@@ -174,7 +181,7 @@ pub struct Exit {
 }
 
 /// Something that was not found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotFound {
     /// What.
     pub item: Item,

@@ -48,6 +48,9 @@ pub enum Reason {
     /// The two methods differ about a quantity.
     #[error("{0}")]
     Disagreement(String),
+    /// What another process has found: its sentence.
+    #[error("{0}")]
+    Told(String),
 }
 
 serialize_as_text!(Reason);

@@ -66,12 +66,22 @@ fn compare(server: &str, golden: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the plan for a file, as JSON.
+/// Returns the plan for a file, as JSON: as it arrives from the process that plans.
 fn plan(file: &Path) -> anyhow::Result<Value> {
     let data = std::fs::read(file)?;
     let plan = evictscope_plan::plan(&data, None)
         .with_context(|| format!("no plan for {}", file.display()))?;
-    Ok(serde_json::to_value(&plan)?)
+    let sent: evictscope_plan::ProbePlan = borsh::from_slice(&borsh::to_vec(&plan)?)?;
+    ensure!(
+        sent.is_possible(data.len() as u64),
+        "not possible: {sent:?}"
+    );
+    // Its sites are not among the headers.
+    ensure!(
+        plan.functions.is_empty() || !sent.is_possible(64),
+        "possible: {sent:?}"
+    );
+    Ok(serde_json::to_value(&sent)?)
 }
 
 fn text(plan: &Value) -> anyhow::Result<String> {

@@ -256,6 +256,49 @@ fn hostile_tables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As many symbols as are read, each with a name that has no end in a table of 100 MB.
+#[test]
+fn names_without_an_end_are_paid_for() -> anyhow::Result<()> {
+    const SYMBOLS: usize = 300_000;
+    const NAMES: usize = 100 << 20;
+    let word = |number: usize| (number as u64).to_le_bytes();
+    let half = |number: u32| number.to_le_bytes();
+    let symbols = 64 + 56 + 4 * 64;
+    let names = symbols + SYMBOLS * 24;
+    let mut data = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
+    // The entry, where segments and sections are, and how many.
+    data.extend([word(0x40_0000), word(64), word(120)].concat());
+    data.extend(half(0));
+    for number in [64_u16, 56, 1, 64, 4, 3] {
+        data.extend(number.to_le_bytes());
+    }
+    // One segment of code: the first page.
+    data.extend([half(1), half(5)].concat());
+    data.extend([0, 0x40_0000, 0x40_0000, 120, 120, 4096].map(word).concat());
+    // No section, the table of symbols, that of their names, and that of the names of sections.
+    data.extend([0; 64]);
+    for (kind, offset, size, link, entry) in [
+        (2, symbols, SYMBOLS * 24, 2, 24),
+        (3, names, NAMES, 0, 0),
+        (3, 0, 1, 0, 0),
+    ] {
+        data.extend([half(0), half(kind)].concat());
+        data.extend([0, 0, offset, size].map(word).concat());
+        data.extend([half(link), half(0)].concat());
+        data.extend([1, entry].map(word).concat());
+    }
+    for _ in 0..SYMBOLS {
+        // A global function of the section 1, called what begins at 1.
+        data.extend([1, 0, 0, 0, 0x12, 0, 1, 0]);
+        data.extend([0x40_0000, 1].map(word).concat());
+    }
+    data.resize(names + NAMES, b'a');
+    let directory = tempfile::tempdir()?;
+    let complaint = refused(&file(directory.path(), "names", &data)?)?;
+    ensure!(complaint.contains("take longer"), "{complaint}");
+    Ok(())
+}
+
 /// Damaged executables for each base.
 const DAMAGED: u64 = 40;
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use evictscope_host::{
     Confinement, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner, ServerProcess,
-    breakpoints, capability_names as names, container_name, find_debug_file, root_of,
+    breakpoints, capability_names as names, container_name, root_of,
 };
 use evictscope_probes::{OLDER_KERNELS, Probes, SocketIterator};
 use rustix::system::uname;
 
 use super::checklist::Checklist;
+use crate::planning::{Subject, is_usable};
 use crate::profile;
 use crate::watch::privileges::to_attach;
 
@@ -202,14 +203,14 @@ fn container(server: &ServerProcess) -> Option<String> {
 
 /// Describes how much of one server can be seen.
 fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
-    let executable = Executable::open(&server.exe_proc_path)?;
-    let data = executable.read()?;
-    let root = root_of(server.identity.pid);
-    let debug = find_debug_file(&[], &data, &server.exe, &root)?;
-    let plan = evictscope_plan::plan(&data, debug.data())?;
-    if let Some(why) = plan.unusable_reason() {
-        anyhow::bail!("{why}; --process-match says which processes are servers");
-    }
+    let subject = Subject {
+        executable: &Executable::open(&server.exe_proc_path)?,
+        exe: &server.exe,
+        root: &root_of(server.identity.pid),
+        debug_dirs: &[],
+    };
+    let plan = subject.plan(None)?.plan;
+    is_usable(&plan)?;
     let product = plan.identity.product.unwrap_or("unknown product");
     let version = plan.identity.version.as_deref();
     let version = version.unwrap_or("of unknown version");

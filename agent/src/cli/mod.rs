@@ -9,6 +9,7 @@ mod generate;
 mod inspect;
 mod keeper;
 mod kept;
+mod planner;
 mod profile;
 mod report;
 mod run;
@@ -54,6 +55,8 @@ enum Command {
     /// Hold the probes of the agent that has started this process
     #[command(hide = true)]
     Keeper,
+    #[command(hide = true)]
+    Planner(planner::Arguments),
 }
 
 /// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
@@ -74,6 +77,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
         Command::Keeper => keeper::run(),
+        Command::Planner(arguments) => planner::run(arguments),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
     }
 }

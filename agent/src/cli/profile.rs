@@ -91,8 +91,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// Takes hold of a process and of what it runs.
 fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
-    let process = Running::find(arguments.pid, &arguments.debug_dir)?;
-    let plan = evictscope_plan::plan(&process.data, process.debug.data())?;
+    let process = Running::find(arguments.pid)?;
+    let plan = process.plan(None, &arguments.debug_dir)?.plan;
     if plan
         .function(evictscope_plan::EVICTION_CALL.description)
         .is_none()

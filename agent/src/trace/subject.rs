@@ -6,10 +6,11 @@ use anyhow::Context as _;
 use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
 use evictscope_host::{Executable, ProcessHandle, load_bias};
 use evictscope_plan::{
-    EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, named_function,
+    EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress,
 };
 use evictscope_probes::server_config;
 
+use crate::planning::Planned;
 use crate::process::Running;
 
 /// A process, and what is traced of it.
@@ -54,13 +55,18 @@ impl Subject {
         cycles: bool,
         debug_dirs: &[PathBuf],
     ) -> anyhow::Result<Self> {
-        let process = Running::find(pid, debug_dirs)?;
-        let debug = process.debug.data();
-        let function = named_function(&process.data, debug, name)
+        let process = Running::find(pid)?;
+        let Planned {
+            plan,
+            function,
+            debug_file,
+            ..
+        } = process
+            .plan(Some(name), debug_dirs)
             .with_context(|| format!("process {pid} runs {}", process.path.display()))?;
+        let function = function.context("the function was not looked for")?;
         let (mut begins, mut server, mut evicted_keys) = (Vec::new(), ServerConfig::OFF, None);
         if cycles {
-            let plan = evictscope_plan::plan(&process.data, debug)?;
             let load_bias = load_bias(pid, plan.identity.entry_point)?;
             server = server_config(pid, load_bias, &plan);
             let member = plan.member(Member::StatEvictedkeys);
@@ -74,7 +80,7 @@ impl Subject {
             cycles: begins,
             server,
             evicted_keys,
-            debug_file: process.debug.found.map(|file| file.path),
+            debug_file,
         })
     }
 }

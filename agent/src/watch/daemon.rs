@@ -14,7 +14,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
-use super::planner::Planner;
 use super::privileges;
 use super::server::Watch;
 use super::service;
@@ -22,6 +21,7 @@ use super::settings::Settings;
 use super::stop::Stop;
 use super::watched::Limits;
 use super::watcher::Watcher;
+use crate::planning::Planner;
 use crate::profile::Profiler;
 
 /// How long to wait at the end for the thread that looks for servers. It holds no probes.
@@ -69,10 +69,9 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let keeper = keeper(&settings.state_dir, settings.keep_records);
     let shared = evictscope_web::Shared::new(keeper.clone());
     let stop = Stop::default();
-    let (planner, planning) = Planner::start(settings.debug_dirs)?;
     let watch = Watch {
         probes: probes.clone(),
-        planner,
+        planner: Planner::new(settings.debug_dirs),
         mode: settings.probe_mode,
         limits: Limits {
             costs,
@@ -85,7 +84,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         stop: stop.clone(),
     };
     let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
-    let watcher = Watcher::new(watch, scanner, planning);
+    let watcher = Watcher::new(watch, scanner);
     let (failed, has_failed) = oneshot::channel();
     // A thread of its own, as looking at processes blocks.
     let watching = std::thread::Builder::new()

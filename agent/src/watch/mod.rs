@@ -9,7 +9,6 @@
 mod burst_log;
 mod clock;
 mod daemon;
-mod planner;
 pub mod privileges;
 mod reading;
 mod recorder;

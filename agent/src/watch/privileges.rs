@@ -4,8 +4,7 @@ use evictscope_host::{LINKS, OTHERS};
 use evictscope_probes::Probes;
 use rustix::io;
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
-    set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
 };
 
 /// Returns the capabilities that attaching takes on this kernel, as the probes on the agent itself have
@@ -29,15 +28,15 @@ pub fn to_attach(probes: &Probes) -> CapabilitySet {
 pub fn drop_unneeded(to_attach: CapabilitySet) -> io::Result<CapabilitySet> {
     let held = capabilities(None)?.permitted;
     let kept = held & needed(held, to_attach);
-    // No program is ever executed, and if one were, it could not gain anything.
+    // No program is executed but this one (`planning`), and it cannot gain anything.
     set_no_new_privs(true)?;
-    clear_ambient_capability_set()?;
     set_capabilities(
         None,
         CapabilitySets {
             effective: kept,
             permitted: kept,
-            inheritable: CapabilitySet::empty(),
+            // What opening executables and debug files takes. The ambient ones are none but these.
+            inheritable: kept & OTHERS,
         },
     )?;
     Ok(kept)
@@ -76,7 +75,7 @@ mod tests {
         let (kept, now) = thread.join().map_err(|_| anyhow::anyhow!("panicked"))??;
         assert_eq!(now.permitted, kept);
         assert_eq!(now.effective, kept);
-        assert!(now.inheritable.is_empty());
+        assert_eq!(now.inheritable, kept & OTHERS);
         assert!(!kept.contains(CapabilitySet::DAC_OVERRIDE));
         Ok(())
     }

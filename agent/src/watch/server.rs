@@ -11,19 +11,19 @@ use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, ProbeMode};
 use evictscope_web::{ExportedServer, Reason, Shared};
 
-use super::planner::Planner;
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
 use super::settings::RequestedMode;
 use super::sockets::Sockets;
 use super::stop::Stop;
 use super::watched::{Limits, Sources, Watched};
+use crate::planning::{Failure, Planner};
 use crate::profile::Profiler;
 
 /// Least time between two states that are published of a server.
 const PUBLISHING_INTERVAL: Duration = Duration::from_millis(90);
 /// How long to wait before trying again a server that could not be attached to.
-const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a server that is waited for is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -55,6 +55,8 @@ pub enum Outcome {
     Ended,
     /// The server cannot be watched for as long as it runs.
     Refused,
+    /// There was no process or thread for it. This one is of more use to another server until it is tried again.
+    Later,
 }
 
 /// Why a server is not watched.
@@ -62,7 +64,7 @@ enum Refusal {
     /// It has ended, or runs another program by now.
     Gone,
     /// It will not be otherwise for as long as it runs.
-    ForGood(anyhow::Error),
+    ForGood(Reason, anyhow::Error),
     /// It may be otherwise later.
     ForNow(Reason, anyhow::Error),
 }
@@ -76,8 +78,18 @@ impl Refusal {
     fn why(&self) -> Option<(Reason, String)> {
         match self {
             Self::Gone => None,
-            Self::ForGood(why) => Some((Reason::Executable, format!("{why:#}"))),
-            Self::ForNow(reason, why) => Some((*reason, format!("{why:#}"))),
+            Self::ForGood(reason, why) | Self::ForNow(reason, why) => {
+                Some((*reason, format!("{why:#}")))
+            }
+        }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        match failure.is_for_good {
+            true => Self::ForGood(failure.reason, failure.into()),
+            false => Self::ForNow(failure.reason, failure.into()),
         }
     }
 }
@@ -112,10 +124,11 @@ impl Watch {
                     return Outcome::Ended;
                 }
                 Err(Refusal::Gone) => return Outcome::Ended,
-                Err(Refusal::ForGood(why)) => {
+                Err(Refusal::ForGood(_, why)) => {
                     tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
                     return Outcome::Refused;
                 }
+                Err(Refusal::ForNow(Reason::Resources, _)) => return Outcome::Later,
                 // Whatever could not be read: it is no trouble of a process that has ended meanwhile, nor of an agent that is
                 // about to end.
                 Err(Refusal::ForNow(..)) if process.handle.has_ended() => return Outcome::Ended,
@@ -147,8 +160,7 @@ impl Watch {
             Err(ExecutableError::Gone(_)) => return Err(Refusal::Gone),
             Err(error) => return Err(Refusal::for_now(error)),
         };
-        let plan = self.planner.plan(&executable, process.exe.clone(), pid);
-        let plan = plan.map_err(Refusal::ForGood)?;
+        let plan = self.planner.plan(&executable, &process.exe, pid)?;
         let load_bias = load_bias(pid, plan.identity.entry_point).map_err(Refusal::for_now)?;
         // Where no-op calls cannot be counted, every-call mode would only cost.
         let function = plan.function(EVICTION_CALL.description);

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use evictscope_host::{Identity, NewServer, Scan, Scanner, ServerProcess, labels};
 use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
 
 use super::clock::unix_time;
-use super::server::{Outcome, Watch};
+use super::server::{Outcome, RETRY_INTERVAL, Watch};
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -22,15 +22,19 @@ const TURN_INTERVAL: Duration = Duration::from_millis(100);
 /// take long to plan do not hold it up longer.
 const READY_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Most servers that wait for their first attempt at once, each in a thread: however many start, threads remain for the others.
+const MAX_STARTING: usize = 64;
+
 /// The loop and all it holds.
 pub struct Watcher {
     watch: Watch,
     scanner: Scanner,
-    planner: JoinHandle<()>,
     servers: HashMap<Identity, Server>,
     /// Why each of them cannot be looked into, by pid.
     hidden: HashMap<u32, String>,
     stale: HashSet<String>,
+    /// Whether there are servers that have no thread yet.
+    is_behind: bool,
     /// The servers that lived when the agent before this one ended, but for those that were found again.
     before: Vec<Labelled>,
     /// The servers that are to be remembered, as the keeper has them.
@@ -45,6 +49,10 @@ struct Server {
     /// `None` where it has ended: the server cannot be watched.
     thread: Option<JoinHandle<Outcome>>,
     attempt: Arc<Mutex<Attempt>>,
+    /// When to try again, where it has no thread for want of resources.
+    again: Option<Instant>,
+    /// Whether that was logged.
+    is_told: bool,
 }
 
 /// What came of the last attempt to attach to a server.
@@ -60,20 +68,39 @@ impl Server {
         let attempt = self.attempt.lock();
         attempt.unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    fn is_starting(&self) -> bool {
+        let attempt = self.attempt();
+        let was_tried = !matches!(
+            attempt,
+            Attempt::NotYet | Attempt::Failed(Reason::Resources, _)
+        );
+        self.thread.is_some() && !was_tried
+    }
+
+    /// Has it tried again later. Says so once.
+    fn put_off(&mut self, pid: u32) {
+        self.again = Some(Instant::now() + RETRY_INTERVAL);
+        if let Attempt::Failed(_, why) = self.attempt()
+            && !std::mem::replace(&mut self.is_told, true)
+        {
+            tracing::warn!(pid, server = self.label, "cannot watch this server: {why}");
+        }
+    }
 }
 
 impl Watcher {
     /// Returns a watcher that has not looked yet. Reads what is remembered of servers.
-    pub fn new(watch: Watch, scanner: Scanner, planner: JoinHandle<()>) -> Self {
+    pub fn new(watch: Watch, scanner: Scanner) -> Self {
         let keeper = watch.shared.keeper();
         let before = keeper.map_or_else(|_| Vec::new(), Keeper::remembered);
         Self {
             watch,
             scanner,
-            planner,
             servers: HashMap::new(),
             hidden: HashMap::new(),
             stale: HashSet::new(),
+            is_behind: false,
             remembered: before.clone(),
             before,
         }
@@ -83,7 +110,7 @@ impl Watcher {
     ///
     /// # Errors
     ///
-    /// Fails where a thread has panicked, or cannot be started, or no process holds the probes any more.
+    /// Fails where a thread has panicked, or no process holds the probes any more.
     pub fn watch(mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut next_scan = begun;
@@ -92,7 +119,7 @@ impl Watcher {
             let turn = Instant::now();
             self.reap()?;
             if turn >= next_scan {
-                self.look_for_servers()?;
+                self.look_for_servers();
                 next_scan = turn + SCAN_INTERVAL;
             }
             self.log_messages();
@@ -116,7 +143,7 @@ impl Watcher {
 
     fn has_tried_all(&self) -> bool {
         let mut servers = self.servers.values();
-        servers.all(|server| !matches!(server.attempt(), Attempt::NotYet))
+        !self.is_behind && servers.all(|server| !matches!(server.attempt(), Attempt::NotYet))
     }
 
     /// Returns the servers that are not watched, by ascending pid.
@@ -148,9 +175,6 @@ impl Watcher {
         if self.watch.probes.has_lost_keeper() {
             return Err(ProbeError::KeeperEnded.into());
         }
-        if self.planner.is_finished() {
-            bail!("the planning thread has ended; please report this");
-        }
         let mut ended = Vec::new();
         for (identity, server) in &mut self.servers {
             let Some(thread) = server.thread.take_if(|thread| thread.is_finished()) else {
@@ -160,6 +184,7 @@ impl Watcher {
             match thread.join() {
                 Ok(Outcome::Ended) => ended.push(*identity),
                 Ok(Outcome::Refused) => {}
+                Ok(Outcome::Later) => server.put_off(identity.pid),
                 Err(_) => bail!("the thread of server {label} panicked; please report this"),
             }
         }
@@ -169,12 +194,11 @@ impl Watcher {
         Ok(())
     }
 
-    fn look_for_servers(&mut self) -> anyhow::Result<()> {
+    fn look_for_servers(&mut self) {
         let scan = match self.scanner.scan() {
             Ok(scan) => scan,
             Err(error) => {
-                tracing::warn!("{error}");
-                return Ok(());
+                return tracing::warn!("{error}");
             }
         };
         self.log_hidden(&scan);
@@ -182,14 +206,23 @@ impl Watcher {
         let listed: HashSet<Identity> = scan.servers.iter().map(|server| server.identity).collect();
         self.servers
             .retain(|identity, server| server.thread.is_some() || listed.contains(identity));
-        let is_new = |process: &ServerProcess| !self.servers.contains_key(&process.identity);
-        let new: Vec<ServerProcess> = scan.servers.into_iter().filter(is_new).collect();
+        let starting = self.servers.values().filter(|server| server.is_starting());
+        let most = MAX_STARTING.saturating_sub(starting.count());
+        let now = Instant::now();
+        let is_due = |server: &Server| server.again.is_some_and(|again| again <= now);
+        let is_new =
+            |process: &ServerProcess| self.servers.get(&process.identity).is_none_or(is_due);
+        let mut new: Vec<ServerProcess> = scan.servers.into_iter().filter(is_new).collect();
+        self.is_behind = new.len() > most;
+        new.truncate(most);
+        let before: Vec<Option<Server>> = (new.iter())
+            .map(|process| self.servers.remove(&process.identity))
+            .collect();
         let labels = self.labels(&new, &listed);
-        for (process, label) in new.into_iter().zip(labels) {
-            self.add(process, label)?;
+        for ((process, label), before) in new.into_iter().zip(labels).zip(before) {
+            self.add(process, label, before);
         }
         self.remember(&listed);
-        Ok(())
     }
 
     /// Has the servers that run remembered, where they are others than before.
@@ -247,12 +280,14 @@ impl Watcher {
             .retain(|pid, _| scan.hidden.iter().any(|server| server.pid == *pid));
     }
 
-    /// Starts the thread of a server.
-    fn add(&mut self, process: ServerProcess, label: String) -> anyhow::Result<()> {
+    /// Starts the thread of a server, which was tried `before`.
+    fn add(&mut self, process: ServerProcess, label: String, before: Option<Server>) {
         let (identity, name) = (process.identity, process.name.clone());
         // Should it execute another program, that is another server.
         self.before.retain(|one| one.pid != identity.pid);
-        let attempt = Arc::new(Mutex::new(Attempt::NotYet));
+        let is_told = before.as_ref().is_some_and(|before| before.is_told);
+        let first = before.map_or(Attempt::NotYet, |before| before.attempt());
+        let attempt = Arc::new(Mutex::new(first));
         let (watch, own, last) = (self.watch.clone(), label.clone(), attempt.clone());
         let tried = move |failed: Option<(Reason, String)>| {
             let attempt = match failed {
@@ -263,16 +298,27 @@ impl Watcher {
         };
         let thread = std::thread::Builder::new()
             .name(format!("server {label}"))
-            .spawn(move || watch.watch(&process, &own, tried))
-            .context("cannot start a thread for a server")?;
-        let server = Server {
+            .spawn(move || watch.watch(&process, &own, tried));
+        let failed = thread.as_ref().err().map(|error| {
+            let why = format!("cannot start a thread for it: {error}");
+            Attempt::Failed(Reason::Resources, why)
+        });
+        let mut server = Server {
             name,
             label,
-            thread: Some(thread),
+            thread: thread.ok(),
             attempt,
+            again: None,
+            is_told,
         };
+        if let Some(failed) = failed {
+            *server
+                .attempt
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = failed;
+            server.put_off(identity.pid);
+        }
         self.servers.insert(identity, server);
-        Ok(())
     }
 
     /// Logs the messages of the programs, with the name of the server.

@@ -23,13 +23,23 @@ pub enum Reason {
     Permission,
     /// Its executable cannot be analysed.
     Executable,
+    /// The process that analysed it was ended, or failed.
+    Planning,
+    /// No process or thread could be started, or a file system does not answer. It is tried again.
+    Resources,
     /// Its memory cannot be read, or the kernel refuses the probes. It is tried again.
     Attach,
 }
 
 impl Reason {
     /// All reasons, in the order in which they are shown.
-    pub(super) const ALL: [Self; 3] = [Self::Permission, Self::Executable, Self::Attach];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Permission,
+        Self::Executable,
+        Self::Planning,
+        Self::Resources,
+        Self::Attach,
+    ];
 }
 
 /// The spelling of the label `reason`, and of that field.
@@ -38,6 +48,8 @@ impl From<Reason> for &'static str {
         match reason {
             Reason::Permission => "permission",
             Reason::Executable => "executable",
+            Reason::Planning => "planning",
+            Reason::Resources => "resources",
             Reason::Attach => "attach",
         }
     }

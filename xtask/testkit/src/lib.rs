@@ -26,6 +26,7 @@ pub mod schedstat;
 pub mod scrape;
 pub mod servers;
 pub mod service;
+pub mod silent_files;
 pub mod skip;
 pub mod stopped;
 pub mod text;

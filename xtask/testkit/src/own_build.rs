@@ -23,12 +23,12 @@ pub(crate) const OPTION: &str = "--process-match";
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// How the names of this process's copies begin.
-fn prefix() -> String {
+pub(crate) fn prefix() -> String {
     format!("own-{}-", std::process::id())
 }
 
 /// Returns the option by which an agent watches all servers of this process, and no others.
-pub(crate) fn all() -> String {
+pub fn all() -> String {
     format!("{OPTION}=^{}", prefix())
 }
 

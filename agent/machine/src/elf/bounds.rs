@@ -13,6 +13,8 @@ use super::error::ElfError;
 const MAX_SEGMENTS: usize = 128;
 /// Most sections; executables have about forty.
 const MAX_SECTIONS: usize = 4096;
+/// Most bytes of the names of sections, each of which is looked for among all.
+const MAX_SECTION_NAMES: u64 = 1 << 20;
 /// Where user space ends, on x86-64 with four levels of page tables.
 const USER_SPACE: u64 = 1 << 47;
 
@@ -42,6 +44,13 @@ pub fn check(data: &[u8]) -> Result<(), ElfError> {
     let sections = header.section_headers(endian, data)?;
     if sections.len() > MAX_SECTIONS {
         return Err(ElfError::Unreasonable("too many sections"));
+    }
+    let names = header.shstrndx(endian, data)?;
+    let names = usize::try_from(names)
+        .ok()
+        .and_then(|names| sections.get(names));
+    if names.is_some_and(|names| names.sh_size(endian) > MAX_SECTION_NAMES) {
+        return Err(ElfError::Unreasonable("too many names of sections"));
     }
     let stored = (sections.iter()).filter(|section| section.sh_type(endian) != SHT_NOBITS);
     fit(

@@ -1,6 +1,7 @@
 //! The separate file with an executable's debug information: how the executable names it, and how
 //! to tell whether a file is that one.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _};
 
@@ -8,7 +9,7 @@ use super::error::ElfError;
 use super::image::{Image, build_id};
 
 /// What an executable without debug information says of the file that has its debug information.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub struct DebugFileNames {
     /// GNU build id in lower-case hexadecimal digits; the debug file has the same.
     pub build_id: Option<String>,

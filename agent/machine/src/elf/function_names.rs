@@ -7,6 +7,7 @@ use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
 use super::address::FileAddress;
 use super::error::ElfError;
+use super::symbols::name;
 use crate::budget::Budget;
 
 /// Most symbols that are read of one file; executables of some megabytes have ten thousand.
@@ -33,8 +34,10 @@ impl<'data> FunctionNames<'data> {
             if !symbol.is_definition() || symbol.kind() != SymbolKind::Text {
                 continue;
             }
-            let Ok(name) = symbol.name() else { continue };
-            if !budget.scan(name.len()) || !budget.keep(NAME_BYTES) {
+            let Some(name) = name(&symbol, data, budget) else {
+                continue;
+            };
+            if !budget.keep(NAME_BYTES) {
                 break;
             }
             // A versioned name (`qsort@@GLIBC_2.2.5`) is the same name.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use object::read::elf::ElfFile64;
+use object::read::elf::{ElfFile64, ElfSymbol64};
 use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
 use super::address::FileAddress;
@@ -34,10 +34,9 @@ impl<'data> Symbols<'data> {
         let symbols = file.symbols().chain(file.dynamic_symbols());
         let symbols = symbols.take(MAX_SYMBOLS);
         for symbol in symbols.filter(|symbol| symbol.is_definition()) {
-            let Ok(name) = symbol.name() else { continue };
-            if !budget.scan(name.len()) {
-                return;
-            }
+            let Some(name) = name(&symbol, file.data(), budget) else {
+                continue;
+            };
             // A versioned name (`stdout@@GLIBC_2.2.5`) is the same name.
             let name = name.split('@').next().unwrap_or(name);
             let found = Symbol {
@@ -88,6 +87,24 @@ impl<'data> Symbols<'data> {
     pub fn object(&self, name: &str) -> Option<Symbol> {
         self.objects.get(name).copied()
     }
+}
+
+/// Returns the name of a symbol in the file whose whole content is `data`, if it has one and there is enough left of the budget.
+pub fn name<'data>(
+    symbol: &ElfSymbol64<'data, '_, Endianness>,
+    data: &[u8],
+    budget: &Budget,
+) -> Option<&'data str> {
+    if budget.is_spent() {
+        return None;
+    }
+    let Ok(name) = symbol.name_bytes() else {
+        // Its end was searched for in the whole table, which may be as large as the file.
+        budget.scan(data.len());
+        return None;
+    };
+    let is_paid = budget.scan(name.len());
+    std::str::from_utf8(name).ok().filter(|_| is_paid)
 }
 
 fn is_clone_of(clone: &str, name: &str) -> bool {

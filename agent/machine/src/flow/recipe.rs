@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Serialize, Serializer};
 
 use super::execution::Execution;
@@ -16,14 +17,14 @@ use crate::elf::address::FileAddress;
 const MAX_PLACES: usize = 32;
 
 /// A sum of operands, modulo 2^64.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// One to three summands.
     pub terms: Vec<Term>,
 }
 
 /// One summand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// Whether it is subtracted.
     pub negative: bool,
@@ -32,7 +33,7 @@ pub struct Term {
 }
 
 /// A value in reach at a site.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A register plus a constant.
     Register {

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::MAX_DONE_SITES;
 use iced_x86::ConditionCode;
 use serde::Serialize;
@@ -29,7 +30,7 @@ const UNKNOWN_WEIGHT: u64 = 1_000;
 const MAX_ASKED: usize = 64;
 
 /// One of the two ways out of a conditional jump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Way {
     /// Whether the jump is taken.
     pub taken: bool,

@@ -1,5 +1,6 @@
 //! One probe site.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use iced_x86::{Formatter as _, GasFormatter};
 use serde::Serialize;
 
@@ -9,7 +10,7 @@ use crate::elf::address::{FileAddress, FileOffset};
 use crate::elf::image::Image;
 
 /// One probe site.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Site {
     /// Virtual address, as in the ELF file.
     pub address: FileAddress,

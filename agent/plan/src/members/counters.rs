@@ -9,6 +9,7 @@
 //! around every bound that it turns out to have, so a loop that a compiler unrolled or vectorised is tried in
 //! all its parts.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::COUNTER_BYTES;
 use evictscope_machine::code::FunctionCode;
 use evictscope_machine::elf::{FileAddress, Image};
@@ -28,7 +29,7 @@ const MANY_THREADS: u64 = 0x3fff_ffff;
 const CANDIDATES: usize = 4;
 
 /// Counters of an allocator that are added up: one per thread, or only one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Virtual address of the first, as in the ELF file; each has 8 bytes.
     #[serde(skip)]

@@ -1,5 +1,6 @@
 //! All members, each by the best source that knows it.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::elf::{FileAddress, Image};
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use crate::item::Method;
 use crate::names::Identity;
 
 /// How something in the server's memory is read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemberPlan {
     /// Which.
     #[serde(rename = "name")]

@@ -7,13 +7,17 @@
 
 use std::fmt;
 
+use borsh::{BorshDeserialize, BorshSerialize};
+
 use super::line::{Content, Line, MemberMetric, Printed, directive, in_sum, info, mark};
 
 /// Makes the type of members from the list.
 macro_rules! members {
     ($($member:ident: $line:expr,)*) => {
         /// Something in the server's memory: a member of `server`, or the allocator's counter.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(
+            BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord,
+        )]
         #[expect(missing_docs, reason = "its line says what it is")]
         pub enum Member { $($member),* }
 

@@ -4,32 +4,36 @@
 //! like a version: the command table says since when each command exists, and Valkey also has the
 //! version of Redis that it is compatible with.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::code::references;
 use evictscope_machine::elf::{FileAddress, Image};
 use serde::Serialize;
 
 use super::texts::Texts;
+use crate::sent;
 
+/// The products.
+pub const PRODUCTS: [&str; 3] = ["redis", "valkey", "keydb"];
 /// The formats of the line that `--version` prints, and the products that print it.
 const LINES: [(&str, Option<&str>); 4] = [
     (
         "Redis server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
-        Some("redis"),
+        Some(PRODUCTS[0]),
     ),
     (
         "Server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
-        Some("valkey"),
+        Some(PRODUCTS[1]),
     ),
     (
         "KeyDB server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
-        Some("keydb"),
+        Some(PRODUCTS[2]),
     ),
     ("v=%s sha=%s:%d malloc=%s bits=%d build=%llx", None),
 ];
 /// The formats of the second step, where that line is made in two steps.
-const PRODUCTS: [(&str, &str); 2] = [
-    ("Redis server %s\n", "redis"),
-    ("Valkey server %s\n", "valkey"),
+const SECOND_STEPS: [(&str, &str); 2] = [
+    ("Redis server %s\n", PRODUCTS[0]),
+    ("Valkey server %s\n", PRODUCTS[1]),
 ];
 /// The oldest series of Redis that is looked into. Before, no table of directives has the address of `maxmemory`, and no
 /// member the client buffers.
@@ -43,16 +47,17 @@ pub const TEXTS: [&str; 6] = [
     LINES[1].0,
     LINES[2].0,
     LINES[3].0,
-    PRODUCTS[0].0,
-    PRODUCTS[1].0,
+    SECOND_STEPS[0].0,
+    SECOND_STEPS[1].0,
 ];
 
 /// Which server an executable is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// GNU build id, lower-case hexadecimal.
     pub build_id: Option<String>,
     /// `redis`, `valkey` or `keydb`.
+    #[borsh(deserialize_with = "sent::product")]
     pub product: Option<&'static str>,
     /// Version of the server, such as `7.0.15`, or its series (`7.0`) where no more is certain.
     pub version: Option<String>,
@@ -98,7 +103,7 @@ pub fn identity(image: &Image<'_>, texts: &Texts) -> Identity {
     let (Some((line, product)), None) = (lines.next(), lines.next()) else {
         return Identity::of(image);
     };
-    let mut products = PRODUCTS.iter().filter(|(text, _)| texts.has(text));
+    let mut products = SECOND_STEPS.iter().filter(|(text, _)| texts.has(text));
     let product = product.or_else(|| match (products.next(), products.next()) {
         (Some((_, only)), None) => Some(only),
         _ => None,

@@ -7,10 +7,9 @@ mod text;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::Context as _;
-use evictscope_host::{Executable, find_debug_file, root_of};
+use evictscope_host::{Executable, root_of};
 use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 use evictscope_probes::Probes;
 use evictscope_telemetry::HitCosts;
@@ -18,6 +17,7 @@ use rustix::process::geteuid;
 
 use self::json::Report;
 use super::cost::{self, Prediction, Source};
+use crate::planning::{Planned, Subject};
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
 /// found, and what was not found and why
@@ -56,17 +56,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         exe,
         root,
     } = locate(&arguments.target)?;
-    let data = Executable::open(&path)?.read()?;
-    let debug = find_debug_file(&arguments.debug_dir, &data, &exe, &root)?;
-    for ignored in &debug.ignored {
-        eprintln!("debug file ignored: {ignored}");
-    }
-    let debug_file = debug.found.as_ref().map(|file| file.path.as_path());
-    let begun = Instant::now();
-    let plan = evictscope_plan::plan(&data, debug.data())
-        .with_context(|| format!("cannot plan for {}", shown.display()))?;
-    let took = begun.elapsed();
-    let missing = missing::of(&plan, debug.is_missing, &exe, &root);
+    let subject = Subject {
+        executable: &Executable::open(&path)?,
+        exe: &exe,
+        root: &root,
+        debug_dirs: &arguments.debug_dir,
+    };
+    let planned = subject.plan(None)?;
+    planned.say_ignored();
+    let Planned {
+        plan,
+        debug_file,
+        took,
+        lacks_symbols,
+        ..
+    } = planned;
+    let debug_file = debug_file.as_deref();
+    let missing = missing::of(&plan, lacks_symbols, &exe, &root);
     let cost = arguments.rate.map(|rate| predict(&plan, rate));
     let text = if arguments.json {
         let report = Report {

@@ -9,6 +9,7 @@ mod tests;
 
 use std::fmt;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::elf::{ElfError, FileAddress, FunctionNames, Image};
 use evictscope_machine::sites::{Site, entry};
 
@@ -23,7 +24,7 @@ const MAX_NAME: usize = 64;
 const ALIKE: f64 = 0.84;
 
 /// A function that was found by its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub struct NamedFunction {
     /// Its name in the file, if it has one there.
     pub name: Option<String>,

@@ -1,0 +1,192 @@
+//! Plans that another process makes: what borsh does not know of them, and whether what was received can be a plan.
+//!
+//! The process that plans is the one that a hostile executable could take over, so nothing of its answer is trusted: where a probe goes,
+//! what it reads there, and what is exported of it must be possible. That it is *right* is tested where it runs, as for every plan.
+
+use std::io::{self, Read, Write};
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_abi::{MAX_DONE_SITES, VARIABLES, Variable};
+use evictscope_machine::flow::{Operand, Recipe};
+use evictscope_machine::sites::Site;
+
+use crate::item::FunctionKind;
+use crate::names::{Identity, PRODUCTS};
+use crate::plan::ProbePlan;
+use crate::reason::Reason;
+use crate::traced::named::NamedFunction;
+use crate::traced::{TRACED, eviction, expire};
+
+/// Longest text of a plan that is exported or shown, in bytes.
+const MAX_TEXT: usize = 256;
+/// Most counters of an allocator; there are 128 at most, one for each thread that may have one.
+const MAX_COUNTERS: u64 = 1024;
+/// The numbers of registers.
+const REGISTERS: u8 = 16;
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("no such {what}"))
+}
+
+/// Reads a text that is one of those that this program has.
+fn known(from: &mut impl Read, all: &[&'static str]) -> io::Result<&'static str> {
+    let text = String::deserialize_reader(from)?;
+    let mut all = all.iter();
+    let found = all.find(|known| **known == text);
+    found.copied().ok_or_else(|| wrong("name"))
+}
+
+pub fn function_name(from: &mut impl Read) -> io::Result<&'static str> {
+    let [new, old] = eviction::entry::NAMES;
+    known(from, &[new, old, expire::entry::NAME])
+}
+
+pub fn product(from: &mut impl Read) -> io::Result<Option<&'static str>> {
+    match bool::deserialize_reader(from)? {
+        true => known(from, &PRODUCTS).map(Some),
+        false => Ok(None),
+    }
+}
+
+pub fn write_variable(variable: &Variable, to: &mut impl Write) -> io::Result<()> {
+    (*variable as u64).serialize(to)
+}
+
+pub fn variable(from: &mut impl Read) -> io::Result<Variable> {
+    let index = u64::deserialize_reader(from)?;
+    let mut all = VARIABLES.iter();
+    let found = all.find(|variable| **variable as u64 == index);
+    found.copied().ok_or_else(|| wrong("variable"))
+}
+
+impl BorshSerialize for FunctionKind {
+    fn serialize<W: Write>(&self, to: &mut W) -> io::Result<()> {
+        (self.index as u64).serialize(to)
+    }
+}
+
+impl BorshDeserialize for FunctionKind {
+    fn deserialize_reader<R: Read>(from: &mut R) -> io::Result<Self> {
+        let index = u64::deserialize_reader(from)?;
+        let mut all = (0..).zip(&TRACED);
+        let (index, traced) = all
+            .find(|(own, _)| *own as u64 == index)
+            .ok_or_else(|| wrong("function"))?;
+        Ok(Self {
+            index,
+            description: traced.description,
+        })
+    }
+}
+
+/// What is told of a reason: what it is, where somebody asks for that, and its sentence.
+impl BorshSerialize for Reason {
+    fn serialize<W: Write>(&self, to: &mut W) -> io::Result<()> {
+        let kind: u8 = match self {
+            Self::Budget => 0,
+            Self::Unsupported(_) => 1,
+            _ => 2,
+        };
+        (kind, self.to_string()).serialize(to)
+    }
+}
+
+impl BorshDeserialize for Reason {
+    fn deserialize_reader<R: Read>(from: &mut R) -> io::Result<Self> {
+        match <(u8, String)>::deserialize_reader(from)? {
+            (0, _) => Ok(Self::Budget),
+            (1, why) => Ok(Self::Unsupported(why)),
+            (2, why) => Ok(Self::Told(why)),
+            _ => Err(wrong("reason")),
+        }
+    }
+}
+
+impl ProbePlan {
+    /// Tells whether a plan that was received can be one of an executable of so many bytes.
+    pub fn is_possible(&self, bytes: u64) -> bool {
+        let functions = self.functions.iter().enumerate().all(|(index, function)| {
+            let inner = function.inner.as_ref().is_none_or(|inner| {
+                let mut quantities = inner.quantities.iter();
+                site(&inner.site, bytes)
+                    && inner.quantities.len() <= VARIABLES.len()
+                    && quantities.all(|plan| recipe(&plan.recipe))
+                    && place(&inner.cycle_type)
+            });
+            let exits = function.exits.iter().all(|exit| {
+                site(&exit.site, bytes)
+                    && exit.way.is_none_or(|way| way.condition < REGISTERS)
+                    && [&exit.result, &exit.sampled, &exit.expired].map(place) == [true; 3]
+            });
+            let entry = function.entry.as_ref();
+            let mut before = self.functions[..index].iter();
+            inner
+                && exits
+                && function.exits.len() <= MAX_DONE_SITES
+                && entry.is_none_or(|entry| site(entry, bytes))
+                && before.all(|other| other.kind != function.kind)
+        });
+        let members = self.members.iter().enumerate().all(|(index, own)| {
+            let counters = own.counters.is_none_or(|counters| {
+                (1..=MAX_COUNTERS).contains(&counters.most)
+                    && counters.stride.is_multiple_of(8)
+                    && counters.stride <= MAX_COUNTERS
+                    && matches!(counters.threads_width, 4 | 8)
+            });
+            let mut before = self.members[..index].iter();
+            counters && before.all(|other| other.member != own.member)
+        });
+        identity(&self.identity) && functions && members
+    }
+}
+
+impl NamedFunction {
+    /// Tells whether a function that was received can be one of an executable of so many bytes.
+    pub fn is_possible(&self, bytes: u64) -> bool {
+        let mut texts = self.name.iter().chain(&self.commands);
+        site(&self.entry, bytes)
+            && identity(&self.identity)
+            && texts.all(|text| !text.contains(char::is_control))
+    }
+}
+
+fn site(site: &Site, bytes: u64) -> bool {
+    site.file_offset.get() < bytes && is_text(&site.instruction)
+}
+
+fn recipe(recipe: &Recipe) -> bool {
+    let mut terms = recipe.terms.iter();
+    matches!(recipe.terms.len(), 1..=3) && terms.all(|term| operand(&term.operand))
+}
+
+fn place(place: &Option<Operand>) -> bool {
+    place.as_ref().is_none_or(operand)
+}
+
+fn operand(operand: &Operand) -> bool {
+    match operand {
+        Operand::Register { number, width, .. }
+        | Operand::Memory {
+            base: number,
+            width,
+            ..
+        } => *number < REGISTERS && matches!(width, 4 | 8),
+        Operand::Constant(_) => true,
+        Operand::Global { name, .. } => is_text(name),
+    }
+}
+
+fn identity(identity: &Identity) -> bool {
+    let version = identity.version.as_deref().unwrap_or_default();
+    let build_id = identity.build_id.as_deref().unwrap_or_default();
+    let is_version = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    is_text(version)
+        && version.bytes().all(is_version)
+        && is_text(build_id)
+        && build_id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Tells whether it is short, and one line.
+fn is_text(text: &str) -> bool {
+    text.len() <= MAX_TEXT && !text.contains(char::is_control)
+}

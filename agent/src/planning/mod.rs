@@ -1,0 +1,109 @@
+//! Plans that are made in processes of their own, one for each executable that is looked at.
+//!
+//! An executable is not trusted, nor is its file system. So this process never opens one to be read, which may wait for ever; it starts
+//! itself anew ([`process`]) with the file as standard input. That process opens the file and what may be its debug file, gives up all
+//! that it may do ([`confined`]), and only then reads, plans and answers ([`answer`]). [`Planner`] is the daemon's.
+
+mod answer;
+mod confined;
+mod planner;
+mod process;
+
+use std::ffi::OsString;
+use std::io::{Write as _, stderr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evictscope_host::{Executable, debug_places};
+use evictscope_plan::{NamedFunction, ProbePlan};
+use evictscope_web::Reason;
+
+use answer::{Content, Identified};
+pub use answer::{Question, answer};
+pub use planner::{Planner, is_usable};
+
+/// An executable to plan for.
+pub struct Subject<'a> {
+    /// The file.
+    pub executable: &'a Executable,
+    /// Its path below `root`.
+    pub exe: &'a Path,
+    /// The root directory of its debug files.
+    pub root: &'a Path,
+    /// Where debug files are looked for first.
+    pub debug_dirs: &'a [PathBuf],
+}
+
+/// What was found in an executable.
+pub struct Planned {
+    content: Content,
+    /// The plan.
+    pub plan: ProbePlan,
+    /// The function that was asked for.
+    pub function: Option<NamedFunction>,
+    /// The separate file with its debug information.
+    pub debug_file: Option<PathBuf>,
+    /// Files that were rejected, each with the reason.
+    pub ignored: Vec<String>,
+    /// Whether it has no debug information, and no file of it was found.
+    pub lacks_symbols: bool,
+    /// How long planning took, without reading.
+    pub took: Duration,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct Failure {
+    /// The kind of reason.
+    pub reason: Reason,
+    /// Whether it will not be otherwise later.
+    pub is_for_good: bool,
+    /// What went wrong, for people.
+    pub why: String,
+}
+
+impl Planned {
+    /// Says which debug files were rejected to who runs the command.
+    pub fn say_ignored(&self) {
+        for ignored in &self.ignored {
+            // Nobody may read it.
+            let _ = writeln!(stderr(), "debug file ignored: {ignored}");
+        }
+    }
+}
+
+impl Subject<'_> {
+    /// Plans for it. With `function` also finds the function of this name.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read in time, or is no server's executable, or has no such function.
+    pub fn plan(&self, function: Option<&str>) -> Result<Planned, Failure> {
+        let identified = self.identify()?;
+        self.plan_identified(identified, function)
+    }
+
+    fn identify(&self) -> Result<Identified, Failure> {
+        process::ask(self.executable, self.exe, ["--identify".into()])
+    }
+
+    fn plan_identified(
+        &self,
+        identified: Identified,
+        function: Option<&str>,
+    ) -> Result<Planned, Failure> {
+        let names = identified.names.as_ref();
+        let places = names.map(|names| debug_places(self.debug_dirs, names, self.exe, self.root));
+        let function = function.map(|name| format!("--function={name}").into());
+        let places = places.into_iter().flatten();
+        let debug_files = places.flat_map(|place| [place.root, place.path].map(OsString::from));
+        let arguments = function.into_iter().chain(debug_files);
+        let planned: answer::Planned = process::ask(self.executable, self.exe, arguments)?;
+        planned.checked(self.executable).ok_or_else(|| Failure {
+            reason: Reason::Planning,
+            is_for_good: true,
+            why: format!("what was said of {} cannot be a plan", self.exe.display()),
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! Plans for the daemon: an executable is looked at once, and two at a time.
+//!
+//! The plan, or why there is none, is kept for as long as a server runs it.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use evictscope_host::{Executable, ExecutableId, root_of};
+use evictscope_plan::ProbePlan;
+use evictscope_web::Reason;
+
+use super::answer::Content;
+use super::{Failure, Planned, Subject};
+
+/// Most executables that are looked at at once.
+const AT_ONCE: usize = 2;
+/// The number of executables without a plan that are remembered.
+const REMEMBERED: usize = 64;
+
+/// A plan, or why there is none; `None` until there is an answer.
+type Answer = Arc<Mutex<Option<Result<Weak<ProbePlan>, Failure>>>>;
+
+/// Makes plans. Clones are the same one.
+#[derive(Clone)]
+pub struct Planner(Arc<Plans>);
+
+struct Plans {
+    debug_dirs: Vec<PathBuf>,
+    known: Mutex<Known>,
+    /// Has room for [`AT_ONCE`].
+    running: (SyncSender<()>, Mutex<Receiver<()>>),
+}
+
+/// The plans made so far. A copy of a file, as containers have them, shares its plan.
+#[derive(Default)]
+struct Known {
+    executables: HashMap<ExecutableId, Answer>,
+    contents: HashMap<Content, Weak<ProbePlan>>,
+    /// Executables without a plan, the newest last.
+    refused: VecDeque<ExecutableId>,
+}
+
+impl Planner {
+    /// Begins with no plans. Debug files are looked for in `debug_dirs` first.
+    pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
+        let (begin, running) = sync_channel(AT_ONCE);
+        Self(Arc::new(Plans {
+            debug_dirs,
+            known: Mutex::default(),
+            running: (begin, Mutex::new(running)),
+        }))
+    }
+
+    /// Returns the plan of an executable that process `pid` runs and calls `exe`. Waits for others only where it was never
+    /// planned.
+    ///
+    /// # Errors
+    ///
+    /// As [`Subject::plan`], and where nothing can be learnt by the plan.
+    pub fn plan(
+        &self,
+        executable: &Executable,
+        exe: &Path,
+        pid: u32,
+    ) -> Result<Arc<ProbePlan>, Failure> {
+        let id = executable.id();
+        let answer = self.known().answer(id);
+        // Whoever runs the same executable waits for the same answer.
+        let mut answer = lock(&answer);
+        match &*answer {
+            Some(Ok(plan)) if let Some(plan) = plan.upgrade() => return Ok(plan),
+            Some(Err(failure)) if failure.is_for_good => return Err(failure.clone()),
+            _ => {}
+        }
+        let subject = Subject {
+            executable,
+            exe,
+            root: &root_of(pid),
+            debug_dirs: &self.0.debug_dirs,
+        };
+        let (begin, running) = &self.0.running;
+        // It fails only where the other end is gone, which is here.
+        let _ = begin.send(());
+        let planned = self.find_or_make(&subject, pid);
+        let _ = lock(running).recv();
+        *answer = Some(match &planned {
+            Ok(plan) => Ok(Arc::downgrade(plan)),
+            Err(failure) => Err(failure.clone()),
+        });
+        if planned.as_ref().is_err_and(|failure| failure.is_for_good) {
+            self.known().refuse(id);
+        }
+        planned
+    }
+
+    fn find_or_make(&self, subject: &Subject<'_>, pid: u32) -> Result<Arc<ProbePlan>, Failure> {
+        let identified = subject.identify()?;
+        let known = self.known().contents.get(&identified.content).cloned();
+        if let Some(plan) = known.and_then(|plan| plan.upgrade()) {
+            return Ok(plan);
+        }
+        let Planned {
+            content,
+            plan,
+            debug_file,
+            ignored,
+            ..
+        } = subject.plan_identified(identified, None)?;
+        for ignored in ignored {
+            tracing::warn!(pid, "debug file ignored: {ignored}");
+        }
+        if let Some(file) = debug_file {
+            tracing::info!(pid, "debug information from {}", file.display());
+        }
+        is_usable(&plan)?;
+        let plan = Arc::new(plan);
+        let weak = Arc::downgrade(&plan);
+        self.known().contents.insert(content, weak);
+        Ok(plan)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        lock(&self.0.known)
+    }
+}
+
+/// Says why nothing can be learnt by a plan, where that is so.
+pub fn is_usable(plan: &ProbePlan) -> Result<(), Failure> {
+    match plan.unusable_reason() {
+        None => Ok(()),
+        Some(why) => Err(Failure {
+            reason: Reason::Executable,
+            is_for_good: true,
+            why: format!("{why}; --process-match says which processes are servers"),
+        }),
+    }
+}
+
+impl Known {
+    /// Returns where the answer about an executable is, or will be. Forgets the plans that no server uses any more.
+    fn answer(&mut self, id: ExecutableId) -> Answer {
+        self.contents.retain(|_, plan| plan.strong_count() > 0);
+        let refused = &self.refused;
+        self.executables.retain(|id, answer| {
+            // Somebody else has it only while it is waited for.
+            Arc::strong_count(answer) > 1
+                || match &*lock(answer) {
+                    Some(Ok(plan)) => plan.strong_count() > 0,
+                    _ => refused.contains(id),
+                }
+        });
+        self.executables.entry(id).or_default().clone()
+    }
+
+    fn refuse(&mut self, id: ExecutableId) {
+        if self.refused.len() == REMEMBERED {
+            self.refused.pop_front();
+        }
+        self.refused.push_back(id);
+    }
+}
+
+/// A panic elsewhere leaves these as they were.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,176 @@
+//! Starts the process that plans, hears its answer, and sees to it that it ends.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, PipeReader, Read as _};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use borsh::BorshDeserialize;
+use evictscope_host::Executable;
+use evictscope_web::Reason;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::Failure;
+use super::answer::Trouble;
+use super::confined::CPU_SECONDS;
+
+/// How long it may take, also where its file system does not answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the kernel may take to kill it. One that waits for a file system cannot be killed.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// Most bytes of an answer. A plan has some thousands.
+const MAX_ANSWER: u64 = 1 << 20;
+/// Most bytes that are shown of what it says when it fails.
+const MAX_SHOWN: usize = 400;
+/// Most processes that cannot be killed.
+const MAX_LEFT: usize = 64;
+
+/// The processes that could not be killed yet, each with the device that it waits for.
+static LEFT: Mutex<Vec<(u64, Child)>> = Mutex::new(Vec::new());
+
+/// Asks about an executable, which is called `path`.
+///
+/// # Errors
+///
+/// Where it has no answer, or was ended without one.
+pub fn ask<T: BorshDeserialize>(
+    executable: &Executable,
+    path: &Path,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<T, Failure> {
+    let resources = |error: &dyn Display| Failure {
+        reason: Reason::Resources,
+        is_for_good: false,
+        why: format!("cannot look into {}: {error}", path.display()),
+    };
+    let device = executable.id().device();
+    if is_left_on(device) {
+        return Err(resources(&"its file system does not answer"));
+    }
+    let (child, answer) = start(executable, path, arguments).map_err(|error| resources(&error))?;
+    let deadline = Instant::now() + PATIENCE;
+    let answer = read(&answer, deadline);
+    let ended = end(child, device, deadline);
+    let failed = |why: String| Failure {
+        reason: Reason::Planning,
+        is_for_good: true,
+        why: format!("{} was not looked into: {why}", path.display()),
+    };
+    let answer = answer.map_err(|error| failed(error.to_string()))?;
+    match ended {
+        Some(status) if status.success() => {}
+        status => return Err(failed(said(status, &answer))),
+    }
+    let answer: Result<T, Trouble> =
+        borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
+    answer.map_err(|trouble| match trouble {
+        Trouble::Unreadable(why) => Failure {
+            reason: Reason::Permission,
+            is_for_good: false,
+            why,
+        },
+        Trouble::Refused(why) => Failure {
+            reason: Reason::Executable,
+            is_for_good: true,
+            why,
+        },
+    })
+}
+
+fn start(
+    executable: &Executable,
+    path: &Path,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> io::Result<(Child, PipeReader)> {
+    let (answer, output) = io::pipe()?;
+    let (options, places): (Vec<_>, Vec<_>) = arguments
+        .into_iter()
+        .partition(|argument| argument.as_encoded_bytes().starts_with(b"--"));
+    let child = Command::new("/proc/self/exe")
+        .arg0("evictscope-planner")
+        .arg("planner")
+        .args(options)
+        .arg("--")
+        .arg(path)
+        .args(places)
+        .env_clear()
+        .stdin(executable.file().try_clone()?)
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()?;
+    Ok((child, answer))
+}
+
+/// Reads all that it says.
+fn read(mut answer: &PipeReader, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    loop {
+        if !is_ready(answer, deadline) {
+            let why = format!(
+                "it took longer than {} s: it was made to do harm, or its file system does not answer",
+                PATIENCE.as_secs()
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        let mut some = [0; 4096];
+        match answer.read(&mut some)? {
+            0 => return Ok(all),
+            read => all.extend_from_slice(&some[..read]),
+        }
+        if all.len() as u64 > MAX_ANSWER {
+            return Err(io::Error::other("the answer has no end"));
+        }
+    }
+}
+
+/// Waits until it has ended, kills it where it does not, and leaves it alone where it cannot be killed.
+fn end(mut child: Child, device: u64, deadline: Instant) -> Option<ExitStatus> {
+    let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    // One that has said all ends at once.
+    let soon = deadline.min(Instant::now() + KILL_PATIENCE);
+    if !ended.as_ref().is_ok_and(|ended| is_ready(ended, soon)) {
+        // It may have ended by now.
+        let _ = child.kill();
+        let soon = Instant::now() + KILL_PATIENCE;
+        let _ = ended.is_ok_and(|ended| is_ready(&ended, soon));
+    }
+    let status = child.try_wait().ok().flatten();
+    if status.is_none() {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        left.push((device, child));
+    }
+    status
+}
+
+/// Tells whether there is no use in looking at what else is on a device: one more process would wait for ever.
+fn is_left_on(device: u64) -> bool {
+    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+    left.len() >= MAX_LEFT || left.iter().any(|(own, _)| *own == device)
+}
+
+fn is_ready(file: &impl AsFd, deadline: Instant) -> bool {
+    let rest = deadline.saturating_duration_since(Instant::now());
+    let rest = Timespec::try_from(rest).ok();
+    let mut waited = [PollFd::new(file, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| poll(&mut waited, rest.as_ref())).is_ok_and(|ready| ready > 0)
+}
+
+/// Says how it ended without an answer.
+fn said(status: Option<ExitStatus>, output: &[u8]) -> String {
+    let Some(status) = status else {
+        return "the process that does cannot be killed".to_owned();
+    };
+    let output = String::from_utf8_lossy(&output[..output.len().min(MAX_SHOWN)]);
+    let output = output.replace(char::is_control, " ");
+    match status.signal() {
+        Some(libc::SIGXCPU) => format!("it took more than {CPU_SECONDS} s of CPU time"),
+        _ => format!("the process that does failed ({status}): {}", output.trim()),
+    }
+}

@@ -1,0 +1,117 @@
+//! Executables and file systems that were made to do harm: each hides its own servers, and no others.
+
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::{Agent, evictscope},
+    code::Code,
+    own_build::{self, OwnBuild},
+    owned::Owned,
+    port::free_port,
+    redis::{self, Redis},
+    service,
+    silent_files::SilentFiles,
+    wait::until_true,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Waits until so many servers are not watched for this reason.
+fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
+    until_true(
+        &format!("{servers} servers are unwatched: {reason}"),
+        || {
+            let labels = [("reason", reason)];
+            let sum = agent
+                .scrape()?
+                .sum("evictscope_servers_unwatched", &labels)?;
+            Ok(sum == servers)
+        },
+    )
+}
+
+/// Returns the processes that plan for an agent.
+fn planners(agent: &Agent) -> anyhow::Result<Vec<i32>> {
+    let parent = i32::try_from(agent.pid())?;
+    let all = procfs::process::all_processes()?.filter_map(Result::ok);
+    let stats = all.filter_map(|process| process.stat().ok());
+    let own = stats.filter(|stat| stat.ppid == parent && stat.comm == "evictscope-plan");
+    Ok(own.map(|stat| stat.pid).collect())
+}
+
+/// Starts a program that sleeps.
+fn asleep(program: impl AsRef<std::ffi::OsStr>) -> anyhow::Result<Owned> {
+    Owned::start(Command::new(program).arg("600"))
+}
+
+#[test]
+#[ignore = "needs root, BPF and FUSE"]
+fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::Result<()> {
+    let files = SilentFiles::mount(std::fs::read("/usr/bin/sleep")?)?;
+    let hidden = asleep(files.path())?;
+    files.silence(true);
+    let first = Redis::own(&[])?;
+    for signal in [Signal::TERM, Signal::KILL] {
+        let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
+        until_true("a planner waits", || {
+            Ok(!planners(&agent)?.is_empty() && files.waiting() > 0)
+        })?;
+        agent.watches(&first)?;
+        if signal == Signal::TERM {
+            unwatched(&agent, "planning", 1.0)?;
+            ensure!(agent.log()?.contains("does not answer"), "{}", agent.log()?);
+            // One of another build is looked at beside the planner that cannot be killed.
+            let mut other = std::fs::read(redis::executable()?)?;
+            other.push(0);
+            let copy = tempfile::NamedTempFile::new()?;
+            std::fs::write(copy.path(), other)?;
+            agent.watches(&Redis::own_of(copy.path(), &[])?)?;
+        }
+        let status = agent.end(signal)?;
+        ensure!(status.success() == (signal == Signal::TERM), "{status}");
+        let left = Code::of(first.pid())?.changed()?;
+        ensure!(left.is_empty(), "{signal:?}: {left:?}");
+    }
+    hidden.must_be_alive()
+}
+
+#[test]
+#[ignore = "needs root, BPF and FUSE"]
+fn a_planner_that_is_killed_hides_the_servers_of_its_executable() -> anyhow::Result<()> {
+    let files = SilentFiles::mount(std::fs::read("/usr/bin/sleep")?)?;
+    let _hidden = asleep(files.path())?;
+    files.silence(true);
+    let agent = Agent::start(&[])?;
+    until_true("a planner waits", || {
+        Ok(!planners(&agent)?.is_empty() && files.waiting() > 0)
+    })?;
+    for planner in planners(&agent)? {
+        let planner = Pid::from_raw(planner).context("no process")?;
+        kill_process(planner, Signal::KILL)?;
+    }
+    files.silence(false);
+    unwatched(&agent, "planning", 1.0)?;
+    ensure!(agent.log()?.contains("signal: 9"), "{}", agent.log()?);
+    agent.watches(&Redis::own(&[])?)
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn more_servers_than_threads_are_unwatched_until_there_are_some() -> anyhow::Result<()> {
+    const SLEEPING: usize = 40;
+    let own = OwnBuild::of("/usr/bin/sleep".as_ref())?;
+    let sleeping = (0..SLEEPING).map(|_| asleep(own.path()));
+    let sleeping = sleeping.collect::<anyhow::Result<Vec<Owned>>>()?;
+    // The user's processes are limited, as the unit limits those of its control group.
+    let mut limited = service::command("prlimit".as_ref());
+    limited.args(["--nproc=24"]).arg(evictscope().get_program());
+    limited.arg("run").arg(own_build::all());
+    let agent = Agent::start_command(limited, free_port()?, &[])?;
+    until_true("a thread cannot be started", || {
+        Ok(agent.log()?.contains("cannot start a thread"))
+    })?;
+    unwatched(&agent, "executable", SLEEPING as f64)?;
+    agent.watches(&Redis::own(&[])?)?;
+    drop(sleeping);
+    unwatched(&agent, "executable", 0.0)
+}
