@@ -81,8 +81,8 @@ answer plan $agent inspect --json $(pidof redis-server | cut -d " " -f 1)
 
 # With return probes, and on calls that do not evict.
 start_agent every-call
-# Of its descriptors, some are open for a moment only.
-answer links sh -c "cat /proc/$watcher/fdinfo/* 2>/dev/null | sed -n 's/^link_type:\t//p' | sort | uniq -c"
+# Another process holds the probes.
+answer links sh -c "cat /proc/$(pidof evictscope-keeper)/fdinfo/* | sed -n 's/^link_type:\t//p' | sort | uniq -c"
 for port in $PORTS; do load $port; done
 ask_numbers $PORTS
 code code_watched
