@@ -2,7 +2,8 @@
 
 use anyhow::Context as _;
 use rustix::process::{
-    Resource, Rlimit, Signal, set_parent_process_death_signal, setpriority_process, setrlimit,
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setpriority_process,
+    setrlimit,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_name, set_no_new_privs};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
@@ -83,7 +84,9 @@ pub fn lock() -> anyhow::Result<()> {
 }
 
 fn set(resource: Resource, most: u64) -> rustix::io::Result<()> {
-    let most = Some(most);
+    // It may be lower already, and nobody may raise it.
+    let before = getrlimit(resource).maximum;
+    let most = Some(before.map_or(most, |before| before.min(most)));
     setrlimit(
         resource,
         Rlimit {

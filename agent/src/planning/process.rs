@@ -22,6 +22,8 @@ use super::confined::CPU_SECONDS;
 
 /// How long it may take, also where its file system does not answer.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Why one cannot be killed.
+const SILENT: &str = "its file system does not answer";
 /// How long the kernel may take to kill it. One that waits for a file system cannot be killed.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 /// Most bytes of an answer. A plan has some thousands.
@@ -47,25 +49,26 @@ pub fn ask<T: BorshDeserialize>(
     let resources = |error: &dyn Display| Failure {
         reason: Reason::Resources,
         is_for_good: false,
-        why: format!("cannot look into {}: {error}", path.display()),
+        why: format!("{} was not looked into: {error}", path.display()),
     };
     let device = executable.id().device();
     if is_left_on(device) {
-        return Err(resources(&"its file system does not answer"));
+        return Err(resources(&SILENT));
     }
     let (child, answer) = start(executable, path, arguments).map_err(|error| resources(&error))?;
     let deadline = Instant::now() + PATIENCE;
     let answer = read(&answer, deadline);
-    let ended = end(child, device, deadline);
+    let Some(status) = end(child, device, deadline) else {
+        return Err(resources(&SILENT));
+    };
     let failed = |why: String| Failure {
         reason: Reason::Planning,
         is_for_good: true,
         why: format!("{} was not looked into: {why}", path.display()),
     };
     let answer = answer.map_err(|error| failed(error.to_string()))?;
-    match ended {
-        Some(status) if status.success() => {}
-        status => return Err(failed(said(status, &answer))),
+    if !status.success() {
+        return Err(failed(said(status, &answer)));
     }
     let answer: Result<T, Trouble> =
         borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
@@ -113,7 +116,7 @@ fn read(mut answer: &PipeReader, deadline: Instant) -> io::Result<Vec<u8>> {
     loop {
         if !is_ready(answer, deadline) {
             let why = format!(
-                "it took longer than {} s: it was made to do harm, or its file system does not answer",
+                "it took longer than {} s: {SILENT}, or it was made to do harm",
                 PATIENCE.as_secs()
             );
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
@@ -163,14 +166,34 @@ fn is_ready(file: &impl AsFd, deadline: Instant) -> bool {
 }
 
 /// Says how it ended without an answer.
-fn said(status: Option<ExitStatus>, output: &[u8]) -> String {
-    let Some(status) = status else {
-        return "the process that does cannot be killed".to_owned();
-    };
+fn said(status: ExitStatus, output: &[u8]) -> String {
     let output = String::from_utf8_lossy(&output[..output.len().min(MAX_SHOWN)]);
     let output = output.replace(char::is_control, " ");
     match status.signal() {
         Some(libc::SIGXCPU) => format!("it took more than {CPU_SECONDS} s of CPU time"),
         _ => format!("the process that does failed ({status}): {}", output.trim()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    use super::said;
+
+    #[test]
+    fn a_panic_is_told_in_one_line_and_the_limit_by_name() {
+        let status = ExitStatus::from_raw(101 << 8);
+        let panic = said(
+            status,
+            b"thread 'main' panicked at plan.rs:1:\nindex out of bounds\n",
+        );
+        assert!(
+            panic.ends_with("at plan.rs:1: index out of bounds"),
+            "{panic}"
+        );
+        let limit = said(ExitStatus::from_raw(libc::SIGXCPU), b"");
+        assert!(limit.contains("CPU time"), "{limit}");
     }
 }

@@ -58,7 +58,7 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
         })?;
         agent.watches(&first)?;
         if signal == Signal::TERM {
-            unwatched(&agent, "planning", 1.0)?;
+            unwatched(&agent, "resources", 1.0)?;
             ensure!(agent.log()?.contains("does not answer"), "{}", agent.log()?);
             // One of another build is looked at beside the planner that cannot be killed.
             let mut other = std::fs::read(redis::executable()?)?;
