@@ -203,8 +203,9 @@ fn container(server: &ServerProcess) -> Option<String> {
 
 /// Describes how much of one server can be seen.
 fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
+    let executable = Executable::open(&server.exe_proc_path)?;
     let subject = Subject {
-        executable: &Executable::open(&server.exe_proc_path)?,
+        executable: &executable,
         exe: &server.exe,
         root: &root_of(server.identity.pid),
         debug_dirs: &[],
