@@ -2,42 +2,49 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 
 use evictscope_plan::FileOffset;
-use procfs::process::{MMPermissions, MMapPath, Process};
+use procfs::page_size;
+use procfs::process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process};
 
 use super::executable::Executable;
 
 /// The instruction `int3`.
 const BREAKPOINT: u8 = 0xcc;
-/// What is compared at once, bytes.
-const CHUNK: usize = 64 << 10;
 
 /// Returns where in the file a process has a breakpoint in place of the file's code: of whom, cannot be told.
+///
+/// The file is read, which waits for its file system, only where the process has code of its own.
 ///
 /// # Errors
 ///
 /// Fails where the process has ended or may not be looked into, or the file cannot be read.
 pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffset>> {
-    let file = executable.file();
-    let inode = file.metadata()?.ino();
     let memory = File::open(format!("/proc/{pid}/mem"))?;
     let process = Process::new(pid.cast_signed()).map_err(io::Error::other)?;
+    let mut pages = process.pagemap().map_err(io::Error::other)?;
     // Files of several file systems may have this number.
     let path = MMapPath::Path(process.exe().map_err(io::Error::other)?);
+    let page = usize::try_from(page_size()).map_err(io::Error::other)?;
     let mut found = Vec::new();
     for map in process.maps().map_err(io::Error::other)? {
-        let is_own = map.inode == inode && map.pathname == path;
+        let is_own = map.inode == executable.id().inode() && map.pathname == path;
         if !is_own || !map.perms.contains(MMPermissions::EXECUTE) {
             continue;
         }
         let (begin, end) = map.address;
-        for address in (begin..end).step_by(CHUNK) {
-            let len = usize::try_from(end - address).map_or(CHUNK, |rest| rest.min(CHUNK));
-            let (mut original, mut running) = (vec![0; len], vec![0; len]);
+        let number = |address| usize::try_from(address / page_size()).map_err(io::Error::other);
+        let infos = pages.get_range_info(number(begin)?..number(end)?);
+        let infos = infos.map_err(io::Error::other)?;
+        for (address, info) in (begin..end).step_by(page).zip(infos) {
+            if !is_private(&info) {
+                continue;
+            }
+            let (mut original, mut running) = (vec![0; page], vec![0; page]);
             let offset = map.offset + (address - begin);
             // The rest of the last page is not in the file.
+            let file = executable.contents().map_err(io::Error::other)?;
             let in_file = file.read_at(&mut original, offset)?;
             memory.read_exact_at(&mut running, address)?;
             let pairs = (offset..).zip(running.iter().zip(&original[..in_file]));
@@ -48,6 +55,16 @@ pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffs
         }
     }
     Ok(found)
+}
+
+/// Tells whether a page is the process's own copy, which it gets when code is changed.
+fn is_private(page: &PageInfo) -> bool {
+    match page {
+        PageInfo::MemoryPage(flags) => {
+            flags.contains(MemoryPageFlags::PRESENT) && !flags.contains(MemoryPageFlags::FILE)
+        }
+        PageInfo::SwapPage(_) => true,
+    }
 }
 
 /// Tells whether a debugger traces a process, to which its breakpoints may belong.

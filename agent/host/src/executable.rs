@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
@@ -122,6 +123,11 @@ impl ExecutableId {
         self.file.device()
     }
 
+    /// Returns its number on the device.
+    pub fn inode(&self) -> u64 {
+        self.file.inode()
+    }
+
     /// Returns how large it is.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -139,6 +145,11 @@ impl Contents {
             path: path.to_owned(),
             bytes: metadata.len(),
         })
+    }
+
+    /// Reads what is at `offset` in the file, as far as there is something. Returns how many bytes that were.
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(bytes, offset)
     }
 
     /// Returns all bytes, 128 MiB at most.

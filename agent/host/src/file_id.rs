@@ -25,6 +25,11 @@ impl FileId {
     pub fn device(self) -> u64 {
         self.device
     }
+
+    /// Returns its number there.
+    pub fn inode(self) -> u64 {
+        self.inode
+    }
 }
 
 impl From<&Statx> for FileId {
