@@ -8,7 +8,6 @@ mod cost;
 mod generate;
 mod inspect;
 mod kept;
-mod planner;
 mod profile;
 mod report;
 mod run;
@@ -23,6 +22,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use evictscope_web::version;
+
+use crate::planning;
 
 /// Eviction metrics of the redis-server processes that already run on this host
 ///
@@ -52,7 +53,7 @@ enum Command {
     #[command(hide = true)]
     Tied(tied::Arguments),
     #[command(hide = true)]
-    Planner(planner::Arguments),
+    Planner(planning::Question),
 }
 
 /// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
@@ -72,7 +73,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
-        Command::Planner(arguments) => planner::run(arguments),
+        Command::Planner(question) => planning::answer(&question),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
     }
 }
