@@ -7,7 +7,6 @@ use evictscope_abi::Variable;
 use serde::Serialize;
 
 use crate::members::Member;
-use crate::sent;
 
 /// Lets JSON have values of these types as the text that they are printed as.
 macro_rules! serialize_as_text {
@@ -132,8 +131,8 @@ pub enum Item {
     /// A quantity at an inner site.
     Quantity(
         #[borsh(
-            serialize_with = "sent::write_variable",
-            deserialize_with = "sent::variable"
+            serialize_with = "crate::sent::write_variable",
+            deserialize_with = "crate::sent::variable"
         )]
         Variable,
     ),

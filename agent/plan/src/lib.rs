@@ -5,7 +5,7 @@
 //! symbols, and which server it is), `dwarf` (what debug information says of `server` and of the eviction
 //! function), `members` (the members of `server`, and the allocator's counters), and `traced` (the traced
 //! functions). `planner` joins them, and is where to begin reading. `item`, `reason` and `plan` are the types
-//! that a plan is made of. `stacks` is for something else: what functions on stacks are called.
+//! that a plan is made of, and `sent` is how they come from another process. `stacks` is for something else: what functions on stacks are called.
 //!
 //! It does no I/O: `clippy.toml` disallows files, sockets, processes, clocks and the environment, except in
 //! tests. It names no instruction by what x86-64 calls it: what it has to know of one,

@@ -11,7 +11,6 @@ use crate::item::{Description, FunctionKind, Item, Method, variable_name};
 use crate::members::{Member, MemberPlan};
 use crate::names::Identity;
 use crate::reason::Reason;
-use crate::sent;
 
 /// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -70,7 +69,7 @@ pub struct TracedFunction {
     /// Which of the traced functions.
     pub kind: FunctionKind,
     /// Its name in Redis's source.
-    #[borsh(deserialize_with = "sent::function_name")]
+    #[borsh(deserialize_with = "crate::sent::function_name")]
     pub name: &'static str,
     /// Virtual address, as in the ELF file.
     pub address: FileAddress,
@@ -148,8 +147,8 @@ pub struct QuantityPlan {
     /// Which.
     #[serde(rename = "name", serialize_with = "name_of")]
     #[borsh(
-        serialize_with = "sent::write_variable",
-        deserialize_with = "sent::variable"
+        serialize_with = "crate::sent::write_variable",
+        deserialize_with = "crate::sent::variable"
     )]
     pub quantity: Variable,
     /// The sum that it is.

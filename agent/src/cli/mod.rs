@@ -9,7 +9,6 @@ mod generate;
 mod inspect;
 mod keeper;
 mod kept;
-mod planner;
 mod profile;
 mod report;
 mod run;
@@ -24,6 +23,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use evictscope_web::version;
+
+use crate::planning;
 
 /// Eviction metrics of the redis-server processes that already run on this host
 ///
@@ -56,7 +57,7 @@ enum Command {
     #[command(hide = true)]
     Keeper,
     #[command(hide = true)]
-    Planner(planner::Arguments),
+    Planner(planning::Question),
 }
 
 /// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
@@ -77,7 +78,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Tied(arguments) => tied::run(arguments),
         Command::Keeper => keeper::run(),
-        Command::Planner(arguments) => planner::run(arguments),
+        Command::Planner(question) => planning::answer(&question),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
     }
 }

@@ -1,9 +1,10 @@
 //! What the process that plans does, and the form of its answers.
 
-use std::io::Write as _;
+use std::io::{Write as _, stderr};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -24,16 +25,22 @@ pub struct Identified {
     pub names: Option<DebugFileNames>,
 }
 
-/// What was found in it.
+/// What was found in an executable.
 #[derive(BorshDeserialize, BorshSerialize)]
 pub struct Planned {
-    content: Content,
-    plan: ProbePlan,
-    function: Option<NamedFunction>,
-    debug_file: Option<String>,
-    ignored: Vec<String>,
-    lacks_symbols: bool,
-    nanoseconds: u64,
+    pub(super) content: Content,
+    /// The plan.
+    pub plan: ProbePlan,
+    /// The function that was asked for.
+    pub function: Option<NamedFunction>,
+    /// The separate file with its debug information.
+    pub debug_file: Option<String>,
+    /// Files that were rejected, each with the reason.
+    pub ignored: Vec<String>,
+    /// Whether it has no debug information, and no file of it was found.
+    pub lacks_symbols: bool,
+    /// How long planning took, without reading.
+    pub nanoseconds: u64,
 }
 
 /// Why there is no answer.
@@ -45,16 +52,19 @@ pub enum Trouble {
     Refused(String),
 }
 
-/// What is asked of the executable that is the standard input.
+/// Plan for the executable that is the standard input, without any privilege, for the evictscope that has started it
+#[derive(clap::Args)]
 pub struct Question {
-    /// What to call it.
-    pub path: PathBuf,
-    /// Only say which it is.
-    pub identify: bool,
-    /// The function to find beside the plan.
-    pub function: Option<String>,
-    /// Where its debug file may be.
-    pub places: Vec<DebugPlace>,
+    /// Only say which executable it is
+    #[arg(long)]
+    identify: bool,
+    /// The function to find beside the plan
+    #[arg(long)]
+    function: Option<String>,
+    /// What to call it
+    path: PathBuf,
+    /// Where its debug file may be: root directories, each with a path below it
+    places: Vec<PathBuf>,
 }
 
 /// Answers on the standard output.
@@ -62,12 +72,17 @@ pub struct Question {
 /// # Errors
 ///
 /// Where this process cannot be confined, or nobody hears the answer.
-pub fn answer(question: &Question) -> anyhow::Result<()> {
+pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
     confined::limit().context("cannot set limits")?;
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     let executable = Executable::from_file(input.into(), &question.path);
     let contents = executable.and_then(|executable| executable.contents());
-    let debug: Vec<_> = question.places.iter().map(DebugPlace::open).collect();
+    let places = question.places.chunks_exact(2);
+    let places = places.map(|place| DebugPlace {
+        root: place[0].clone(),
+        path: place[1].clone(),
+    });
+    let debug: Vec<_> = places.map(|place| place.open()).collect();
     confined::lock().context("cannot give up what planning does not need")?;
     let contents = contents.and_then(Contents::read);
     let data = contents.map_err(|error| Trouble::Unreadable(error.to_string()));
@@ -75,7 +90,8 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
         true => borsh::to_vec(&data.and_then(|data| identify(question, &data))),
         false => borsh::to_vec(&data.and_then(|data| planned(question, &data, debug))),
     };
-    Ok(std::io::stdout().write_all(&answer?)?)
+    std::io::stdout().write_all(&answer?)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn identify(question: &Question, data: &[u8]) -> Result<Identified, Trouble> {
@@ -131,20 +147,18 @@ fn content(data: &[u8]) -> Content {
 }
 
 impl Planned {
-    /// Returns what was found, if it can be true of this executable.
-    pub fn checked(self, executable: &Executable) -> Option<super::Planned> {
+    /// Tells whether it can be true of this executable.
+    pub(super) fn is_possible(&self, executable: &Executable) -> bool {
         let bytes = executable.id().bytes();
         let function = self.function.as_ref();
-        let is_possible = self.plan.is_possible(bytes)
-            && function.is_none_or(|function| function.is_possible(bytes));
-        is_possible.then_some(super::Planned {
-            content: self.content,
-            plan: self.plan,
-            function: self.function,
-            debug_file: self.debug_file.map(PathBuf::from),
-            ignored: self.ignored,
-            lacks_symbols: self.lacks_symbols,
-            took: Duration::from_nanos(self.nanoseconds),
-        })
+        self.plan.is_possible(bytes) && function.is_none_or(|own| own.is_possible(bytes))
+    }
+
+    /// Says which debug files were rejected to who runs the command.
+    pub fn say_ignored(&self) {
+        for ignored in &self.ignored {
+            // Nobody may read it.
+            let _ = writeln!(stderr(), "debug file ignored: {ignored}");
+        }
     }
 }

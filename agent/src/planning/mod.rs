@@ -10,16 +10,13 @@ mod planner;
 mod process;
 
 use std::ffi::OsString;
-use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use evictscope_host::{Executable, debug_places};
-use evictscope_plan::{NamedFunction, ProbePlan};
 use evictscope_web::Reason;
 
-use answer::{Content, Identified};
-pub use answer::{Question, answer};
+use answer::Identified;
+pub use answer::{Planned, Question, answer};
 pub use planner::{Planner, is_usable};
 
 /// An executable to plan for.
@@ -34,23 +31,6 @@ pub struct Subject<'a> {
     pub debug_dirs: &'a [PathBuf],
 }
 
-/// What was found in an executable.
-pub struct Planned {
-    content: Content,
-    /// The plan.
-    pub plan: ProbePlan,
-    /// The function that was asked for.
-    pub function: Option<NamedFunction>,
-    /// The separate file with its debug information.
-    pub debug_file: Option<PathBuf>,
-    /// Files that were rejected, each with the reason.
-    pub ignored: Vec<String>,
-    /// Whether it has no debug information, and no file of it was found.
-    pub lacks_symbols: bool,
-    /// How long planning took, without reading.
-    pub took: Duration,
-}
-
 /// Why there is no plan.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{why}")]
@@ -61,16 +41,6 @@ pub struct Failure {
     pub is_for_good: bool,
     /// What went wrong, for people.
     pub why: String,
-}
-
-impl Planned {
-    /// Says which debug files were rejected to who runs the command.
-    pub fn say_ignored(&self) {
-        for ignored in &self.ignored {
-            // Nobody may read it.
-            let _ = writeln!(stderr(), "debug file ignored: {ignored}");
-        }
-    }
 }
 
 impl Subject<'_> {
@@ -99,11 +69,14 @@ impl Subject<'_> {
         let places = places.into_iter().flatten();
         let debug_files = places.flat_map(|place| [place.root, place.path].map(OsString::from));
         let arguments = function.into_iter().chain(debug_files);
-        let planned: answer::Planned = process::ask(self.executable, self.exe, arguments)?;
-        planned.checked(self.executable).ok_or_else(|| Failure {
-            reason: Reason::Planning,
-            is_for_good: true,
-            why: format!("what was said of {} cannot be a plan", self.exe.display()),
-        })
+        let planned: Planned = process::ask(self.executable, self.exe, arguments)?;
+        match planned.is_possible(self.executable) {
+            true => Ok(planned),
+            false => Err(Failure {
+                reason: Reason::Planning,
+                is_for_good: true,
+                why: format!("what was said of {} cannot be a plan", self.exe.display()),
+            }),
+        }
     }
 }

@@ -112,7 +112,7 @@ impl Planner {
             tracing::warn!(pid, "debug file ignored: {ignored}");
         }
         if let Some(file) = debug_file {
-            tracing::info!(pid, "debug information from {}", file.display());
+            tracing::info!(pid, "debug information from {file}");
         }
         is_usable(&plan)?;
         let plan = Arc::new(plan);

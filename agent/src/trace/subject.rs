@@ -80,7 +80,7 @@ impl Subject {
             cycles: begins,
             server,
             evicted_keys,
-            debug_file,
+            debug_file: debug_file.map(PathBuf::from),
         })
     }
 }

@@ -45,10 +45,9 @@ pub fn check(data: &[u8]) -> Result<(), ElfError> {
     if sections.len() > MAX_SECTIONS {
         return Err(ElfError::Unreasonable("too many sections"));
     }
-    let names = header.shstrndx(endian, data)?;
-    let names = usize::try_from(names)
-        .ok()
-        .and_then(|names| sections.get(names));
+    // A file without sections has no names of them.
+    let names = header.shstrndx(endian, data).ok();
+    let names = names.and_then(|names| sections.get(usize::try_from(names).ok()?));
     if names.is_some_and(|names| names.sh_size(endian) > MAX_SECTION_NAMES) {
         return Err(ElfError::Unreasonable("too many names of sections"));
     }

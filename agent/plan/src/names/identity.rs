@@ -10,7 +10,6 @@ use evictscope_machine::elf::{FileAddress, Image};
 use serde::Serialize;
 
 use super::texts::Texts;
-use crate::sent;
 
 /// The products.
 pub const PRODUCTS: [&str; 3] = ["redis", "valkey", "keydb"];
@@ -57,7 +56,7 @@ pub struct Identity {
     /// GNU build id, lower-case hexadecimal.
     pub build_id: Option<String>,
     /// `redis`, `valkey` or `keydb`.
-    #[borsh(deserialize_with = "sent::product")]
+    #[borsh(deserialize_with = "crate::sent::product")]
     pub product: Option<&'static str>,
     /// Version of the server, such as `7.0.15`, or its series (`7.0`) where no more is certain.
     pub version: Option<String>,

@@ -7,6 +7,7 @@ mod text;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use evictscope_host::{Executable, root_of};
@@ -67,11 +68,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Planned {
         plan,
         debug_file,
-        took,
+        nanoseconds,
         lacks_symbols,
         ..
     } = planned;
-    let debug_file = debug_file.as_deref();
+    let debug_file = debug_file.as_deref().map(Path::new);
+    let took = Duration::from_nanos(nanoseconds);
     let missing = missing::of(&plan, lacks_symbols, &exe, &root);
     let cost = arguments.rate.map(|rate| predict(&plan, rate));
     let text = if arguments.json {
