@@ -17,13 +17,13 @@ pub struct ByType<'a> {
 }
 
 impl<'a> ByType<'a> {
-    /// Executes `code`, which is called with the type in a register.
-    pub fn run(code: &'a FunctionCode, register: usize) -> Self {
+    /// Executes `code`, which is called with the type in these registers.
+    pub fn run(code: &'a FunctionCode, registers: &[usize]) -> Self {
         let run = |number| {
             let mut atoms = Atoms::new(code.budget.clone());
             let mut entry = State::at_entry(&mut atoms);
-            if let Some(register) = entry.registers.get_mut(register) {
-                *register = Value::constant(number);
+            for register in registers {
+                entry.registers[*register] = Value::constant(number);
             }
             Execution::run_from(code, entry, atoms, None)
         };
