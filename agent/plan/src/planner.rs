@@ -35,6 +35,9 @@ pub fn plan_functions(
     traced: &[Traced],
 ) -> Result<ProbePlan, ElfError> {
     let mut image = Image::parse(data)?;
+    if names::is_packed(data) {
+        return Ok(ProbePlan::nothing(Identity::of(&image), Reason::Packed));
+    }
     if let Some(debug) = debug {
         image.add_symbols_of(debug)?;
     }

@@ -18,6 +18,9 @@ pub enum Reason {
     /// The server is one that is not looked into.
     #[error("{0}")]
     Unsupported(String),
+    /// Its code is not in the file.
+    #[error("it is packed by UPX, so what runs is not what is in the file")]
+    Packed,
     /// It is not certain which function it is.
     #[error("{0}")]
     Function(String),

@@ -176,7 +176,7 @@ const BUILDS_EXPLAINED: &str = "\
 row), and those in wheels of PyPI; where one has symbols, a copy without them as well. *Plan* says what `evictscope inspect` did not find.
 
 Then it runs each server, Debian's with the libraries of their suite, and compares what the agent exports with `INFO` when all is at rest: counters must
-be equal, and memory near. Below its limit, no probe may be hit in evicting-only mode. At its limit, each evicting call must begin once and end
+be equal, and memory near. Below its limit, and above it by a replica's buffers alone, no probe may be hit in evicting-only mode. At its limit, each evicting call must begin once and end
 once. In every-call mode, each command must make one call. Last, gdb stops the server where it has computed its goal, and compares what the
 plan says with the server's own variables.";
 

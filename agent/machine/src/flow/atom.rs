@@ -87,6 +87,8 @@ pub enum Operation {
     Double,
     /// Multiplies numbers of type `double`.
     Product,
+    /// Multiplies two of them, and adds a third.
+    ProductAndSum,
     /// Divides numbers of type `double`.
     Quotient,
     /// Divides signed numbers, and rounds towards 0.

@@ -44,7 +44,14 @@ pub fn multiplied(
     let to = instruction.op0_register().full_register().number();
     let multiplied = |lane| {
         let product = state.lanes.get(&(to, lane))?;
-        let [left, right] = atoms.computed(product, Operation::Product)?;
+        let alone = atoms.computed::<2>(product, Operation::Product);
+        let and_sum = || atoms.computed::<3>(product, Operation::ProductAndSum);
+        let factors = alone
+            .map(|own| own.as_slice())
+            .or_else(|| Some(and_sum()?.as_slice()));
+        let [left, right, ..] = factors? else {
+            return None;
+        };
         let is_factor = [left, right].map(|own| is_number(image, atoms, own, factor));
         match is_factor {
             [true, _] => Some(right.clone()),
@@ -57,7 +64,16 @@ pub fn multiplied(
 
 /// Tells whether an instruction multiplies numbers of type `double`.
 pub fn is_product(instruction: &Instruction) -> bool {
-    matches!(instruction.mnemonic(), Mnemonic::Mulsd | Mnemonic::Mulpd)
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Mulsd
+            | Mnemonic::Mulpd
+            | Mnemonic::Vmulsd
+            | Mnemonic::Vmulpd
+            | Mnemonic::Vfmadd132sd
+            | Mnemonic::Vfmadd213sd
+            | Mnemonic::Vfmadd231sd
+    )
 }
 
 /// Tells whether a value is a number of type `double`: itself, or a constant in the file.

@@ -131,6 +131,10 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
         Mnemonic::Mulsd | Mnemonic::Vmulsd if lane == 0 => {
             return Some(Source::Computed(Operation::Product, both()));
         }
+        Mnemonic::Vfmadd132sd if lane == 0 => return Some(product_and_sum([0, 2, 1])),
+        Mnemonic::Vfmadd213sd if lane == 0 => return Some(product_and_sum([1, 0, 2])),
+        Mnemonic::Vfmadd231sd if lane == 0 => return Some(product_and_sum([1, 2, 0])),
+        Mnemonic::Vfmadd132sd | Mnemonic::Vfmadd213sd | Mnemonic::Vfmadd231sd => (0, lane),
         Mnemonic::Divsd | Mnemonic::Vdivsd if lane == 0 => {
             return Some(Source::Computed(Operation::Quotient, both()));
         }
@@ -149,4 +153,10 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
         _ => return None,
     };
     Some(Source::Lane(source))
+}
+
+/// Makes what becomes of the first two of these operands, multiplied, and the third.
+fn product_and_sum(operands: [u32; 3]) -> Source {
+    let lanes = operands.map(|operand| (operand, 0));
+    Source::Computed(Operation::ProductAndSum, lanes.to_vec())
 }

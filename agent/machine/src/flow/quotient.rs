@@ -14,6 +14,7 @@ use super::condition::{self, Condition, Relation};
 use super::cut::Point;
 use super::execution::Execution;
 use super::factor;
+use super::frame::Frame;
 use super::paths;
 use super::recipe::Operand;
 use super::result::{from_point, loaded_slots, state_at, with_slots};
@@ -21,7 +22,6 @@ use super::state::State;
 use super::value::Value;
 use crate::code::block::{BlockId, InstructionId};
 use crate::code::instruction::is_call;
-use crate::code::registers::RSP;
 use crate::elf::image::Image;
 
 /// Bytes of such an integer.
@@ -48,7 +48,7 @@ impl Quotient {
         let code = execution.code;
         let divisions = code.blocks.entries().flat_map(|(id, block)| {
             let instructions = block.instructions.iter();
-            let divisions = instructions.filter(|own| own.mnemonic() == Mnemonic::Divsd);
+            let divisions = instructions.filter(|own| is_division(own));
             divisions.map(move |_| id)
         });
         let [division] = divisions.collect::<Vec<BlockId>>()[..] else {
@@ -139,14 +139,17 @@ fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option
             plus: 0,
         });
     }
-    let top = execution.atoms.stack_offset(&state.registers[RSP])?;
-    let mut slots = state.stack.iter().filter(|(offset, _)| **offset >= top);
-    let (offset, _) = slots.find(|(_, (own, width))| own == value && *width == WIDTH)?;
-    Some(Operand::Memory {
-        base: RSP as u8,
-        displacement: offset.wrapping_sub(top),
-        width: WIDTH,
+    let frame = Frame::of(state, &mut execution.atoms)?;
+    let mut slots = state.stack.iter();
+    slots.find_map(|(offset, (own, width))| {
+        let is_held = own == value && *width == WIDTH;
+        is_held.then(|| frame.slot(*offset, WIDTH)).flatten()
     })
+}
+
+/// Tells whether an instruction divides numbers of type `double`.
+fn is_division(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Divsd | Mnemonic::Vdivsd)
 }
 
 /// Tells whether an instruction loads a whole number of that width.
@@ -154,6 +157,7 @@ fn is_load(instruction: &Instruction) -> bool {
     let is_source = |operand| instruction.op_kind(operand) == OpKind::Memory;
     match instruction.code() {
         Code::Mov_r64_rm64 | Code::Cvtsi2sd_xmm_rm64 | Code::Cmp_r64_rm64 => is_source(1),
+        Code::VEX_Vcvtsi2sd_xmm_xmm_rm64 => is_source(2),
         Code::Cmp_rm64_imm8 => is_source(0),
         _ => false,
     }
@@ -194,7 +198,7 @@ impl Notes {
             let spilled = slots.filter(|(_, (own, _))| is_double(own));
             self.spilled = spilled.map(|(at, (own, _))| (*at, own.clone())).collect();
         }
-        self.has_divided |= instruction.mnemonic() == Mnemonic::Divsd;
+        self.has_divided |= is_division(instruction);
         if !factor::is_product(instruction) {
             return;
         }

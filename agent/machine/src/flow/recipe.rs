@@ -6,11 +6,12 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Serialize, Serializer};
 
 use super::execution::Execution;
+use super::frame::Frame;
 use super::resolve::resolve;
 use super::state::State;
 use super::value::Value;
 use crate::budget::Budget;
-use crate::code::registers::{RSP, register_name};
+use crate::code::registers::register_name;
 use crate::elf::address::FileAddress;
 
 /// Most places that are combined with each other.
@@ -158,18 +159,12 @@ impl Reach {
                 value,
             );
         }
-        if let Some(top) = execution.atoms.stack_offset(&state.registers[RSP]) {
-            for (offset, (value, width)) in state.stack.iter().filter(|(offset, _)| **offset >= top)
-            {
-                if *width != 8 {
-                    continue;
+        if let Some(frame) = Frame::of(state, &mut execution.atoms) {
+            let slots = state.stack.iter().filter(|(_, (_, width))| *width == 8);
+            for (offset, (value, width)) in slots {
+                if let Some(operand) = frame.slot(*offset, *width) {
+                    add(execution, operand, value);
                 }
-                let operand = Operand::Memory {
-                    base: RSP as u8,
-                    displacement: offset.wrapping_sub(top),
-                    width: 8,
-                };
-                add(execution, operand, value);
             }
         }
         Self {

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use iced_x86::{Code, Instruction, OpKind, Register};
 
 use crate::code::block::{BlockId, InstructionId};
-use crate::code::registers::RSP;
 use crate::elf::address::FileAddress;
 use crate::flow::atom::Atom;
 use crate::flow::cut::Point;
 use crate::flow::execution::Execution;
 use crate::flow::flags::Flags;
+use crate::flow::frame::Frame;
 use crate::flow::operands::{self, place};
 use crate::flow::paths;
 use crate::flow::recipe::Operand;
@@ -78,14 +78,7 @@ impl<'a> Results<'a> {
                 width: 4,
                 plus: i64::from(plus),
             }),
-            Place::Slot(offset) => {
-                let top = execution.atoms.stack_offset(&state.registers[RSP])?;
-                Some(Operand::Memory {
-                    base: RSP as u8,
-                    displacement: offset.wrapping_sub(top),
-                    width: 4,
-                })
-            }
+            Place::Slot(offset) => Frame::of(&state, &mut execution.atoms)?.slot(offset, 4),
         }
     }
 

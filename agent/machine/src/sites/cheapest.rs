@@ -13,8 +13,6 @@ pub struct Candidate {
     pub instruction: Instruction,
     /// What is known there.
     pub state: State,
-    /// Whether only the calls that are meant come here.
-    pub exclusive: bool,
 }
 
 /// Returns the cheapest candidate of those with the most of `wanted` in reach, and how to compute each
@@ -36,7 +34,7 @@ pub fn cheapest(
     let best = with_recipes.min_by_key(|(candidate, recipes)| {
         let missing = recipes.iter().filter(|recipe| recipe.is_none()).count();
         let cost = emulation::cost(&candidate.instruction);
-        (missing, cost, !candidate.exclusive)
+        (missing, cost)
     });
     best.map(|(candidate, recipes)| (candidate.instruction, recipes))
 }

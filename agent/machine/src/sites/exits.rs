@@ -118,6 +118,9 @@ fn number(condition: ConditionCode) -> Option<u8> {
 }
 
 #[cfg(test)]
+mod generated;
+
+#[cfg(test)]
 mod tests {
     use super::find;
     use crate::code::block::BlockId;

@@ -247,7 +247,7 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
             &[Variable::MemReported, Variable::MemTofree][..],
         ),
         // Here DWARF has no place for what it calls mem_tofree where the goal is known.
-        (INLINED, "-O1", &[Variable::MemReported]),
+        (INLINED, "-Og", &[Variable::MemReported]),
     ] {
         if workshop.compile("gcc", SOURCE, form, &[level]).is_none() {
             return;

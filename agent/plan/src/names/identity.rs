@@ -37,6 +37,8 @@ const SECOND_STEPS: [(&str, &str); 2] = [
 /// The oldest series of Redis that is looked into. Before, no table of directives has the address of `maxmemory`, and no
 /// member the client buffers.
 const OLDEST_REDIS: u32 = 6;
+/// Bytes of the beginning of a file that UPX has its mark in. The program headers of no server take as much.
+const MARKED: usize = 1024;
 /// Longest text that can be a version, in bytes.
 const LONGEST: usize = 11;
 
@@ -94,6 +96,12 @@ impl Identity {
             _ => None,
         }
     }
+}
+
+/// Tells whether UPX has packed an executable: it leaves its mark behind the program headers.
+pub fn is_packed(data: &[u8]) -> bool {
+    let beginning = data.get(..MARKED).unwrap_or(data);
+    beginning.windows(4).any(|mark| mark == b"UPX!")
 }
 
 /// Finds product and version, as far as they are certain.

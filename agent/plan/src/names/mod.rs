@@ -6,7 +6,7 @@ mod texts;
 
 use evictscope_machine::elf::Image;
 
-pub use identity::{Identity, PRODUCTS, identity};
+pub use identity::{Identity, PRODUCTS, identity, is_packed};
 pub use texts::{Texts, functions_of};
 
 /// The functions of a server that do not return, and the texts that only they mention, by which a file without

@@ -9,8 +9,13 @@ const PROGRAM: &str = "#include \"expire.c\"\n";
 /// The compilers and levels that it is tried with.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
-/// The cycle counts keys itself.
-const WHOLE: [&[&str]; 3] = [&[], &["-DCALLBACK"], &["-DCALLBACK", "-DFIELDS"]];
+/// The cycle counts keys itself. The last has the newer vector instructions.
+const WHOLE: [&[&str]; 4] = [
+    &[],
+    &["-DCALLBACK"],
+    &["-DCALLBACK", "-DFIELDS"],
+    &["-march=x86-64-v3"],
+];
 /// It calls jobs that do.
 const JOBS: [&[&str]; 2] = [
     &["-DJOBS", "-DCALLBACK", "-DJOB=__attribute__((noinline))"],

@@ -5,7 +5,7 @@ mod expire;
 mod forms;
 mod nameless;
 
-use crate::{EVICTION_CALL, Item, ProbePlan, TRACED, TracedFunction, plan};
+use crate::{EVICTION_CALL, Item, ProbePlan, Reason, TRACED, TracedFunction, plan};
 
 /// Debian's redis-server, where it is installed.
 fn redis_server() -> Option<Vec<u8>> {
@@ -41,6 +41,21 @@ fn an_executable_without_redis_has_no_eviction_call() {
     assert!(matches!(plan.not_found[0].item, Item::Function(_)));
     assert_eq!(plan.unusable_reason(), Some(&plan.not_found[0].reason));
     assert_eq!(plan.functions, []);
+}
+
+/// UPX leaves its mark behind the program headers.
+#[test]
+fn a_packed_executable_is_named_as_such() {
+    let Some(mut data) = redis_server() else {
+        return;
+    };
+    let headers = usize::from(data[0x38]);
+    let mark = 0x40 + 0x38 * headers + 4;
+    data[mark..mark + 4].copy_from_slice(b"UPX!");
+    assert_eq!(
+        plan_of(&data, None).unusable_reason(),
+        Some(&Reason::Packed)
+    );
 }
 
 /// Whatever the bytes are, planning ends with a plan or an error.

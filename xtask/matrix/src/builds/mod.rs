@@ -1,5 +1,6 @@
 //! The builds of servers that people run: planned for, run and watched.
 
+mod between;
 mod goal;
 mod plan;
 mod reading;

@@ -47,6 +47,8 @@ pub struct Readings {
     pub begun: Reading,
     /// After a load below the limit.
     pub below: Reading,
+    /// After calls that were over the limit only by what does not count.
+    pub between: Reading,
     /// After a load at the limit, at least so many calls of which could evict nothing.
     pub evicting: Reading,
     /// How many.
@@ -62,10 +64,17 @@ impl Readings {
     pub fn judge(&self, plan: &Plan, row: &mut Row) -> Result<()> {
         let (evicting, all) = (&self.evicting, &self.all);
         if plan.eviction_call().is_some() {
-            let hits = self.below.hits()?;
-            let commands = self.below.since(&self.begun, COMMANDS)?;
-            let shown = format!("{hits} in {commands} commands");
-            row.check("hits below the limit", hits == 0.0, &shown);
+            let periods = [
+                ("hits below the limit", &self.begun, &self.below),
+                ("hits between the bounds", &self.below, &self.between),
+            ];
+            for (column, begun, ended) in periods {
+                let hits = ended.hits()?;
+                let commands = ended.since(begun, COMMANDS)?;
+                let evicted = ended.info.number("evicted_keys")?;
+                let shown = format!("{hits} in {commands} commands");
+                row.check(column, hits == 0.0 && evicted == 0.0, &shown);
+            }
         }
         for (metric, field) in counters() {
             if all.exports(metric) {

@@ -13,7 +13,7 @@ use evictscope_testkit::{agent::Agent, own_build::OwnBuild, process, redis::Redi
 use rustix::process::Signal;
 
 use super::{
-    Build, LIMIT,
+    Build, LIMIT, between,
     plan::Plan,
     reading::{Reading, Readings},
 };
@@ -47,6 +47,9 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
     expire(&redis)?;
     redis.sets_per_second(1000, 20_000)?;
     let below = Reading::of(&agent, &redis)?;
+    between::call(&redis)?;
+    let between = Reading::of(&agent, &redis)?;
+    redis.config_set("maxmemory", LIMIT)?;
     redis.config_set("hz", "10")?;
     redis.write_keys(60_000)?;
     // So much to evict at once that calls stop at their time limit.
@@ -72,6 +75,7 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
     let readings = Readings {
         begun,
         below,
+        between,
         evicting,
         failing: FAILING,
         before,

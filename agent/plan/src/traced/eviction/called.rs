@@ -241,7 +241,6 @@ fn in_caller(
         deciding_block,
         over_edge,
         over_block,
-        first_over_block: None,
         overhead: mem_reported.minus(&mem_used),
         mem_reported,
         mem_used,

@@ -4,11 +4,9 @@
 //! that compilers give it.
 
 use evictscope_abi::Variable;
-use evictscope_machine::code::{BlockId, EdgeKind, Instruction};
-use evictscope_machine::flow::{Execution, State, Value};
+use evictscope_machine::code::{BlockId, EdgeKind};
+use evictscope_machine::flow::{Execution, Value};
 use evictscope_machine::sites::Candidate;
-
-use super::comparison::blocks_before_eviction;
 
 /// Most blocks between the deciding branch and a goal site.
 const MAX_CHAIN: usize = 16;
@@ -30,9 +28,6 @@ pub struct GoalCopy {
     /// The edge that this instruction takes where it is.
     pub over_edge: EdgeKind,
     pub over_block: BlockId,
-    /// The block in which calls are over the limit by `mem_reported`, but perhaps not by `mem_used`.
-    /// `None` in the called form, whose caller does not see it.
-    pub first_over_block: Option<BlockId>,
     /// All memory tracked by the allocator.
     pub mem_reported: Value,
     /// `mem_reported - mem_used`.
@@ -45,6 +40,11 @@ pub struct GoalCopy {
 }
 
 impl GoalCopy {
+    /// Returns the edge that every evicting call takes, and no other call.
+    pub fn decision(&self) -> (BlockId, EdgeKind) {
+        (self.deciding_block, self.over_edge)
+    }
+
     /// Returns the value of a variable.
     pub fn value(&self, variable: Variable) -> &Value {
         match variable {
@@ -57,60 +57,7 @@ impl GoalCopy {
     }
 }
 
-/// Returns the points where a goal site could be, in order: what all evicting calls pass after the
-/// deciding branch, then that branch, then what they pass before it since they were first found to be
-/// over the limit, from the last to the first. No call within the limit by `mem_reported` passes any.
-pub fn candidates(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
-    let mut found = after_decision(execution, goal);
-    let outside_loops = blocks_before_eviction(execution);
-    for index in before_decision(execution, goal) {
-        if outside_loops.contains(&index) {
-            let states = execution.states_in(index);
-            found.extend(in_block(execution, index, states, false).into_iter().rev());
-        }
-    }
-    found
-}
-
-/// Returns the points of a block, in order, with the states there.
-fn in_block(
-    execution: &Execution<'_>,
-    block: BlockId,
-    states: Vec<State>,
-    exclusive: bool,
-) -> Vec<Candidate> {
-    let instructions = execution.code.blocks[block].instructions.iter();
-    let candidate = |(instruction, state): (&Instruction, State)| Candidate {
-        instruction: *instruction,
-        state,
-        exclusive,
-    };
-    instructions.zip(states).map(candidate).collect()
-}
-
-/// Returns the blocks that all evicting calls pass from where they were first found to be over the
-/// limit up to the decision, the last first.
-fn before_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<BlockId> {
-    let Some(first) = goal.first_over_block else {
-        return Vec::new();
-    };
-    // Where the ways meet before the decision, only one of them can be that of evicting calls. Where
-    // they have met, the other calls pass too, and registers hold something else for them.
-    let way = execution.only_way(goal.deciding_block, goal.over_edge);
-    let last = way.map_or(goal.deciding_block, |(before, _)| before);
-    let dominators = execution.code.dominators();
-    let chain = dominators.of(last).into_iter().flatten();
-    let mut blocks: Vec<BlockId> = Vec::new();
-    for block in chain.take(MAX_CHAIN) {
-        blocks.push(block);
-        if block == first {
-            return blocks;
-        }
-    }
-    Vec::new()
-}
-
-/// Returns every instruction that all evicting calls pass after the deciding branch.
+/// Returns every instruction that all evicting calls pass after the deciding branch, and no others.
 pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
     let mut found = Vec::new();
     let code = execution.code;
@@ -122,7 +69,11 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Can
             break;
         }
         let states = execution.states_in(index);
-        found.extend(in_block(execution, index, states, true));
+        let points = block.instructions.iter().zip(states);
+        found.extend(points.map(|(instruction, state)| Candidate {
+            instruction: *instruction,
+            state,
+        }));
         next = match block.successors.as_slice() {
             [(only, _)] => Some(*only),
             _ => None,

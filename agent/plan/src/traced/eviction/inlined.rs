@@ -32,7 +32,6 @@ const NO_GOAL: &str = "memory is compared with maxmemory, but nothing is that is
 /// with an inlined copy.
 pub fn find(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Result<GoalCopy, Reason> {
     let mut reported: Vec<Value> = Vec::new();
-    let mut first_over_block = None;
     for block in blocks_before_eviction(execution) {
         for comparison in comparisons_with(execution, block, maxmemory) {
             let Some((over_edge, over_block)) = comparison.over else {
@@ -55,7 +54,6 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Result<Goa
                     deciding_block: block,
                     over_edge,
                     over_block,
-                    first_over_block,
                     mem_reported,
                     overhead,
                     mem_tofree: mem_used.minus(&comparison.maxmemory),
@@ -63,7 +61,6 @@ pub fn find(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Result<Goa
                     maxmemory: comparison.maxmemory,
                 });
             }
-            first_over_block = first_over_block.or(Some(over_block));
             reported.push(comparison.value);
         }
     }

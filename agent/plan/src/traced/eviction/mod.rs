@@ -12,7 +12,7 @@ mod goal;
 mod inlined;
 
 use evictscope_abi::VARIABLES;
-use evictscope_machine::code::{BlockId, EdgeKind, instruction};
+use evictscope_machine::code::instruction;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Operand, counted_in_loops, returned};
@@ -23,8 +23,7 @@ use crate::members::{self, Member};
 use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::analysis::{Analysis, Traced};
-use comparison::first_comparison;
-use goal::{Form, GoalCopy};
+use goal::GoalCopy;
 
 /// The eviction call.
 pub const EVICTION_CALL: Traced = Traced {
@@ -108,29 +107,13 @@ fn ends(
     let inner = inner_site(analysis, kind, execution, goal, except);
     let calls = Calls {
         block: goal.over_block,
-        by: &over_the_limit(analysis, execution, goal),
+        by: &[goal.decision()],
         inner: inner.as_ref().map(|inner| inner.site.address),
         work: &[],
     };
     let results = results(execution);
     let exits = analysis.exits(kind, execution, calls, results);
     (inner, exits)
-}
-
-/// Returns the edges that no call within the limit takes: that of the decision, and that of the first comparison.
-/// Calls that are over the limit by `mem_reported` but not by `mem_used` take the latter; a server has them at its
-/// limit only.
-fn over_the_limit(
-    analysis: &Analysis<'_, '_>,
-    execution: &mut Execution<'_>,
-    goal: &GoalCopy,
-) -> Vec<(BlockId, EdgeKind)> {
-    let maxmemory = analysis.config.get(&Member::Maxmemory);
-    let maxmemory = maxmemory.filter(|_| goal.form == Form::Inlined);
-    let first = maxmemory.and_then(|maxmemory| first_comparison(execution, *maxmemory));
-    let first = first.map(|(block, (edge, _))| (block, edge));
-    let decision = (goal.deciding_block, goal.over_edge);
-    first.into_iter().chain([decision]).collect()
 }
 
 /// Returns all results that the function can have, over 32 bits.
@@ -193,8 +176,7 @@ fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<FileAddress> {
     Some(server.address.wrapping_add(*offset))
 }
 
-/// Plans the goal site, and how to compute the variables there. With `except` it is elsewhere, where only
-/// evicting calls come.
+/// Plans the goal site, elsewhere than at `except`, and how to compute the variables there.
 fn inner_site(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
@@ -207,11 +189,8 @@ fn inner_site(
         address: *analysis.config.get(&Member::Maxmemory)?,
         name: "server.maxmemory".to_owned(),
     };
-    let mut candidates = goal::candidates(execution, goal);
-    if let Some(except) = except {
-        // One that others pass, too, would only move the cost from the done sites to the goal site.
-        candidates.retain(|own| own.exclusive && instruction::address(&own.instruction) != except);
-    }
+    let mut candidates = goal::after_decision(execution, goal);
+    candidates.retain(|own| Some(instruction::address(&own.instruction)) != except);
     let best = cheapest(
         execution,
         candidates,

@@ -2,12 +2,12 @@
 //! by the moving average that it keeps. The latency report mentions that text too, but keeps no average.
 //!
 //! Since Valkey 9.0 a cycle is two jobs, one for keys and one for fields of hashes, each of which keeps an
-//! average. Compilers make two functions of them, or one that both share. The cycle is what calls them: so
-//! its time is the whole that the server counts, and its type is known.
+//! average. Compilers make one function that both share, or two. One that both share is itself what is traced: only
+//! there is known which cycles do nothing. Of two, it is what calls them.
 
 use evictscope_machine::code::instruction::{address, callee};
 use evictscope_machine::code::registers::ARGUMENTS;
-use evictscope_machine::code::{BlockId, FunctionCode};
+use evictscope_machine::code::{FunctionCode, InstructionId};
 use evictscope_machine::elf::{FileAddress, Image};
 
 use super::average;
@@ -26,18 +26,26 @@ const MAX_CALLEES: usize = 64;
 /// A function that a cycle may be.
 struct Candidate {
     address: FileAddress,
-    /// The register that it is called with the type in, if that is known.
-    type_register: Option<usize>,
+    /// The registers that it is called with the type in.
+    type_registers: Vec<usize>,
 }
 
 /// The expire cycle.
 pub struct Cycle {
     pub address: FileAddress,
-    /// The number of the register that it is called with the type in, if that is known.
-    pub type_register: Option<usize>,
-    /// The calls of its jobs: the blocks that they are in, and their addresses. Empty where it does its work
-    /// itself.
-    pub jobs: Vec<(BlockId, FileAddress)>,
+    /// The numbers of the registers that it is called with the type in, as far as they are known.
+    pub type_registers: Vec<usize>,
+    /// Whether it is a job of a cycle: for keys, or for fields of hashes.
+    pub is_job: bool,
+    /// The calls of its jobs. Empty where it does its work itself.
+    pub jobs: Vec<Job>,
+}
+
+/// The call of a job.
+pub struct Job {
+    function: FileAddress,
+    pub call: InstructionId,
+    pub address: FileAddress,
 }
 
 /// Finds the expire cycle. Fails where it is not certain which function it is, or symbol and text
@@ -56,7 +64,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
     }
     let candidate = |address| Candidate {
         address,
-        type_register: Some(ARGUMENTS[0]),
+        type_registers: vec![ARGUMENTS[0]],
     };
     let candidates = match named {
         None if !texts.has(TEXT) => {
@@ -111,19 +119,42 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
             candidate.address
         ));
     }
+    if let [first, others @ ..] = jobs.as_slice()
+        && others.iter().all(|own| own.function == first.function)
+    {
+        return Ok(Some(Cycle {
+            address: first.function,
+            type_registers: passed_on(&code, &candidate.type_registers, &jobs),
+            is_job: true,
+            jobs: Vec::new(),
+        }));
+    }
     Ok((averages || !jobs.is_empty()).then_some(Cycle {
         address: candidate.address,
-        type_register: candidate.type_register,
+        type_registers: candidate.type_registers,
+        is_job: false,
         jobs,
     }))
 }
 
+/// Returns the registers that hold the type at all these calls, which came in `registers`. The callee may save one that
+/// is no argument.
+fn passed_on(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<usize> {
+    let mut by_type = ByType::run(code, registers);
+    let holding = jobs.iter().map(|job| by_type.registers(job.call));
+    let all = holding.reduce(|mut all, here| {
+        all.retain(|register| here.contains(register));
+        all
+    });
+    all.unwrap_or_default()
+}
+
 /// Returns where a function calls others that keep the average. Fails where it calls too many to look into.
-fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<(BlockId, FileAddress)>, String> {
+fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
     let mut known: Vec<(FileAddress, bool)> = Vec::new();
     let mut jobs = Vec::new();
     for (id, block) in code.blocks.entries() {
-        for call in &block.instructions {
+        for (index, call) in block.instructions.iter().enumerate() {
             let Some(function) = callee(call) else {
                 continue;
             };
@@ -144,7 +175,11 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<(BlockId, FileAddr
                 }
             };
             if is_job {
-                jobs.push((id, address(call)));
+                jobs.push(Job {
+                    function,
+                    call: id.instruction(index),
+                    address: address(call),
+                });
             }
         }
     }
@@ -157,7 +192,7 @@ fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
         return Vec::new();
     };
     let [first, ..] = ARGUMENTS;
-    let mut by_type = ByType::run(&code, first);
+    let mut by_type = ByType::run(&code, &[first]);
     let mut found: Vec<Candidate> = Vec::new();
     for (id, block) in code.blocks.entries() {
         if let Some(address) = block.tail_callee()
@@ -168,7 +203,7 @@ fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
             let holding = by_type.registers(id.instruction(jump));
             found.push(Candidate {
                 address,
-                type_register: Some(first).filter(|register| holding.contains(register)),
+                type_registers: holding,
             });
         }
     }

@@ -3,9 +3,8 @@
 //! The function is executed once for each type. A place that holds 0 in the one and 1 in the other holds the
 //! type, whatever became of the argument on the way there.
 
-use evictscope_machine::code::registers::RSP;
 use evictscope_machine::code::{BlockId, FunctionCode, InstructionId};
-use evictscope_machine::flow::{Atoms, Execution, Operand, State, Value};
+use evictscope_machine::flow::{Atoms, Execution, Frame, Operand, State, Value};
 
 /// Bytes of the type, which is an `int`.
 const WIDTH: u8 = 4;
@@ -17,13 +16,13 @@ pub struct ByType<'a> {
 }
 
 impl<'a> ByType<'a> {
-    /// Executes `code`, which is called with the type in a register.
-    pub fn run(code: &'a FunctionCode, register: usize) -> Self {
+    /// Executes `code`, which is called with the type in these registers.
+    pub fn run(code: &'a FunctionCode, registers: &[usize]) -> Self {
         let run = |number| {
             let mut atoms = Atoms::new(code.budget.clone());
             let mut entry = State::at_entry(&mut atoms);
-            if let Some(register) = entry.registers.get_mut(register) {
-                *register = Value::constant(number);
+            for register in registers {
+                entry.registers[*register] = Value::constant(number);
             }
             Execution::run_from(code, entry, atoms, None)
         };
@@ -48,21 +47,15 @@ impl<'a> ByType<'a> {
                 plus: 0,
             });
         }
-        let top = self.slow.atoms.stack_offset(&slow.registers[RSP])?;
-        if self.fast.atoms.stack_offset(&fast.registers[RSP]) != Some(top) {
-            return None;
-        }
-        let mut slots = slow.stack.iter().filter(|(offset, _)| **offset >= top);
-        let (offset, _) = slots.find(|(offset, (value, width))| {
-            let other = fast.stack.get(offset);
-            let other = other.filter(|(_, width)| *width >= WIDTH);
-            let is_fast = other.and_then(|(value, _)| low(value)) == Some(1);
-            *width >= WIDTH && low(value) == Some(0) && is_fast
-        })?;
-        Some(Operand::Memory {
-            base: RSP as u8,
-            displacement: offset.wrapping_sub(top),
-            width: WIDTH,
+        let frame = Frame::of(slow, &mut self.slow.atoms)?;
+        let other = Frame::of(fast, &mut self.fast.atoms)?;
+        let mut slots = slow.stack.iter();
+        slots.find_map(|(offset, (value, width))| {
+            let (other_value, other_width) = fast.stack.get(offset)?;
+            let is_type = low(value) == Some(0) && low(other_value) == Some(1);
+            let is_wide = *width >= WIDTH && *other_width >= WIDTH;
+            let own = frame.slot(*offset, WIDTH);
+            own.filter(|own| is_type && is_wide && Some(own) == other.slot(*offset, WIDTH).as_ref())
         })
     }
 

@@ -40,8 +40,9 @@ pub const EXPIRE_CYCLE: Traced = Traced {
 const NO_START: &str = "no instruction before the loop over databases is passed by all cycles that do anything, and no others";
 /// The type is not in reach.
 const NO_TYPE: &str = "no register or stack slot holds the type of the cycle where it starts";
-/// The counts are in a function that the cycle calls, once for keys and once for fields.
-const IN_JOBS: &str = "the cycle ends in another function than the one that counts, for keys and for fields of hashes";
+/// The counts are in functions that the cycle calls, or in one for keys and for fields.
+const IN_JOBS: &str =
+    "keys and fields of hashes are counted in the same function, or in two that the cycle calls";
 /// The counts are not in reach.
 const NO_KEYS: &str = "no register or stack slot is known to hold the number where the cycle ends";
 
@@ -52,12 +53,12 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let (mut function, code) = analysis.begin(kind, entry::NAME, cycle.address)?;
     let ends = match cycle.jobs.as_slice() {
         [] => average::blocks(analysis.image, &code),
-        jobs => jobs.iter().map(|(block, _)| *block).collect(),
+        jobs => jobs.iter().map(|job| job.call.block).collect(),
     };
-    let mut by_type = (cycle.type_register).map(|register| ByType::run(&code, register));
-    let jobs: Vec<FileAddress> = cycle.jobs.iter().map(|(_, call)| *call).collect();
+    let mut by_type = ByType::run(&code, &cycle.type_registers);
+    let jobs: Vec<FileAddress> = cycle.jobs.iter().map(|job| job.address).collect();
     let work = Work::before(&code, &ends);
-    let Some(start) = work.start(&code, &ends, &jobs, by_type.as_mut()) else {
+    let Some(start) = work.start(&code, &ends, &jobs, &mut by_type) else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_START));
         return Some(function);
     };
@@ -70,7 +71,8 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         inner: Some(instruction::address(&start.instruction)),
         work: &jobs,
     };
-    function.exits = exits(analysis, kind, &code, calls);
+    let counts = !cycle.is_job && jobs.is_empty();
+    function.exits = exits(analysis, kind, &code, calls, counts);
     function.inner = Site::at(analysis.image, &start.instruction).map(|site| InnerSite {
         site,
         quantities: Vec::new(),
@@ -79,23 +81,19 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     Some(function)
 }
 
-/// Plans the exits of the cycles that pass the start, with the counts there.
+/// Plans the exits of the cycles that pass the start, with the counts there, where the function `counts` only keys.
 fn exits(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
     code: &FunctionCode,
     calls: Calls<'_>,
+    counts: bool,
 ) -> Vec<Exit> {
     let mut execution = Execution::run(code);
     let image = analysis.image;
-    let share = match calls.work {
-        [] => Quotient::find(
-            &mut execution,
-            &calls.passed_blocks(code),
-            average::OF_THIS_CYCLE,
-        ),
-        _ => None,
-    };
+    let passed = calls.passed_blocks(code);
+    let share = counts.then(|| Quotient::find(&mut execution, &passed, average::OF_THIS_CYCLE));
+    let share = share.flatten();
     let look = |execution: &mut Execution<'_>, point: Point| match &share {
         Some(share) => Keys::at(share, image, execution, point),
         None => (Keys::default(), 0),
@@ -106,10 +104,7 @@ fn exits(
         (Item::KeysSampled, keys().any(|keys| keys.sampled.is_none())),
         (Item::KeysExpired, keys().any(|keys| keys.expired.is_none())),
     ];
-    let why = match calls.work {
-        [] => NO_KEYS,
-        _ => IN_JOBS,
-    };
+    let why = if counts { NO_KEYS } else { IN_JOBS };
     for (item, _) in is_missing.into_iter().filter(|(_, missing)| *missing) {
         analysis.miss(item, Reason::Unrecognised(why));
     }

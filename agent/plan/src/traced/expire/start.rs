@@ -48,7 +48,7 @@ impl Work {
         code: &FunctionCode,
         ends: &[BlockId],
         jobs: &[FileAddress],
-        mut by_type: Option<&mut ByType<'_>>,
+        by_type: &mut ByType<'_>,
     ) -> Option<Start> {
         let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
         let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
@@ -67,8 +67,7 @@ impl Work {
         let blocks = if all.is_empty() { before(&loops) } else { all };
         let mut found: Option<((bool, u32), Start)> = None;
         for block in blocks {
-            let places = by_type.as_deref_mut().map(|own| own.places(block));
-            let places = places.unwrap_or_default();
+            let places = by_type.places(block);
             for (index, instruction) in code.blocks[block].instructions.iter().enumerate() {
                 if emulation::is_long_nop(instruction) {
                     continue;
