@@ -2,7 +2,7 @@
 //!
 //! An executable is not trusted, nor is its file system. So this process never opens one to be read, which may wait for ever; it starts
 //! itself anew ([`process`]) with the file as standard input. That process opens the file and what may be its debug file, gives up all
-//! that it may do ([`confined`]), and only then reads, plans and answers ([`answer`]). [`Planner`] is the daemon's.
+//! that it may do ([`confined`]), and only then reads, plans and answers ([`mod@answer`]). [`Planner`] is the daemon's.
 
 mod answer;
 mod confined;

@@ -69,9 +69,9 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
         }
         let status = agent.end(signal)?;
         ensure!(status.success() == (signal == Signal::TERM), "{status}");
-        // After SIGKILL the keeper takes them off.
-        let code = Code::of(first.pid())?;
-        until_true("no breakpoint is left", || Ok(code.changed()?.is_empty()))?;
+        until_true("no breakpoint is left", || {
+            Ok(Code::of(first.pid())?.changed()?.is_empty())
+        })?;
     }
     hidden.must_be_alive()
 }
