@@ -120,6 +120,12 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
     // as long as it says so.
     let usual: Vec<_> = (refused.iter())
         .filter(|refused| refused.contains(" -O2 ") || refused.contains(" -O3 "))
+        // Where only evicting calls come, an inlined copy may have kept no overhead. Where the overhead is inlined, too, it
+        // decides in two places.
+        .filter(|refused| {
+            let keeps = !refused.ends_with(": overhead") && !refused.contains(" one-unit:");
+            keeps || !refused.contains(" inlined ")
+        })
         .collect();
     ensure!(usual.is_empty(), "refused: {usual:?}");
     Ok(())
