@@ -22,6 +22,7 @@ var thresholdsOfAlerts = []threshold{
 	{"Recurring", "1.5", "bursts in 30 m that make a cycle: two. increase() extrapolates, to a little more than 1 for one burst. The article's slowest cycle comes back after 15 m and a minute of reclaim."},
 	{"SlowCall", "0.1", "seconds of one eviction call. Redis stops a call after 0.0005 s by default (maxmemory-eviction-tenacity 10), but never within one key. 200 times that is a stall by definition."},
 	{"SwellingRatio", "3", "times the median of an hour. The buckets are powers of 2: constant client buffers on a bound can look like 2.7 times their median."},
+	{"SwollenShare", "0.15", "of maxmemory, in client buffers but for those of replicas, on average of 2 minutes. In the lab's cycle they went from 14 to 30 % of it, for some seconds."},
 	{"SwellingBytes", "16 * 1024 * 1024", "bytes of client buffers. 200 busy clients hold 7 MiB in the lab's `steady`; below 16 MiB a few large values can give any ratio."},
 	{"NearShare", "0.8", "of maxmemory. Below that, a straight line through half an hour says too little."},
 	{"NearSeconds", "3600", "seconds until memory reaches the limit: one hour is time to act."},

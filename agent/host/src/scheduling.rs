@@ -10,6 +10,7 @@ pub struct Scheduling {
     /// Where in the kernel it sleeps; `None` where the kernel does not tell.
     channel: Option<File>,
     status: Option<File>,
+    children: Option<File>,
 }
 
 impl Scheduling {
@@ -20,6 +21,7 @@ impl Scheduling {
             times: open("schedstat")?,
             channel: open("wchan"),
             status: open("status"),
+            children: open("children"),
         })
     }
 
@@ -43,6 +45,21 @@ impl Scheduling {
         sleeps?.trim().parse().ok()
     }
 
+    /// Returns for how many nanoseconds the process was on a CPU that the thread has forked and that still runs: one that writes
+    /// an RDB or AOF file. Returns `None` where there is none, or the kernel does not tell (`children` of proc(5)).
+    pub fn child_ns(&self) -> Option<u64> {
+        let (mut text, mut times) = ([0; 16], [0; 64]);
+        let child = read(self.children.as_ref()?, &mut text)?
+            .split_whitespace()
+            .next()?;
+        let file = File::open(format!("/proc/{child}/schedstat")).ok()?;
+        read(&file, &mut times)?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    }
+
     /// Returns for how many nanoseconds since its start the thread was on a CPU, and for how many it was ready to
     /// run but had none, because of other threads or a quota (`schedstat` of proc(5)). The first is brought
     /// up to date when the thread is switched out, and at each tick. Returns `None` if the process has ended.
@@ -61,6 +78,9 @@ fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, BufRead as _, BufReader, Write as _};
+    use std::process::{Command, Stdio};
+
     use super::Scheduling;
 
     #[test]
@@ -77,5 +97,27 @@ mod tests {
         // Of the main thread, which waits for the tests.
         assert!(sleeps.is_some_and(|sleeps| sleeps > 0), "{sleeps:?}");
         assert!(Scheduling::of(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn a_child_is_seen_while_it_runs() -> io::Result<()> {
+        let mut shell = Command::new("sh");
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (Some(mut input), Some(output)) = (shell.stdin.take(), shell.stdout.take()) else {
+            return Err(io::Error::other("the shell has no pipes"));
+        };
+        let mut output = BufReader::new(output);
+        let mut child_after = |command: &str| {
+            writeln!(input, "{command}; echo done")?;
+            output.read_line(&mut String::new())?;
+            let child = Scheduling::of(shell.id()).and_then(|shell| shell.child_ns());
+            io::Result::Ok(child.is_some())
+        };
+        assert!(!child_after(":")?);
+        assert!(child_after("sleep 600 & :")?);
+        assert!(!child_after("kill $!; wait")?);
+        drop(input);
+        shell.wait()?;
+        Ok(())
     }
 }

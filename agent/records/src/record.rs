@@ -140,8 +140,14 @@ impl RecordId {
 pub enum Occasion {
     /// A burst that is not plain has ended.
     Burst,
-    /// Evictions or expire cycles stalled the server for longer than a second.
+    /// Clients were stalled for a second or longer.
     Stall,
+    /// One evicting call took a tenth of a second of CPU time or longer.
+    Call,
+    /// Commands were refused, as no key could be evicted.
+    Refused,
+    /// Client buffers took much of the memory that there may be.
+    Buffers,
     /// Somebody asked for it.
     Asked,
 }
@@ -151,6 +157,9 @@ impl fmt::Display for Occasion {
         f.write_str(match self {
             Self::Burst => "burst",
             Self::Stall => "stall",
+            Self::Call => "slow call",
+            Self::Refused => "refused commands",
+            Self::Buffers => "client buffers",
             Self::Asked => "asked for",
         })
     }

@@ -190,8 +190,12 @@ impl Summary<'_> {
         let quantile = |part| quantile(&counts.durations, part);
         if let (Some(median), Some(p99)) = (quantile(0.5), quantile(0.99)) {
             let longest = counts.longest_ns as f64;
+            let of = match part < 0.995 {
+                true => format!(" (of the {} of the time that was observed)", share(part)),
+                false => String::new(),
+            };
             said += &format!(
-                "  median {}, p99 {}, longest {}, mean {}\n",
+                "  median {}, p99 {}, longest {}, mean {}{of}\n",
                 duration(median.min(longest)),
                 duration(p99.min(longest)),
                 duration(longest),
@@ -366,7 +370,7 @@ mod tests {
         .text();
         for part in [
             "getCommand: 100 calls in 10.0 s, of which 1.00 s (10.0 %) were observed: 100 calls per",
-            "median 960 ns, p99 1.0 µs, longest 1.0 µs, mean 1.0 µs",
+            "median 960 ns, p99 1.0 µs, longest 1.0 µs, mean 1.0 µs (of the 10.0 % of the time that was observed)",
             "cost   1.2 µs each call, 0.90 % of one thread's time, of 1.0 % allowed",
             "  3 calls that the function made to itself",
             "  1 call had not returned",

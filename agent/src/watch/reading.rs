@@ -85,6 +85,7 @@ impl Reader {
         let snapshot = Snapshot {
             at,
             is_resting: thread.and_then(|thread| thread.is_resting),
+            child_ns: self.scheduling.as_ref().and_then(Scheduling::child_ns),
             rested: followed.and_then(|(_, rested)| rested),
             look: None,
             unix_time,

@@ -45,6 +45,7 @@ mod reading;
 mod recent_maximum;
 mod reclaim;
 mod recorded;
+mod refused;
 mod rest;
 mod sampling;
 mod seconds;

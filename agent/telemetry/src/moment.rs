@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::units::microseconds;
 use super::{ClientBuffers, Phase, ServerState, Snapshot, StallCause, Waits};
 
+/// Client buffers of less than this are nothing unusual, bytes, as in the alert EvictscopeClientBuffersSwelling.
+const MUCH: u64 = 16 << 20;
+
 /// A server at one moment. Counters run since the server was attached to; the difference of two moments is what happened
 /// between them. What is not known is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +55,12 @@ pub struct Moment {
     pub stalled_us: Option<u64>,
     /// By what they were since the moment before; `None` where they were not.
     pub stalled_by: Option<StallCause>,
+    /// Commands that were refused, as no key could be evicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<u64>,
+    /// CPU time of the process that the server had forked to write an RDB or AOF file, microseconds; `None` where none was known of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_us: Option<u64>,
 }
 
 impl Moment {
@@ -86,7 +95,23 @@ impl Moment {
             longest_wait_us: waits.map(|waits| microseconds(waits.oldest_wait())),
             stalled_us: state.stalled_in_all().map(microseconds),
             stalled_by: state.stalled_by(),
+            refused: state.refused(),
+            child_us: snapshot.child_ns.map(|ns| ns / 1_000),
         }
+    }
+
+    /// Returns the share of `maxmemory` that client buffers take, but for those of replicas, which may be shared. It is 0 where they
+    /// are so small that a few clients have them at any time, and `None` where it is not known or there is no limit.
+    pub fn buffers_share(&self) -> Option<f64> {
+        let limit = self.maxmemory.filter(|limit| *limit > 0)?;
+        let buffers = self.client_buffers?;
+        let taken = buffers.total().wrapping_sub(buffers.replica);
+        let is_much = taken >= MUCH;
+        Some(if is_much {
+            taken as f64 / limit as f64
+        } else {
+            0.0
+        })
     }
 
     /// Returns its time since 1970.

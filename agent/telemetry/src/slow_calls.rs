@@ -62,8 +62,13 @@ pub struct SlowCalls {
 }
 
 impl SlowCalls {
-    /// Takes in what the programs have kept until `at`, monotonic.
-    pub fn take_in(&mut self, at: Duration, counted: &EvictionStats) {
+    /// Takes in what the programs have kept until `at`, monotonic. Returns the longest new one: when it ended, monotonic, and how
+    /// long it took without the time in which it waited for a CPU.
+    pub fn take_in(
+        &mut self,
+        at: Duration,
+        counted: &EvictionStats,
+    ) -> Option<(Duration, Duration)> {
         let slots = counted.slow.iter().flatten();
         let mut new = Vec::new();
         for (taken, call) in self.taken.iter_mut().flatten().zip(slots) {
@@ -73,12 +78,18 @@ impl SlowCalls {
                 new.push(*call);
             }
         }
+        let longest = new.iter().max_by_key(|call| call.duration_ns).copied();
         for call in new {
             self.add(call);
         }
         let oldest = at.saturating_sub(SPAN).as_secs();
         let is_over = |second: &mut (u64, Vec<SlowEviction>)| second.0 < oldest;
         while self.seconds.pop_front_if(is_over).is_some() {}
+        longest.map(|call| {
+            [call.ended_ns, call.duration_ns]
+                .map(Duration::from_nanos)
+                .into()
+        })
     }
 
     fn add(&mut self, call: SlowEviction) {

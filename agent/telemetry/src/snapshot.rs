@@ -64,6 +64,8 @@ pub struct Snapshot {
     pub times: Option<ThreadTimes>,
     /// Whether the main thread slept in its event loop; `None` where it ran, or where the kernel does not tell.
     pub is_resting: Option<bool>,
+    /// CPU time of a process that it has forked and that runs, nanoseconds; `None` where none is known of.
+    pub child_ns: Option<u64>,
     /// When the main thread last came to rest, as [`super::Rest`] has it.
     pub rested: Option<Duration>,
     /// What a look at its sockets saw, where one was made.

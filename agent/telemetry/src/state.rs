@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{CallStats, CycleStats, EVICTION, EXPIRE, bounds};
+use evictscope_abi::{CallStats, CycleStats, EVICTION, EXPIRE, ResultKind, bounds};
 use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
 use super::reading::Reading;
+use super::refused::Refused;
 use super::stalls::{STALL_THRESHOLD, StallCause, Stalls};
 use super::units::nanoseconds;
 use super::{
@@ -45,6 +46,7 @@ pub struct ServerState {
     /// How long requests of its clients wait.
     pub waits: Waits,
     stalls: Stalls,
+    refused: Refused,
     /// What clients were stalled by since the last snapshot.
     stalled_by: Option<StallCause>,
     /// The values last read from the server's memory; `None` where the last reading failed.
@@ -81,6 +83,7 @@ impl ServerState {
             is_timed: (true, true),
             waits: Waits::default(),
             stalls: Stalls::new(threshold),
+            refused: Refused::default(),
             stalled_by: None,
             members: None,
         }
@@ -120,6 +123,7 @@ impl ServerState {
             });
         }
         self.members = snapshot.members;
+        self.refused.take_in(snapshot, self.failed_calls());
         self.audit_cycles(snapshot);
         if let Some(reading) = self.reading(snapshot) {
             self.stalls.advance(reading);
@@ -201,6 +205,16 @@ impl ServerState {
             .iter()
             .map(|cause| self.stalled(*cause))
             .sum()
+    }
+
+    /// Returns how many evicting calls could evict nothing, of those that were observed.
+    pub fn failed_calls(&self) -> u64 {
+        self.counted.evictions.evicting_results[ResultKind::Fail as usize]
+    }
+
+    /// Returns how many commands were refused, as nothing could be evicted; `None` where that is not known.
+    pub fn refused(&self) -> Option<u64> {
+        self.refused.total()
     }
 
     /// Returns what clients were stalled by since the snapshot before the last one; `None` where they were not.

@@ -49,7 +49,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> BurstList<'a> {
-    /// Lists the finished bursts of these servers, of each the oldest first.
+    /// Lists the finished bursts of these servers, those that have ended among them; of each the oldest first.
     pub(super) fn of(servers: &'a [Arc<ExportedServer>]) -> Self {
         let of_server = |server: &'a Arc<ExportedServer>| {
             let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());

@@ -135,6 +135,12 @@ impl ExportedServer {
         are_told.then_some(results[ResultKind::Fail as usize])
     }
 
+    /// Returns how many commands were refused, as nothing could be evicted; `None` where that is not known.
+    pub(super) fn refused(&self) -> Option<u64> {
+        self.failed_calls().filter(|_| self.trusts_members())?;
+        self.state.refused()
+    }
+
     /// Returns the expire cycle in the plan, where its cycles are timed: they are probed whatever the mode, unless that part of
     /// the plan was withdrawn.
     pub(super) fn expire_cycle(&self) -> Option<&TracedFunction> {

@@ -103,7 +103,8 @@ fn router(shared: Shared, requesters: Requesters) -> Router {
     // These cost a server something, though they change nothing.
     let costly = Router::new()
         .route("/debug/pprof/profile", get(profile_route::profile))
-        .route("/api/v1/records", post(record_routes::make))
+        .route("/api/v1/records", post(record_routes::post))
+        .route("/server/{name}/record", post(page_routes::make_record))
         .route_layer(middleware::from_fn(browsers::own_only))
         .route_layer(middleware::from_fn_with_state(requesters, guard_requests));
     let guarded = Router::new()
@@ -164,10 +165,16 @@ async fn metrics(State(app): State<App>) -> Response {
 }
 
 async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Result<Response, Refusal> {
-    let servers = match which.server {
-        Some(_) => vec![which.of(&app.shared)?],
-        None => app.shared.servers().unwrap_or_default(),
-    };
+    // Those that have ended were there before.
+    let mut servers = app.shared.ended(which.server.as_deref());
+    match which.server {
+        None => servers.extend(app.shared.servers().unwrap_or_default()),
+        Some(_) => match which.of(&app.shared) {
+            Ok(server) => servers.push(server),
+            Err(why) if servers.is_empty() => return Err(why),
+            Err(_) => {}
+        },
+    }
     Ok(Json(BurstList::of(&servers)).into_response())
 }
 

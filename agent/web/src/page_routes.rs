@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{Html, Response};
+use axum::response::{Html, Redirect, Response};
 use evictscope_records::Summary;
 use serde::Deserialize;
 
-use super::app::{App, no_such_server};
+use super::app::{App, Refusal, no_such_server};
 use super::pages::{self, Overview, ServerView};
-use super::record_routes::{listed, read};
+use super::record_routes::{listed, make, read};
 
 /// A page is loaded again no more often than this, in seconds: drawing it takes CPU time.
 const FASTEST_REFRESH: u32 = 5;
@@ -57,18 +57,29 @@ pub(super) async fn server(
             records
         });
         let has_records = records.as_ref().is_ok_and(|records| !records.is_empty());
-        if server.is_none() && !has_records {
+        let ended = shared.ended(Some(&label));
+        if server.is_none() && ended.is_empty() && !has_records {
             return Err(no_such_server(&label));
         }
         let view = ServerView {
             label: &label,
             server: server.map(Arc::as_ref),
+            ended: ended.first().map(Arc::as_ref),
             timeline: timeline.as_ref(),
             records: records.as_deref().map_err(String::as_str),
         };
         Ok(Html(pages::server(&view, shown.refresh())))
     })
     .await
+}
+
+/// Has a record made of now, and then shows it.
+pub(super) async fn make_record(
+    State(app): State<App>,
+    Path(label): Path<String>,
+) -> Result<Redirect, Refusal> {
+    let id = make(&app, Some(label)).await?;
+    Ok(Redirect::to(&format!("/bursts/{id}")))
 }
 
 pub(super) async fn record(State(app): State<App>, Path(id): Path<String>) -> Response {

@@ -89,15 +89,20 @@ pub(super) async fn one(State(app): State<App>, Path(id): Path<String>) -> Respo
     app.aside(move |shared| read(shared, id).map(Json)).await
 }
 
-/// Asks the server's thread for a record of now, and answers when it is written.
-pub(super) async fn make(
+/// Asks a server's thread for a record of now, and waits until it is written.
+pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, Refusal> {
+    let server = Which { server }.of(&app.shared)?;
+    app.shared.keeper().map_err(unavailable)?;
+    let made = app.ask(&server.label, RECORD, "record was written", Request::Record);
+    made.await
+}
+
+/// Does that, and answers which it is.
+pub(super) async fn post(
     State(app): State<App>,
     Query(which): Query<Which>,
 ) -> Result<impl IntoResponse, Refusal> {
-    let server = which.of(&app.shared)?;
-    app.shared.keeper().map_err(unavailable)?;
-    let made = app.ask(&server.label, RECORD, "record was written", Request::Record);
-    let id = made.await?;
+    let id = make(&app, which.server).await?;
     let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];
     let id = serde_json::json!({ "id": id });
     Ok((StatusCode::CREATED, location, Json(id)))

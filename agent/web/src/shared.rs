@@ -1,6 +1,6 @@
 //! What the run loop hands to the HTTP server: the servers, and the time of its last turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,11 @@ use super::exported::ExportedServer;
 use super::requests::Requests;
 use super::unwatched::Unwatched;
 
+/// For how long the bursts of a server that has ended can be read.
+const ENDED_KEPT: Duration = Duration::from_secs(24 * 3_600);
+/// Most servers that have ended.
+const ENDED: usize = 50;
+
 /// What the threads that watch share with the HTTP server: the servers, and when the loop last turned. Clones
 /// share the same view; no side waits for another longer than it takes to exchange a pointer.
 #[derive(Clone, Debug)]
@@ -20,6 +25,8 @@ pub struct Shared(Arc<Published>);
 struct Published {
     /// By label.
     servers: Mutex<BTreeMap<String, Arc<ExportedServer>>>,
+    /// Those that have ended, the last one first, without their timelines.
+    ended: Mutex<VecDeque<Arc<ExportedServer>>>,
     is_ready: watch::Sender<bool>,
     /// The last turn of the loop, by the monotonic clock, which nobody sets back, and since 1970; `None` before the first one.
     turn: watch::Sender<(Instant, Option<Duration>)>,
@@ -44,6 +51,7 @@ impl Shared {
     pub fn new(keeper: Result<Keeper, String>) -> Self {
         Self(Arc::new(Published {
             servers: Mutex::default(),
+            ended: Mutex::default(),
             is_ready: watch::Sender::default(),
             turn: watch::Sender::new((Instant::now(), None)),
             requests: Requests::default(),
@@ -104,6 +112,27 @@ impl Shared {
         if published.is_some_and(|server| Arc::ptr_eq(server, last)) {
             servers.remove(&last.label);
         }
+        drop(servers);
+        let mut ended = self.ended_servers();
+        ended.push_front(Arc::new(ExportedServer {
+            timeline: None,
+            ..ExportedServer::clone(last)
+        }));
+        ended.truncate(ENDED);
+    }
+
+    /// Returns what was last published of the servers that have ended in the last day, the last one first; of one label, or all.
+    pub(super) fn ended(&self, label: Option<&str>) -> Vec<Arc<ExportedServer>> {
+        let mut ended = self.ended_servers();
+        ended.retain(|server| server.read.elapsed() < ENDED_KEPT);
+        let is_meant =
+            |server: &&Arc<ExportedServer>| label.is_none_or(|label| server.label == label);
+        ended.iter().filter(is_meant).cloned().collect()
+    }
+
+    fn ended_servers(&self) -> MutexGuard<'_, VecDeque<Arc<ExportedServer>>> {
+        // Each is put there whole.
+        self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the agent ready: it has looked for servers, and has tried to attach to those that it found.

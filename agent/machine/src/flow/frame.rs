@@ -1,7 +1,7 @@
 //! How a probe finds stack slots.
 
 use super::atoms::Atoms;
-use super::recipe::Operand;
+use super::operand::Operand;
 use super::state::State;
 use crate::code::registers::{RBP, RSP};
 

@@ -15,9 +15,9 @@ use crate::flow::cut::Point;
 use crate::flow::execution::Execution;
 use crate::flow::flags::Flags;
 use crate::flow::frame::Frame;
+use crate::flow::operand::Operand;
 use crate::flow::operands::{self, place};
 use crate::flow::paths;
-use crate::flow::recipe::Operand;
 use crate::flow::state::State;
 use crate::flow::value::{AtomId, Value};
 

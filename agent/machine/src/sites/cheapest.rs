@@ -3,7 +3,8 @@
 use crate::code::emulation;
 use crate::code::instruction::Instruction;
 use crate::flow::execution::Execution;
-use crate::flow::recipe::{Operand, Reach, Recipe};
+use crate::flow::operand::Operand;
+use crate::flow::recipe::{Reach, Recipe};
 use crate::flow::state::State;
 use crate::flow::value::Value;
 

@@ -128,7 +128,7 @@ mod tests {
     use crate::elf::address::FileAddress;
     use crate::elf::image::Image;
     use crate::flow::execution::Execution;
-    use crate::flow::recipe::Operand;
+    use crate::flow::operand::Operand;
     use crate::flow::result::Results;
     use crate::sites::calls::Calls;
 

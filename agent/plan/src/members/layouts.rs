@@ -77,16 +77,26 @@ pub fn known_layout(
     };
     let mut matching: Vec<KnownLayout> = Vec::new();
     let mut contradicted = Vec::new();
-    for (release, layout) in layouts()? {
+    let layouts = layouts()?;
+    // One that was measured in no release contradicts none.
+    let is_measured = |member| {
+        layouts
+            .values()
+            .any(|layout| layout.offset(member).is_some())
+    };
+    let measured: Vec<_> = Member::counted()
+        .filter(|member| is_measured(*member))
+        .collect();
+    for (release, layout) in layouts {
         let mut configured = config.keys();
         let is_like_table =
             configured.all(|member| agrees(config, *member, layout.offset(*member)));
         if !is_like_table || (size != 0 && size != layout.sizeof) {
             continue;
         }
-        if !layout
-            .counted()
-            .all(|(member, offset)| agrees(flow, member, offset))
+        if !measured
+            .iter()
+            .all(|member| agrees(flow, *member, layout.offset(*member)))
         {
             contradicted.push(release);
             continue;

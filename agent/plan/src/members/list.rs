@@ -51,6 +51,7 @@ members! {
     StatExpiredTimeCapReachedCount: info("stat_expired_time_cap_reached_count", "expired_time_cap_reached_count").counter("evictscope_expire_cycle_time_limit_hits_total", "cycles").about(" of expire cycles that ended at their time limit"),
     StatExpireCycleTimeUsed: info("stat_expire_cycle_time_used", "expire_cycle_cpu_milliseconds").printed(Printed::Milliseconds).later(),
     StatExpiredSubkeys: info("stat_expired_subkeys", "expired_subkeys").newer("stat_expiredfields", Some("expired_fields")).later(),
+    StatTotalErrorReplies: info("stat_total_error_replies", "total_error_replies").later(),
     StatKeyspaceHits: info("stat_keyspace_hits", "keyspace_hits").counter("evictscope_keyspace_hits_total", "lookups"),
     StatKeyspaceMisses: info("stat_keyspace_misses", "keyspace_misses").counter("evictscope_keyspace_misses_total", "lookups"),
 }

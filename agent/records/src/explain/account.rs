@@ -15,6 +15,9 @@ use crate::text::{count, size};
 /// What an evicted key frees at least: a `dictEntry` of 24 bytes and the shortest string for its name.
 const LEAST_KEY: f64 = 32.0;
 
+/// How long before evictions a limit may have been lowered that they go on for, microseconds.
+const EARLIER_US: u64 = 5_000_000;
+
 /// What memory went to. What is not known is `None`.
 #[derive(Clone, Debug)]
 pub struct Account {
@@ -187,7 +190,10 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
 
 /// Returns what `maxmemory` was lowered from and to, where used memory was above the lower limit and within the higher.
 fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
-    let moments = window.calm.iter().chain(window.inside);
+    // What it did may have begun with an earlier burst, or before clients were stalled.
+    let span = window.began_us.saturating_sub(EARLIER_US)..=window.evicted_until_us;
+    let moments = window.record.moments.iter();
+    let moments = moments.filter(|moment| span.contains(&moment.unix_us));
     let pairs = moments.clone().zip(moments.skip(1));
     let lowered = pairs.filter_map(|(before, after)| {
         let (from, to) = (before.maxmemory?, after.maxmemory?);
@@ -198,7 +204,7 @@ fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
     lowered.max_by_key(|(_, to, used)| used - to)
 }
 
-fn without_replicas(buffers: ClientBuffers) -> u64 {
+pub fn without_replicas(buffers: ClientBuffers) -> u64 {
     buffers
         .normal
         .saturating_add(buffers.pubsub)

@@ -61,10 +61,12 @@ pub fn found(window: &Window<'_>) -> Option<BigKey> {
     })
 }
 
-/// Returns the time in evicting calls, with an estimate of those that were not observed; at least that of one call.
+/// Returns the time in evicting calls, with an estimate of those that were not observed, and without that in which they waited for a
+/// CPU; at least that of one call.
 fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
     let evicting = window.grown(|moment| Some(moment.evicting_us))?;
-    let all = evicting as f64 / 1e6 / window.observed_share()?;
+    let cpu = window.grown(|moment| moment.cpu_us)?;
+    let all = (evicting as f64 / window.observed_share()?).min(cpu as f64) / 1e6;
     let all = Duration::try_from_secs_f64(all).ok()?;
     Some(all.max(one))
 }
@@ -74,7 +76,20 @@ fn around<'a>(moments: &'a [Moment], call: &SlowCall) -> Option<(&'a Moment, &'a
     let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
     let before = moments.partition_point(|moment| moment.unix_us <= began_us);
     let after = moments.partition_point(|moment| moment.unix_us < call.unix_us);
-    Some((moments.get(before.checked_sub(1)?)?, moments.get(after)?))
+    // It began earlier by what it waited for a CPU: while it goes on, no other one ends, and the time in calls grows.
+    let within = |[earlier, later]: &&[Moment; 2]| {
+        earlier.evicting_calls == later.evicting_calls && earlier.evicting_us < later.evicting_us
+    };
+    let waited = moments
+        .get(..before)?
+        .array_windows()
+        .rev()
+        .take_while(within)
+        .count();
+    Some((
+        moments.get(before.checked_sub(1 + waited)?)?,
+        moments.get(after)?,
+    ))
 }
 
 /// Returns the keys that were evicted between the first moment in a call and the last, where these are most of the call.

@@ -1,9 +1,9 @@
 //! Client buffers, and those of replicas.
 
-use evictscope_telemetry::BurstKind;
+use evictscope_telemetry::{BurstKind, ClientBuffers};
 
 use super::CauseKind;
-use super::account::Account;
+use super::account::{Account, without_replicas};
 use super::finding::{Finding, explains, finding, share_of, time_limit};
 use super::growth::Growth;
 use super::window::Window;
@@ -22,24 +22,22 @@ pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding>
     let at_limit = window.limit().map_or_else(String::new, |limit| {
         format!(" at the limit of {}", size(limit))
     });
+    let grown = account
+        .classes
+        .map(|(before, peak)| grown_by_class(before, peak));
+    let class = grown.as_deref().and_then(|grown| largest(grown, grew));
     let summary = format!(
-        "Client buffers grew by {}, from {} to {}, and evictions had to make room for them{at_limit}",
+        "Client buffers{} grew by {}, from {} to {}, and evictions had to make room for them{at_limit}",
+        class.map_or_else(String::new, |class| format!(" of {class}")),
         size(grew),
         size(growth.from),
         size(growth.to)
     );
     let mut evidence = Vec::new();
-    if let Some((before, peak)) = account.classes {
-        let classes = [
-            ("normal clients", before.normal, peak.normal),
-            ("subscribers", before.pubsub, peak.pubsub),
-            ("the link to the primary", before.primary, peak.primary),
-        ];
-        let grown = classes
-            .into_iter()
-            .filter(|(_, before, peak)| peak > before);
+    if let Some(grown) = grown {
         let grown = grown
-            .map(|(class, before, peak)| format!("{class} {} to {}", size(before), size(peak)));
+            .iter()
+            .map(|(class, before, peak)| format!("{class} {} to {}", size(*before), size(*peak)));
         evidence.push(format!("By class: {}.", Vec::from_iter(grown).join(", ")));
     }
     evidence.push(format!(
@@ -52,6 +50,68 @@ pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding>
     evidence.extend(amplification(window));
     evidence.extend(time_limit(window));
     finding(CauseKind::ClientBuffers, grew as f64, summary, evidence)
+}
+
+/// A class of clients, what their buffers were, and what they came to, bytes.
+type Class = (&'static str, u64, u64);
+
+/// Returns the classes whose buffers grew, but for replicas.
+fn grown_by_class(before: ClientBuffers, peak: ClientBuffers) -> Vec<Class> {
+    let classes = [
+        ("normal clients", before.normal, peak.normal),
+        ("subscribers", before.pubsub, peak.pubsub),
+        ("the link to the primary", before.primary, peak.primary),
+    ];
+    Vec::from_iter(
+        classes
+            .into_iter()
+            .filter(|(_, before, peak)| peak > before),
+    )
+}
+
+/// Returns the class that most of it is of.
+fn largest(grown: &[Class], all: u64) -> Option<&'static str> {
+    let by = |class: &&Class| class.2 - class.1;
+    let largest = grown.iter().max_by_key(by)?;
+    (by(&largest).saturating_mul(2) > all).then_some(largest.0)
+}
+
+/// Tells whether those of subscribers were most of them at the peak.
+pub fn are_of_subscribers(window: &Window<'_>) -> bool {
+    let all = window
+        .whole
+        .iter()
+        .filter_map(|moment| moment.client_buffers);
+    let peak = all.max_by_key(|buffers| without_replicas(*buffers));
+    peak.is_some_and(|peak| peak.pubsub.saturating_mul(2) > without_replicas(peak))
+}
+
+/// Tells of client buffers that take much of the memory, where they evict nothing yet.
+pub fn swollen(window: &Window<'_>) -> Option<Finding> {
+    let shares = window
+        .whole
+        .iter()
+        .filter_map(|moment| Some((moment.buffers_share()?, moment.client_buffers?)));
+    let (share, buffers) = shares.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let nothing = ClientBuffers {
+        normal: 0,
+        replica: 0,
+        pubsub: 0,
+        primary: 0,
+    };
+    let all = without_replicas(buffers);
+    let classes = grown_by_class(nothing, buffers);
+    let of = largest(&classes, all).map_or_else(String::new, |class| format!(" of {class}"));
+    let summary = format!(
+        "Client buffers{of} took {}, {:.0} % of maxmemory",
+        size(all),
+        100.0 * share
+    );
+    let classes = classes
+        .iter()
+        .map(|(class, _, bytes)| format!("{class} {}", size(*bytes)));
+    let evidence = vec![format!("By class: {}.", Vec::from_iter(classes).join(", "))];
+    finding(CauseKind::ClientBuffers, all as f64, summary, evidence)
 }
 
 pub fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {

@@ -3,7 +3,8 @@
 use super::account::Account;
 use super::finding::{Finding, LEAST_BYTES, explains, finding, share_of, time_limit};
 use super::window::Window;
-use super::{Cause, CauseKind, big_key, buffers};
+use super::{Cause, CauseKind, big_key, buffers, stalls};
+use crate::Occasion;
 use crate::text::{bytes, count, seconds, size};
 
 /// What happened within this time of another thing happened with it, seconds: some readings.
@@ -12,11 +13,14 @@ const AT_ONCE: f64 = 0.3;
 /// Returns the causes, the one that explains most first.
 pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
     let mut found = Vec::from_iter(expiry_behind(window, account));
+    found.extend(stalls::found(window));
     // Where nothing had to be evicted, what took memory did not cause the stall: it came of it.
     let has_evicted = window.has_evicted();
-    if has_evicted {
+    if let Some(nothing) = nothing_to_evict(window).filter(|_| has_evicted) {
+        // Whatever took memory, no room was made for it.
+        found.push(nothing);
+    } else if has_evicted {
         let all = [
-            nothing_to_evict(window),
             big_key(window),
             buffers::client_buffers(window, account),
             buffers::replication(window, account),
@@ -24,6 +28,9 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
             lowered_limit(account),
         ];
         found.extend(all.into_iter().flatten());
+    }
+    if found.is_empty() && window.record.occasion == Occasion::Buffers {
+        found.extend(buffers::swollen(window));
     }
     if found.is_empty() && has_evicted {
         found.extend(data(window, account));
@@ -143,7 +150,6 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
     if !window.failed_to_evict() {
         return None;
     }
-    let calls = window.grown(|moment| Some(moment.evicting_calls))?;
     let policy = window.record.configuration.maxmemory_policy.as_deref();
     let why = match policy {
         Some("noeviction") => "the policy noeviction forbids it".to_owned(),
@@ -154,10 +160,15 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
         None => "the policy is not known".to_owned(),
     };
     let summary = format!("Memory was over its limit and no key could be evicted: {why}");
-    let evidence = vec![format!(
-        "{} calls tried, the slowest of them all failed, and no key was evicted.",
-        count(calls as f64)
-    )];
+    let mut evidence = vec![
+        "Calls tried to evict, the slowest of them all failed, and no key was evicted.".to_owned(),
+    ];
+    evidence.extend(window.refused().map(|refused| {
+        format!(
+            "The server answered {} commands with an error meanwhile.",
+            count(refused as f64)
+        )
+    }));
     finding(CauseKind::NothingToEvict, f64::INFINITY, summary, evidence)
 }
 
@@ -169,13 +180,13 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
         .written
         .filter(|written| explains(account, *written))?;
     let keys = window.evicted_keys()?;
-    let size = size(written);
     let in_time = seconds(window.seconds());
     let summary = format!(
-        "Writes took {size} or more in {in_time} at the limit, and {} keys were evicted to make room for them",
+        "Commands wrote at the limit, and in {in_time} {} keys were evicted to make room",
         count(keys as f64)
     );
-    let mut evidence = Vec::new();
+    // By keys of the least size, as their true size is not known: the larger they are, the further it is off.
+    let mut evidence = vec![format!("Writes took {} at the very least.", size(written))];
     if let Some(rise) = account.rise_before.filter(|rise| *rise > 0.0) {
         evidence.push(format!(
             "In the {:.0} s before, all but client buffers grew by {} a second.",
@@ -183,7 +194,6 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
             bytes(rise)
         ));
     }
-    evidence.push(share_of(account, written));
     evidence.extend(time_limit(window));
     finding(CauseKind::Data, written as f64, summary, evidence)
 }

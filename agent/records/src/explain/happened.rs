@@ -12,12 +12,26 @@ const MOST: f64 = 0.95;
 
 /// Returns the sentence: what clients felt, then what the server did.
 pub fn sentence(window: &Window<'_>) -> String {
-    let mut parts = Vec::from_iter(felt(window));
+    let refused = window.refused().map(|refused| {
+        let in_time = seconds(window.seconds());
+        format!(
+            "{} commands were refused in {in_time}",
+            count(refused as f64)
+        )
+    });
+    let mut parts = Vec::from_iter(refused);
+    parts.extend(felt(window));
     match window.burst() {
         Some(burst) => parts.push(evictions(window, burst)),
         None => parts.extend(without_burst(window)),
     }
     parts.extend(window.burst().and_then(reclaim));
+    parts.extend(window.child_us().map(|us| {
+        format!(
+            "a process that the server had forked, to write an RDB or AOF file, took {} of CPU time",
+            seconds(us as f64 / 1e6)
+        )
+    }));
     let mut sentence = format!("{}.", parts.join("; "));
     if let Some(first) = sentence.get_mut(..1) {
         first.make_ascii_uppercase();

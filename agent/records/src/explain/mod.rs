@@ -2,8 +2,8 @@
 //!
 //! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
 //! about, and what came after. `account::Account` says what memory went to. There is one file for each of the causes that
-//! need more than that: `big_key`, `buffers`, `expiry`, `step`. `causes` weighs them, and `remedies` has what the lab showed
-//! to work. `docs/TOUR.md` is for operators.
+//! need more than that: `big_key`, `buffers`, `expiry`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab showed
+//! to work, and `first_aid` what the runbooks say. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. Where numbers are missing, or decide nothing, no cause is named.
 
@@ -13,11 +13,13 @@ mod buffers;
 mod causes;
 mod expiry;
 mod finding;
+mod first_aid;
 mod growth;
 mod happened;
 #[cfg(test)]
 mod properties;
 mod remedies;
+mod stalls;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -67,6 +69,16 @@ pub enum CauseKind {
     LoweredLimit,
     /// No key could be evicted.
     NothingToEvict,
+    /// Many keys expired at once.
+    ExpiredTogether,
+    /// Commands took the main thread's time.
+    Commands,
+    /// The main thread had no CPU.
+    NoCpu,
+    /// A process that the server had forked took its CPU.
+    Fork,
+    /// The main thread was blocked.
+    Blocked,
 }
 
 /// The name for people.
@@ -81,6 +93,11 @@ impl fmt::Display for CauseKind {
             Self::Data => "writes",
             Self::LoweredLimit => "a lower maxmemory",
             Self::NothingToEvict => "no key that could be evicted",
+            Self::ExpiredTogether => "keys that expire at once",
+            Self::Commands => "slow commands, or too many",
+            Self::NoCpu => "the lack of a CPU",
+            Self::Fork => "a fork",
+            Self::Blocked => "a blocked main thread",
         })
     }
 }
@@ -105,8 +122,17 @@ pub struct Remedy {
     pub what: String,
     /// The numbers that the size rests on.
     pub evidence: Vec<String>,
-    /// The run of the lab that showed that it works: its command, and what was seen.
-    pub shown_by: &'static str,
+    /// What it rests on.
+    pub proof: Proof,
+}
+
+/// What a remedy rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A run of the lab showed that it works: its command, and what was seen.
+    Lab(&'static str),
+    /// A runbook says so. It was not tried in the lab.
+    Runbook(&'static str),
 }
 
 /// Explains a record.
@@ -137,8 +163,12 @@ pub fn explain(record: &Record) -> Explanation {
         true => account.why_undecided(&window),
         false => joined(causes.iter().map(|cause| cause.summary.as_str())),
     };
-    why.extend(waited(&window));
-    let remedies = remedies::known(&window, &account, &causes);
+    let says_so = |cause: &Cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Fork);
+    if !causes.iter().any(says_so) {
+        why.extend(waited(&window));
+    }
+    let mut remedies = remedies::known(&window, &account, &causes);
+    remedies.extend(first_aid::of(&window, &causes));
     let help = remedies::sentence(&causes, &remedies);
     Explanation {
         what,

@@ -1,9 +1,9 @@
-//! What would help, with sizes. A remedy is here only where a run of the lab showed that it works for the cause;
+//! What would help, with sizes. A remedy is here only where a run of the lab showed that it works for the cause; `first_aid` has others.
 //! `docs/TOUR.md` lists them for operators.
 
 use super::account::Account;
 use super::window::Window;
-use super::{Cause, CauseKind, Remedy};
+use super::{Cause, CauseKind, Proof, Remedy, buffers};
 use crate::text::{bytes, size};
 
 /// `cargo xtask lab remedy --remedy ttl`.
@@ -36,20 +36,36 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
     causes.iter().filter_map(of).collect()
 }
 
-/// Returns what would help, in words.
+/// Returns what would help, in words: what the lab showed, then what it did not.
 pub fn sentence(causes: &[Cause], remedies: &[Remedy]) -> String {
-    match (causes.first(), remedies) {
-        (None, _) => "Nothing can be recommended, as the cause is not known.".to_owned(),
-        (Some(cause), []) if cause.kind == CauseKind::NothingToEvict => {
-            "No remedy has been shown to work where no key can be evicted.".to_owned()
-        }
-        (Some(cause), []) => format!("No remedy has been shown to work against {}.", cause.kind),
-        (Some(_), remedies) => super::joined(remedies.iter().map(|remedy| remedy.what.as_str())),
+    let shown = remedies
+        .iter()
+        .filter(|remedy| matches!(remedy.proof, Proof::Lab(_)));
+    let untried = remedies
+        .iter()
+        .filter(|remedy| matches!(remedy.proof, Proof::Runbook(_)));
+    let [shown, untried] = [Vec::from_iter(shown), Vec::from_iter(untried)];
+    let text =
+        |remedies: &[&Remedy]| super::joined(remedies.iter().map(|remedy| remedy.what.as_str()));
+    match (causes, &*shown, &*untried) {
+        ([], ..) => "Nothing can be recommended, as the cause is not known.".to_owned(),
+        ([cause, ..], [], []) => format!("No remedy is known against {}.", cause.kind),
+        (_, shown, []) => text(shown),
+        (_, [], untried) => format!("First aid, not tried in the lab: {}", text(untried)),
+        (_, shown, untried) => format!(
+            "{} First aid, not tried in the lab: {}",
+            text(shown),
+            text(untried)
+        ),
     }
 }
 
 /// The room that was missing is what client buffers grew by, and what was written meanwhile.
 fn against_client_buffers(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+    // It leaves room for those of clients that wait. What subscribers do not read fills any room.
+    if !window.has_evicted() || buffers::are_of_subscribers(window) {
+        return None;
+    }
     let (grew, written) = (account.client_buffers?.bytes(), account.written?);
     let missing = whole_mebibytes(grew.saturating_add(written));
     let limit = window.limit()?;
@@ -72,7 +88,7 @@ fn against_client_buffers(window: &Window<'_>, account: &Account) -> Option<Reme
             size(grew),
             size(written)
         )],
-        shown_by: TTL,
+        proof: Proof::Lab(TTL),
     })
 }
 
@@ -92,7 +108,7 @@ fn against_replication(account: &Account) -> Option<Remedy> {
             size(replicas.to),
             size(not_counted)
         )],
-        shown_by: SMALL_BACKLOG,
+        proof: Proof::Lab(SMALL_BACKLOG),
     })
 }
 
@@ -111,7 +127,7 @@ fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
             size(step),
             size(written)
         )],
-        shown_by: ROOM_FOR_TABLE,
+        proof: Proof::Lab(ROOM_FOR_TABLE),
     })
 }
 
@@ -121,7 +137,7 @@ fn against_big_key(cause: &Cause) -> Remedy {
         what: "Set lazyfree-lazy-eviction to yes, so that another thread frees large keys"
             .to_owned(),
         evidence: vec![format!("{}.", cause.summary)],
-        shown_by: LAZYFREE,
+        proof: Proof::Lab(LAZYFREE),
     }
 }
 
@@ -132,7 +148,7 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
     // Where it had to wait for a CPU, neither its commands nor the effort are the reason.
     behind.waiting.filter(|waiting| *waiting < super::WAITED)?;
     let effort = window.record.configuration.active_expire_effort;
-    let (what, shown_by) = if running >= FULL {
+    let (what, run) = if running >= FULL {
         let what = "Take load off the main thread, with a seventh fewer requests or smaller ones: commands leave expiry no time";
         (what.to_owned(), FEWER_REQUESTS)
     } else if effort.is_none_or(|effort| effort < MORE_EFFORT) {
@@ -151,7 +167,7 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
         evidence: vec![format!(
             "The main thread ran for {percent:.0} % of the time before, {expiring:.0} % of the time in expire cycles."
         )],
-        shown_by,
+        proof: Proof::Lab(run),
     })
 }
 

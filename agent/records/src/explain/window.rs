@@ -79,13 +79,37 @@ impl<'a> Window<'a> {
         self.record.burst.as_ref()
     }
 
-    /// Tells whether there is anything to explain: a burst that is not plain, a stall, or calls that could evict nothing.
+    /// Tells whether there is anything to explain: a burst that is not plain, a stall, calls that could evict nothing, or whatever else a
+    /// record is made for.
     pub fn is_incident(&self) -> bool {
         let is_burst = self
             .burst()
             .is_some_and(|burst| burst.kind().0 != BurstKind::Plain);
         let has_stalled = self.stalled_us().is_some_and(|us| us >= LEAST_STALL_US);
-        is_burst || has_stalled || self.record.occasion == Occasion::Stall || self.failed_to_evict()
+        let is_other = !matches!(self.record.occasion, Occasion::Burst | Occasion::Asked);
+        is_burst || has_stalled || is_other || self.failed_to_evict()
+    }
+
+    /// Returns how many commands were refused.
+    pub fn refused(&self) -> Option<u64> {
+        let refused = self.grown(|moment| moment.refused);
+        refused.filter(|refused| *refused > 0)
+    }
+
+    /// Returns the CPU time that a process took that the server had forked, microseconds; `None` where none ran.
+    pub fn child_us(&self) -> Option<u64> {
+        let all = self.calm.last().into_iter().chain(self.whole);
+        let mut before = all.clone().next()?.child_us;
+        let mut taken = None;
+        for now in all.map(|moment| moment.child_us) {
+            // A child that was not there before, or another one, has taken all its time since.
+            let since = before.filter(|before| Some(*before) <= now).unwrap_or(0);
+            if let Some(now) = now {
+                taken = Some(taken.unwrap_or(0_u64).saturating_add(now - since));
+            }
+            before = now;
+        }
+        taken
     }
 
     /// Returns for how long clients were stalled, microseconds.
@@ -211,7 +235,7 @@ impl<'a> Window<'a> {
     pub fn failed_to_evict(&self) -> bool {
         let has_slowest = self.slowest().next().is_some();
         let all_failed = self.slowest().all(|call| call.result == CallResult::Fail);
-        has_slowest && all_failed && self.evicted_keys() == Some(0)
+        (has_slowest && all_failed || self.refused().is_some()) && self.evicted_keys() == Some(0)
     }
 
     /// Returns `maxmemory`, bytes, when it began; `None` where it is not known or there is no limit.

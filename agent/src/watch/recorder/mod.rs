@@ -19,7 +19,7 @@ use evictscope_telemetry::{
 use evictscope_web::version;
 use evictscope_web::{Request, Requests};
 
-use self::occasions::{Now, Occasions, Wanted};
+use self::occasions::{Now, Occasions, Sight, Wanted};
 use self::profiles::Profiles;
 pub use self::profiles::Subject;
 use super::clock::{both, monotonic};
@@ -140,7 +140,8 @@ impl Recorder {
         };
         kept.latencies
             .take_in(seen.snapshot.unix_time, &seen.state.eviction().inner);
-        kept.slow_calls
+        let call = kept
+            .slow_calls
             .take_in(seen.snapshot.at, &seen.snapshot.counted.evictions);
         kept.since_1970 = seen.snapshot.unix_time.saturating_sub(seen.snapshot.at);
         if let Some(ratio) = seen.overhead {
@@ -174,9 +175,15 @@ impl Recorder {
             })
         });
         let names = names.collect();
-        let stalled = seen.moment.stalled_us.map(Duration::from_micros);
         let has_open_burst = seen.cycle.has_open_burst();
-        let is_stalled = kept.occasions.saw(now, stalled, has_open_burst);
+        let sight = Sight {
+            stalled: seen.moment.stalled_us.map(Duration::from_micros),
+            has_open_burst,
+            call,
+            refused: seen.moment.refused,
+            buffers: seen.moment.buffers_share(),
+        };
+        let is_stalled = kept.occasions.saw(now, &sight);
         self.profiles.follow(profiles::Now {
             at: seen.snapshot.at,
             is_stalled,
@@ -228,7 +235,7 @@ impl Recorder {
             };
             let tell = match wanted.occasion {
                 Occasion::Asked => std::mem::take(&mut kept.tell),
-                Occasion::Burst | Occasion::Stall => Vec::new(),
+                _ => Vec::new(),
             };
             if let Some(record) = self.record(&wanted, timeline)
                 && let Ok(keeper) = &self.around.keeper

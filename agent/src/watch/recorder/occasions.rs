@@ -1,22 +1,29 @@
 //! When a record is made of a server, and of which time. Pure: no clock of its own, no I/O.
 //!
-//! A burst that is not plain is recorded, and so is a stall of a second that no recorded burst covers. Both are limited,
-//! so that a server whose bursts follow each other all day fills no disk:
+//! Recorded are bursts that are not plain; and where no recorded burst covers them, stalls of a second in all, be it in parts with
+//! less than half a minute between them; evicting calls that took a tenth of a second of CPU time; commands that were refused; and
+//! client buffers that take much of `maxmemory`. All are limited, so that a server that is in trouble all day fills no disk:
 //!
 //! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. GitLab's server had a burst every 7 to 15
 //!   minutes, so all of its bursts are recorded. Of one that has a burst every few seconds, at most 18 are in the first
 //!   hour and 12 in each hour after it. Half of those at once are kept for bursts that amplify themselves, so that bursts of
 //!   an unknown kind leave room for them.
-//! - Stalls: one every [`STALL_EVERY`]. A burst that does not end has no other records.
+//! - Stalls, and slow calls: [`SOME`] of each at once, and one more every [`SOME_EVERY`]. A burst that does not end has no
+//!   other records.
+//! - Refused commands, and client buffers: one of each every [`FEW_EVERY`].
 //! - What is asked for: one at a time. Whoever asks meanwhile gets the same one.
 //!
 //! What a record is about is told in time since 1970. When it is made is not: that clock may be set.
+
+mod allowance;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_records::Occasion;
 use evictscope_telemetry::{Burst, BurstKind};
+
+use self::allowance::Allowance;
 
 /// How much of the time before is in a record.
 pub const BEFORE: Duration = Duration::from_secs(60);
@@ -30,12 +37,24 @@ const LONGEST_STALL: Duration = Duration::from_secs(300);
 const LEAST_STALL: Duration = Duration::from_secs(1);
 /// A stall is over when the server was not stalled for this long. Rounds of a server that works off a backlog are shorter.
 const GAP: Duration = Duration::from_secs(1);
+/// Short stalls with less than this between them are recorded together: what is after one of them is before the next.
+const LULL: Duration = AFTER;
+/// A shorter call is not recorded. The alert EvictscopeEvictionCallSlow has the same limit.
+const LEAST_CALL: Duration = Duration::from_millis(100);
+/// Client buffers are recorded when they take more of `maxmemory` than this, as in the alert EvictscopeClientBuffersSwelling …
+const SWOLLEN: f64 = 0.15;
+/// … and again when they have taken less than this meanwhile.
+const SHRUNK: f64 = 0.1;
 /// Most bursts that are recorded at once.
 const BURSTS: f64 = 6.0;
 /// The time in which one more burst may be recorded.
 const BURST_EVERY: Duration = Duration::from_secs(300);
-/// The least time between the beginnings of two stalls that are recorded.
-const STALL_EVERY: Duration = Duration::from_secs(600);
+/// Most stalls that are recorded at once, and most slow calls.
+const SOME: f64 = 3.0;
+/// The time in which one more of them may be recorded.
+const SOME_EVERY: Duration = Duration::from_secs(600);
+/// The time in which one more record may be made of anything that may last for days.
+const FEW_EVERY: Duration = Duration::from_secs(3_600);
 
 /// One moment by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +63,21 @@ pub struct Now {
     pub at: Duration,
     /// Since 1970.
     pub unix: Duration,
+}
+
+/// What was seen of a server at a reading.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sight {
+    /// For how long clients have been stalled in all.
+    pub stalled: Option<Duration>,
+    /// Whether a burst or its reclaim is under way.
+    pub has_open_burst: bool,
+    /// The longest evicting call since the last reading: when it ended, monotonic, and the time that it took.
+    pub call: Option<(Duration, Duration)>,
+    /// How many commands were refused in all.
+    pub refused: Option<u64>,
+    /// The share of `maxmemory` that client buffers take.
+    pub buffers: Option<f64>,
 }
 
 /// A record that is to be made.
@@ -70,13 +104,11 @@ impl Wanted {
     pub fn span(&self) -> (Duration, Duration) {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
     }
-}
 
-/// Tells whether the record of a burst has what this one is about.
-fn is_covered(wanted: &Wanted, burst: &Burst) -> bool {
-    wanted.occasion == Occasion::Stall
-        && wanted.began <= over(burst)
-        && burst.started <= wanted.ended + GAP
+    /// Tells whether it is about some of this time.
+    fn is_within(&self, began: Duration, ended: Duration) -> bool {
+        self.began <= ended && began <= self.ended + GAP
+    }
 }
 
 /// Returns when a burst and its reclaim were over.
@@ -91,6 +123,8 @@ struct Stall {
     /// When it was last stalled.
     last: Now,
     stalled: Duration,
+    /// When its last part began, and for how long the server was stalled in that.
+    part: (Now, Duration),
     /// The burst that it was in, where that has ended and is not recorded itself.
     burst: Option<Arc<Burst>>,
 }
@@ -98,15 +132,17 @@ struct Stall {
 /// Decides of which times of a server records are made.
 #[derive(Clone, Debug)]
 pub struct Occasions {
-    /// How many bursts may be recorded now.
-    allowed: f64,
-    /// When that was so.
-    allowed_at: Option<Duration>,
+    bursts: Allowance,
+    stalls: Allowance,
+    calls: Allowance,
+    refusals: Allowance,
+    swellings: Allowance,
     /// The time for which the server was stalled until the last reading.
     stalled: Option<Duration>,
     stall: Option<Stall>,
-    /// When the stall began that was recorded last.
-    last_stall: Option<Duration>,
+    /// How many commands had been refused until the last reading.
+    refused: Option<u64>,
+    are_buffers_swollen: bool,
     waiting: Vec<Wanted>,
 }
 
@@ -114,43 +150,108 @@ impl Occasions {
     /// Returns those of a server that was not read yet.
     pub fn new() -> Self {
         Self {
-            allowed: BURSTS,
-            allowed_at: None,
+            bursts: Allowance::new(BURSTS, BURST_EVERY),
+            stalls: Allowance::new(SOME, SOME_EVERY),
+            calls: Allowance::new(SOME, SOME_EVERY),
+            refusals: Allowance::new(1.0, FEW_EVERY),
+            swellings: Allowance::new(1.0, FEW_EVERY),
             stalled: None,
             stall: None,
-            last_stall: None,
+            refused: None,
+            are_buffers_swollen: false,
             waiting: Vec::new(),
         }
     }
 
-    /// Takes in a reading: for how long the server has been stalled in all, and whether a burst or its reclaim is under
-    /// way. Returns whether it was stalled since the last reading.
-    pub fn saw(&mut self, now: Now, stalled: Option<Duration>, has_open_burst: bool) -> bool {
-        let before = std::mem::replace(&mut self.stalled, stalled);
-        let more = (stalled.zip(before))
+    /// Takes in a reading. Returns whether the server was stalled since the last one.
+    pub fn saw(&mut self, now: Now, sight: &Sight) -> bool {
+        let is_stalled = self.saw_stalls(now, sight);
+        if let Some((ended, took)) = sight.call.filter(|call| call.1 >= LEAST_CALL) {
+            self.saw_call(now, ended, took);
+        }
+        let before = std::mem::replace(&mut self.refused, sight.refused);
+        if sight.refused > before && before.is_some() && self.refusals.take(now.at, 0.0) {
+            self.wait_for(Occasion::Refused, now);
+        }
+        if let Some(share) = sight.buffers {
+            let were_swollen = self.are_buffers_swollen;
+            self.are_buffers_swollen = share > if were_swollen { SHRUNK } else { SWOLLEN };
+            if self.are_buffers_swollen && !were_swollen && self.swellings.take(now.at, 0.0) {
+                self.wait_for(Occasion::Buffers, now);
+            }
+        }
+        is_stalled
+    }
+
+    /// Has a record made of what begins now, and of half a minute of it.
+    fn wait_for(&mut self, occasion: Occasion, now: Now) {
+        self.waiting.push(Wanted {
+            occasion,
+            began: now.unix,
+            ended: now.unix + AFTER,
+            due: now.at + AFTER,
+            burst: None,
+        });
+    }
+
+    fn saw_call(&mut self, now: Now, ended: Duration, took: Duration) {
+        let ago = now.at.saturating_sub(ended);
+        let ended = now.unix.saturating_sub(ago);
+        let began = ended.saturating_sub(took);
+        let mut waiting = self.waiting.iter_mut();
+        if let Some(other) = waiting.find(|other| other.occasion == Occasion::Call) {
+            // It has what comes after it, too.
+            other.ended = ended.max(other.ended);
+        } else if !self
+            .waiting
+            .iter()
+            .any(|other| other.occasion == Occasion::Stall && other.is_within(began, ended))
+            && self.calls.take(now.at, 0.0)
+        {
+            self.waiting.push(Wanted {
+                occasion: Occasion::Call,
+                began,
+                ended,
+                due: now.at.saturating_sub(ago) + AFTER,
+                burst: None,
+            });
+        }
+    }
+
+    fn saw_stalls(&mut self, now: Now, sight: &Sight) -> bool {
+        let before = std::mem::replace(&mut self.stalled, sight.stalled);
+        let more = (sight.stalled.zip(before))
             .map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before));
         let is_stalled = !more.is_zero();
         let at = now.at;
-        let is_over = |stall: &Stall| at.saturating_sub(stall.last.at) > GAP;
-        let is_short = |stall: &mut Stall| stall.stalled < LEAST_STALL && is_over(stall);
+        let since = |stall: &Stall| at.saturating_sub(stall.last.at);
+        let is_long = |stall: &Stall| at.saturating_sub(stall.began.at) >= LONGEST_STALL;
+        let is_short = |stall: &mut Stall| {
+            stall.stalled < LEAST_STALL && (since(stall) > LULL || is_long(stall))
+        };
         let _ = self.stall.take_if(is_short);
-        let may_begin = self.last_stall.is_none_or(|last| last + STALL_EVERY <= at);
-        if is_stalled && (self.stall.is_some() || may_begin) {
+        if is_stalled && (self.stall.is_some() || self.stalls.allows(at, 0.0)) {
+            let began = Now {
+                at: at.saturating_sub(more),
+                unix: now.unix.saturating_sub(more),
+            };
             let stall = self.stall.get_or_insert(Stall {
-                began: Now {
-                    at: at.saturating_sub(more),
-                    unix: now.unix.saturating_sub(more),
-                },
+                began,
                 last: now,
                 stalled: Duration::ZERO,
+                part: (began, Duration::ZERO),
                 burst: None,
             });
+            if since(stall) > GAP {
+                stall.part = (began, Duration::ZERO);
+            }
             stall.last = now;
             stall.stalled += more;
+            stall.part.1 += more;
         }
         let is_due = |stall: &mut Stall| {
-            let is_long = at.saturating_sub(stall.began.at) >= LONGEST_STALL;
-            stall.stalled >= LEAST_STALL && (!has_open_burst && is_over(stall) || is_long)
+            stall.stalled >= LEAST_STALL
+                && (!sight.has_open_burst && since(stall) > GAP || is_long(stall))
         };
         if let Some(stall) = self.stall.take_if(is_due) {
             self.record(stall);
@@ -159,23 +260,44 @@ impl Occasions {
     }
 
     fn record(&mut self, stall: Stall) {
-        self.last_stall = Some(stall.began.at);
+        self.stalls.take(stall.last.at, 0.0);
+        // A long part is a stall by itself, whatever came before.
+        let began = match stall.part.1 >= LEAST_STALL {
+            true => stall.part.0.unix,
+            false => stall.began.unix,
+        };
+        self.drop_within(&[Occasion::Call], began, stall.last.unix);
+        // Buffers that swell while clients are stalled do so because of it. Those that did before are another matter.
+        self.waiting
+            .retain(|other| other.occasion != Occasion::Buffers || other.began < began);
         self.waiting.push(Wanted {
             occasion: Occasion::Stall,
-            began: stall.began.unix,
+            began,
             ended: stall.last.unix,
             due: stall.last.at + AFTER,
             burst: stall.burst,
         });
     }
 
+    /// Drops records of these kinds that are about what another one of this time has.
+    fn drop_within(&mut self, kinds: &[Occasion], began: Duration, ended: Duration) {
+        let is_covered =
+            |other: &Wanted| kinds.contains(&other.occasion) && other.is_within(began, ended);
+        self.waiting.retain(|other| !is_covered(other));
+    }
+
     /// Takes in a burst that has ended. Returns whether it will be recorded.
     pub fn ended(&mut self, now: Now, burst: &Arc<Burst>) -> bool {
-        let is_recorded = self.is_allowed(now.at, burst.kind().0);
+        let is_recorded = match burst.kind().0 {
+            BurstKind::SelfAmplifying => self.bursts.take(now.at, 0.0),
+            BurstKind::Stalling | BurstKind::Unknown => self.bursts.take(now.at, BURSTS / 2.0),
+            BurstKind::Plain => false,
+        };
         let is_in = |stall: &Stall| stall.began.unix <= over(burst);
         if is_recorded {
             let _ = self.stall.take_if(|stall| is_in(stall));
-            self.waiting.retain(|other| !is_covered(other, burst));
+            let covered = [Occasion::Stall, Occasion::Call, Occasion::Buffers];
+            self.drop_within(&covered, burst.started, over(burst));
             self.waiting.push(Wanted {
                 occasion: Occasion::Burst,
                 began: burst.started,
@@ -187,23 +309,6 @@ impl Occasions {
             stall.burst = Some(burst.clone());
         }
         is_recorded
-    }
-
-    /// Returns whether a burst of this kind may be recorded, and counts it.
-    fn is_allowed(&mut self, at: Duration, kind: BurstKind) -> bool {
-        let reserve = match kind {
-            BurstKind::SelfAmplifying => 0.0,
-            BurstKind::Stalling | BurstKind::Unknown => BURSTS / 2.0,
-            BurstKind::Plain => return false,
-        };
-        let since = self.allowed_at.replace(at);
-        let more = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
-        self.allowed = BURSTS.min(self.allowed + more.div_duration_f64(BURST_EVERY));
-        let is_allowed = self.allowed >= reserve + 1.0;
-        if is_allowed {
-            self.allowed -= 1.0;
-        }
-        is_allowed
     }
 
     /// Asks for a record of now.

@@ -85,6 +85,19 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     }
     let failed = results("fail")? - before;
     ensure!(failed >= 20.0, "{failed} failures of 20 commands");
+    let refused = || {
+        let scrape = agent.settled_reading(&redis)?;
+        scrape.sum("evictscope_refused_commands_total", &[])
+    };
+    ensure!(refused()? == 0.0, "reads are not refused");
+    for _ in 0..20 {
+        redis.cli(&["set", "key", "value"])?;
+    }
+    let (told, said) = (refused()?, redis.info("total_error_replies")?);
+    ensure!(
+        told == 20.0 && said == 20.0,
+        "{told} refused, INFO says {said}"
+    );
     Ok(())
 }
 

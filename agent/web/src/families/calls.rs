@@ -86,6 +86,12 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
             counted.iter().flat_map(Kind::results),
         ),
         single(
+            "evictscope_refused_commands_total",
+            "Errors that the server answered while its evicting calls failed: commands that were refused, as they may take \
+             memory and no key could be evicted.",
+            server.refused().map(|refused| refused as f64),
+        ),
+        single(
             "evictscope_eviction_call_longest_seconds",
             "The longest evicting call of the last 5 minutes, with the one under way, without the time in which it waited for a \
              CPU; 0 where there was none.",

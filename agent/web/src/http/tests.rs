@@ -133,6 +133,10 @@ async fn every_page_answers() -> anyhow::Result<()> {
     server.shared.withdraw(&ended);
     let metrics = get(server.address, "/metrics")?;
     assert!(!metrics.contains("server=\"6379\""));
+    // Its bursts are not.
+    check(bursts, 200, "\"kind\":\"self_amplifying\"")?;
+    check("/server/6379", 200, "Its last bursts")?;
+    check("/server/6380", 404, "no server 6380")?;
     Ok(())
 }
 

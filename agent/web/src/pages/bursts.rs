@@ -23,8 +23,7 @@ pub fn table(server: &ExportedServer, records: &[Listed]) -> Markup {
                 table {
                     (head([
                         ("Began", false), ("Lasted", true), ("Kind", false), ("Clients stalled for", true),
-                        ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true),
-                        ("Record", false)
+                        ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true)
                     ]))
                     tbody {
                         @for burst in bursts.iter().take(MOST) { (burst_row(burst, record_of(burst, server, records))) }
@@ -39,21 +38,21 @@ pub fn table(server: &ExportedServer, records: &[Listed]) -> Markup {
 }
 
 fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
+    let began = date_and_time(microseconds(burst.started));
     html! {
         tr {
-            td.time { (date_and_time(microseconds(burst.started))) }
+            td.time {
+                @match record {
+                    Some(id) => a href=(links::record(id)) { (began) },
+                    None => (began),
+                }
+            }
             td.number { (duration(burst.duration)) }
             td { (facts::kind(&burst.kind().0.to_string())) }
             td.number { (or_unknown(burst.stalled, duration)) }
             td.number { (or_unknown(burst.clients_waiting_peak, grouped)) }
             td.number { (or_unknown(burst.evicted_keys, grouped)) }
             td.number { (or_unknown(burst.client_buffer_growth(), size)) }
-            td {
-                @match record {
-                    Some(id) => a href=(links::record(id)) { "What happened" },
-                    None => "–",
-                }
-            }
         }
     }
 }

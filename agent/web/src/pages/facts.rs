@@ -30,6 +30,9 @@ pub fn occasion(occasion: Occasion) -> &'static str {
     match occasion {
         Occasion::Burst => "Burst",
         Occasion::Stall => "Stall",
+        Occasion::Call => "Slow eviction call",
+        Occasion::Refused => "Refused commands",
+        Occasion::Buffers => "Swollen client buffers",
         Occasion::Asked => "Record that was asked for",
     }
 }
@@ -58,7 +61,8 @@ pub fn records(records: Result<&[Listed], &str>, of_all: bool, most: usize) -> M
             Err(why) => p { "None are kept: " (why) },
             Ok([]) => p {
                 "There is none" @if of_all { " yet" }
-                ". One is written after each burst that is not plain, and after each long stall."
+                ". One is written of each burst that is not plain, of long stalls, slow eviction calls, refused commands and swollen client \
+                 buffers."
             },
             Ok(records) => {
                 div.scroll { (table(&records[..records.len().min(most)], of_all)) }
@@ -80,7 +84,7 @@ fn table(listed: &[Listed], with_server: bool) -> Markup {
                 tr {
                     th scope="col" { "Began" }
                     @if with_server { th scope="col" { "Server" } }
-                    th scope="col" { "What" } th.number scope="col" { "Lasted" } th scope="col" { "Record" }
+                    th scope="col" { "What" } th.number scope="col" { "Lasted" } th.number scope="col" { "Size" }
                 }
             }
             tbody {
@@ -100,14 +104,14 @@ fn table(listed: &[Listed], with_server: bool) -> Markup {
 fn row(summary: &Summary, bytes: u64, with_server: bool) -> Markup {
     let lasted = Duration::from_micros(summary.ended_us.saturating_sub(summary.began_us));
     html! {
-        td.time { (date_and_time(summary.began_us)) }
+        td.time { a href=(links::record(&summary.id)) { (date_and_time(summary.began_us)) } }
         @if with_server { td.text { a href=(links::server(&summary.server)) { (summary.server) } } }
         td {
             (occasion(summary.occasion))
             @if let Some(name) = &summary.kind { ", " (kind(name)) }
         }
         td.number { (duration(lasted)) }
-        td { a href=(links::record(&summary.id)) { "What happened" } " (" (size(bytes)) ")" }
+        td.number { (size(bytes)) }
     }
 }
 

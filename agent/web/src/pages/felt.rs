@@ -100,13 +100,16 @@ fn waiting(waits: &Waits) -> String {
     }
 }
 
-/// Says whether Redis refused writes, as nothing could be evicted.
-pub fn refused(server: &ExportedServer) -> String {
-    match server.failed_calls() {
-        None => UNKNOWN.to_owned(),
-        Some(0) => "none".to_owned(),
-        Some(calls) => format!("yes: {} calls found nothing to evict", grouped(calls)),
-    }
+/// Says whether commands were refused, as nothing could be evicted.
+pub fn refused(server: &ExportedServer) -> Markup {
+    // Calls that fail before reads refuse nothing.
+    let text = match (server.refused(), server.failed_calls()) {
+        (Some(0), _) | (None, Some(0)) => return html! { "none" },
+        (None, None) => return html! { (UNKNOWN) },
+        (Some(refused), _) => grouped(refused),
+        (None, Some(_)) => "some: calls found nothing to evict".to_owned(),
+    };
+    html! { span.bad { (text) } }
 }
 
 /// Shows it, at the beginning of a server's page.
@@ -114,7 +117,10 @@ pub fn section(server: &ExportedServer) -> Markup {
     html! {
         h2 { "What clients felt" }
         @match Felt::of(server) {
-            None => p { (NOT_KNOWN) },
+            None => {
+                dl { (fact("Commands refused", refused(server))) }
+                p { (NOT_KNOWN) }
+            },
             Some(felt) => (known(server, &felt)),
         }
     }
@@ -124,16 +130,17 @@ fn known(server: &ExportedServer, felt: &Felt) -> Markup {
     let [second, tenth] = &felt.over;
     html! {
         dl {
+            (fact("Commands refused", refused(server)))
             (fact("Requests that waited over 1 s", second))
             (fact("… over 0.1 s", tenth))
             (fact("Stalled in the last 10 minutes", &felt.stalled_lately))
             (fact("Stalled in all", &felt.stalled))
             (fact("Longest wait of the last 5 minutes", &felt.longest))
-            (fact("Writes refused", refused(server)))
             (fact("Clients waiting now", &felt.waiting))
         }
         p.note {
-            "Clients are stalled while a request has waited for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \
+            "Commands are refused where they may take memory, and no key can be evicted. Clients are stalled while a request has \
+             waited for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \
              time of its own is counted since the agent found the server"
             @if let Some(watched) = watched(server) { ", " (round(watched)) " ago" }
             "."
@@ -152,8 +159,9 @@ mod tests {
     use std::time::Duration;
 
     use evictscope_abi::ResultKind;
+    use evictscope_plan::Member;
     use evictscope_telemetry::{
-        BrokenInvariant, Observed, Snapshot, SocketLook, ThreadTimes, Unread,
+        BrokenInvariant, Members, Observed, Snapshot, SocketLook, ThreadTimes, Unread,
     };
 
     use super::{Felt, refused};
@@ -197,13 +205,22 @@ mod tests {
     }
 
     #[test]
-    fn refused_writes_are_said_where_they_are_known() {
+    fn refused_commands_are_said_where_they_are_known() {
+        let said = |server: &ExportedServer| refused(server).into_string();
         let mut server = new_server();
-        assert_eq!(refused(&server), "none");
+        assert_eq!(said(&server), "none");
         let mut snapshot = Snapshot::default();
         snapshot.counted.evictions.evicting_results[ResultKind::Fail as usize] = 1_234;
         server.state.apply(&snapshot);
-        assert_eq!(refused(&server), "yes: 1,234 calls found nothing to evict");
-        assert_eq!(refused(&partial_server()), "not known");
+        let some = "<span class=\"bad\">some: calls found nothing to evict</span>";
+        assert_eq!(said(&server), some);
+        for (errors, text) in [(5, "none"), (7, "<span class=\"bad\">2</span>")] {
+            let errors = (Member::StatTotalErrorReplies, errors);
+            snapshot.members = Some(Members::from_iter([errors]));
+            snapshot.counted.evictions.evicting_results[ResultKind::Fail as usize] += 1;
+            server.state.apply(&snapshot);
+            assert_eq!(said(&server), text);
+        }
+        assert_eq!(said(&partial_server()), "not known");
     }
 }

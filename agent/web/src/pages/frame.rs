@@ -26,11 +26,12 @@ pub enum Place {
     File,
 }
 
-/// What a browser may load and run for a page or a drawing: no script, nothing of another host, and no styles but ours.
+/// What a browser may load and run for a page or a drawing: no script, nothing of another host, and no styles but ours. Forms
+/// lead to the agent alone.
 pub static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
     let hashes = [STYLE, heatmap::STYLE].map(hash).join(" ");
     format!(
-        "default-src 'none'; style-src {hashes}; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
+        "default-src 'none'; style-src {hashes}; img-src 'self' data:; base-uri 'none'; form-action 'self'; \
          frame-ancestors 'none'"
     )
 });

@@ -64,7 +64,7 @@ fn table(servers: &[Arc<ExportedServer>]) -> Markup {
             table.servers {
                 (head([
                     ("Server", false), ("Waited > 1 s", true), ("> 0.1\u{a0}s", true), ("Stalled", false),
-                    ("Longest wait", true), ("Writes refused", false), ("Waiting now", false), ("Phase", false),
+                    ("Longest wait", true), ("Commands refused", false), ("Waiting now", false), ("Phase", false),
                     ("Evicted keys", true), ("Memory", false), ("Missing", false)
                 ]))
                 tbody { @for server in servers { (row(server)) } }
@@ -72,7 +72,7 @@ fn table(servers: &[Arc<ExportedServer>]) -> Markup {
         }
         p.note {
             "Stalled: in the last ten minutes, and in all where that is more. Longest wait: of the last five minutes. Requests that waited, stalls in \
-             all and refused writes are counted since the agent found the server."
+             all and refused commands are counted since the agent found the server."
         }
     }
 }

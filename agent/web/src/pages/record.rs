@@ -1,6 +1,6 @@
 //! `/bursts/ID`, and the file that `evictscope report` writes: one record.
 
-use evictscope_records::explain::{Explanation, Remedy};
+use evictscope_records::explain::{Explanation, Proof, Remedy};
 use evictscope_records::text::seconds;
 use evictscope_records::{Occasion, Record};
 use maud::{Markup, html};
@@ -87,12 +87,15 @@ fn causes(explanation: &Explanation) -> Markup {
 fn remedies(explanation: &Explanation) -> Markup {
     html! {
         @if !explanation.remedies.is_empty() { h2 { "What would help" } }
-        @for Remedy { against, what, evidence, shown_by } in &explanation.remedies {
+        @for Remedy { against, what, evidence, proof } in &explanation.remedies {
             h3 { (what) }
             ul {
                 li { "Against: " (against) "." }
                 @for evidence in evidence { li { (evidence) } }
-                li { "Shown by: " (shown_by) }
+                @match proof {
+                    Proof::Lab(run) => li { "Shown by: " (run) },
+                    Proof::Runbook(runbook) => li { "First aid, not tried in the lab: runbook " (runbook) },
+                }
             }
         }
     }
@@ -121,7 +124,9 @@ fn missing(record: &Record) -> Markup {
         Occasion::Stall => {
             Some("No burst that had ended belongs to this stall, so there are no totals of one.")
         }
-        Occasion::Asked => Some("It was asked for, so it is about a time and not about a burst."),
+        Occasion::Call | Occasion::Refused | Occasion::Buffers | Occasion::Asked => {
+            Some("It is about a time and not about a burst, so there are no totals of one.")
+        }
     };
     let why = record.profile.as_ref().err();
     html! {

@@ -26,6 +26,8 @@ pub struct ServerView<'a> {
     pub label: &'a str,
     /// What is known of it now; `None` where it is not watched any more.
     pub server: Option<&'a ExportedServer>,
+    /// What was last known of one with this name that has ended.
+    pub ended: Option<&'a ExportedServer>,
     /// Its last ten minutes, where they are known.
     pub timeline: Option<&'a Timeline>,
     /// Its records, the newest first, or why there are none.
@@ -50,6 +52,9 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
                 "It is not watched now: it has ended, or the agent has yet to attach to it. " a href="/" { "All servers" }
                 " says which are. What is kept of it follows."
             },
+        }
+        @if let (None, Some(ended)) = (shown.server, shown.ended) {
+            (bursts::table(ended, shown.records.unwrap_or_default()))
         }
         h2 { "Its records" }
         (records(shown))
@@ -131,8 +136,9 @@ fn records(shown: &ServerView<'_>) -> Markup {
     html! {
         (facts::records(shown.records, false, MOST))
         @if shown.records.is_ok() && shown.server.is_some() {
-            p { "A record of now, of the last minute and the next half:" }
-            pre { "curl -X POST 'http://HOST:PORT" (links::about("/api/v1/records", shown.label)) "'" }
+            form method="post" action={ (links::server(shown.label)) "/record" } {
+                button { "Record now" } " of the last minute and the next half: it opens after that."
+            }
         }
     }
 }

@@ -114,6 +114,7 @@ fn the_page_of_a_server_begins_with_what_clients_felt_and_ends_with_the_agent() 
         let view = ServerView {
             label: &exported.label,
             server: Some(exported),
+            ended: None,
             timeline: timeline.as_ref(),
             records,
         };
@@ -141,9 +142,11 @@ fn the_page_of_a_server_begins_with_what_clients_felt_and_ends_with_the_agent() 
 #[test]
 fn a_server_that_has_ended_keeps_its_records() {
     let records = listed("/tmp/<script>", None);
+    let ended = busy_server();
     let view = ServerView {
         label: "/tmp/<script>",
         server: None,
+        ended: Some(&ended),
         timeline: None,
         records: Ok(&records),
     };

@@ -1,0 +1,70 @@
+//! What the runbooks say to do about a cause. It was not tried in the lab.
+
+use super::window::Window;
+use super::{Cause, CauseKind, Proof, Remedy, buffers};
+
+/// Returns first aid for these causes.
+pub fn of(window: &Window<'_>, causes: &[Cause]) -> Vec<Remedy> {
+    let remedy = |cause: &Cause| {
+        let (what, runbook) = against(cause.kind, window)?;
+        Some(Remedy {
+            against: cause.kind,
+            what: what.to_owned(),
+            evidence: Vec::new(),
+            proof: Proof::Runbook(runbook),
+        })
+    };
+    causes.iter().filter_map(remedy).collect()
+}
+
+/// Returns what to do, and the runbook that says so.
+fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'static str)> {
+    Some(match cause {
+        CauseKind::ClientBuffers if buffers::are_of_subscribers(window) => (
+            "Limit what slow subscribers may hold (client-output-buffer-limit pubsub), and find them (CLIENT LIST TYPE pubsub)",
+            "EvictscopeClientBuffersSwelling",
+        ),
+        CauseKind::ClientBuffers => (
+            "Have fewer or smaller requests under way, and limit what clients may hold (maxmemory-clients, Redis 7.0 or later)",
+            "EvictscopeClientBuffersSwelling",
+        ),
+        CauseKind::ReplicationBuffers => (
+            "Find the replica that is behind, and limit what it may hold (client-output-buffer-limit replica)",
+            "EvictscopeClientBuffersSwelling",
+        ),
+        CauseKind::ExpiryBehind | CauseKind::ExpiredTogether => (
+            "Spread the times to live: add a tenth or more of random time to each",
+            "EvictscopeExpiryFallsBehind",
+        ),
+        CauseKind::Data => (
+            "Keep memory below the limit: shorter TTLs, or more maxmemory; else fewer or smaller writes",
+            "EvictscopeBurstsRecurring",
+        ),
+        CauseKind::LoweredLimit => (
+            "Raise maxmemory again, and lower it in small steps",
+            "EvictscopeStalled",
+        ),
+        CauseKind::NothingToEvict => (
+            "Raise maxmemory if the host has the memory, or set maxmemory-policy to allkeys-lru if keys may be lost",
+            "EvictscopeEvictionsFailing",
+        ),
+        CauseKind::Commands => (
+            "Find the slow ones (SLOWLOG GET) and split them; if all are fast, there are too many for one server",
+            "EvictscopeClientsWaiting",
+        ),
+        CauseKind::NoCpu => (
+            "See what else runs there (top), and whether a CPU quota is used up (cpu.stat of the control group): move it, or raise the quota",
+            "EvictscopeClientsWaiting",
+        ),
+        CauseKind::Fork => (
+            "Give the host a CPU more, or have RDB and AOF files written on a replica or at quiet hours",
+            "EvictscopeClientsWaiting",
+        ),
+        CauseKind::Blocked => (
+            "Look for a slow disk (appendfsync always), for swapping (si and so in vmstat 1), and for who stopped the process",
+            "EvictscopeClientsWaiting",
+        ),
+        // The lab has remedies for these.
+        CauseKind::ResizedTable | CauseKind::BigKey => return None,
+    })
+}

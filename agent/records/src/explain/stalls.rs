@@ -1,0 +1,171 @@
+//! What took the main thread's time while clients were stalled, where that was not evicting calls.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evictscope_telemetry::{Moment, StallCause};
+
+use super::finding::{Finding, finding};
+use super::window::Window;
+use super::{CauseKind, WAITED};
+use crate::profile::{Activity, Profile};
+use crate::text::{count, seconds};
+
+/// A shorter stall is not explained by itself: it takes ten looks to tell its cause.
+const LEAST_STALL_US: u64 = 500_000;
+/// Keys expire at once where they do so this many times as fast as before.
+const AT_ONCE: f64 = 3.0;
+/// Fewer keys hold up nobody: a cycle deletes more in its 25 ms.
+const LEAST_KEYS: u64 = 10_000;
+/// A command is named from this share of the samples on …
+const NAMED: f64 = 0.1;
+/// … of at least this many.
+const LEAST_SAMPLES: u64 = 20;
+/// A child took the main thread's CPU where it ran for this share of the time for which that had none.
+const CHILD: f64 = 0.5;
+
+/// Finds the cause of most of the time for which clients were stalled.
+pub fn found(window: &Window<'_>) -> Option<Finding> {
+    let by = window.stalled_by();
+    let all = by
+        .iter()
+        .fold(0, |sum: u64, (_, us)| sum.saturating_add(*us));
+    let (cause, stalled_us) = *by.first()?;
+    if stalled_us < LEAST_STALL_US || stalled_us.saturating_mul(2) < all {
+        return None;
+    }
+    let stalled = seconds(stalled_us as f64 / 1e6);
+    let (kind, summary, mut evidence) = match cause {
+        StallCause::Expire => expired(window)?,
+        StallCause::Commands => commands(window),
+        StallCause::Cpu => no_cpu(window),
+        StallCause::Blocked => {
+            let summary = "The main thread slept elsewhere than in its event loop: it waited for a disk or a lock, or was stopped";
+            (CauseKind::Blocked, summary.to_owned(), Vec::new())
+        }
+        StallCause::Eviction | StallCause::Unknown => return None,
+    };
+    evidence.push(format!(
+        "Of the time in which clients were stalled, this took most for {stalled}."
+    ));
+    finding(kind, f64::MAX, summary, evidence)
+}
+
+type Found = (CauseKind, String, Vec<String>);
+
+/// Tells of keys that expired all at once.
+fn expired(window: &Window<'_>) -> Option<Found> {
+    let keys = window.grown(|moment| moment.expired_keys);
+    let keys = keys.filter(|keys| *keys >= LEAST_KEYS)?;
+    let rate = keys as f64 / window.seconds();
+    let before = window.has_calm().then(|| rate_of(window.calm)).flatten();
+    if before.is_some_and(|before| rate < AT_ONCE * before) {
+        return None;
+    }
+    let summary = format!(
+        "{} keys expired in {}, and deleting them held up the main thread",
+        count(keys as f64),
+        seconds(window.seconds())
+    );
+    let before = before.map(|before| {
+        let calm = seconds(window.calm_length().as_secs_f64());
+        format!(
+            "In the {calm} before, {} keys expired a second.",
+            count(before)
+        )
+    });
+    Some((CauseKind::ExpiredTogether, summary, Vec::from_iter(before)))
+}
+
+/// Returns keys expired a second.
+fn rate_of(moments: &[Moment]) -> Option<f64> {
+    let (first, last) = (moments.first()?, moments.last()?);
+    let keys = last.expired_keys?.checked_sub(first.expired_keys?)?;
+    let length = Duration::from_micros(last.unix_us.checked_sub(first.unix_us)?);
+    (!length.is_zero()).then(|| keys as f64 / length.as_secs_f64())
+}
+
+/// Tells of commands: which, by the profile.
+fn commands(window: &Window<'_>) -> Found {
+    let named = match &window.record.profile {
+        Ok(profile) => by_command(profile),
+        Err(_) => Vec::new(),
+    };
+    let summary = match named.is_empty() {
+        true => "Commands took the main thread's time".to_owned(),
+        false => format!("Commands took the main thread's time: {}", named.join(", ")),
+    };
+    let evidence = match named.is_empty() {
+        true => "The profile names no command that took much of it.",
+        false => {
+            "Shares are of the profile's samples that are in neither evictions nor expire cycles."
+        }
+    };
+    (CauseKind::Commands, summary, vec![evidence.to_owned()])
+}
+
+/// Returns the commands that took much of a profile, with their shares, the largest first.
+fn by_command(profile: &Profile) -> Vec<String> {
+    let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut all: u64 = 0;
+    for stack in profile
+        .stacks
+        .iter()
+        .filter(|stack| stack.activity == Activity::Other)
+    {
+        all = all.saturating_add(stack.samples);
+        let names = stack
+            .frames
+            .iter()
+            .filter_map(|frame| profile.functions.get(*frame as usize));
+        // The outermost one: a script calls others.
+        let command = names.filter_map(|name| command(name)).next();
+        if let Some(command) = command {
+            let samples = samples.entry(command).or_default();
+            *samples = samples.saturating_add(stack.samples);
+        }
+    }
+    let mut named: Vec<_> = samples.into_iter().collect();
+    named.retain(|(_, samples)| all >= LEAST_SAMPLES && *samples as f64 >= NAMED * all as f64);
+    named.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+    let share = |samples: u64| 100.0 * samples as f64 / all as f64;
+    let named = named.into_iter();
+    named
+        .map(|(name, samples)| format!("{} {:.0} %", name.to_uppercase(), share(samples)))
+        .collect()
+}
+
+/// Returns the name of the command that a function implements: `mget` of `mgetCommand`.
+fn command(function: &str) -> Option<&str> {
+    let name = function.strip_suffix("Command")?;
+    (name != "process" && name.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(name)
+}
+
+/// Tells why the main thread had no CPU.
+fn no_cpu(window: &Window<'_>) -> Found {
+    let share = window.waiting_share().filter(|share| *share >= WAITED);
+    let time = share.map_or_else(
+        || "while clients were stalled".to_owned(),
+        |share| format!("for {:.0} % of the time", 100.0 * share),
+    );
+    let waited_us = window.grown(|moment| moment.waiting_us).unwrap_or(u64::MAX);
+    let child = window.child_us();
+    match child.filter(|us| *us as f64 >= CHILD * waited_us as f64) {
+        Some(us) => {
+            let took = seconds(us as f64 / 1e6);
+            let summary = format!(
+                "A process that the server had forked, to write an RDB or AOF file, took {took} of CPU time, and the main thread waited for a CPU {time}"
+            );
+            (CauseKind::Fork, summary, Vec::new())
+        }
+        None => {
+            let summary = format!(
+                "The main thread waited for a CPU {time}: something else ran there, or its CPU quota was used up"
+            );
+            (CauseKind::NoCpu, summary, Vec::new())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Tests what is said of stalls that evictions did not cause, in made-up records.
+
+use evictscope_telemetry::{Moment, StallCause};
+
+use crate::explain::tests::{MIB, change_moments, kinds};
+use crate::explain::{CauseKind, Explanation, Proof, explain};
+use crate::fixture::burst_record;
+use crate::{Occasion, Record};
+
+/// Returns the record of a stall of 5.6 s in 7 s by this, in which nothing was evicted, and changes each moment by its seconds
+/// since the beginning.
+fn stall(by: StallCause, change: impl Fn(f64, &mut Moment)) -> Record {
+    let mut record = burst_record();
+    record.occasion = Occasion::Stall;
+    record.burst = None;
+    record.ended_us = record.began_us + 7_000_000;
+    record.slowest.clear();
+    change_moments(&mut record, |at, moment| {
+        moment.evicted_keys = Some(0);
+        moment.evicting_calls = 0;
+        moment.evicting_us = 0;
+        moment.stalled_by = moment.stalled_by.map(|_| by);
+        change(at, moment);
+    });
+    record
+}
+
+fn explained(by: StallCause, change: impl Fn(f64, &mut Moment)) -> Explanation {
+    explain(&stall(by, change))
+}
+
+/// Expires keys at these rates before and in the stall.
+fn expiring(before: f64, within: f64) -> impl Fn(f64, &mut Moment) {
+    move |at, moment| {
+        let keys = before * (60.0 + at.min(0.0)) + within * at.clamp(0.0, 7.0);
+        moment.expired_keys = Some(keys as u64);
+    }
+}
+
+/// Has the main thread wait for a CPU for 40 % of the stall, while a child takes so many microseconds a second.
+fn without_cpu(child: Option<f64>) -> impl Fn(f64, &mut Moment) {
+    move |at, moment| {
+        moment.waiting_us = Some((0.4e6 * at.clamp(0.0, 7.0)) as u64);
+        let since = at + 1.0;
+        moment.child_us = child.filter(|_| since > 0.0).map(|us| (us * since) as u64);
+    }
+}
+
+#[test]
+fn keys_that_expire_at_once_are_counted() {
+    let explanation = explained(StallCause::Expire, expiring(100.0, 300_000.0));
+    assert_eq!(
+        explanation.why,
+        "2.1M keys expired in 7.0 s, and deleting them held up the main thread."
+    );
+    assert_eq!(
+        explanation.help,
+        "First aid, not tried in the lab: Spread the times to live: add a tenth or more of random time to each."
+    );
+    let [remedy] = &*explanation.remedies else {
+        panic!("{explanation:#?}");
+    };
+    assert_eq!(remedy.proof, Proof::Runbook("EvictscopeExpiryFallsBehind"));
+    // They expire as fast as always, or are too few.
+    for change in [expiring(150_000.0, 300_000.0), expiring(1.0, 1_000.0)] {
+        assert_eq!(kinds(&stall(StallCause::Expire, change)), []);
+    }
+}
+
+#[test]
+fn commands_are_named_by_the_profile() {
+    let mut record = stall(StallCause::Commands, |_, _| {});
+    let why = |record: &Record| explain(record).why;
+    assert_eq!(
+        why(&record),
+        "Commands took the main thread's time: MGET 100 %."
+    );
+    if let Ok(profile) = &mut record.profile {
+        profile
+            .stacks
+            .iter_mut()
+            .for_each(|stack| stack.samples = 3);
+    }
+    assert_eq!(why(&record), "Commands took the main thread's time.");
+    assert_eq!(kinds(&record), [CauseKind::Commands]);
+}
+
+#[test]
+fn a_child_is_blamed_where_it_took_what_the_main_thread_lacked() {
+    let why = |child| explained(StallCause::Cpu, without_cpu(child)).why;
+    let neighbour = "The main thread waited for a CPU for 40 % of the time: something else ran there, or its CPU quota was used up.";
+    assert_eq!(why(None), neighbour);
+    assert_eq!(why(Some(1e5)), neighbour);
+    assert_eq!(
+        why(Some(5e5)),
+        "A process that the server had forked, to write an RDB or AOF file, took 4.3 s of CPU time, and the main thread waited \
+         for a CPU for 40 % of the time."
+    );
+    let what = explained(StallCause::Cpu, without_cpu(Some(1e5))).what;
+    assert!(
+        what.contains("a process that the server had forked"),
+        "{what}"
+    );
+}
+
+#[test]
+fn a_stall_has_the_cause_of_most_of_it() {
+    assert_eq!(
+        kinds(&stall(StallCause::Blocked, |_, _| {})),
+        [CauseKind::Blocked]
+    );
+    assert_eq!(kinds(&stall(StallCause::Unknown, |_, _| {})), []);
+    // By turns.
+    let mixed = stall(StallCause::Blocked, |at, moment| {
+        let by = [
+            StallCause::Blocked,
+            StallCause::Unknown,
+            StallCause::Eviction,
+        ];
+        moment.stalled_by = moment
+            .stalled_by
+            .and(by.get((at * 50.0).max(0.0) as usize % 3).copied());
+    });
+    assert_eq!(kinds(&mixed), []);
+}
+
+#[test]
+fn swollen_buffers_are_told_by_class() {
+    let mut record = stall(StallCause::Unknown, |at, moment| {
+        moment.stalled_us = Some(0);
+        if let Some(buffers) = &mut moment.client_buffers {
+            buffers.normal = MIB;
+            buffers.pubsub = (at.clamp(0.0, 7.0) * 20.0) as u64 * MIB;
+        }
+    });
+    record.occasion = Occasion::Buffers;
+    let explanation = explain(&record);
+    assert_eq!(
+        explanation.why,
+        "Client buffers of subscribers took 141 MiB, 43 % of maxmemory."
+    );
+    assert!(
+        explanation
+            .help
+            .contains("client-output-buffer-limit pubsub"),
+        "{}",
+        explanation.help
+    );
+}
+
+#[test]
+fn refused_commands_are_counted() {
+    let mut record = stall(StallCause::Unknown, |at, moment| {
+        moment.stalled_us = Some(0);
+        moment.evicting_calls = (86e3 * (at + 60.0)) as u64;
+        moment.refused = Some((10.0 * at.clamp(0.0, 7.0)) as u64);
+    });
+    record.occasion = Occasion::Refused;
+    record.configuration.maxmemory_policy = Some("noeviction".to_owned());
+    let explanation = explain(&record);
+    assert!(
+        explanation
+            .what
+            .starts_with("70 commands were refused in 7.0 s;"),
+        "{}",
+        explanation.what
+    );
+    assert_eq!(
+        explanation.why,
+        "Memory was over its limit and no key could be evicted: the policy noeviction forbids it."
+    );
+    assert!(
+        explanation.help.contains("Raise maxmemory"),
+        "{}",
+        explanation.help
+    );
+}
