@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::process::Kept;
+use super::links::Kept;
 
 /// So many hands are enough: more are no faster, and a control group may not allow many.
 pub const MOST: usize = 64;

@@ -16,6 +16,13 @@ use crate::multi::{bpf, zeroed};
 /// (`/sys/bus/event_source/devices/uprobe/format/retprobe`).
 const AT_RETURN: u64 = 1;
 
+/// A link that is kept.
+pub struct Kept {
+    pub link: OwnedFd,
+    /// The keeper's end of its sockets.
+    pub agent: OwnedFd,
+}
+
 /// Makes the link that attaches a program to a process, which runs this open executable.
 ///
 /// # Errors

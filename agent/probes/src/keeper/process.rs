@@ -1,7 +1,7 @@
 //! The keeper's own process: it makes links, has them released, and ends when the agent has ended.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SendFlags;
@@ -11,18 +11,11 @@ use rustix::thread::{
 };
 
 use super::hands::{Hands, MOST};
-use super::links::create;
+use super::links::{Kept, create};
 use super::request::{Kind, receive};
 
 /// What making links takes. Perf events take CAP_SYS_ADMIN too, which includes both.
 const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
-
-/// A link that is kept.
-pub struct Kept {
-    pub link: OwnedFd,
-    /// The keeper's end of its sockets.
-    pub agent: OwnedFd,
-}
 
 #[derive(Default)]
 struct Keeper {
