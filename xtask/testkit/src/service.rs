@@ -120,8 +120,12 @@ impl Installed {
     }
 }
 
+/// What opening executables takes: CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE. The agent passes it on to the processes that plan, which
+/// give it up before they read.
+const PASSED_ON: u64 = 1 << 2 | 1 << 19;
+
 /// Checks that each thread of a process has this user and this group, holds the unit's capabilities and
-/// can neither pass them on nor gain others.
+/// can neither pass on others than [`PASSED_ON`] nor gain any.
 ///
 /// # Errors
 ///
@@ -137,7 +141,8 @@ pub fn must_have_these_privileges(pid: u32, user: u32, group: u32) -> anyhow::Re
             status.capprm
         );
         ensure!(
-            status.capinh == 0 && status.capamb == Some(0) && status.capbnd == Some(allowed),
+            (status.capinh, status.capamb) == (PASSED_ON, Some(PASSED_ON))
+                && status.capbnd == Some(allowed),
             "{name} can pass capabilities on, or gain others"
         );
         ensure!(

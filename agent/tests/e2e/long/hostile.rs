@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use evictscope_testkit::{
-    agent::Agent, own_build::OwnBuild, owned::Owned, process, schedstat, wait::until_true,
+    agent::Agent, own_build::OwnBuild, owned::Owned, process, wait::until_true,
 };
+use procfs::process::Process;
 
 use crate::bursts::{agreed, fill, follow, without_pause};
 
@@ -59,10 +60,13 @@ fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
     (0..HOSTILE).map(start).collect()
 }
 
-/// Returns how long the thread that plans has run.
+/// Returns how long the processes that plan have run, as far as they have ended: the agent has no other children that end.
 fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
-    let planner = agent.thread("planner")?;
-    Ok(schedstat::of_thread(agent.pid(), planner)?.running)
+    let stat = Process::new(agent.pid().try_into()?)?.stat()?;
+    let ticks = u64::try_from(stat.cutime + stat.cstime)?;
+    Ok(Duration::from_millis(
+        ticks * 1000 / procfs::ticks_per_second(),
+    ))
 }
 
 #[test]
