@@ -12,7 +12,7 @@ use evictscope_abi::{
 };
 use evictscope_plan::{FileOffset, ProcessAddress};
 
-use super::calibration::{IN_A_SERVER, time};
+use super::calibration::time;
 use super::error::ProbeError;
 use super::keeper::{Leaving, Link, LinkKeeper};
 use super::mapped::Mapped;
@@ -24,6 +24,10 @@ const ENTER: &str = "trace_enter";
 const RETURN: &str = "trace_return";
 const EVICTION_BEGINS: &str = "trace_eviction";
 const CYCLE: &str = "trace_cycle";
+
+/// How much more a hit costs in a server than in a loop that does nothing else, whose code and data stay in the caches: on
+/// Debian's redis-server 7.0.15 it was 1.23 times as much at `performEvictions` and 1.48 times at `getCommand`.
+const IN_A_SERVER: f64 = 1.5;
 
 /// What a thread's entry in the map is.
 #[derive(Clone, Copy)]
