@@ -125,7 +125,7 @@ impl Installed {
 const PASSED_ON: u64 = 1 << 2 | 1 << 19;
 
 /// Checks that each thread of a process has this user and this group, holds the unit's capabilities and
-/// can neither pass on others than [`PASSED_ON`] nor gain any.
+/// can neither pass on others than opening executables takes, nor gain any.
 ///
 /// # Errors
 ///
