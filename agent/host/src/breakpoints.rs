@@ -21,40 +21,49 @@ const BREAKPOINT: u8 = 0xcc;
 ///
 /// Fails where the process has ended or may not be looked into, or the file cannot be read.
 pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffset>> {
+    let changed = own_pages(pid, executable)?;
+    if changed.is_empty() {
+        return Ok(Vec::new());
+    }
     let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let file = executable.contents().map_err(io::Error::other)?;
+    let page = usize::try_from(page_size()).map_err(io::Error::other)?;
+    let (mut original, mut running) = (vec![0; page], vec![0; page]);
+    let mut found = Vec::new();
+    for (address, offset) in changed {
+        // The rest of the last page is not in the file.
+        let in_file = file.read_at(&mut original, offset)?;
+        memory.read_exact_at(&mut running, address)?;
+        let pairs = (offset..).zip(running.iter().zip(&original[..in_file]));
+        let breakpoints = pairs
+            .filter(|(_, (running, original))| **running == BREAKPOINT && **original != BREAKPOINT);
+        found.extend(breakpoints.map(|(offset, _)| FileOffset::new(offset)));
+    }
+    Ok(found)
+}
+
+/// Returns the pages of code that are the process's own copies: where each is in memory, and in the file.
+fn own_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
     let process = Process::new(pid.cast_signed()).map_err(io::Error::other)?;
     let mut pages = process.pagemap().map_err(io::Error::other)?;
     // Files of several file systems may have this number.
     let path = MMapPath::Path(process.exe().map_err(io::Error::other)?);
     let page = usize::try_from(page_size()).map_err(io::Error::other)?;
-    let mut found = Vec::new();
+    let number = |address| usize::try_from(address / page_size()).map_err(io::Error::other);
+    let mut own = Vec::new();
     for map in process.maps().map_err(io::Error::other)? {
         let is_own = map.inode == executable.id().inode() && map.pathname == path;
         if !is_own || !map.perms.contains(MMPermissions::EXECUTE) {
             continue;
         }
         let (begin, end) = map.address;
-        let number = |address| usize::try_from(address / page_size()).map_err(io::Error::other);
         let infos = pages.get_range_info(number(begin)?..number(end)?);
-        let infos = infos.map_err(io::Error::other)?;
-        for (address, info) in (begin..end).step_by(page).zip(infos) {
-            if !is_private(&info) {
-                continue;
-            }
-            let (mut original, mut running) = (vec![0; page], vec![0; page]);
-            let offset = map.offset + (address - begin);
-            // The rest of the last page is not in the file.
-            let file = executable.contents().map_err(io::Error::other)?;
-            let in_file = file.read_at(&mut original, offset)?;
-            memory.read_exact_at(&mut running, address)?;
-            let pairs = (offset..).zip(running.iter().zip(&original[..in_file]));
-            let changed = pairs.filter(|(_, (running, original))| {
-                **running == BREAKPOINT && **original != BREAKPOINT
-            });
-            found.extend(changed.map(|(offset, _)| FileOffset::new(offset)));
-        }
+        let infos = infos.map_err(io::Error::other)?.into_iter();
+        let addresses = (begin..).step_by(page);
+        let private = addresses.zip(infos).filter(|(_, info)| is_private(info));
+        own.extend(private.map(|(address, _)| (address, map.offset + (address - begin))));
     }
-    Ok(found)
+    Ok(own)
 }
 
 /// Tells whether a page is the process's own copy, which it gets when code is changed.
