@@ -3,11 +3,11 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use aya::Ebpf;
 use evictscope_abi::MAX_SERVERS;
 
 use super::error::ProbeError;
 use super::keeper::LinkKeeper;
+use super::loading::load;
 use super::log::{KernelLog, Message};
 use super::maps::Maps;
 use super::own::own_sites;
@@ -47,7 +47,7 @@ impl Probes {
     /// Where the kernel does not allow it or refuses a program.
     pub fn load(keeper: &LinkKeeper, run_delay: Option<u32>) -> Result<Arc<Self>, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
-        let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
+        let mut ebpf = load(object)?;
         let [site, ..] = own_sites()?;
         // Before the log is opened, which takes a map that these programs use.
         let multi = Programs::by_multi_links(keeper, object, &ebpf, names(), site)?;

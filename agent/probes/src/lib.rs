@@ -18,6 +18,7 @@ mod expire_cycle;
 mod keeper;
 mod kernel_types;
 mod left;
+mod loading;
 mod log;
 mod mapped;
 mod maps;

@@ -17,6 +17,7 @@ use evictscope_abi::{
 
 use super::error::ProbeError;
 use super::keeper::perf_event;
+use super::loading::load;
 use super::mapped::Mapped;
 use super::multi::{bpf, zeroed};
 
@@ -93,7 +94,7 @@ impl Sampler {
     /// Where the kernel does not allow it or refuses the program.
     pub fn load() -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-profile"));
-        let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
+        let mut ebpf = load(object)?;
         let counts = ebpf.map("PROFILES").ok_or(ProbeError::Object("PROFILES"))?;
         let counts = Mapped::of(counts, MAX_PROFILES)?;
         let samples: Map = (ebpf.take_map("SAMPLES")).ok_or(ProbeError::Object("SAMPLES"))?;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use aya::Pod;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
-use aya::{Ebpf, Pod};
 use evictscope_abi::{
     Cookie, EVICTION, ServerConfig, SlowCall, TRACE_BUCKETS, TraceConfig, TraceShared,
     TracedThread, When,
@@ -15,6 +15,7 @@ use evictscope_plan::{FileOffset, ProcessAddress};
 use super::calibration::time;
 use super::error::ProbeError;
 use super::keeper::{Leaving, Link, LinkKeeper};
+use super::loading::load;
 use super::mapped::Mapped;
 use super::own::{FUNCTIONS, Function, own_sites};
 use super::programs::Programs;
@@ -143,7 +144,7 @@ impl Tracer {
     /// Does the same; `multi` tells whether uprobe_multi links are used where the kernel has them.
     fn load_for(keeper: &LinkKeeper, multi: bool) -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-trace"));
-        let mut ebpf = Ebpf::load(object).map_err(ProbeError::load)?;
+        let mut ebpf = load(object)?;
         let [site, ..] = own_sites()?;
         let names = [ENTER, RETURN, EVICTION_BEGINS, CYCLE].into_iter();
         let multi = match multi {

@@ -22,6 +22,7 @@ use ticks::Ticks;
 
 use super::error::ProbeError;
 use super::kernel_types;
+use super::loading::give_back;
 use super::multi::{bpf, zeroed};
 
 const PROGRAM: &str = "socket_look";
@@ -128,14 +129,4 @@ impl SocketIterator {
         // SAFETY: it has no pointers.
         unsafe { bpf(bpf_cmd::BPF_ITER_CREATE, &attr) }
     }
-}
-
-/// Gives memory back to the kernel that is not used any more: its description of its types takes 60 MB as long as it is read,
-/// and 20 MB would be kept.
-fn give_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it only looks at memory that was freed.
-    unsafe {
-        libc::malloc_trim(0)
-    };
 }
