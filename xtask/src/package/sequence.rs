@@ -69,6 +69,7 @@ fn with_deb(deb: &Path, root: &Root) -> Result<()> {
     println!("{}", root.run("evictscope", &["check"])?);
     let installed = Installed::at(root.path())?;
     dashboards::prove(&installed)?;
+    installed.wait_for_end()?;
 
     let begun = Instant::now();
     Format::Deb.remove(root)?;
@@ -87,6 +88,7 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     installed.must_be(agent.pid())?;
     counts_evictions(&agent)?;
     drop(agent);
+    installed.wait_for_end()?;
     println!(
         "the agent of the .rpm counts what a server evicts ({})",
         seconds(begun.elapsed())

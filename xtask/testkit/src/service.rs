@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use procfs::process::Process;
+use procfs::process::{Process, all_processes};
 
-use crate::{process, root};
+use crate::{process, root, wait::until_true};
 
 /// The capabilities that the unit leaves the agent, and their numbers in the kernel's `capability.h`.
 const CAPABILITIES: [(&str, u32); 4] = [
@@ -106,6 +106,19 @@ impl Installed {
         );
         let number = |list| self.number_in(list);
         must_have_these_privileges(pid, number("/etc/passwd")?, number("/etc/group")?)
+    }
+
+    /// Waits until nothing runs as the unit's user: the keeper of an agent that was killed still takes probes off.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the root has no such user, or where something runs on.
+    pub fn wait_for_end(&self) -> anyhow::Result<()> {
+        let user = self.number_in("/etc/passwd")?;
+        until_true("all processes of the unit's user end", || {
+            let mut statuses = all_processes()?.filter_map(|process| process.ok()?.status().ok());
+            Ok(!statuses.any(|status| status.ruid == user))
+        })
     }
 
     /// Returns the number of the unit's user in the root's list of users or of groups.
