@@ -18,6 +18,8 @@ var thresholdsOfAlerts = []threshold{
 	{"CostlyShare", "0.2", "share of the main thread's time in evictions that is worth a ticket. From this share on, a burst's evictions are what a main thread lacks (docs/METRICS.md). 50 closed-loop clients at the limit: half of the thread, some 25 ms a request."},
 	{"BusyShare", "0.9", "share of the time in which the main thread has work, on a CPU or waiting for one: from there on it has no time to spare."},
 	{"CostlyFor", "10m", "for how long. Leaves out a bulk load that ends soon."},
+	{"NoCpuShare", "0.25", "share of the time in which the main thread is ready to run and has no CPU. A calm cache that shared two cores with builds and two endless loops waited for 0.33 of it, and its slowest PING took 168 ms."},
+	{"NoCpuFor", "10m", "for how long. Leaves out a build, or a backup that ends soon."},
 	{"FailingFor", "1m", "for how long evictions fail. No failing call is normal; this allows for a moment in which lazy freeing is behind."},
 	{"Recurring", "1.5", "bursts in 30 m that make a cycle: two. increase() extrapolates, to a little more than 1 for one burst. The article's slowest cycle comes back after 15 m and a minute of reclaim."},
 	{"SlowCall", "0.1", "seconds of one eviction call. Redis stops a call after 0.0005 s by default (maxmemory-eviction-tenacity 10), but never within one key. 200 times that is a stall by definition."},

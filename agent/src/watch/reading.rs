@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use evictscope_host::{MemoryError, Scheduling, Words};
+use evictscope_host::{MemoryError, Quotas, Scheduling, Words};
 use evictscope_plan::{Member, ProbePlan};
 use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{
@@ -19,6 +19,9 @@ pub struct Reader {
     /// Which of the words are which member.
     members: Vec<(Member, Range<usize>)>,
     scheduling: Option<Scheduling>,
+    quotas: Quotas,
+    /// For how long the main thread had waited for a CPU when they were last read, and what they said.
+    throttled: Option<(u64, Option<Duration>)>,
     rest: Rest,
     counted: Counted,
     observed: Observed,
@@ -43,6 +46,8 @@ impl Reader {
             words,
             members,
             scheduling: Scheduling::of(pid),
+            quotas: Quotas::of(pid),
+            throttled: None,
             rest: Rest::default(),
             counted: Counted::default(),
             observed: Observed::default(),
@@ -82,6 +87,7 @@ impl Reader {
         };
         let thread = self.thread(at);
         let followed = thread.map(|thread| self.rest.follow(thread));
+        let times = followed.map(|(times, _)| times);
         let snapshot = Snapshot {
             at,
             is_resting: thread.and_then(|thread| thread.is_resting),
@@ -91,7 +97,8 @@ impl Reader {
             unix_time,
             counted: self.counted.clone(),
             members,
-            times: followed.map(|(times, _)| times),
+            times,
+            throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
             observed: self.observed,
         };
         Ok((snapshot, failed))
@@ -109,6 +116,18 @@ impl Reader {
             // It costs more than the rest, and tells nothing of a thread that sleeps.
             sleeps: is_resting.is_none().then(|| scheduling.sleeps()).flatten(),
         })
+    }
+
+    /// Returns for how long its quotas were used up. They are read only where it has waited for a CPU since, as a thread does
+    /// whose quota is used up.
+    fn throttled(&mut self, waiting_ns: u64) -> Option<Duration> {
+        if self
+            .throttled
+            .is_none_or(|(waited, _)| waited != waiting_ns)
+        {
+            self.throttled = Some((waiting_ns, self.quotas.throttled()));
+        }
+        self.throttled?.1
     }
 
     fn members_in(&self, words: &[u64]) -> Members {

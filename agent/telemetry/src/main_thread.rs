@@ -34,6 +34,8 @@ pub(super) struct Spent {
     pub observed: Duration,
     /// The same in expire cycles, which are observed all the time, nanoseconds.
     pub expiring_ns: u64,
+    /// For how long its CPU quotas were used up.
+    pub throttled: Option<Duration>,
 }
 
 /// The CPU time of a main thread since the server was found, nanoseconds.
@@ -53,6 +55,8 @@ pub struct MainThread {
     recent: [f64; 2],
     /// Time in which it was ready to run but had no CPU.
     pub waiting_ns: u64,
+    /// For how long its CPU quotas were used up; `None` where it is under none.
+    pub throttled: Option<Duration>,
     last: Option<Spent>,
     /// Share of the time in which it had work.
     busy: f64,
@@ -76,6 +80,10 @@ impl MainThread {
         let cpu_ns = now.times.cpu_ns.saturating_sub(last.times.cpu_ns);
         let waiting_ns = now.times.waiting_ns.saturating_sub(last.times.waiting_ns);
         self.waiting_ns += waiting_ns;
+        if let Some((now, last)) = now.throttled.zip(last.throttled) {
+            let throttled = self.throttled.get_or_insert_default();
+            *throttled += now.saturating_sub(last);
+        }
         let elapsed = now.at.saturating_sub(last.at).as_secs_f64();
         if elapsed > 0.0 {
             let work_ns = cpu_ns + waiting_ns;
@@ -172,6 +180,7 @@ mod tests {
                 evicted_keys: *evicted_keys,
                 observed: Duration::from_millis(*observed),
                 expiring_ns: expiring * MS,
+                throttled: None,
             });
         }
         thread

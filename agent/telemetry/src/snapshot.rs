@@ -64,6 +64,8 @@ pub struct Snapshot {
     pub times: Option<ThreadTimes>,
     /// Whether the main thread slept in its event loop; `None` where it ran, or where the kernel does not tell.
     pub is_resting: Option<bool>,
+    /// For how long the CPU quotas that the process is under were used up, since they were made; `None` where it is under none.
+    pub throttled: Option<Duration>,
     /// CPU time of a process that it has forked and that runs, nanoseconds; `None` where none is known of.
     pub child_ns: Option<u64>,
     /// When the main thread last came to rest, as [`super::Rest`] has it.

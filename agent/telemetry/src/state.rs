@@ -120,6 +120,7 @@ impl ServerState {
                     .and_then(|members| members.get(Member::StatEvictedkeys)),
                 observed: snapshot.observed.evicting,
                 expiring_ns: self.expiring_ns.saturating_sub(waited(EXPIRE)),
+                throttled: snapshot.throttled,
             });
         }
         self.members = snapshot.members;

@@ -55,6 +55,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
             cpu_ns: 0,
             waiting_ns: 0,
         }),
+        throttled: Some(Duration::ZERO),
         look: Some(SocketLook::default()),
         ..Snapshot::default()
     };

@@ -113,9 +113,11 @@ pub fn busy_server() -> ExportedServer {
     snapshot.members = Some(members);
     let before = Snapshot {
         times: times(0),
+        throttled: Some(Duration::ZERO),
         ..Snapshot::default()
     };
     snapshot.times = times(1_750_000_000);
+    snapshot.throttled = Some(Duration::from_millis(150));
     snapshot.look = Some(SocketLook {
         at: snapshot.at,
         connected: 50,

@@ -30,7 +30,7 @@ const STALLS_BY_EVICTION: &str = "evictscope_stall_seconds_total{cause=\"evictio
 const STALLS_BY_EXPIRY: &str = "evictscope_stall_seconds_total{cause=\"expire\"}";
 
 /// The alerts about a server, and the metrics without which each cannot fire, or not for every cause.
-const ALERTS: [(&str, &[&str]); 11] = [
+const ALERTS: [(&str, &[&str]); 12] = [
     ("EvictscopeStalled", &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY]),
     (
         "EvictscopeStallBudgetExceeded",
@@ -42,6 +42,10 @@ const ALERTS: [(&str, &[&str]); 11] = [
         &["evictscope_stall_seconds_total"],
     ),
     ("EvictscopeEvictionsCostly", &[CPU_BY_EVICTION]),
+    (
+        "EvictscopeNoCpu",
+        &["evictscope_main_thread_waiting_seconds_total"],
+    ),
     ("EvictscopeEvictionBurst", &[SELF_AMPLIFYING]),
     (
         "EvictscopeBurstsRecurring",

@@ -53,8 +53,8 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "EvictscopeClientsWaiting",
         ),
         CauseKind::NoCpu => (
-            "See what else runs there (top), and whether a CPU quota is used up (cpu.stat of the control group): move it, or raise the quota",
-            "EvictscopeClientsWaiting",
+            "See whether a CPU quota is used up (cpu.stat of the control group) and raise it, or what else runs there (top) and move it",
+            "EvictscopeNoCpu",
         ),
         CauseKind::Fork => (
             "Give the host a CPU more, or have RDB and AOF files written on a replica or at quiet hours",

@@ -6,7 +6,7 @@ use super::family::{Family, by, single};
 use crate::exported::ExportedServer;
 
 /// Returns CPU time by activity. With a withdrawn plan, evicting calls cannot be told from the rest.
-pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 2] {
+pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {
     let thread = Some(&server.state.main_thread).filter(|thread| thread.is_known());
     let told = thread.filter(|_| server.withdrawn.is_none()).map(|thread| {
         [
@@ -32,6 +32,11 @@ pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 2] {
             "evictscope_main_thread_waiting_seconds_total",
             "Time since the process was found in which the main thread was ready to run and had no CPU.",
             thread.map(|thread| thread.waiting_ns as f64 / 1e9),
+        ),
+        single(
+            "evictscope_cpu_quota_throttled_seconds_total",
+            "Time since the process was found in which a CPU quota of its control groups was used up, of all CPUs together.",
+            thread.and_then(|thread| Some(thread.throttled?.as_secs_f64())),
         ),
     ]
 }
