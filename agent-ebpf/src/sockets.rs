@@ -175,12 +175,19 @@ fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
     } else {
         UNREAD_TCP
     };
+    // Most connections are idle, and nothing more is asked of them.
+    let answered_to = if bytes > 0 || kind == OWED_TCP {
+        read::<u32>(sock, KernelMember::WriteSeq)?
+    } else {
+        0
+    };
     Some(UnreadSocket {
         kind: [kind, 0, 0, 0],
         bytes,
         socket: sock as u64,
         read_to,
         came: read::<u32>(sock, KernelMember::LastReceived)?,
+        answered_to: answered_to.into(),
     })
 }
 

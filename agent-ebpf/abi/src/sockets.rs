@@ -30,6 +30,8 @@ pub struct UnreadSocket {
     pub read_to: u32,
     /// The lower half of `jiffies` when data last came; 0 of a Unix socket.
     pub came: u32,
+    /// How far answers were written: `write_seq`, of 32 bits; 0 of a Unix socket.
+    pub answered_to: u64,
 }
 
 /// The end of a look.

@@ -25,6 +25,8 @@ pub struct Owed {
     pub socket: u64,
     /// As [`Unread::read_to`].
     pub read_to: u32,
+    /// As [`Unread::answered_to`].
+    pub answered_to: u32,
     /// When data last came, monotonic, to a tick.
     pub came: Duration,
 }
@@ -37,6 +39,8 @@ pub struct Unread {
     /// How far the server has read, modulo 2^32: it changes when the server reads. TCP's `copied_seq`; of a Unix socket,
     /// what tells one unread message from the next.
     pub read_to: u32,
+    /// How far the server has written answers, modulo 2^32 (TCP's `write_seq`); 0 of a Unix socket.
+    pub answered_to: u32,
     /// Bytes that lie unread.
     pub bytes: u32,
     /// When data last came, monotonic, to a tick (`icsk_ack.lrcvtime`); not known of a Unix socket.

@@ -40,6 +40,7 @@ pub struct Waits {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     read_to: u32,
+    answered_to: u32,
     /// Whether the server has read it.
     is_read: bool,
     came: Option<Duration>,
@@ -60,12 +61,21 @@ impl Waits {
         let waited = self.waiting();
         let before = std::mem::take(&mut self.requests);
         let unread = look.unread.iter();
-        let unread = unread.map(|unread| (unread.socket, unread.read_to, unread.came, false));
+        let unread = unread.map(|one| (one.socket, one.read_to, one.answered_to, one.came, false));
         let owed = look.owed.iter();
-        let owed = owed.map(|owed| (owed.socket, owed.read_to, Some(owed.came), true));
-        for (socket, read_to, came, is_read) in unread.chain(owed) {
+        let owed = owed.map(|one| {
+            (
+                one.socket,
+                one.read_to,
+                one.answered_to,
+                Some(one.came),
+                true,
+            )
+        });
+        for (socket, read_to, answered_to, came, is_read) in unread.chain(owed) {
             let new = Request {
                 read_to,
+                answered_to,
                 is_read,
                 came,
                 since: came.map_or(at, |came| came.min(at)),
@@ -77,7 +87,7 @@ impl Waits {
         }
         let answered = before.iter().filter(|(socket, request)| {
             let now = self.requests.get(socket);
-            request.is_read && now.is_none_or(|now| now.read_to != request.read_to)
+            request.is_read && now.is_none_or(|now| !now.is_behind(request))
         });
         let newest = answered.filter_map(|(_, request)| request.came).max();
         self.answered = self.answered.max(newest.unwrap_or_default());
@@ -151,19 +161,27 @@ impl Waits {
 }
 
 impl Request {
+    /// Tells whether the server has got no further in that connection since `before`: it has read no more, and what it had read is
+    /// not answered.
+    fn is_behind(&self, before: &Self) -> bool {
+        let is_answered = before.is_read && before.answered_to != self.answered_to;
+        before.read_to == self.read_to && !is_answered
+    }
+
     /// Returns what is known of it at a look, where `before` is the request of the same connection that the last look found, and
     /// when that was.
     fn follow(self, before: Option<(&Self, Duration)>, at: Duration) -> Self {
         let Some((before, last)) = before else {
             return self;
         };
-        let is_unread_still = before.read_to == self.read_to;
+        let is_unanswered_still = self.is_behind(before);
         let came_together = before.came.zip(self.came);
         let came_together = came_together.is_some_and(|(before, now)| now.abs_diff(before) <= TICK);
-        if is_unread_still || self.is_read && !before.is_read && came_together {
+        if is_unanswered_still || self.is_read && !before.is_read && came_together {
             // The same one, which the server may have read by now.
             return Self {
                 read_to: self.read_to,
+                answered_to: self.answered_to,
                 is_read: self.is_read,
                 ..*before
             };

@@ -213,6 +213,7 @@ pub fn stalled_server() -> ExportedServer {
         let unread = |socket| Unread {
             socket,
             read_to: 7,
+            answered_to: 0,
             bytes: 14,
             came: Some(Duration::from_secs(1)),
         };

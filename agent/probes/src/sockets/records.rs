@@ -48,17 +48,20 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
                 for record in records {
                     let socket = word(record, offset_of!(UnreadSocket, socket))?;
                     let read_to = half(record, offset_of!(UnreadSocket, read_to))?;
+                    let answered_to = word(record, offset_of!(UnreadSocket, answered_to))? as u32;
                     let came = now.wrapping_sub(half(record, offset_of!(UnreadSocket, came))?);
                     let came = ticks.before(look.at, came);
                     match record[0] {
                         OWED_TCP => look.owed.push(Owed {
                             socket,
                             read_to,
+                            answered_to,
                             came,
                         }),
                         kind => look.unread.push(Unread {
                             socket,
                             read_to,
+                            answered_to,
                             bytes: half(record, offset_of!(UnreadSocket, bytes))?,
                             came: (kind != UNREAD_UNIX).then_some(came),
                         }),
@@ -96,6 +99,7 @@ mod tests {
         record.extend(socket.to_ne_bytes());
         record.extend(77_u32.to_ne_bytes());
         record.extend(came.to_ne_bytes());
+        record.extend(88_u64.to_ne_bytes());
         record
     }
 
@@ -122,6 +126,7 @@ mod tests {
         let of = |socket, bytes, came| Unread {
             socket,
             read_to: 77,
+            answered_to: 88,
             bytes,
             came,
         };
@@ -136,6 +141,7 @@ mod tests {
             owed: vec![Owed {
                 socket: 6,
                 read_to: 77,
+                answered_to: 88,
                 came: Duration::from_millis(996),
             }],
         };

@@ -95,6 +95,7 @@ impl RecordedLook {
         let unread = |socket| Unread {
             socket,
             read_to: self.at as u32,
+            answered_to: 0,
             bytes: 1,
             came: Some(time(self.at)),
         };
@@ -104,6 +105,7 @@ impl RecordedLook {
             *first = Unread {
                 socket: u64::MAX - oldest,
                 read_to: 0,
+                answered_to: 0,
                 came: Some(time(oldest)),
                 ..*first
             };

@@ -23,12 +23,14 @@ fn look_at_both(
     let unread = unread.iter().map(|(socket, read_to, came)| Unread {
         socket: *socket,
         read_to: *read_to,
+        answered_to: 0,
         bytes: 30,
         came: came.map(ms),
     });
     let owed = owed.iter().map(|(socket, read_to, came)| Owed {
         socket: *socket,
         read_to: *read_to,
+        answered_to: 0,
         came: ms(*came),
     });
     let look = SocketLook {
@@ -150,4 +152,42 @@ fn what_came_before_the_main_thread_rested_waits_since_then_at_most() {
     let mut waits = Waits::default();
     look_at_both(&mut waits, 1_000, &[(1, 7, Some(200))], &[], Some(950));
     assert_eq!(waits.oldest(), Some(ms(950)));
+}
+
+/// A client sends its next request as soon as it has the answer to the one before, of which the server has read all.
+#[test]
+fn a_request_that_was_answered_makes_the_next_no_older() {
+    let owed = |answered_to| Owed {
+        socket: 1,
+        read_to: 37,
+        answered_to,
+        came: ms(990),
+    };
+    let unread = |answered_to| Unread {
+        socket: 1,
+        read_to: 37,
+        answered_to,
+        bytes: 30,
+        came: Some(ms(1_390)),
+    };
+    let take_in = |second: Unread| {
+        let mut waits = Waits::default();
+        let looks = [
+            (1_000, vec![], vec![owed(5)]),
+            (1_450, vec![second], vec![]),
+        ];
+        for (at, unread, owed) in looks {
+            let look = SocketLook {
+                at: ms(at),
+                connected: 1,
+                unread,
+                owed,
+            };
+            waits.take_in(&look, None);
+        }
+        (waits.oldest(), waits.over())
+    };
+    assert_eq!(take_in(unread(12)), (Some(ms(1_390)), [0, 0]));
+    // Of a pipeline, where the first is not answered yet, it is.
+    assert_eq!(take_in(unread(5)), (Some(ms(990)), [1, 0]));
 }

@@ -183,6 +183,7 @@ mod tests {
                 unread: vec![Unread {
                     socket: 9,
                     read_to: 7,
+                    answered_to: 0,
                     bytes: 14,
                     came: Some(Duration::from_millis(3_500)),
                 }],
