@@ -43,7 +43,7 @@ pub use executable::{Contents, Executable, ExecutableError, ExecutableId};
 pub use handle::ProcessHandle;
 pub use identity::Identity;
 pub use labels::{NewServer, labels};
-pub use look::ServerProcess;
+pub use look::{HiddenServer, ServerProcess};
 pub use matcher::{DEFAULT_PATTERN, Matcher};
 pub use memory::{MemoryError, Words, load_bias};
 pub use package::package_of;

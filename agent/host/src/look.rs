@@ -53,14 +53,16 @@ impl ServerProcess {
     }
 }
 
-/// A process that looks like a server, but that the agent may not look into.
+/// A process that looks like a server, but that the agent cannot look into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenServer {
     /// Process id.
     pub pid: u32,
     /// The user it runs as.
     pub uid: u32,
-    /// What could not be read, and what to do about it.
+    /// Whether it may not be read.
+    pub is_denied: bool,
+    /// Why not, and what to do about it.
     pub why: String,
 }
 
@@ -92,15 +94,22 @@ pub(super) fn look_into(
         return excluded(candidate, by);
     }
     let exe = match &candidate.exe {
+        ExeLink::Path(loader) if candidate.exe.is_loader() => {
+            let why = format!(
+                "started through {}, so that its executable is not the server's: start it by its own path",
+                loader.display()
+            );
+            return hidden(pid, false, why);
+        }
         ExeLink::Path(path) => path.clone(),
-        ExeLink::Denied => return hidden(pid, "exe"),
+        ExeLink::Denied => return denied(pid, "exe"),
         ExeLink::Absent => return Err(ProcError::NotFound(None)),
     };
     if age(candidate.identity.start_time_ticks) < SETTLE {
         return Ok(Look::Starting);
     }
     let listening = match Listening::of(pid) {
-        Err(ProcError::PermissionDenied(_)) => return hidden(pid, "fd"),
+        Err(ProcError::PermissionDenied(_)) => return denied(pid, "fd"),
         listening => listening?,
     };
     let name = match listening.name(candidate.title_port()) {
@@ -131,14 +140,22 @@ fn excluded(candidate: &Observed, by: &Exclusion) -> ProcResult<Look> {
     })
 }
 
-fn hidden(pid: u32, what: &str) -> ProcResult<Look> {
+fn denied(pid: u32, what: &str) -> ProcResult<Look> {
+    let lacks = Confinement::of_process().lacks_others();
+    hidden(
+        pid,
+        true,
+        format!("may not read /proc/{pid}/{what}; {lacks}"),
+    )
+}
+
+fn hidden(pid: u32, is_denied: bool, why: String) -> ProcResult<Look> {
+    let uid = Process::new(pid.cast_signed())?.status()?.euid;
     Ok(Look::Hidden(HiddenServer {
         pid,
-        uid: Process::new(pid.cast_signed())?.status()?.euid,
-        why: format!(
-            "may not read /proc/{pid}/{what}; {}",
-            Confinement::of_process().lacks_others()
-        ),
+        uid,
+        is_denied,
+        why,
     }))
 }
 

@@ -44,6 +44,12 @@ impl ExeLink {
         let name = path.file_name()?.to_string_lossy();
         Some(name.trim_end_matches(" (deleted)").to_owned())
     }
+
+    /// Tells whether it is a loader that the program is an argument of, as in `ld.so ./redis-server`.
+    pub(super) fn is_loader(&self) -> bool {
+        let name = self.file_name().unwrap_or_default();
+        name.ends_with(".so") || name.contains(".so.")
+    }
 }
 
 /// A process as `/proc` shows it.
@@ -55,7 +61,7 @@ pub(super) struct Observed {
     pub flags: u32,
     pub comm: String,
     pub exe: ExeLink,
-    /// The arguments; a server overwrites them with its title, which is then the only one.
+    /// The arguments, without those of a loader; a server overwrites them with its title, which is then the only one.
     pub arguments: Vec<String>,
 }
 
@@ -72,14 +78,20 @@ impl Observed {
         // A title that got shorter is followed by zeros.
         let command_line = String::from_utf8_lossy(&command_line);
         let arguments = command_line.trim_end_matches('\0').split('\0');
+        let exe = ExeLink::read(pid);
+        let before = if exe.is_loader() {
+            of_loader(arguments.clone())
+        } else {
+            0
+        };
         Ok(Self {
             identity: Identity::of(&stat),
             parent: stat.ppid.cast_unsigned(),
             state: stat.state,
             flags: stat.flags,
             comm: stat.comm,
-            exe: ExeLink::read(pid),
-            arguments: arguments.map(str::to_owned).collect(),
+            exe,
+            arguments: arguments.skip(before).map(str::to_owned).collect(),
         })
     }
 
@@ -106,6 +118,18 @@ impl Observed {
         let address = self.title().split_whitespace().nth(1)?;
         address.rsplit_once(':')?.1.parse().ok()
     }
+}
+
+/// Counts the arguments of a loader before the program that it loads (`ld.so(8)`): its own name and options, all
+/// of which but one have a value.
+fn of_loader<'a>(arguments: impl Iterator<Item = &'a str>) -> usize {
+    let mut count = 1;
+    for (index, argument) in arguments.enumerate() {
+        if index == count && argument.starts_with("--") {
+            count += if argument == "--inhibit-cache" { 1 } else { 2 };
+        }
+    }
+    count
 }
 
 /// Returns the last component of a path.

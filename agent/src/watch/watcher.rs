@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use evictscope_host::{Identity, NewServer, Scan, Scanner, ServerProcess, labels};
+use evictscope_host::{HiddenServer, Identity, NewServer, Scan, Scanner, ServerProcess, labels};
 use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
@@ -31,7 +31,7 @@ pub struct Watcher {
     scanner: Scanner,
     servers: HashMap<Identity, Server>,
     /// Why each of them cannot be looked into, by pid.
-    hidden: HashMap<u32, String>,
+    hidden: HashMap<u32, HiddenServer>,
     stale: HashSet<String>,
     /// Whether there are servers that have no thread yet.
     is_behind: bool,
@@ -148,11 +148,14 @@ impl Watcher {
 
     /// Returns the servers that are not watched, by ascending pid.
     fn unwatched(&self) -> Vec<Unwatched> {
-        let hidden = self.hidden.iter().map(|(pid, why)| Unwatched {
-            server: format!("pid-{pid}"),
-            pid: *pid,
-            reason: Reason::Permission,
-            why: why.clone(),
+        let hidden = self.hidden.values().map(|hidden| Unwatched {
+            server: format!("pid-{}", hidden.pid),
+            pid: hidden.pid,
+            reason: match hidden.is_denied {
+                true => Reason::Permission,
+                false => Reason::Executable,
+            },
+            why: hidden.why.clone(),
         });
         let failed = self.servers.iter().filter_map(|(identity, server)| {
             let Attempt::Failed(reason, why) = server.attempt() else {
@@ -272,7 +275,7 @@ impl Watcher {
 
     fn log_hidden(&mut self, scan: &Scan) {
         for server in &scan.hidden {
-            if self.hidden.insert(server.pid, server.why.clone()).is_none() {
+            if self.hidden.insert(server.pid, server.clone()).is_none() {
                 tracing::warn!(pid = server.pid, "cannot watch this server: {}", server.why);
             }
         }

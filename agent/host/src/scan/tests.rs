@@ -405,3 +405,27 @@ fn a_server_of_another_user_is_reported_as_hidden() -> anyhow::Result<()> {
     assert_eq!(find(scan, redis.pid()), None);
     Ok(())
 }
+
+/// Its arguments begin with those of the loader.
+#[test]
+fn a_server_that_a_loader_runs_is_reported_as_hidden() -> anyhow::Result<()> {
+    let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
+    if !loader.exists() {
+        println!("skipped: there is no {}", loader.display());
+        return Ok(());
+    }
+    let (_directory, sleep) = sleep_named("redis-server")?;
+    let mut command = Command::new(loader);
+    command.args(["--inhibit-cache", "--library-path", "/lib"]);
+    let server = Owned::start(command.arg(sleep.get_program()).arg("60"))?;
+    let mut scanner = scanner()?;
+    let hidden = until("it is hidden", || {
+        let mut hidden = scanner.scan()?.hidden.into_iter();
+        Ok(hidden.find(|hidden| hidden.pid == server.pid()))
+    })?;
+    assert!(
+        !hidden.is_denied && hidden.why.contains("through"),
+        "{hidden:?}"
+    );
+    Ok(())
+}
