@@ -58,7 +58,7 @@ pub fn try_exit(ctx: &ProbeContext) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells whether the call that passes an exit ends there.
+/// Tells whether the call that passes a site ends there.
 #[inline(always)]
 pub fn ends(ctx: &ProbeContext, hit: &Hit) -> bool {
     // SAFETY: the kernel passes the registers of the probed thread.
@@ -143,12 +143,13 @@ pub fn end_noop(calls: &mut CallStats, ended: u64) {
     calls.noop.record(bucket, duration);
 }
 
-/// Gives up an inner call that was never seen to end.
+/// Gives up an inner call that was never seen to end, and so its entry.
 #[inline(always)]
 pub fn lose_unfinished(calls: &mut CallStats) {
     if calls.inner_since_ns != 0 {
         calls.lost_exits += 1;
         calls.inner_since_ns = 0;
+        calls.entered_ns = 0;
     }
 }
 

@@ -14,7 +14,7 @@
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_abi::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, Check, EvictionStats, Fault,
-    Noted, Probe, QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, TermKind, Variable, bounds,
+    Noted, Probe, QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, Variable, bounds,
 };
 
 use crate::calls::{begin_inner, end_inner, end_noop, ends, lose_unfinished, now};
@@ -72,6 +72,12 @@ pub fn try_goal(ctx: &ProbeContext) -> Result<(), Error> {
                 stats.burst_began_ns = begun;
                 stats.first_left = CHECKED_FIRST;
             }
+            // Some calls are not to evict, and leave from here for where those within the limit return: they end as they
+            // begin. Of one whose entry was seen, the return will be.
+            if hit.calls.entered_ns == 0 && ends(ctx, &hit) {
+                let result = result(&hit, stats);
+                end_evicting(&mut hit, stats, begun, result);
+            }
         }
         Kind::Within => {}
         // The return program is not to take it for a no-op call.
@@ -93,19 +99,26 @@ pub fn try_done(ctx: &ProbeContext) -> Result<(), Error> {
     let stats = unsafe { &mut *maps::eviction(hit.slot)? };
     // SAFETY: the kernel passes the registers of the probed thread.
     copy_registers(&mut stats.words, unsafe { &*ctx.regs });
-    let mut result = ResultKind::Unknown;
-    if let Some(of) = hit.config.results.get(hit.site as usize)
-        && of.kind != TermKind::Absent as u8
-    {
-        let Known { value, is_known } = place(of, &stats.words);
-        if is_known {
-            result = ResultKind::of(value as u32);
-        }
-    }
+    let result = result(&hit, stats);
     // The return program has nothing left to count.
     hit.calls.entered_ns = 0;
     end_evicting(&mut hit, stats, ended, result);
     Ok(())
+}
+
+/// Returns the result of a call that ends at the site that was hit.
+#[inline(always)]
+fn result(hit: &Hit, stats: &EvictionStats) -> ResultKind {
+    match hit.config.results.get(hit.site as usize) {
+        Some(of) => match place(of, &stats.words) {
+            Known {
+                value,
+                is_known: true,
+            } => ResultKind::of(value as u32),
+            _ => ResultKind::Unknown,
+        },
+        None => ResultKind::Unknown,
+    }
 }
 
 /// What the recipes say of a call.

@@ -137,7 +137,7 @@ pub struct Hit {
     function: u16,
     /// Which of the function's sites of its kind was hit.
     pub site: u8,
-    /// At an exit, which calls end there.
+    /// At an exit or the inner site, which calls end there.
     pub when: When,
     /// The server's configuration.
     pub config: &'static ServerConfig,

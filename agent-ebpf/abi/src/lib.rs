@@ -65,9 +65,9 @@ pub struct Cookie {
     pub slot: u32,
     /// The function's number, below [`MAX_FUNCTIONS`].
     pub function: u16,
-    /// At an exit, index into [`ServerConfig::results`] or, of the expire cycle, [`ServerConfig::cycle_keys`].
+    /// Where calls end, index into [`ServerConfig::results`] or, of the expire cycle, [`ServerConfig::cycle_keys`].
     pub site: u8,
-    /// At an exit, which calls end there.
+    /// At an exit or the inner site, which calls end there.
     pub when: When,
 }
 

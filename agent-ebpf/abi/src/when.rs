@@ -1,4 +1,4 @@
-//! Which of the calls that pass an exit end there.
+//! Which of the calls that pass a site end there.
 
 /// Bits of the flags register (AMD64 manual, volume 1, section 3.1.4).
 const CARRY: u32 = 0;
@@ -7,14 +7,17 @@ const ZERO: u32 = 6;
 const SIGN: u32 = 7;
 const OVERFLOW: u32 = 11;
 
-/// Which of the calls that pass an exit end there: all of them, or those that leave its conditional jump one
-/// way.
+/// Which of the calls that pass an exit, or the inner site, end there: all of them, those that leave its
+/// conditional jump one way, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When(u8);
 
 impl When {
     /// Each call.
     pub const ALWAYS: Self = Self(0);
+
+    /// None.
+    pub const NEVER: Self = Self(u8::MAX);
 
     /// Those for which a condition holds, by its number in x86-64 instructions (0 to 15).
     pub const fn condition(number: u8) -> Self {
@@ -37,6 +40,9 @@ impl When {
         let Some(number) = self.0.checked_sub(1) else {
             return true;
         };
+        if self.0 == Self::NEVER.0 {
+            return false;
+        }
         let positive = match number >> 1 {
             0 => is_set(flags, OVERFLOW),
             1 => is_set(flags, CARRY),
@@ -92,7 +98,7 @@ mod tests {
                     assert_eq!(condition.holds(flags), holds, "{number}: {left} {right}");
                     assert_eq!(opposite.holds(flags), !holds, "{number}: {left} {right}");
                 }
-                assert!(When::ALWAYS.holds(flags));
+                assert!(When::ALWAYS.holds(flags) && !When::NEVER.holds(flags));
             }
         }
         assert_eq!(

@@ -167,7 +167,8 @@ pub struct Exit {
     /// Where.
     #[serde(flatten)]
     pub site: Site,
-    /// The way out of a conditional jump, where only the calls that take it end here.
+    /// The way out of a conditional jump, where only the calls that take it end here. At the inner site it is the inner
+    /// probe that ends them.
     pub way: Option<Way>,
     /// Where the call's result is, if that is known.
     pub result: Option<Operand>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
 use evictscope_host::Executable;
 use evictscope_plan::{
-    Description, EVICTION_CALL, Exit, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
+    Description, EVICTION_CALL, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
 };
 use evictscope_telemetry::Counted;
 
@@ -200,20 +200,18 @@ impl Attachment {
     }
 
     fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {
-        let sites = sites(function, probe).into_iter();
         let number = number(function.kind)?;
-        let sites: Vec<(FileOffset, Cookie)> = (0..)
-            .zip(sites)
-            .map(|(site, (place, when))| {
-                let cookie = Cookie {
-                    slot: self.slot.number,
-                    function: number,
-                    site,
-                    when,
-                };
-                (place.file_offset, cookie)
-            })
-            .collect();
+        let sites = sites(function, probe).into_iter();
+        let sites = sites.map(|(place, site, when)| {
+            let cookie = Cookie {
+                slot: self.slot.number,
+                function: number,
+                site,
+                when,
+            };
+            (place.file_offset, cookie)
+        });
+        let sites: Vec<(FileOffset, Cookie)> = sites.collect();
         let programs = &self.slot.probes.programs;
         programs.attach(function.kind.description, probe, self.target(), &sites)
     }
@@ -316,20 +314,26 @@ fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool 
     }
 }
 
-/// Returns the sites of a probe, and at exits which calls end there.
-fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, When)> {
-    let always = |site| (site, When::ALWAYS);
+/// Returns the sites of a probe. Where calls end, also the number of the exit, and which of them do.
+fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
+    let only = |site: Option<_>| {
+        site.map(|site| (site, 0, When::NEVER))
+            .into_iter()
+            .collect()
+    };
+    let exits = (0..).zip(&function.exits).map(|(number, exit)| {
+        let way = exit.way.map(|way| When::condition(way.condition));
+        (&exit.site, number, way.unwrap_or(When::ALWAYS))
+    });
+    let inner = function.inner.as_ref().map(|inner| &inner.site);
+    let (at_inner, elsewhere): (Vec<_>, Vec<_>) =
+        exits.partition(|(site, ..)| Some(*site) == inner);
     match probe {
-        Probe::Enter | Probe::Return => function.every_call().map(always).into_iter().collect(),
-        Probe::Inner => function.begin().map(always).into_iter().collect(),
-        Probe::Exit => function.exits.iter().map(exit_site).collect(),
+        Probe::Enter | Probe::Return => only(function.every_call()),
+        Probe::Inner if at_inner.is_empty() => only(function.begin()),
+        Probe::Inner => at_inner,
+        Probe::Exit => elsewhere,
     }
-}
-
-fn exit_site(exit: &Exit) -> (&Site, When) {
-    let way = exit.way.as_ref();
-    let when = way.map_or(When::ALWAYS, |way| When::condition(way.condition));
-    (&exit.site, when)
 }
 
 /// Returns the number that the programs know a function by.

@@ -51,12 +51,13 @@ impl ProbedSites {
         let exits = function.timed_span().map(|(_, exits)| exits);
         let is_timed = entry.or(exits.and(function.begin())).is_some();
         let passed = exits.unwrap_or_default().iter();
-        let passed = passed.filter(|exit| exit.way.is_some()).count();
+        let passed =
+            passed.filter(|exit| exit.way.is_some() && Some(&exit.site) != function.begin());
         Self {
             entry: entry.map(of),
             inner: function.begin().filter(|_| is_timed).map(of),
             exits: exits.map(|exits| exits.iter().all(|exit| exit.site.emulated)),
-            passed_exits: u32::try_from(passed).unwrap_or(u32::MAX),
+            passed_exits: u32::try_from(passed.count()).unwrap_or(u32::MAX),
         }
     }
 }

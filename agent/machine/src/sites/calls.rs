@@ -13,8 +13,10 @@ pub struct Calls<'a> {
     pub block: BlockId,
     /// Edges of which other calls take none: those are to pass no exit. Empty where there are no others.
     pub by: &'a [(BlockId, EdgeKind)],
-    /// The inner site, which is no exit: two probes at one instruction have no order.
+    /// The inner site. Two probes at one instruction have no order, so no other probe is there.
     pub inner: Option<FileAddress>,
+    /// Whether calls can end there that leave its conditional jump one way: its own probe ends them.
+    pub ends_at_inner: bool,
     /// Instructions behind which they end, where their work is no loop.
     pub work: &'a [FileAddress],
 }
@@ -25,6 +27,7 @@ impl Calls<'_> {
         block: BlockId::ENTRY,
         by: &[],
         inner: None,
+        ends_at_inner: false,
         work: &[],
     };
 

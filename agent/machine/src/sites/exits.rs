@@ -146,7 +146,7 @@ mod tests {
     type Found = (u64, Option<bool>, Option<Operand>);
 
     /// Returns the exits of the calls that do not take the first jump.
-    fn exits(inner: Option<FileAddress>) -> Option<Vec<Found>> {
+    fn exits(inner: Option<FileAddress>, ends_at_inner: bool) -> Option<Vec<Found>> {
         let image = Image::of_code(&MERGED_ENDS, CODE);
         let code = FunctionCode::decode(&image, CODE).ok()?;
         let (block, _) = *(code.blocks[BlockId::ENTRY].successors.iter())
@@ -155,6 +155,7 @@ mod tests {
             block,
             by: &[(BlockId::ENTRY, EdgeKind::FallThrough)],
             inner,
+            ends_at_inner,
             work: &[],
         };
         let mut execution = Execution::run(&code);
@@ -176,7 +177,7 @@ mod tests {
     fn where_ends_are_merged_a_way_out_of_a_jump_is_an_exit() {
         let jump = (0x100d, Some(true), Some(Operand::Constant(2)));
         let rest = (0x100d, Some(false), Some(Operand::Constant(0)));
-        let found = exits(None).unwrap_or_default();
+        let found = exits(None, false).unwrap_or_default();
         assert!(found.contains(&jump), "{found:?}");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(
@@ -185,9 +186,14 @@ mod tests {
         );
     }
 
+    /// Nothing else tells the call that takes the second jump from those that take the first.
     #[test]
-    fn the_inner_site_is_no_exit_and_other_calls_pass_none() {
-        // Nothing else tells the call that takes the second jump from those that take the first.
-        assert_eq!(exits(Some(FileAddress::new(0x100d))), None);
+    fn no_other_probe_is_at_the_inner_site_which_can_end_calls_itself() {
+        let second_jump = Some(FileAddress::new(0x100d));
+        assert_eq!(exits(second_jump, false), None);
+        let found = exits(second_jump, true).unwrap_or_default();
+        let at_inner = (0x100d, Some(true), Some(Operand::Constant(2)));
+        assert!(found.contains(&at_inner), "{found:?}");
+        assert_eq!(found.len(), 2, "{found:?}");
     }
 }

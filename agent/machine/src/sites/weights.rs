@@ -14,6 +14,9 @@ use super::calls::Calls;
 
 /// Weight of one unit of relative cost.
 const COST_WEIGHT: u64 = 16;
+/// Weight of a hit in calls that do not end there: a call is to be hit once where that can be, but no
+/// instruction is to be single-stepped for it.
+const PASSED_WEIGHT: u64 = 8 * COST_WEIGHT;
 /// Weight of each call that can still follow: its work would not be measured.
 const FOLLOWING_CALL_WEIGHT: u64 = 4;
 /// Most following calls that are weighed.
@@ -58,15 +61,24 @@ pub fn weights(
         let Some(jump) = own.instructions.last() else {
             continue;
         };
+        let joining = own.successors.iter().filter(|(to, _)| shared.contains(to));
+        // Those that join other calls there have no other place to end at.
+        let is_inner =
+            calls.ends_at_inner && calls.inner == Some(address(jump)) && joining.count() == 1;
         let is_told = !calls.by.is_empty()
             && is_conditional_jump(jump)
-            && is_seen(own.instructions.len() - 1)
+            && (is_inner || is_seen(own.instructions.len() - 1))
             && !shared.contains(block)
             && !looping.contains(block);
         for (successor, kind) in own.successors.iter().filter(|_| is_told) {
-            if passed.contains(successor) && !is_under_way(*successor) {
-                // The calls that take the other way pay for a hit, too.
-                let weight = 2 * weight(jump, calls_from(code, successor.first()));
+            let can_end = !is_inner || shared.contains(successor);
+            if can_end && passed.contains(successor) && !is_under_way(*successor) {
+                let following = calls_from(code, successor.first());
+                let weight = match is_inner {
+                    // Each call is hit there anyway.
+                    true => following_weight(following),
+                    false => PASSED_WEIGHT + weight(jump, following),
+                };
                 weights.insert(Point::Way(*block, *kind), weight);
             }
         }
@@ -85,7 +97,11 @@ fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
 
 fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
     let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
-    cost + following_calls.min(MAX_FOLLOWING_CALLS) * FOLLOWING_CALL_WEIGHT
+    cost + following_weight(following_calls)
+}
+
+fn following_weight(calls: u64) -> u64 {
+    calls.min(MAX_FOLLOWING_CALLS) * FOLLOWING_CALL_WEIGHT
 }
 
 /// Counts the calls that can follow from a point on, itself included.

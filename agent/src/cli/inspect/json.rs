@@ -42,7 +42,7 @@
 //! | `functions[].exits[].file_offset` | number | As in `entry`. |
 //! | `functions[].exits[].instruction` | string | As in `entry`. |
 //! | `functions[].exits[].emulated` | boolean | As in `entry`. |
-//! | `functions[].exits[].way` | object or null | Where only the calls end that leave a conditional jump one way: that way. The others pay for a hit. |
+//! | `functions[].exits[].way` | object or null | Where only the calls end that leave a conditional jump one way: that way. The others pay for a hit; at the goal site each call does, and none has an `eviction_done` there. |
 //! | `functions[].exits[].way.taken` | boolean | Whether the jump is taken. |
 //! | `functions[].exits[].result` | string or null | The register or memory that holds the call's result there (0 ok, 1 running, 2 fail; before Redis 6.2 4294967295 is fail). |
 //! | `functions[].exits[].sampled` | string | Where the number of keys is that the expire cycle sampled, 8 bytes. Only of the expire cycle, and only where it was found. |

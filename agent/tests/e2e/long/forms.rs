@@ -17,8 +17,10 @@ const FORMS: [(&str, &str); 2] = [
     ("inlined", "__attribute__((always_inline))inline static"),
 ];
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
-const FLAGS: [(&str, &[&str]); 6] = [
+const FLAGS: [(&str, &[&str]); 7] = [
     ("plain", &["-rdynamic"]),
+    // Of some, the goal probe ends calls.
+    ("refusing", &["-rdynamic", "-DREFUSES"]),
     (
         "hardened",
         &[
@@ -84,7 +86,8 @@ fn compile_all(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
 fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let programs = compile_all(directory.path())?;
-    let agent = Agent::start(&[&all_programs("form")])?;
+    // Whatever they cost.
+    let agent = Agent::start(&["--probe-mode", "evicting-only", &all_programs("form")])?;
     let mut refused = Vec::new();
     for batch in programs.chunks(BATCH) {
         let mut running = Vec::new();
@@ -135,6 +138,8 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
 /// differs is an error.
 fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<String>> {
     let server = [("server", name)];
+    let withdrawn = scrape.sum("evictscope_plan_withdrawn", &server);
+    ensure!(withdrawn.is_err(), "the plan was withdrawn");
     let [calls, overhead, tofree, ok, running, fail, _] = numbers[..] else {
         anyhow::bail!("the program says {numbers:?}");
     };

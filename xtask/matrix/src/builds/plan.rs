@@ -87,16 +87,25 @@ impl Plan {
         functions.find(|function| function["kind"] == "eviction_call")
     }
 
-    /// Returns how many exits of the eviction call end only the calls that leave a jump one way.
+    /// Returns how many done sites of the eviction call end only the calls that leave a jump one way.
     pub fn ways(&self) -> usize {
-        let exits = self
-            .eviction_call()
-            .and_then(|call| call["exits"].as_array());
-        let ways = exits
-            .into_iter()
-            .flatten()
-            .filter(|exit| !exit["way"].is_null());
-        ways.count()
+        let elsewhere = self.exits().filter(|(_, is_at_goal)| !is_at_goal);
+        elsewhere.filter(|(exit, _)| !exit["way"].is_null()).count()
+    }
+
+    /// Tells whether the goal probe ends some calls.
+    pub fn ends_at_goal(&self) -> bool {
+        self.exits().any(|(_, is_at_goal)| is_at_goal)
+    }
+
+    /// Returns the exits of the eviction call, and whether each is at the goal site.
+    fn exits(&self) -> impl Iterator<Item = (&Value, bool)> {
+        let call = self.eviction_call();
+        let exits = call.and_then(|call| Some((&call["inner"], call["exits"].as_array()?)));
+        exits.into_iter().flat_map(|(goal, exits)| {
+            let exits = exits.iter();
+            exits.map(|exit| (exit, exit["address"] == goal["address"]))
+        })
     }
 }
 

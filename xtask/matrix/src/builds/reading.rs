@@ -84,7 +84,7 @@ impl Readings {
         stale_ratio(&self.below, row)?;
         memory(all, row)?;
         if evicting.exports(CALLS) {
-            evicting_calls(evicting, plan.ways(), row)?;
+            evicting_calls(evicting, plan, self.failing, row)?;
             let is_missing = |(item, _): &(&str, &str)| *item == "eviction_result";
             match plan.not_found().iter().any(is_missing) {
                 // Then some calls have no result, and say so.
@@ -191,13 +191,19 @@ fn memory(reading: &Reading, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// Checks that each evicting call begins once and ends once. It may pass `ways` exits more, at which it does not end.
-fn evicting_calls(reading: &Reading, ways: usize, row: &mut Row) -> Result<()> {
+/// Checks that each evicting call begins once and ends once: at a done site, or at the goal site where the plan has those
+/// end that are not to evict, of which so many were made. It may pass more done sites, where it leaves a jump another way.
+fn evicting_calls(reading: &Reading, plan: &Plan, failing: u32, row: &mut Row) -> Result<()> {
     let page = &reading.page;
     let calls = page.sum(CALLS, &[("kind", "evicting")])?;
     let begun = page.sum(HITS, &[("probe", "eviction_goal")])?;
     let ended = page.sum(HITS, &[("probe", "eviction_done")])?;
-    let hits = calls..=calls * (1 + ways) as f64;
+    let at_goal = match plan.ends_at_goal() {
+        true => f64::from(failing)..=page.sum(CALLS, &[("result", "fail")])?,
+        false => 0.0..=0.0,
+    };
+    let most = (calls - at_goal.start()) * (1 + plan.ways()) as f64;
+    let hits = calls - at_goal.end()..=most;
     let right = begun == calls && hits.contains(&ended);
     let shown = match (right, ended == calls) {
         (true, true) => format!("{calls} begun and ended"),

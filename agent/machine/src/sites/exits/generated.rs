@@ -49,6 +49,7 @@ proptest! {
     fn calls_pass_one_exit_and_others_no_probe(
         parts in prop::collection::vec((0..4_u8, any::<Index>()), 2..16),
         edge in any::<Index>(),
+        ends_at_inner in any::<bool>(),
         turns in prop::collection::vec(any::<bool>(), 400),
     ) {
         let bytes = assemble(&parts);
@@ -67,8 +68,9 @@ proptest! {
         let Some((from, taken, over)) = edges.get(edge.index(edges.len().max(1))).copied() else {
             return Ok(());
         };
-        let goal = code.blocks[over].address();
-        let calls = Calls { block: over, by: &[(from, taken)], inner: Some(goal), work: &[] };
+        let last = code.blocks[over].instructions.last().map(address);
+        let goal = last.filter(|_| ends_at_inner).unwrap_or(code.blocks[over].address());
+        let calls = Calls { block: over, by: &[(from, taken)], inner: Some(goal), ends_at_inner, work: &[] };
         let mut execution = Execution::run(&code);
         let Ok(exits) = find(&mut execution, calls, |_, _| ((), 0)) else {
             return Ok(());

@@ -12,7 +12,6 @@ mod goal;
 mod inlined;
 
 use evictscope_abi::VARIABLES;
-use evictscope_machine::code::instruction;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Operand, counted_in_loops, returned};
@@ -66,49 +65,24 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         .ok();
     analysis.evidence.counted = counted_in_loops(&mut execution);
     if let Some(goal) = goal {
-        (function.inner, function.exits) = both_ends(analysis, kind, &mut execution, &goal);
+        (function.inner, function.exits) = ends(analysis, kind, &mut execution, &goal);
     }
     Some(function)
 }
 
-/// Plans the goal site and the done sites. Where it is at the goal site, and nowhere else, that some calls are
-/// told from those within the limit, the goal site goes elsewhere.
-fn both_ends(
-    analysis: &mut Analysis<'_, '_>,
-    kind: FunctionKind,
-    execution: &mut Execution<'_>,
-    goal: &GoalCopy,
-) -> Ends {
-    let before = analysis.not_found.len();
-    let first = ends(analysis, kind, execution, goal, None);
-    let (Some(found), []) = (&first.0, first.1.as_slice()) else {
-        return first;
-    };
-    let missing = analysis.not_found.split_off(before);
-    let other = ends(analysis, kind, execution, goal, Some(found.site.address));
-    if let (Some(inner), [_, ..]) = (&other.0, other.1.as_slice())
-        && inner.quantities.len() >= found.quantities.len()
-    {
-        return other;
-    }
-    analysis.not_found.truncate(before);
-    analysis.not_found.extend(missing);
-    first
-}
-
-/// Plans the goal site, elsewhere than at `except`, and the done sites.
+/// Plans the goal site and the done sites.
 fn ends(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
-    except: Option<FileAddress>,
 ) -> Ends {
-    let inner = inner_site(analysis, kind, execution, goal, except);
+    let inner = inner_site(analysis, kind, execution, goal);
     let calls = Calls {
         block: goal.over_block,
         by: &[goal.decision()],
         inner: inner.as_ref().map(|inner| inner.site.address),
+        ends_at_inner: true,
         work: &[],
     };
     let results = results(execution);
@@ -176,21 +150,19 @@ fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<FileAddress> {
     Some(server.address.wrapping_add(*offset))
 }
 
-/// Plans the goal site, elsewhere than at `except`, and how to compute the variables there.
+/// Plans the goal site, and how to compute the variables there.
 fn inner_site(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
-    except: Option<FileAddress>,
 ) -> Option<InnerSite> {
     let wanted = VARIABLES.map(|variable| goal.value(variable));
     let last_resort = Operand::Global {
         address: *analysis.config.get(&Member::Maxmemory)?,
         name: "server.maxmemory".to_owned(),
     };
-    let mut candidates = goal::after_decision(execution, goal);
-    candidates.retain(|own| Some(instruction::address(&own.instruction)) != except);
+    let candidates = goal::after_decision(execution, goal);
     let best = cheapest(
         execution,
         candidates,

@@ -69,6 +69,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         block: start.block,
         by: &work.entered_by,
         inner: Some(instruction::address(&start.instruction)),
+        ends_at_inner: false,
         work: &jobs,
     };
     let counts = !cycle.is_job && jobs.is_empty();
