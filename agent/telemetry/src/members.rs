@@ -1,5 +1,6 @@
 //! The values of a server's members.
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_plan::{Content, Member};
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +100,9 @@ fn policy_name(number: u64) -> Option<&'static str> {
 }
 
 /// What the server accounts to its clients, by type, bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
+)]
 pub struct ClientBuffers {
     /// All other clients.
     pub normal: u64,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_plan::Member;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,9 @@ const MUCH: u64 = 16 << 20;
 
 /// A server at one moment. Counters run since the server was attached to; the difference of two moments is what happened
 /// between them. What is not known is `None`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
+)]
 pub struct Moment {
     /// Time since 1970, microseconds.
     pub unix_us: u64,

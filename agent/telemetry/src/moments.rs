@@ -1,44 +1,30 @@
 //! The moments of the last ten minutes of a server, within a bound.
 
-use std::collections::VecDeque;
+mod series;
+
 use std::time::Duration;
+
+use series::{Kept, Series};
 
 use super::units::microseconds;
 use super::{Moment, StallCause};
 
 /// For how long moments are kept.
 const SPAN: Duration = Duration::from_secs(600);
-/// For how long all of them are kept. With ten a second before that, a server that evicts all the time takes 4.5 MB at most, and one that does not 2 MB.
+/// For how long all of them are kept; ten a second before that. Both are kept a little longer: whole blocks of a series go.
 const DETAILED: Duration = Duration::from_secs(180);
 /// Closer ones are left out: while a server is sampled, it is read at odd times too.
 const CLOSEST: Duration = Duration::from_millis(10);
 /// Least time between two samples: ten a second, give or take what a reading comes early.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(90);
 
-/// A moment, and what only its timeline needs of it.
-#[derive(Clone, Copy, Debug)]
-struct Kept {
-    at: Duration,
-    moment: Moment,
-    is_sample: bool,
-}
-
-impl Kept {
-    /// Returns the moment, as the clock that tells the time since 1970 has it now.
-    fn moment(&self, since_1970: Duration) -> Moment {
-        Moment {
-            unix_us: microseconds(since_1970.saturating_add(self.at)),
-            ..self.moment
-        }
-    }
-}
-
 /// The moments of the last ten minutes, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moments {
     /// Samples only.
-    older: VecDeque<Kept>,
-    recent: VecDeque<Kept>,
+    older: Series,
+    recent: Series,
+    last: Option<Duration>,
     last_sample: Option<Duration>,
     /// What clients were stalled by in moments that were left out since the last of `recent`.
     stalled_by: Option<StallCause>,
@@ -50,60 +36,71 @@ impl Moments {
     /// Adds a moment that is later than the last one, unless it is very close to it.
     pub fn push(&mut self, at: Duration, moment: Moment) {
         let mut kept = Kept {
-            at,
+            at_ns: u64::try_from(at.as_nanos()).unwrap_or(u64::MAX),
             moment,
             is_sample: false,
         };
-        let is_close = |last: &Kept| at.saturating_sub(last.at) < CLOSEST;
         hand_on(&mut self.stalled_by, &mut kept);
-        if self.recent.back().is_some_and(is_close) {
+        let is_close = |last| at.saturating_sub(last) < CLOSEST;
+        if self.last.is_some_and(is_close) {
             self.stalled_by = kept.moment.stalled_by;
             return;
         }
+        self.last = Some(at);
         let is_due = |last| at.saturating_sub(last) >= SAMPLE_INTERVAL;
         if self.last_sample.is_none_or(is_due) {
             self.last_sample = Some(at);
             kept.is_sample = true;
         }
-        push_tight(&mut self.recent, kept);
-        let is_older = |kept: &mut Kept| at.saturating_sub(kept.at) > DETAILED;
-        while let Some(mut kept) = self.recent.pop_front_if(is_older) {
+        self.recent.push(kept);
+        for mut kept in (self.recent.pop_before(at.saturating_sub(DETAILED))).unwrap_or_default() {
             hand_on(&mut self.older_stalled_by, &mut kept);
             match kept.is_sample {
-                true => push_tight(&mut self.older, kept),
+                true => self.older.push(kept),
                 false => self.older_stalled_by = kept.moment.stalled_by,
             }
         }
-        let is_over = |kept: &mut Kept| at.saturating_sub(kept.at) > SPAN;
-        while self.older.pop_front_if(is_over).is_some() {}
+        self.older.pop_before(at.saturating_sub(SPAN));
     }
 
-    fn all(&self) -> impl Iterator<Item = &Kept> {
-        self.older.iter().chain(&self.recent)
+    fn around(&self, from: Duration, to: Duration) -> impl Iterator<Item = Kept> + '_ {
+        let older = self.older.around(from, to);
+        older.chain(self.recent.around(from, to))
     }
 
     /// Returns those between two monotonic times.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<Moment> {
-        let within = self.all().filter(|kept| (from..=to).contains(&kept.at));
-        within.map(|kept| kept.moment(since_1970)).collect()
+        let around = self.around(from, to);
+        let within = around.filter(|kept| (from..=to).contains(&kept.at()));
+        within.map(|kept| dated(kept, since_1970)).collect()
     }
 
     /// Returns all of them, as the clock that tells the time since 1970 has it now.
     pub fn since_1970(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
-        self.all().map(move |kept| kept.moment(since_1970))
+        let all = self.around(Duration::ZERO, Duration::MAX);
+        all.map(move |kept| dated(kept, since_1970))
     }
 
     /// Returns ten a second.
     pub fn samples(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
-        let samples = self.all().filter(|kept| kept.is_sample);
-        samples.map(move |kept| kept.moment(since_1970))
+        let samples = self.around(Duration::ZERO, Duration::MAX);
+        let samples = samples.filter(|kept| kept.is_sample);
+        samples.map(move |kept| dated(kept, since_1970))
     }
 
     /// Forgets what was measured of expire cycles.
     pub fn forget_cycles(&mut self) {
-        for kept in self.older.iter_mut().chain(&mut self.recent) {
-            kept.moment.expiring_us = None;
+        for series in [&mut self.older, &mut self.recent] {
+            series.change(|moment| moment.expiring_us = None);
         }
+    }
+}
+
+/// Returns the moment, as the clock that tells the time since 1970 has it now.
+fn dated(kept: Kept, since_1970: Duration) -> Moment {
+    Moment {
+        unix_us: microseconds(since_1970.saturating_add(kept.at())),
+        ..kept.moment
     }
 }
 
@@ -113,18 +110,11 @@ fn hand_on(stalled_by: &mut Option<StallCause>, kept: &mut Kept) {
     kept.moment.stalled_by = kept.moment.stalled_by.or(left_out);
 }
 
-/// Adds a moment. Room grows by an eighth: doubled, as it is by default, half of it would be empty at last.
-fn push_tight(moments: &mut VecDeque<Kept>, kept: Kept) {
-    if moments.len() == moments.capacity() {
-        moments.reserve_exact((moments.len() / 8).max(64));
-    }
-    moments.push_back(kept);
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use super::series::BLOCK;
     use super::{DETAILED, Moments, SPAN};
     use crate::{Moment, ServerState, Snapshot, StallCause};
 
@@ -155,14 +145,15 @@ mod tests {
         let detailed = between(now - DETAILED + STEP, now);
         assert_eq!(detailed, per_second(DETAILED.as_secs()));
         let before = between(Duration::ZERO, now - DETAILED);
-        assert!(before.abs_diff(10 * 420) <= 1, "{before}");
+        assert!((4_200..=4_200 + BLOCK).contains(&before), "{before}");
         let times = moments.between(Duration::ZERO, now, SINCE_1970);
         assert!(times.is_sorted_by(|one, next| one.unix_us < next.unix_us));
         let last = times.last().map(Moment::unix_time);
         assert_eq!(last, Some(SINCE_1970 + now));
         // Ten a second throughout, and the same ones as they grow older.
         let samples: Vec<_> = moments.samples(SINCE_1970).collect();
-        assert!(samples.len().abs_diff(6_000) <= 1);
+        let count = samples.len();
+        assert!((6_000..=6_000 + BLOCK).contains(&count), "{count}");
         for moment in samples {
             assert_eq!(moment.unix_us % 100_000, 20_000);
         }

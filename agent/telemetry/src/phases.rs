@@ -3,10 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 /// Where in the cycle a server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// No evicting calls.
@@ -25,7 +28,7 @@ impl Phase {
 /// The spelling of the label `phase`.
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+        Serialize::serialize(self, f)
     }
 }
 

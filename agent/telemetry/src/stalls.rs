@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use super::reading::Reading;
@@ -18,7 +19,9 @@ pub const STALL_THRESHOLD: Duration = Duration::from_millis(100);
 const SPAN: Duration = Duration::from_secs(10);
 
 /// What takes a main thread's time while a request waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum StallCause {
     /// Evicting calls.

@@ -295,7 +295,7 @@ mod tests {
             timeline.start(),
             UNIX + bin(last.as_nanos() as u64 / BIN_NS - KEPT as u64)
         );
-        assert!(timeline.samples().count() <= 6_010);
+        assert!(timeline.samples().count() <= 6_140);
         assert!(timeline.moments(Duration::ZERO, Duration::MAX).len() <= 8_000);
         take_in(&mut timeline, &seen(Duration::MAX), 0);
         assert_eq!(timeline.bins().count(), KEPT);
