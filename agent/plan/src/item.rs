@@ -142,7 +142,7 @@ pub enum Item {
     KeysSampled,
     /// At the exits, the keys that an expire cycle found expired.
     KeysExpired,
-    /// A member of `server`, or the allocator's counter.
+    /// A member of `server`, or a global beside it.
     Member(Member),
 }
 

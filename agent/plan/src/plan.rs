@@ -33,7 +33,7 @@ impl ProbePlan {
         functions.find(|function| function.kind.description == description)
     }
 
-    /// Returns a member of `server`, or the allocator's counter, where it was found.
+    /// Returns a member of `server`, or a global beside it, where it was found.
     pub fn member(&self, member: Member) -> Option<&MemberPlan> {
         self.members.iter().find(|plan| plan.member == member)
     }

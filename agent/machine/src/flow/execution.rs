@@ -362,10 +362,19 @@ impl<'a> Execution<'a> {
     }
 
     /// Has `look` see each instruction of a block before it is executed, with what is known there.
-    pub fn watch(&mut self, block: BlockId, mut look: impl FnMut(&mut Self, &Instruction, &State)) {
-        let Some(mut state) = self.state_at(block).cloned() else {
-            return;
-        };
+    pub fn watch(&mut self, block: BlockId, look: impl FnMut(&mut Self, &Instruction, &State)) {
+        if let Some(state) = self.state_at(block).cloned() {
+            self.watch_from(block, state, look);
+        }
+    }
+
+    /// Does the same where `state` holds at the beginning of the block.
+    pub(super) fn watch_from(
+        &mut self,
+        block: BlockId,
+        mut state: State,
+        mut look: impl FnMut(&mut Self, &Instruction, &State),
+    ) {
         for instruction in &self.code.blocks[block].instructions {
             look(self, instruction, &state);
             self.step(&mut state, instruction);
@@ -421,6 +430,16 @@ impl<'a> Execution<'a> {
         };
         let end = self.run_through(from, begin);
         self.along_edge(&end, &self.code.blocks[from], kind)
+    }
+
+    /// Returns what holds at the head of a loop in its first turn, on each way there; nothing for another block.
+    pub(super) fn first_turns(&mut self, block: BlockId) -> Vec<State> {
+        if !self.is_loop_head(block) {
+            return Vec::new();
+        }
+        let entry = State::at_entry(&mut self.atoms);
+        let ways = self.incoming(block, &entry, false);
+        ways.into_iter().map(|(_, state)| state).collect()
     }
 
     /// Executes one instruction.

@@ -63,7 +63,11 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
 
 /// Computes the address of the memory operand, without its segment; `None` where it takes another
 /// register than a whole general one, or is too long a sum.
-fn effective_address(atoms: &Atoms, state: &State, instruction: &Instruction) -> Option<Value> {
+pub(super) fn effective_address(
+    atoms: &Atoms,
+    state: &State,
+    instruction: &Instruction,
+) -> Option<Value> {
     let mut address = Value::constant(instruction.memory_displacement64());
     for (register, scale) in [
         (instruction.memory_base(), 1),

@@ -13,7 +13,11 @@ use super::layouts::{KnownLayout, known_layout};
 use super::list::Member;
 use super::server::{Server, around, server};
 use crate::item::Method;
-use crate::names::Identity;
+use crate::names::{Identity, PRODUCTS};
+
+/// Why the eviction pool is not known.
+const NO_POOL: &str =
+    "the eviction function does not come to the last entry of one pool of keys, as Redis has it";
 
 /// How something in the server's memory is read.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,6 +56,8 @@ pub struct Evidence {
     pub counters: Option<Result<Counters, MemberError>>,
     /// Addresses that its loops add 1 to.
     pub counted: Vec<FileAddress>,
+    /// Where the address of the eviction pool is.
+    pub pool: Option<FileAddress>,
 }
 
 /// What was found of the server's memory, and what was not.
@@ -105,10 +111,29 @@ impl Members {
                 }
             }
         }
+        // Valkey 9.1.0 has seconds in it where Redis has milliseconds.
+        let is_redis = identity.product == Some(PRODUCTS[0]);
+        members.add_pool(image, evidence.pool.filter(|_| is_redis));
         members
             .not_found
             .retain(|(member, _)| !member.is_later() || named.contains(member));
         members
+    }
+
+    /// Adds where the eviction pool is, which its symbol must not contradict.
+    fn add_pool(&mut self, image: &Image<'_>, found: Option<FileAddress>) {
+        let member = Member::EvictionPool;
+        let symbol = image.object(member.name()).map(|symbol| symbol.address);
+        match (found, symbol) {
+            (Some(found), Some(symbol)) if found != symbol => {
+                let why = format!(
+                    "the eviction function goes through what {found:#x} points to, but the symbol is at {symbol:#x}"
+                );
+                self.miss(member, MemberError::Contradiction(why));
+            }
+            (Some(address), _) => self.add(member, address, None, Method::Dataflow),
+            (None, _) => self.miss(member, MemberError::unknown(NO_POOL)),
+        }
     }
 
     fn add_configured(&mut self, config: &ConfigTable, server: Option<&Server>) {

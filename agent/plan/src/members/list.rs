@@ -1,5 +1,5 @@
 //! The list of what evictscope reads of a server's memory: each member of `server` stands here once, with the
-//! allocator's counter.
+//! globals beside it: the allocator's counter, and where the eviction pool is.
 //!
 //! How each is found, read and exported follows from its line. So do the lines of `inspect`, what an operator is told
 //! to lose where it is not found, and the tests against `INFO` and docs/METRICS.md. A member's offsets by version are in
@@ -14,7 +14,7 @@ use super::line::{Content, Line, MemberMetric, Printed, directive, in_sum, info,
 /// Makes the type of members from the list.
 macro_rules! members {
     ($($member:ident: $line:expr,)*) => {
-        /// Something in the server's memory: a member of `server`, or the allocator's counter.
+        /// Something in the server's memory: a member of `server`, or a global beside it.
         #[derive(
             BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord,
         )]
@@ -34,6 +34,7 @@ macro_rules! members {
 
 members! {
     UsedMemory: in_sum("used_memory").gauge("evictscope_used_memory_bytes", "bytes", "Memory tracked by the allocator, at the last sample: used_memory of INFO."),
+    EvictionPool: in_sum("EvictionPoolLRU"),
 
     Maxclients: mark("maxclients", "maxclients").int(),
     Maxmemory: mark("maxmemory", "maxmemory").gauge("evictscope_maxmemory_bytes", "bytes", "Configured memory limit, at the last sample. 0: no limit."),
@@ -103,7 +104,7 @@ impl Member {
     /// Returns the members of `server`.
     pub fn of_server() -> impl Iterator<Item = Self> {
         let all = Self::ALL.iter().copied();
-        all.filter(|member| *member != Self::UsedMemory)
+        all.filter(|member| !matches!(member, Self::UsedMemory | Self::EvictionPool))
     }
 
     /// Returns the members that directives set, and the directives; with `marks` those that every table of directives has,

@@ -1,7 +1,7 @@
 //! The eviction call: `performEvictions()`, before 6.2 `freeMemoryIfNeeded()`.
 //!
 //! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the [`goal`]
-//! of an evicting call, by its [`comparison`]s with `maxmemory`. [`agreement`] tells whether the debug
+//! of an evicting call, by its [`comparison`]s with `maxmemory`. [`pool`] finds the keys that it chooses from. [`agreement`] tells whether the debug
 //! information says the same.
 
 mod agreement;
@@ -10,6 +10,7 @@ mod comparison;
 pub mod entry;
 mod goal;
 mod inlined;
+mod pool;
 
 use evictscope_abi::VARIABLES;
 use evictscope_machine::dwarf::Asked;
@@ -64,6 +65,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         .map_err(|why| analysis.miss(Item::Inner(kind), why))
         .ok();
     analysis.evidence.counted = counted_in_loops(&mut execution);
+    analysis.evidence.pool = pool::pool(&mut execution);
     if let Some(goal) = goal {
         (function.inner, function.exits) = ends(analysis, kind, &mut execution, &goal);
     }
