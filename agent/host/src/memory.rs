@@ -109,6 +109,12 @@ impl Words {
         self.places = addresses.iter().map(place).collect();
     }
 
+    /// Reads what is at an address now. Returns whether all of it is mapped.
+    pub fn fill(&self, address: ProcessAddress, bytes: &mut [u8]) -> bool {
+        let read = self.memory.read_at(bytes, address.get());
+        read.is_ok_and(|read| read == bytes.len())
+    }
+
     /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a server that
     /// runs may change one between two of them.
     ///
@@ -177,6 +183,11 @@ mod tests {
         let addresses = addresses.map(|word| ProcessAddress::new(word as u64));
         assert_eq!(words(&addresses)?, [7, HERE, 42, 7]);
         assert!(words(&[])?.is_empty());
+        let mut bytes = [0; 16];
+        let memory = Words::open(std::process::id())?;
+        assert!(memory.fill(ProcessAddress::new(&raw const FAR[3] as u64), &mut bytes));
+        assert_eq!(bytes.as_chunks().0, [7_u64.to_ne_bytes(); 2]);
+        assert!(!memory.fill(ProcessAddress::new(8), &mut bytes));
         Ok(())
     }
 

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use evictscope_host::{MemoryError, Quotas, Scheduling, Words};
-use evictscope_plan::{Member, ProbePlan};
+use evictscope_plan::{Member, ProbePlan, ProcessAddress};
 use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{
-    Counted, Members, Observed, Rest, Snapshot, ThreadReading, ThreadTimes,
+    Candidate, Counted, Members, Observed, POOL_BYTES, Rest, Snapshot, ThreadReading, ThreadTimes,
 };
 
 use super::clock::{both, monotonic};
@@ -85,6 +85,7 @@ impl Reader {
             Err(MemoryError::Gone) => return Err(MemoryError::Gone),
             Err(error) => (None, Some(error)),
         };
+        let candidate = (members.as_ref()).and_then(|members| self.candidate(members, unix_time));
         let thread = self.thread(at);
         let followed = thread.map(|thread| self.rest.follow(thread));
         let times = followed.map(|(times, _)| times);
@@ -97,11 +98,21 @@ impl Reader {
             unix_time,
             counted: self.counted.clone(),
             members,
+            candidate,
             times,
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
             observed: self.observed,
         };
         Ok((snapshot, failed))
+    }
+
+    /// Reads the eviction pool, where the policy may have one. That is one more call of the kernel.
+    fn candidate(&self, members: &Members, unix_time: Duration) -> Option<Candidate> {
+        let policy = members.policy()?;
+        let address = ProcessAddress::new(members.get(Member::EvictionPool)?);
+        let mut pool = [0; POOL_BYTES];
+        let is_read = self.words.fill(address, &mut pool);
+        is_read.then(|| Candidate::in_pool(&pool, policy, unix_time))?
     }
 
     /// Reads the main thread. Returns `None` where the process has ended, or the kernel does not tell.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::{CallStats, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
 
-use super::{Members, SocketLook};
+use super::{Candidate, Members, SocketLook};
 
 /// What the programs have counted of one server. Its counters run since the server was attached to, modulo
 /// 2^64.
@@ -60,6 +60,8 @@ pub struct Snapshot {
     pub counted: Counted,
     /// The server's own counters; `None` where its memory could not be read.
     pub members: Option<Members>,
+    /// The best key in its eviction pool, where that is known.
+    pub candidate: Option<Candidate>,
     /// The main thread's times; `None` where the kernel does not tell.
     pub times: Option<ThreadTimes>,
     /// Whether the main thread slept in its event loop; `None` where it ran, or where the kernel does not tell.

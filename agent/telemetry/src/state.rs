@@ -12,8 +12,8 @@ use super::refused::Refused;
 use super::stalls::{STALL_THRESHOLD, StallCause, Stalls};
 use super::units::nanoseconds;
 use super::{
-    Counted, HistogramTotals, HistogramView, LongestCalls, MainThread, Members, Observed, Snapshot,
-    Waits, Withdrawal,
+    Candidate, Counted, HistogramTotals, HistogramView, LongestCalls, MainThread, Members,
+    Observed, Snapshot, Waits, Withdrawal,
 };
 
 /// Least time between two entries in the histogram of client buffers: 10 a second at most, give or take what a
@@ -51,6 +51,8 @@ pub struct ServerState {
     stalled_by: Option<StallCause>,
     /// The values last read from the server's memory; `None` where the last reading failed.
     pub members: Option<Members>,
+    /// The best key in its eviction pool, where that is known.
+    pub candidate: Option<Candidate>,
 }
 
 impl Default for ServerState {
@@ -86,6 +88,7 @@ impl ServerState {
             refused: Refused::default(),
             stalled_by: None,
             members: None,
+            candidate: None,
         }
     }
 
@@ -124,6 +127,7 @@ impl ServerState {
             });
         }
         self.members = snapshot.members;
+        self.candidate = snapshot.candidate;
         self.refused.take_in(snapshot, self.failed_calls());
         self.audit_cycles(snapshot);
         if let Some(reading) = self.reading(snapshot) {

@@ -11,7 +11,7 @@ use evictscope_plan::{
     Item, Member, Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
 };
 use evictscope_telemetry::{
-    Cycle, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
+    Candidate, Cycle, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
 };
 
 use super::exported::ExportedServer;
@@ -49,8 +49,12 @@ pub fn server_without(item: Item) -> Option<ExportedServer> {
 }
 
 fn server(plan: ProbePlan, members: Members) -> ExportedServer {
+    let needed = members
+        .get(Member::EvictionPool)
+        .and(members.get(Member::MaxmemoryPolicy));
     let mut snapshot = Snapshot {
         members: Some(members),
+        candidate: needed.map(|_| Candidate::Idle(Duration::ZERO)),
         times: Some(ThreadTimes {
             cpu_ns: 0,
             waiting_ns: 0,

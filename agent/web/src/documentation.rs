@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evictscope_plan::{Member, Method};
 use evictscope_records::KeeperCounts;
-use evictscope_telemetry::{BrokenInvariant, Snapshot, SocketLook};
+use evictscope_telemetry::{BrokenInvariant, Candidate, Snapshot, SocketLook};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Metric, MetricFamily};
@@ -35,6 +35,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     busy.state.apply(&Snapshot {
         at: Duration::from_secs(3),
         look: Some(SocketLook::default()),
+        candidate: Some(Candidate::Ttl(Duration::ZERO)),
         ..Snapshot::default()
     });
     let mut plan = (*busy.plan).clone();

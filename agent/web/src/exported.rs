@@ -10,7 +10,7 @@ use evictscope_host::Container;
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, Member, ProbePlan, TracedFunction};
 use evictscope_records::RecordId;
 use evictscope_telemetry::{
-    BrokenInvariant, Burst, Cycle, Members, ProbeMode, ServerState, StallCause, Timeline,
+    BrokenInvariant, Burst, Candidate, Cycle, Members, ProbeMode, ServerState, StallCause, Timeline,
 };
 
 /// What is exported of one server.
@@ -76,6 +76,11 @@ impl ExportedServer {
             _ => self.trusts_members(),
         });
         members
+    }
+
+    /// Returns the best key in its eviction pool, where that is known, and the policy.
+    pub(super) fn candidate(&self) -> Option<Candidate> {
+        self.state.candidate.filter(|_| self.trusts_members())
     }
 
     /// Returns phases and bursts, where they may be exported: they rest on the plan.

@@ -12,8 +12,8 @@ use evictscope_abi::{
 use evictscope_host::Container;
 use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
-    Cycle, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot, SocketLook,
-    ThreadTimes, Timeline, Unread,
+    Candidate, Cycle, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot,
+    SocketLook, ThreadTimes, Timeline, Unread,
 };
 
 use self::history::after_a_burst;
@@ -111,6 +111,7 @@ pub fn busy_server() -> ExportedServer {
         members.set(member, &[value]);
     }
     snapshot.members = Some(members);
+    snapshot.candidate = Some(Candidate::Idle(Duration::from_secs(276_480)));
     let before = Snapshot {
         times: times(0),
         throttled: Some(Duration::ZERO),

@@ -23,6 +23,7 @@ const EVERYTHING: &str = "evictscope_*";
 /// Families that are about what was found.
 const ABOUT_PROBES: &str = "evictscope_probe_";
 
+const CANDIDATE_TTL: &str = "evictscope_candidate_ttl_seconds";
 const BY_RESULT: &str = "evictscope_eviction_calls_total{result}";
 const SELF_AMPLIFYING: &str = "evictscope_bursts_total{kind=\"self_amplifying\"}";
 const CPU_BY_EVICTION: &str = "evictscope_main_thread_cpu_seconds_total{activity=\"eviction\"}";
@@ -132,13 +133,14 @@ fn labels<'a>(family: &'a Family<'_>) -> BTreeMap<&'static str, BTreeSet<&'a str
     values
 }
 
-/// Returns the metrics that have all their series without an item, and do not count all.
+/// Returns the metrics that have all their series without an item, and do not count all, or that only a server by another policy has.
 fn incomplete(item: Item) -> &'static [&'static str] {
     match item {
         Item::Result(kind) if kind.description == EVICTION_CALL.description => &[BY_RESULT],
         Item::Member(Member::StatClientsTypeMemory) => &[SELF_AMPLIFYING],
         // In the probe mode sampled, which a server that evicts without end is in, these are estimated from it.
         Item::Member(Member::StatEvictedkeys) => &[CPU_BY_EVICTION, STALLS_BY_EVICTION],
+        Item::Member(Member::EvictionPool | Member::MaxmemoryPolicy) => &[CANDIDATE_TTL],
         _ => &[],
     }
 }

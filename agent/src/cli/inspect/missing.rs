@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use evictscope_host::package_of;
-use evictscope_plan::{Item, NotFound, ProbePlan, Reason};
+use evictscope_plan::{Item, Member, NotFound, ProbePlan, Reason};
 use evictscope_web::{Lost, lost};
 use serde::Serialize;
 
@@ -26,7 +26,10 @@ pub fn of<'a>(
     exe: &Path,
     root: &Path,
 ) -> Vec<Missing<'a>> {
-    let by_symbols = |item: Item| matches!(item, Item::Function(_) | Item::Member(_));
+    let by_symbols = |item: Item| match item {
+        Item::Member(member) => member != Member::EvictionPool,
+        _ => matches!(item, Item::Function(_)),
+    };
     let is_asked = lacks_symbols
         && plan
             .not_found

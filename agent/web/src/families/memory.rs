@@ -1,4 +1,8 @@
-//! The families about client buffers, and about the policy of eviction.
+//! The families about client buffers, and about what is evicted.
+
+use std::time::Duration;
+
+use evictscope_telemetry::Candidate;
 
 use super::family::{Family, Unit, by, histogram, single};
 use crate::exported::ExportedServer;
@@ -46,4 +50,23 @@ pub fn policy(server: &ExportedServer) -> Family<'static> {
         "policy",
         policy.map(|policy| (policy, 1.0)),
     )
+}
+
+pub fn candidate(server: &ExportedServer) -> [Family<'static>; 2] {
+    let candidate = server.candidate();
+    let seconds = |time: fn(Candidate) -> Option<Duration>| Some(time(candidate?)?.as_secs_f64());
+    [
+        single(
+            "evictscope_candidate_idle_seconds",
+            "Idle time of the longest-idle key in the server's eviction pool, from when it was taken in (policies by LRU). \
+             What is evicted next may have been idle for longer.",
+            seconds(Candidate::idle),
+        ),
+        single(
+            "evictscope_candidate_ttl_seconds",
+            "Time that the key in the server's eviction pool that expires first has to live (volatile-ttl). What is evicted next \
+             may expire sooner.",
+            seconds(Candidate::ttl),
+        ),
+    ]
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use evictscope_plan::Member;
 use evictscope_records::Listed;
-use evictscope_telemetry::{Cycle, Timeline, microseconds};
+use evictscope_telemetry::{Candidate, Cycle, Timeline, microseconds};
 use maud::{Markup, html};
 
 use super::columns::Columns;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::span::Span;
-use super::times::{duration, grouped, limit, or_unknown, size};
+use super::times::{duration, grouped, limit, or_unknown, round, size};
 use super::{bursts, felt, heat, links, panels, work};
 use crate::exported::ExportedServer;
 
@@ -88,12 +88,21 @@ fn evictions(server: &ExportedServer) -> Markup {
             (fact("Memory", member(Member::UsedMemory, size)))
             (fact("maxmemory", member(Member::Maxmemory, limit)))
             (fact("maxmemory-policy", or_unknown(members.policy(), str::to_owned)))
+            @if let Some(candidate) = server.candidate() { (fact("In its eviction pool", best(candidate))) }
             (fact("Client buffers", member(Member::StatClientsTypeMemory, size)))
             (fact("Expiry", expiry(server)))
         }
         @if server.cycle().is_some_and(Cycle::has_open_burst) {
             p { "A burst, or the reclaim after it, is under way." }
         }
+    }
+}
+
+/// Says what is known of the best key to evict.
+fn best(candidate: Candidate) -> String {
+    match candidate {
+        Candidate::Idle(idle) => format!("a key not used for {}", round(idle)),
+        Candidate::Ttl(ttl) => format!("a key with {} to live", round(ttl)),
     }
 }
 

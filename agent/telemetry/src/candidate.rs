@@ -1,0 +1,168 @@
+//! The candidate: the best key to evict that a server's eviction pool has. The server evicts it next, unless it comes to know
+//! a better one, as it often does. What the pool's layout does not allow is not known.
+
+use std::time::Duration;
+
+/// Entries of a pool.
+const ENTRIES: usize = 16;
+/// Words of 8 bytes of an entry: what it is ordered by, its key, its place for a short key, and its database with other things.
+const WORDS: usize = 4;
+/// Bytes of a pool.
+pub const POOL_BYTES: usize = 8 * ENTRIES * WORDS;
+/// The idle time of a key, ms, has a resolution of 1 s, and is below 2^24 of them: `LRU_CLOCK_RESOLUTION` and `LRU_CLOCK_MAX` of server.h.
+const IDLE_STEP: u64 = 1_000;
+const IDLE_END: u64 = IDLE_STEP << 24;
+
+/// What a pool says of the best key in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Candidate {
+    /// How long it had not been used when the server took it into its pool.
+    Idle(Duration),
+    /// How long it has still to live.
+    Ttl(Duration),
+}
+
+impl Candidate {
+    /// Returns what the content of a pool says while the server evicts by this policy; `now` is since 1970. `None` where no key is in it,
+    /// where the policy looks at neither idle times nor times to live, or where this is no pool by it: its writing was under way, or
+    /// the policy has just changed.
+    pub fn in_pool(pool: &[u8; POOL_BYTES], policy: &str, now: Duration) -> Option<Self> {
+        let (words, _) = pool.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        let (entries, _) = words.as_chunks::<WORDS>();
+        let places: Vec<u64> = entries.iter().map(|[_, _, place, _]| *place).collect();
+        let used = (entries.iter())
+            .take_while(|[_, key, ..]| *key != 0)
+            .count();
+        let (used, free) = entries.split_at(used);
+        let is_whole = (entries.iter().enumerate()).all(|(index, [_, key, place, database])| {
+            let is_own = key == place || !places.contains(key);
+            *place != 0 && !places[..index].contains(place) && is_own && (*database as i32) >= 0
+        });
+        let is_ordered = used.is_sorted_by_key(|[order, ..]| order)
+            && free.iter().all(|[order, key, ..]| (*order, *key) == (0, 0));
+        if !is_whole || !is_ordered {
+            return None;
+        }
+        let [order, ..] = used.last()?;
+        Self::of(*order, policy, now)
+    }
+
+    /// Returns its idle time, where the policy looks at that.
+    pub fn idle(self) -> Option<Duration> {
+        match self {
+            Self::Idle(idle) => Some(idle),
+            Self::Ttl(_) => None,
+        }
+    }
+
+    /// Returns its time to live, where the policy looks at that.
+    pub fn ttl(self) -> Option<Duration> {
+        match self {
+            Self::Ttl(ttl) => Some(ttl),
+            Self::Idle(_) => None,
+        }
+    }
+
+    /// Returns what a key is ordered by: its idle time in milliseconds, or `ULLONG_MAX` less the time at which it expires.
+    fn of(order: u64, policy: &str, now: Duration) -> Option<Self> {
+        match policy {
+            "allkeys-lru" | "volatile-lru" => {
+                let is_idle_time = order.is_multiple_of(IDLE_STEP) && order < IDLE_END;
+                is_idle_time.then(|| Self::Idle(Duration::from_millis(order)))
+            }
+            "volatile-ttl" => {
+                let expires = i64::try_from(u64::MAX - order).ok()?;
+                let expires = Duration::from_millis(expires.cast_unsigned());
+                Some(Self::Ttl(expires.saturating_sub(now)))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Candidate, ENTRIES, POOL_BYTES, WORDS};
+
+    const NOW: Duration = Duration::from_secs(1_700_000_000);
+
+    /// Returns a pool whose first entries are ordered by these; each second key is too long for its place.
+    fn pool(order: &[u64]) -> Vec<[u64; WORDS]> {
+        let entry = |index: usize| {
+            let place = 0x7f00_0000 + 0x140 * index as u64;
+            let key = place + 0x10_0000 * (index % 2) as u64;
+            match order.get(index) {
+                Some(order) => [*order, key, place, 3],
+                None => [0, 0, place, 0],
+            }
+        };
+        (0..ENTRIES).map(entry).collect()
+    }
+
+    fn read(entries: &[[u64; WORDS]], policy: &str) -> Option<Candidate> {
+        let mut bytes = [0; POOL_BYTES];
+        let words = entries.iter().flatten();
+        for (at, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *at = word.to_ne_bytes();
+        }
+        Candidate::in_pool(&bytes, policy, NOW)
+    }
+
+    #[test]
+    fn the_last_key_is_the_candidate() {
+        let idle = pool(&[2_000, 2_000, 276_480_000]);
+        let candidate = read(&idle, "allkeys-lru");
+        assert_eq!(
+            candidate,
+            Some(Candidate::Idle(Duration::from_secs(276_480)))
+        );
+        assert_eq!(read(&idle, "volatile-lru"), candidate);
+        let full = pool(&[1_000; ENTRIES]);
+        assert!(read(&full, "allkeys-lru").is_some());
+
+        let ttl = |milliseconds| Some(Candidate::Ttl(Duration::from_millis(milliseconds)));
+        let expire = pool(&[u64::MAX - 1_700_000_090_000, u64::MAX - 1_700_000_060_500]);
+        assert_eq!(read(&expire, "volatile-ttl"), ttl(60_500));
+        let expired = pool(&[u64::MAX - 1_699_999_999_000]);
+        assert_eq!(read(&expired, "volatile-ttl"), ttl(0));
+    }
+
+    #[test]
+    fn what_is_no_pool_is_not_known() {
+        let good = pool(&[1_000, 5_000]);
+        assert!(read(&good, "allkeys-lru").is_some());
+        for policy in [
+            "allkeys-random",
+            "allkeys-lfu",
+            "noeviction",
+            "volatile-ttl",
+        ] {
+            assert_eq!(read(&good, policy), None, "{policy}");
+        }
+        assert_eq!(read(&pool(&[]), "allkeys-lru"), None, "no key is in it");
+        for wrong in [
+            &[5_000, 1_000][..],
+            &[1_500],
+            &[1_000 << 24],
+            &[u64::MAX - 1_000],
+        ] {
+            assert_eq!(read(&pool(wrong), "allkeys-lru"), None, "{wrong:?}");
+        }
+        let changes: [fn(&mut Vec<[u64; WORDS]>); 6] = [
+            |pool| pool[9][2] = 0,
+            |pool| pool[9][2] = pool[3][2],
+            |pool| pool[1][1] = pool[5][2],
+            |pool| pool[0][3] = 0xffff_ffff,
+            |pool| pool[7][1] = 0x1234,
+            |pool| pool[7][0] = 1_000,
+        ];
+        for (index, change) in changes.iter().enumerate() {
+            let mut changed = good.clone();
+            change(&mut changed);
+            assert_eq!(read(&changed, "allkeys-lru"), None, "change {index}");
+        }
+    }
+}
