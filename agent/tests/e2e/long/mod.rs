@@ -1,6 +1,7 @@
 //! What takes long, or needs more of the machine than a server and the agent.
 
 mod auto;
+mod candidate;
 mod clients;
 mod containers;
 mod descriptors;

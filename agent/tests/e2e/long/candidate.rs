@@ -1,0 +1,155 @@
+//! What the agent says of the eviction pool, against the memory of a server that is stopped at its limit, on each real Redis that runs
+//! here and on stripped copies.
+
+use std::{
+    fs::File,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, ensure};
+use evictscope_host::load_bias;
+use evictscope_plan::Member;
+use evictscope_testkit::{agent::Agent, redis::Redis, servers, wait::until_true};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::on_servers::{REDIS, on_each};
+
+/// Entries of a pool, and the bytes of each.
+const ENTRIES: usize = 16;
+const ENTRY: usize = 32;
+/// What is told of a key is so many seconds from that of the next, and as near to what is expected.
+const STEP: f64 = 1_000.0;
+const NEAR: f64 = 100.0;
+/// Policies that look at no pool of keys.
+const OTHERS: [&str; 2] = ["allkeys-random", "noeviction"];
+
+/// How a server chooses what it evicts.
+struct Policy {
+    name: &'static str,
+    metric: &'static str,
+    /// Writes the keys 1 to 40, each of 100 kB.
+    write: &'static str,
+    /// Returns what is told of a key by its name.
+    named: fn(f64) -> f64,
+    /// Returns what is told of a key by the word that the pool is ordered by, at a time since 1970.
+    ordered: fn(u64, Duration) -> f64,
+}
+
+const POLICIES: [Policy; 2] = [
+    Policy {
+        name: "allkeys-lru",
+        metric: "evictscope_candidate_idle_seconds",
+        write: "redis.call('SET', 'seed', string.rep('x', 100000)) \
+                local seed = redis.call('DUMP', 'seed') \
+                redis.call('DEL', 'seed') \
+                for i = 1, 40 do redis.call('RESTORE', i, 0, seed, 'IDLETIME', 1000 * i) end",
+        named: |name| STEP * name,
+        ordered: |order, _| order as f64 / 1e3,
+    },
+    Policy {
+        name: "volatile-ttl",
+        metric: "evictscope_candidate_ttl_seconds",
+        write: "for i = 1, 40 do redis.call('SET', i, string.rep('x', 100000), 'EX', 1000 * i) end",
+        named: |name| STEP * name,
+        ordered: |order, now| (u64::MAX - order) as f64 / 1e3 - now.as_secs_f64(),
+    },
+];
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn the_candidate_is_the_best_key_in_the_pool_of_every_server() -> anyhow::Result<()> {
+    on_each(&REDIS, |program| {
+        compare(program)?;
+        let directory = tempfile::tempdir()?;
+        let stripped = directory.path().join("redis-server");
+        servers::strip(program, &stripped)?;
+        compare(&stripped).context("stripped")
+    })
+}
+
+fn compare(program: &Path) -> anyhow::Result<()> {
+    let agent = Agent::start(&[])?;
+    for policy in &POLICIES {
+        let redis = Redis::own_of(program, &["--maxmemory-policy", policy.name])?;
+        agent.watches(&redis)?;
+        let told =
+            || Ok::<_, anyhow::Error>(agent.settled_reading(&redis)?.sum(policy.metric, &[]).ok());
+        ensure!(told()?.is_none(), "an empty pool is known: {:?}", told()?);
+        redis.cli(&["eval", policy.write, "0"])?;
+        let limit = redis.info("used_memory")? - 850_000.0;
+        redis.config_set("maxmemory", &limit.to_string())?;
+        let evicted = redis.info("evicted_keys")?;
+        ensure!(
+            (5.0..20.0).contains(&evicted),
+            "{evicted} keys were evicted"
+        );
+
+        let server = Pid::from_raw(redis.pid().cast_signed()).context("no pid")?;
+        kill_process(server, Signal::STOP)?;
+        let told_while_stopped = told()?.context("the pool is not known")?;
+        let (order, name) = best(program, redis.pid())?;
+        kill_process(server, Signal::CONT)?;
+        let ordered = (policy.ordered)(order, SystemTime::now().duration_since(UNIX_EPOCH)?);
+        let named = (policy.named)(name);
+        println!(
+            "{} {}: {told_while_stopped} s were told; by the pool's memory {ordered} s, by the key's name about {named} s",
+            program.display(),
+            policy.name
+        );
+        // The server stands still, and what it has noted of idle times does, too.
+        ensure!(
+            policy.name == "volatile-ttl" || told_while_stopped == ordered,
+            "not {ordered} s"
+        );
+        for expected in [ordered, named] {
+            ensure!(
+                (told_while_stopped - expected).abs() < NEAR,
+                "not {expected} s"
+            );
+        }
+
+        for other in OTHERS {
+            redis.config_set("maxmemory-policy", other)?;
+            until_true("the agent says nothing of the pool", || {
+                Ok(told()?.is_none())
+            })?;
+            redis.config_set("maxmemory-policy", policy.name)?;
+            until_true("the agent says something of it", || Ok(told()?.is_some()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the last key of a server's pool: the word that it is ordered by, and its name, which is a number.
+fn best(program: &Path, pid: u32) -> anyhow::Result<(u64, f64)> {
+    let plan = evictscope_plan::plan(&std::fs::read(program)?, None)?;
+    let pool = plan
+        .member(Member::EvictionPool)
+        .context("no pool was found")?;
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let word = |address: u64| {
+        let mut word = [0; 8];
+        memory.read_exact_at(&mut word, address)?;
+        Ok::<_, anyhow::Error>(word)
+    };
+    let pool = u64::from_ne_bytes(word(
+        pool.address
+            .at(load_bias(pid, plan.identity.entry_point)?)
+            .get(),
+    )?);
+    for entry in (0..ENTRIES)
+        .rev()
+        .map(|index| pool + (index * ENTRY) as u64)
+    {
+        let key = u64::from_ne_bytes(word(entry + 8)?);
+        if key != 0 {
+            let name = word(key)?;
+            let name = name.split(|byte| *byte == 0).next().context("no name")?;
+            let order = u64::from_ne_bytes(word(entry)?);
+            return Ok((order, std::str::from_utf8(name)?.parse()?));
+        }
+    }
+    anyhow::bail!("the pool is empty")
+}
