@@ -31,8 +31,8 @@ pub fn run(installed: &Installed) -> Result<()> {
     process::comes_before_other_sessions()?;
     let start = unix_time()?;
     let port = free_port()?;
-    // So many keys are looked at for each that is evicted, that evictions take most of its time.
-    let stalled = Redis::start(&["--maxmemory-samples", "64"])?;
+    // So many keys are looked at for each that is evicted, that a request waits for seconds.
+    let stalled = Redis::start(&["--maxmemory-samples", "1000"])?;
     stalled.comes_first()?;
     // By 200 kB a second, for 200 s at most. Without it, only chance would give a server whose memory is on its way to the limit.
     let growing = Redis::start(&[])?;
