@@ -14,7 +14,8 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// Finds those of a running process. There are none where its control groups cannot be seen from here.
+    /// Finds those of a running process. There are none where its control groups cannot be seen from here, as from a container that
+    /// sees its own alone: what the process sees is in file systems of its own, which may never answer.
     pub fn of(pid: u32) -> Self {
         Self {
             files: files(pid).unwrap_or_default(),
@@ -47,21 +48,13 @@ fn files(pid: u32) -> Option<Vec<PathBuf>> {
         .components()
         .filter(|part| matches!(part, Component::Normal(_)))
         .collect();
-    let seen = |root: &Path, groups: &[&Path]| {
-        let mount = root.join(mount.strip_prefix("/").unwrap_or(&mount));
-        let files = groups
-            .iter()
-            .map(|group| mount.join(group).join("cpu.stat"));
-        files.filter(|file| file.exists()).collect::<Vec<_>>()
-    };
     let groups: Vec<_> = group.ancestors().collect();
     // The last is the root of the hierarchy, which has no quota.
-    let mut files = seen(Path::new("/"), groups.split_last()?.1);
-    if files.is_empty() {
-        // An agent in a container sees its own groups alone, and the process those of its own, from their root on.
-        files = seen(Path::new(&format!("/proc/{pid}/root")), &groups);
-    }
-    Some(files)
+    let (_, groups) = groups.split_last()?;
+    let files = groups
+        .iter()
+        .map(|group| mount.join(group).join("cpu.stat"));
+    Some(files.filter(|file| file.exists()).collect())
 }
 
 /// Returns where the hierarchy of the controller `cpu` is mounted, and which group of it the process is in.
