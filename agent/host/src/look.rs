@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::confinement::Confinement;
 use super::container::{Cgroups, Container};
 use super::exclusion::{Exclusion, Traits};
+use super::file_system::unanswering;
 use super::handle::ProcessHandle;
 use super::identity::{Identity, exe_proc_path};
 use super::observed::{ExeLink, Observed};
@@ -105,6 +106,9 @@ pub(super) fn look_into(
         ExeLink::Denied => return denied(pid, "exe"),
         ExeLink::Absent => return Err(ProcError::NotFound(None)),
     };
+    if let Some(why) = unanswering(pid)? {
+        return hidden(pid, false, why);
+    }
     if age(candidate.identity.start_time_ticks) < SETTLE {
         return Ok(Look::Starting);
     }

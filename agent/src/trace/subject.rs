@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
-use evictscope_host::{Executable, ProcessHandle, load_bias};
+use evictscope_host::{Executable, ProcessHandle, load_bias, unanswering};
 use evictscope_plan::{
     EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress,
 };
@@ -56,6 +56,9 @@ impl Subject {
         debug_dirs: &[PathBuf],
     ) -> anyhow::Result<Self> {
         let process = Running::find(pid)?;
+        if let Some(why) = unanswering(pid)? {
+            bail!("process {pid} cannot be traced: {why}");
+        }
         let Planned {
             plan,
             function,

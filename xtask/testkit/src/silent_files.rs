@@ -17,7 +17,7 @@ use fuser::{
 };
 use tempfile::TempDir;
 
-use crate::own_build;
+use crate::{own_build, process};
 
 /// The only file.
 const FILE: INodeNo = INodeNo(2);
@@ -30,6 +30,8 @@ pub struct SilentFiles {
     held: Held,
     _session: BackgroundSession,
     directory: TempDir,
+    /// Shows the same program, with nothing that tells where it is.
+    overlay: TempDir,
     name: String,
 }
 
@@ -52,10 +54,18 @@ impl SilentFiles {
         let mut config = Config::default();
         config.acl = SessionACL::All;
         let session = spawn_mount(files, directory.path(), &config);
+        let session = session.context("cannot mount a file system in user space")?;
+        let (overlay, empty) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let layers = [directory.path(), empty.path()].map(|layer| layer.display().to_string());
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "overlay", "overlay", "-o"]);
+        mount.arg(format!("lowerdir={}", layers.join(":")));
+        process::answer_of(mount.arg(overlay.path()))?;
         Ok(Self {
             held,
-            _session: session.context("cannot mount a file system in user space")?,
+            _session: session,
             directory,
+            overlay,
             name,
         })
     }
@@ -63,6 +73,11 @@ impl SilentFiles {
     /// Returns the path of the program.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join(&self.name)
+    }
+
+    /// Returns the path of the program in an overlay, where nothing tells on which file system it is.
+    pub fn path_in_overlay(&self) -> PathBuf {
+        self.overlay.path().join(&self.name)
     }
 
     /// Answers no request from now on, or all again: those that have waited fail.
@@ -82,8 +97,10 @@ impl Drop for SilentFiles {
     fn drop(&mut self) {
         self.silence(false);
         // Also where a program of it still runs.
-        let mut unmount = Command::new("umount");
-        let _ = unmount.arg("--lazy").arg(self.directory.path()).status();
+        for mounted in [&self.overlay, &self.directory] {
+            let mut unmount = Command::new("umount");
+            let _ = unmount.arg("--lazy").arg(mounted.path()).status();
+        }
     }
 }
 

@@ -48,7 +48,7 @@ fn asleep(program: impl AsRef<std::ffi::OsStr>) -> anyhow::Result<Owned> {
 #[ignore = "needs root, BPF and FUSE"]
 fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::Result<()> {
     let files = SilentFiles::mount(std::fs::read("/usr/bin/sleep")?)?;
-    let hidden = asleep(files.path())?;
+    let hidden = asleep(files.path_in_overlay())?;
     files.silence(true);
     let first = Redis::own(&[])?;
     for signal in [Signal::TERM, Signal::KILL] {
@@ -76,11 +76,33 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
     hidden.must_be_alive()
 }
 
+/// A probe would have the kernel read the page, and let no process fork until it has.
+#[test]
+#[ignore = "needs root, BPF and FUSE"]
+fn no_probe_is_placed_in_a_file_system_in_user_space() -> anyhow::Result<()> {
+    let files = SilentFiles::mount(std::fs::read(redis::executable()?)?)?;
+    let server = Redis::start_program(Command::new(files.path()), &[])?;
+    let agent = Agent::start(&[])?;
+    agent.watches(&Redis::own(&[])?)?;
+    unwatched(&agent, "executable", 1.0)?;
+    ensure!(agent.log()?.contains("in user space"), "{}", agent.log()?);
+    ensure!(Code::of(server.pid())?.changed()?.is_empty());
+    let mut trace = evictscope();
+    trace.args(["trace", &server.pid().to_string(), "processCommand"]);
+    let refused = trace.output()?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    ensure!(
+        !refused.status.success() && said.contains("in user space"),
+        "{said}"
+    );
+    server.must_be_alive()
+}
+
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn a_planner_that_is_killed_hides_the_servers_of_its_executable() -> anyhow::Result<()> {
     let files = SilentFiles::mount(std::fs::read("/usr/bin/sleep")?)?;
-    let _hidden = asleep(files.path())?;
+    let _hidden = asleep(files.path_in_overlay())?;
     files.silence(true);
     let agent = Agent::start(&[])?;
     until_true("a planner waits", || {
