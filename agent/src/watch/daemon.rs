@@ -124,8 +124,8 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
                 _ = has_failed => tracing::error!("a thread has failed: detaching"),
                 () = hung => tracing::error!("the loop that looks for servers hangs: detaching"),
             }
-            service::stopping();
             stop.set();
+            service::stopping().await;
         };
         tokio::spawn(service::report(shared.clone()));
         let web = web_config.as_ref().map(WebConfig::web);
@@ -136,6 +136,8 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         evictscope_web::serve(listener, shared, web, settings.open_requests, shutdown).await;
         anyhow::Ok(())
     });
+    // Who still tells a service manager that does not listen is not waited for.
+    runtime.shutdown_background();
     // However that ended, no probe stays.
     stop.set();
     let finished = probes.finish();

@@ -1,10 +1,12 @@
 //! Reports to the service manager that started this process, by systemd's protocol: a datagram to the
 //! socket that `NOTIFY_SOCKET` names.
 
+use std::io;
 use std::time::Duration;
 
 use evictscope_web::Shared;
 use sd_notify::NotifyState;
+use tokio::time::timeout;
 
 /// Signs of life in each of the watchdog's periods.
 const SIGNS: u32 = 4;
@@ -12,11 +14,14 @@ const SIGNS: u32 = 4;
 /// A watcher that does not turn for this long hangs: it looks at processes only, which takes milliseconds.
 const HUNG: Duration = Duration::from_secs(30);
 
+/// How long the end waits for a manager that does not listen.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Reports when the agent is ready, as `/-/ready` does, and then gives signs of life while the watcher
 /// turns. It runs in the thread that serves HTTP, so they also stop if that thread hangs.
 pub async fn report(shared: Shared) {
     shared.ready().await;
-    tell(&[NotifyState::Ready]);
+    tell(NotifyState::Ready).await;
     let Some(period) = sd_notify::watchdog_enabled() else {
         return;
     };
@@ -24,7 +29,7 @@ pub async fn report(shared: Shared) {
     loop {
         look.tick().await;
         if shared.since_last_turn() < period / SIGNS {
-            tell(&[NotifyState::Watchdog]);
+            tell(NotifyState::Watchdog).await;
         }
     }
 }
@@ -37,13 +42,16 @@ pub async fn hung(shared: Shared) {
 }
 
 /// Reports that the agent is about to end.
-pub fn stopping() {
-    tell(&[NotifyState::Stopping]);
+pub async fn stopping() {
+    // It ends all the same.
+    let _ = timeout(PATIENCE, tell(NotifyState::Stopping)).await;
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+/// Tells the manager in another thread: while it does not read what it was told, whoever tells it more has to wait.
+async fn tell(state: NotifyState<'static>) {
+    let told = tokio::task::spawn_blocking(move || sd_notify::notify(&[state])).await;
     // A failure only concerns the service manager, which decides what to do about it.
-    if let Err(error) = sd_notify::notify(state) {
+    if let Err(error) = told.map_err(io::Error::from).flatten() {
         tracing::warn!("cannot report to the service manager: {error}");
     }
 }

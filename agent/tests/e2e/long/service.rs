@@ -161,6 +161,30 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The manager of a container, or a hung one, may read nothing; then whoever tells it more waits.
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_manager_that_does_not_listen_holds_up_nothing() -> anyhow::Result<()> {
+    let service = Service::start()?;
+    let crowd = UnixDatagram::unbound()?;
+    crowd.set_nonblocking(true)?;
+    let path = service.manager.directory.path().join("notify");
+    while crowd.send_to(b"STATUS=full", &path).is_ok() {}
+    let agent = Process::new(service.agent.pid().try_into()?)?;
+    until_true("a sign of life waits", || {
+        let threads = agent.tasks()?.filter_map(Result::ok);
+        let mut waits = threads.filter_map(|thread| {
+            let place = format!("/proc/{}/task/{}/wchan", agent.pid, thread.tid);
+            std::fs::read_to_string(place).ok()
+        });
+        Ok(waits.any(|place| place.contains("unix_wait")))
+    })?;
+    service.agent.get("/metrics")?;
+    let status = service.agent.end(Signal::TERM)?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
 #[test]
 #[ignore = "needs systemd's programs"]
 fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<()> {
