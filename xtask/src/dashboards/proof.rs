@@ -1,7 +1,13 @@
 //! Proves the dashboards and the rules on real servers: a Prometheus scrapes the agent while it watches one server that
 //! evictions stall, and one that only grows.
 
-use std::{process::Command, thread, time::Duration};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    process::Command,
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{
@@ -13,7 +19,7 @@ use evictscope_testkit::{
     prometheus::Prometheus,
     redis::{EVICTING_WITHOUT_PAUSE, Redis},
     service::Installed,
-    wait::until_true,
+    wait::{HANG, until_true},
 };
 
 use super::{answers, expected::FIRING, rules};
@@ -57,11 +63,22 @@ pub fn run(installed: &Installed) -> Result<()> {
         let firing = answers::firing(&prometheus, &server)?;
         Ok(FIRING.iter().all(|name| firing.contains_key(*name)))
     })?;
+    let reclaims = || {
+        let query = format!("evictscope_reclaim_duration_seconds_count{{server=\"{server}\"}}");
+        let points = prometheus
+            .now(&query)?
+            .into_iter()
+            .flat_map(|series| series.points);
+        anyhow::Ok(points.map(|(_, count)| count).sum::<f64>())
+    };
+    let before = reclaims()?;
     drop(load);
-    until_true("the burst is over", || {
-        Ok(!agent.bursts(&stalled)?.is_empty())
-    })?;
-    // Until it is scraped.
+    evict_and_flush(stalled.port())?;
+    until_true(
+        "the burst is over, and scraped",
+        || Ok(reclaims()? > before),
+    )?;
+    // Its panels have a value for each second.
     thread::sleep(3 * PACE);
     let rules = answers::of_rules(&prometheus, &server, start)?;
     let dashboards = installed.path("/usr/share/evictscope/dashboards");
@@ -70,5 +87,22 @@ pub fn run(installed: &Installed) -> Result<()> {
     println!(
         "{queries} queries of the dashboards and {rules} rules have data, and {FIRING:?} fired"
     );
+    Ok(())
+}
+
+/// Has a server that is at its limit evict, and memory fall right behind that: else it is chance whether a reclaim follows.
+fn evict_and_flush(port: u16) -> Result<()> {
+    let mut client = TcpStream::connect(("127.0.0.1", port))?;
+    client.set_read_timeout(Some(HANG))?;
+    let value = "x".repeat(500);
+    let sets = (0..200).map(|number| format!("SET last:{number} {value}\r\n"));
+    // At once, so that nothing comes in between.
+    let all: String = sets
+        .chain(["FLUSHALL\r\n".into(), "QUIT\r\n".into()])
+        .collect();
+    client.write_all(all.as_bytes())?;
+    let mut answers = String::new();
+    client.read_to_string(&mut answers)?;
+    ensure!(!answers.contains('-'), "the server refuses: {answers}");
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 
 /// Longer than anything takes that does not hang, however slow the machine is.
-pub(crate) const HANG: Duration = Duration::from_secs(300);
+pub const HANG: Duration = Duration::from_secs(300);
 
 /// From one attempt to the next.
 const PAUSE: Duration = Duration::from_millis(20);
