@@ -6,12 +6,14 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::anyhow;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use anyhow::{anyhow, bail};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 /// Become another program, which the kernel kills when the parent ends
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// The parent's process id
+    parent: u32,
     /// Its argument 0
     name: OsString,
     /// The program
@@ -24,6 +26,12 @@ pub struct Arguments {
 /// Becomes the program. The kernel keeps the tie when the process executes it.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    if !getppid()
+        .is_some_and(|parent| parent.as_raw_nonzero().get().cast_unsigned() == arguments.parent)
+    {
+        // It ended before this was tied to it.
+        bail!("process {} has ended", arguments.parent);
+    }
     let error = Command::new(&arguments.program)
         .arg0(arguments.name)
         .args(arguments.arguments)

@@ -33,7 +33,8 @@ impl Tied {
         let cannot = || format!("cannot start {}", program.display());
         let output = File::create(&log).with_context(cannot)?;
         let child = Command::new(std::env::current_exe()?)
-            .args(["tied".as_ref(), name.as_ref(), program.as_os_str()])
+            .args(["tied", &std::process::id().to_string(), name])
+            .arg(program)
             .args(arguments)
             .current_dir(directory)
             .stdin(Stdio::null())
