@@ -13,7 +13,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The parent's process id
-    parent: u32,
+    parent: i32,
     /// Its argument 0
     name: OsString,
     /// The program
@@ -26,9 +26,8 @@ pub struct Arguments {
 /// Becomes the program. The kernel keeps the tie when the process executes it.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    if !getppid()
-        .is_some_and(|parent| parent.as_raw_nonzero().get().cast_unsigned() == arguments.parent)
-    {
+    let parent = getppid().map(|parent| parent.as_raw_nonzero().get());
+    if parent != Some(arguments.parent) {
         // It ended before this was tied to it.
         bail!("process {} has ended", arguments.parent);
     }

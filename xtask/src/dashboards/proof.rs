@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{
     agent::Agent,
     clock::unix_time,
+    own_build,
     owned::Owned,
     port::free_port,
     process,
@@ -38,15 +39,16 @@ pub fn run(installed: &Installed) -> Result<()> {
     let start = unix_time()?;
     let port = free_port()?;
     // So many keys are looked at for each that is evicted, that a request waits for seconds.
-    let stalled = Redis::start(&["--maxmemory-samples", "1000"])?;
+    let stalled = Redis::own(&["--maxmemory-samples", "1000"])?;
     stalled.comes_first()?;
     // By 200 kB a second, for 200 s at most. Without it, only chance would give a server whose memory is on its way to the limit.
-    let growing = Redis::start(&[])?;
+    let growing = Redis::own(&[])?;
     let mut grow = Command::new("redis-cli");
     grow.args(["-p", &growing.name(), "-r", "4000", "-i", "0.05"]);
     grow.args(["append", "growing", &"x".repeat(10_000)]);
     let _growth = Owned::start(&mut grow)?;
-    let agent = Agent::start_command(installed.start(&[]), port, &[])?;
+    // Of others' servers it may not know all.
+    let agent = Agent::start_command(installed.start(&[&own_build::all()]), port, &[])?;
     installed
         .must_be(agent.pid())
         .context("the agent does not run as it is installed")?;
