@@ -104,6 +104,45 @@ fn a_child_is_blamed_where_it_took_what_the_main_thread_lacked() {
 }
 
 #[test]
+fn a_quota_is_blamed_where_it_was_used_up() {
+    let explained = |throttled: f64| {
+        explained(StallCause::Cpu, |at, moment| {
+            without_cpu(None)(at, moment);
+            moment.throttled_us = Some((throttled * 1e6 * at.clamp(0.0, 7.0)) as u64);
+        })
+    };
+    for (throttled, why, kind, help) in [
+        (
+            0.4,
+            "its CPU quota was used up for 2.8 s",
+            CauseKind::Quota,
+            "Raise the CPU quota",
+        ),
+        (
+            0.0,
+            "something else ran there",
+            CauseKind::NoCpu,
+            "See what else runs there (top",
+        ),
+        (
+            0.1,
+            "something else ran there, and its CPU quota was used up for 700 ms",
+            CauseKind::NoCpu,
+            "See whether a CPU quota",
+        ),
+    ] {
+        let explanation = explained(throttled);
+        let why = format!("The main thread waited for a CPU for 40 % of the time: {why}.");
+        assert_eq!(explanation.why, why);
+        assert_eq!(
+            explanation.causes.first().map(|cause| cause.kind),
+            Some(kind)
+        );
+        assert!(explanation.help.contains(help), "{}", explanation.help);
+    }
+}
+
+#[test]
 fn a_stall_has_the_cause_of_most_of_it() {
     assert_eq!(
         kinds(&stall(StallCause::Blocked, |_, _| {})),
