@@ -8,7 +8,12 @@ use super::times;
 /// Beneath the shapes, for the times.
 const TIMES: u32 = 20;
 
-/// Puts shapes over the axis of time, with a grid: lines at these places from the top, and what is written at them.
+/// Left of the shapes, for the values: as wide as `50.0 MiB`.
+const VALUES: u32 = 60;
+/// The height of the values' text.
+const TEXT: f64 = 12.0;
+
+/// Puts shapes over the axis of time, with a grid: lines at these places from the top, and what is written beside them.
 pub fn framed(
     title: &str,
     span: Span,
@@ -21,16 +26,22 @@ pub fn framed(
         times::date_and_time(span.from_us),
         times::date_and_time(span.to_us)
     );
+    // In the middle of its line, as far as there is room.
+    let beside = |y: f64| (y + TEXT / 3.0).max(TEXT * 0.8);
     html! {
-        svg.chart role="img" width="100%" height=(height + TIMES) aria-label=(description) {
-            @for (y, _) in grid { line.grid x1="0" x2="100%" y1=(y) y2=(y) {} }
-            (shapes)
-            line.grid x1="0" x2="100%" y1=(height) y2=(height) {}
-            @for (y, text) in grid { text x="3" y=(y - 3.0) { (text) } }
-            @for (share, text) in ticks(span) {
-                @let x = format!("{:.2}%", share * 100.0);
-                line.tick x1=(x) x2=(x) y1=(height) y2=(height + 4) {}
-                text.time x=(x) y=(height + 16) text-anchor=(anchor(share)) { (text) }
+        div.framed {
+            svg width=(VALUES) height=(height + TIMES) aria-hidden="true" {
+                @for (y, text) in grid { text x=(VALUES - 6) y=(beside(*y)) text-anchor="end" { (text) } }
+            }
+            svg.chart role="img" height=(height + TIMES) aria-label=(description) {
+                @for (y, _) in grid { line.grid x1="0" x2="100%" y1=(y) y2=(y) {} }
+                (shapes)
+                line.grid x1="0" x2="100%" y1=(height) y2=(height) {}
+                @for (share, text) in ticks(span) {
+                    @let x = format!("{:.2}%", share * 100.0);
+                    line.tick x1=(x) x2=(x) y1=(height) y2=(height + 4) {}
+                    text x=(x) y=(height + 16) text-anchor=(anchor(share)) { (text) }
+                }
             }
         }
     }

@@ -92,11 +92,9 @@ impl Chart {
             let share = (value - start) / (end - start);
             (1.0 - share) * f64::from(HEIGHT)
         };
-        // What is at the very top would be cut off.
         let points = points.into_iter().map(|point| point * self.unit);
         points
             .map(|value| (at(value), (self.label)(value)))
-            .filter(|(at, _)| *at >= 13.0)
             .collect()
     }
 
