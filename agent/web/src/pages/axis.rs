@@ -56,20 +56,20 @@ fn anchor(share: f64) -> &'static str {
     }
 }
 
-/// Returns up to five times to write at an axis, and where they are in the span.
+/// Returns up to four times to write at an axis, and where they are in the span.
 fn ticks(span: Span) -> Vec<(f64, String)> {
     const SECOND: u64 = 1_000_000;
-    const STEPS: [u64; 16] = [
-        1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600,
+    const STEPS: [u64; 17] = [
+        1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800,
     ];
-    let fits = |step: &&u64| span.length_us() / (**step * SECOND) <= 4;
+    let fits = |step: &&u64| span.length_us() / (**step * SECOND) <= 3;
     let step = STEPS.iter().find(fits).unwrap_or(&86_400) * SECOND;
     let first = span.from_us.div_ceil(step).saturating_mul(step);
     let text = match step < 60 * SECOND {
         true => times::time_of_day,
         false => times::minute_of_day,
     };
-    // More than five of the longest steps would be most of a week.
+    // More than four of the longest steps would be most of a week.
     let all = (0..7).map(|index| first.saturating_add(index * step));
     all.take_while(|us| *us <= span.to_us)
         .map(|us| (span.share_at(us), text(us)))
@@ -89,10 +89,10 @@ mod tests {
         };
         let texts = |seconds| Vec::from_iter(of(seconds).into_iter().map(|(_, text)| text));
         assert_eq!(texts(100), ["22:13:30", "22:14:00", "22:14:30", "22:15:00"]);
-        assert_eq!(texts(86_400), ["00:00", "06:00", "12:00", "18:00"]);
+        assert_eq!(texts(86_400), ["00:00", "08:00", "16:00"]);
         for seconds in [1, 7, 61, 600, 3_599, 86_400] {
             let ticks = of(seconds);
-            assert!((1..=5).contains(&ticks.len()), "{seconds} s: {ticks:?}");
+            assert!((1..=4).contains(&ticks.len()), "{seconds} s: {ticks:?}");
             assert!(ticks.iter().all(|(share, _)| (0.0..=1.0).contains(share)));
         }
     }
