@@ -87,10 +87,9 @@ fn rate_of(moments: &[Moment]) -> Option<f64> {
 
 /// Tells of commands: which, by the profile.
 fn commands(window: &Window<'_>) -> Found {
-    let named = match &window.record.profile {
-        Ok(profile) => by_command(profile),
-        Err(_) => Vec::new(),
-    };
+    let profile = window.record.profile.as_ref().ok();
+    let profile = profile.filter(|profile| is_of(window, profile));
+    let named = profile.map(by_command).unwrap_or_default();
     let summary = match named.is_empty() {
         true => "Commands took the main thread's time".to_owned(),
         false => format!("Commands took the main thread's time: {}", named.join(", ")),
@@ -102,6 +101,15 @@ fn commands(window: &Window<'_>) -> Found {
         }
     };
     (CauseKind::Commands, summary, vec![evidence.to_owned()])
+}
+
+/// Tells whether a profile was taken while clients were stalled, for most of its time.
+fn is_of(window: &Window<'_>, profile: &Profile) -> bool {
+    let ended_us = profile.began_us.saturating_add(profile.length_us);
+    let within_us = ended_us
+        .min(window.evicted_until_us)
+        .saturating_sub(profile.began_us.max(window.began_us));
+    within_us.saturating_mul(2) >= profile.length_us
 }
 
 /// Returns the commands that took much of a profile, with their shares, the largest first.

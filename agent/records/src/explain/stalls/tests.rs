@@ -82,6 +82,12 @@ fn commands_are_named_by_the_profile() {
             .for_each(|stack| stack.samples = 3);
     }
     assert_eq!(why(&record), "Commands took the main thread's time.");
+    let mut record = stall(StallCause::Commands, |_, _| {});
+    if let Ok(profile) = &mut record.profile {
+        profile.began_us = record.began_us - profile.length_us;
+    }
+    let of_another_time = why(&record);
+    assert_eq!(of_another_time, "Commands took the main thread's time.");
     assert_eq!(kinds(&record), [CauseKind::Commands]);
 }
 
