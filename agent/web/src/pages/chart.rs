@@ -93,9 +93,12 @@ impl Chart {
             (1.0 - share) * f64::from(HEIGHT)
         };
         let points = points.into_iter().map(|point| point * self.unit);
-        points
+        let mut lines: Vec<_> = points
             .map(|value| (at(value), (self.label)(value)))
-            .collect()
+            .collect();
+        // Half a key is written as none.
+        lines.dedup_by(|one, before| one.1 == before.1);
+        lines
     }
 
     fn plotted(&self, columns: &Columns) -> Markup {

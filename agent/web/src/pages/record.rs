@@ -110,7 +110,7 @@ fn charts(record: &Record) -> Markup {
     }
     html! {
         h2 { "Before, during and after it" }
-        p.note { (panels::resolution(&columns)) " The tinted time is that of the burst." }
+        p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
         (panels::all(&record.moments, &columns))
         (latency::by_second(&record.latencies, span))
     }
