@@ -50,7 +50,7 @@ func generateRules(directory string) error {
 		return err
 	}
 	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
-		Funcs(template.FuncMap{"comment": comment, "ofServer": ofServer, "stalledBy": stalledBy}).
+		Funcs(template.FuncMap{"comment": comment, "podLabel": podLabel, "ofServer": ofServer, "stalledBy": stalledBy}).
 		ParseFS(ruleTemplates, "rules/*.yaml")
 	if err != nil {
 		return err
@@ -105,6 +105,13 @@ func stalledBy(function, causes, time string) string {
 	seconds := `evictscope_stall_seconds_total{%s,` + causes + `}[` + time + `]`
 	worst := ofServer("topk(1, sum by (cause) (" + function + "(" + seconds + ")))")
 	return "Stalled{{ with " + worst + " | query }} by {{ (first .).Labels.cause }}{{ end }}"
+}
+
+// podLabel returns the value of a label of an alert: the namespace or the name of the server's pod, else what Prometheus says of the
+// agent. An empty one is no label.
+func podLabel(label, ofServerInfo string) string {
+	info := ofServer("evictscope_server_info{%s," + ofServerInfo + `!=""}`)
+	return "{{ with " + info + " | query }}{{ (first .).Labels." + ofServerInfo + " }}{{ else }}{{ $labels." + label + " }}{{ end }}"
 }
 
 // dashboardOf returns the address of a dashboard. Its variables are filled in from the labels of the alert, by

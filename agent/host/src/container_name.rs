@@ -1,4 +1,4 @@
-//! Finds out what a container is called, where its runtime keeps that within reach.
+//! Finds out what a container is called, and its pod, where its runtime keeps that within reach.
 //!
 //! What other programs keep is not trusted: a name is taken only where it belongs to the container's id and is spelt as
 //! names of containers are, and whatever goes wrong means that there is no name.
@@ -23,29 +23,75 @@ const MAX_BYTES: u64 = 1 << 20;
 /// The longest name: twice that of a Kubernetes object.
 const MAX_NAME: usize = 506;
 
-/// The annotation by which containerd names a container of a pod.
-const CRI_NAME: &str = "/annotations/io.kubernetes.cri.container-name";
-
-/// The files of runtimes about a container, as what comes before the id and after it, each with where the name is in
-/// it (RFC 6901).
-const FILES: [(&str, &str, &str); 3] = [
+/// The files of runtimes about a container, as what comes before the id and after it.
+const FILES: [(&str, &str); 3] = [
     (
         "/run/containerd/io.containerd.runtime.v2.task/k8s.io",
         "config.json",
-        CRI_NAME,
     ),
     (
         "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io",
         "config.json",
-        CRI_NAME,
     ),
-    ("/var/lib/docker/containers", "config.v2.json", "/Name"),
+    ("/var/lib/docker/containers", "config.v2.json"),
 ];
 
-/// Returns the name of the container with this id, which the process `pid` is in. Blocks.
-pub fn container_name(pid: u32, id: &str) -> Option<String> {
-    let name = by_conmon(pid, id).or_else(|| by_files(id))?;
-    own_name(&name).map(str::to_owned)
+/// What a container is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerName {
+    /// The container.
+    pub name: String,
+    /// The Kubernetes pod that it is in.
+    pub pod: Option<PodName>,
+}
+
+/// What a pod is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodName {
+    /// Its namespace.
+    pub namespace: String,
+    /// The pod.
+    pub name: String,
+}
+
+impl ContainerName {
+    /// Finds that of the container with this id, which the process `pid` is in. Blocks.
+    pub fn of(pid: u32, id: &str) -> Option<Self> {
+        match by_conmon(pid, id) {
+            Some(name) => Self::given(&name),
+            None => by_files(id),
+        }
+    }
+
+    /// Takes a name that a runtime gave: Docker's begins with a slash, and those that are made of a Kubernetes pod have more in them.
+    fn given(name: &str) -> Option<Self> {
+        let name = name.strip_prefix('/').unwrap_or(name);
+        let fields: Vec<_> = name.split('_').collect();
+        match fields[..] {
+            ["k8s", container, pod, namespace, _uid, _attempt] => {
+                Self::spelt(container, Some((namespace, pod)))
+            }
+            _ => Self::spelt(name, None),
+        }
+    }
+
+    /// Takes a name, and the namespace and the name of a pod, where they are spelt as they should be.
+    fn spelt(name: &str, pod: Option<(&str, &str)>) -> Option<Self> {
+        let name = Some(name).filter(|name| is_name(name))?;
+        let pod = pod.filter(|(namespace, name)| is_name(namespace) && is_name(name));
+        Some(Self {
+            name: name.to_owned(),
+            pod: pod.map(|(namespace, name)| PodName {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+        })
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_usual)
 }
 
 /// Returns what `conmon`, by which Podman and CRI-O start a container, says in its command line.
@@ -74,43 +120,38 @@ fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
 }
 
 /// Returns what containerd or Docker keeps of the container with this id.
-fn by_files(id: &str) -> Option<String> {
+fn by_files(id: &str) -> Option<ContainerName> {
     let roots = [root_of(INIT), PathBuf::from("/")];
     roots.iter().find_map(|root| {
-        FILES.iter().find_map(|(directory, file, place)| {
+        FILES.iter().find_map(|(directory, file)| {
             let path = format!("{directory}/{id}/{file}");
             let file = open_in(root, path.as_ref()).ok()?;
             file.metadata().ok().filter(|found| found.is_file())?;
             let mut text = Vec::new();
             file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-            name_at(&text, place)
+            name_at(&text)
         })
     })
 }
 
-/// Returns the name in a runtime's file.
-fn name_at(text: &[u8], place: &str) -> Option<String> {
+/// Returns the names in a runtime's file: in containerd's they are annotations.
+fn name_at(text: &[u8]) -> Option<ContainerName> {
     let value: serde_json::Value = serde_json::from_slice(text).ok()?;
-    value.pointer(place)?.as_str().map(str::to_owned)
-}
-
-/// Returns the name itself: Docker's begins with a slash, and those that are made of a Kubernetes pod
-/// (`k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`) have more in them.
-fn own_name(name: &str) -> Option<&str> {
-    let name = name.strip_prefix('/').unwrap_or(name);
-    let fields: Vec<_> = name.split('_').collect();
-    let name = match fields[..] {
-        ["k8s", container, _pod, _namespace, _uid, _attempt] => container,
-        _ => name,
+    if let Some(name) = value.get("Name") {
+        return ContainerName::given(name.as_str()?);
+    }
+    let annotations = value.get("annotations")?;
+    let annotation = |of: &str| {
+        let annotation = annotations.get(format!("io.kubernetes.cri.{of}"));
+        annotation?.as_str()
     };
-    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    let is_name = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_usual);
-    is_name.then_some(name)
+    let pod = annotation("sandbox-namespace").zip(annotation("sandbox-name"));
+    ContainerName::spelt(annotation("container-name")?, pod)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CRI_NAME, MAX_NAME, container_name, name_at, name_in, own_name};
+    use super::{ContainerName, MAX_NAME, name_at, name_in};
 
     const ID: &str = "3601745b3bd54d9780436faa5f0e4f72bb46231663bb99a6bb892764917832c2";
 
@@ -128,13 +169,26 @@ mod tests {
         assert_eq!(name_in(&[], ID), None);
     }
 
+    /// Returns what a name says: the container, and the namespace and the name of its pod.
+    fn said(name: Option<ContainerName>) -> Option<String> {
+        let ContainerName { name, pod } = name?;
+        let pod = pod.map_or_else(String::new, |pod| {
+            format!(" {} {}", pod.namespace, pod.name)
+        });
+        Some(name + &pod)
+    }
+
     #[test]
-    fn the_files_of_runtimes_have_the_name() {
+    fn the_files_of_runtimes_have_the_names() {
+        // containerd 1.7.
         let bundle = br#"{"ociVersion": "1.1.0", "annotations": {"io.kubernetes.cri.container-name": "redis",
-            "io.kubernetes.cri.container-type": "container"}}"#;
-        assert_eq!(name_at(bundle, CRI_NAME).as_deref(), Some("redis"));
+            "io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-name": "cart-0",
+            "io.kubernetes.cri.sandbox-namespace": "shop"}}"#;
+        assert_eq!(said(name_at(bundle)).as_deref(), Some("redis shop cart-0"));
+        let alone = br#"{"annotations": {"io.kubernetes.cri.container-name": "redis"}}"#;
+        assert_eq!(said(name_at(alone)).as_deref(), Some("redis"));
         let docker = br#"{"ID": "3601", "Name": "/cache", "Driver": "overlay2"}"#;
-        assert_eq!(name_at(docker, "/Name").as_deref(), Some("/cache"));
+        assert_eq!(said(name_at(docker)).as_deref(), Some("cache"));
         for text in [
             &b""[..],
             b"{}",
@@ -142,27 +196,29 @@ mod tests {
             br#"{"Name": 7}"#,
             br#"{"Name": "/cut"#,
         ] {
-            assert_eq!(name_at(text, "/Name"), None);
+            assert_eq!(name_at(text), None);
         }
         let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
-        assert_eq!(name_at(&deep, "/Name"), None);
+        assert_eq!(name_at(&deep), None);
     }
 
     #[test]
     fn a_name_is_spelt_as_names_are() {
-        assert_eq!(own_name("/cache"), Some("cache"));
-        assert_eq!(own_name("cache_1.a-b"), Some("cache_1.a-b"));
-        let of_pod = "k8s_redis_redis-0_default_2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4_0";
-        assert_eq!(own_name(of_pod), Some("redis"));
-        assert_eq!(own_name("/k8s_cache"), Some("k8s_cache"));
+        let own = |name: &str| said(ContainerName::given(name));
+        assert_eq!(own("/cache").as_deref(), Some("cache"));
+        assert_eq!(own("cache_1.a-b").as_deref(), Some("cache_1.a-b"));
+        let of_pod = "k8s_redis_cart-0_shop_2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4_0";
+        assert_eq!(own(of_pod).as_deref(), Some("redis shop cart-0"));
+        assert_eq!(own("k8s_redis_a\"b_shop_U_0").as_deref(), Some("redis"));
+        assert_eq!(own("/k8s_cache").as_deref(), Some("k8s_cache"));
         let long = "x".repeat(MAX_NAME + 1);
         for text in ["", "/", "a b", "a\"", "a\n", "ä", "a/b", &long] {
-            assert_eq!(own_name(text), None, "{text}");
+            assert_eq!(own(text), None, "{text}");
         }
     }
 
     #[test]
     fn a_process_in_no_container_has_no_name() {
-        assert_eq!(container_name(std::process::id(), ID), None);
+        assert_eq!(ContainerName::of(std::process::id(), ID), None);
     }
 }

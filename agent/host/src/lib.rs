@@ -1,6 +1,6 @@
 //! Which servers run on this host, and what can be learnt of a process from `/proc`.
 //!
-//! Begin with [`Scanner`], which finds the servers. [`labels()`] names them, [`container_name()`] their containers, [`Executable`]
+//! Begin with [`Scanner`], which finds the servers. [`labels()`] names them, [`ContainerName`] their containers, [`Executable`]
 //! reads what they run, [`find_debug_file`] the file with its debug information, [`load_bias`] finds where an
 //! executable is loaded, and [`Words`] reads its memory. All functions here block; the first look at a server
 //! with many connections takes a while, since all its file descriptors are looked at.
@@ -37,7 +37,7 @@ mod unrelated;
 pub use breakpoints::{breakpoints, is_traced};
 pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
 pub use container::Container;
-pub use container_name::container_name;
+pub use container_name::{ContainerName, PodName};
 pub use debug_file::{DebugPlace, Search, debug_places, find_debug_file, root_of, search};
 pub use exclusion::Exclusion;
 pub use executable::{Contents, Executable, ExecutableError, ExecutableId};

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use evictscope_host::{
-    Confinement, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner, ServerProcess,
-    breakpoints, capability_names as names, container_name, root_of,
+    Confinement, ContainerName, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner,
+    ServerProcess, breakpoints, capability_names as names, root_of,
 };
 use evictscope_probes::{OLDER_KERNELS, Probes, SocketIterator};
 use rustix::system::uname;
@@ -197,8 +197,9 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
 
 /// Returns what the container of a server is called, or the first digits of its id.
 fn container(server: &ServerProcess) -> Option<String> {
-    let name = container_name(server.identity.pid, server.container.id.as_deref()?);
-    name.or_else(|| server.container.short_id().map(str::to_owned))
+    let name = ContainerName::of(server.identity.pid, server.container.id.as_deref()?);
+    name.map(|container| container.name)
+        .or_else(|| server.container.short_id().map(str::to_owned))
 }
 
 /// Describes how much of one server can be seen.

@@ -158,6 +158,8 @@ pub struct Summary<'a> {
     pub counts: &'a TraceCounts,
     /// How many calls had begun and not ended.
     pub unfinished: u64,
+    /// What a slow call takes longer than, and how many were shown, where they were asked for.
+    pub slow: Option<(Duration, u64)>,
     /// What one call costs, nanoseconds.
     pub call_ns: f64,
     /// What all of it has cost, as a share of a thread's time.
@@ -200,6 +202,14 @@ impl Summary<'_> {
                 duration(p99.min(longest)),
                 duration(longest),
                 duration(counts.sum_ns as f64 / calls as f64),
+            );
+        }
+        if let Some((slower, shown)) = self.slow.filter(|_| part < 0.995) {
+            said += &format!(
+                "  {} took longer than {}, in the {} of the time that was observed: those that began in the rest are missing\n",
+                in_number(shown, "call"),
+                duration(slower.as_nanos() as f64),
+                share(part)
             );
         }
         said += &format!(
@@ -363,6 +373,7 @@ mod tests {
             observed: Duration::from_secs(1),
             counts: &counts,
             unfinished: 1,
+            slow: Some((Duration::from_millis(50), 2)),
             call_ns: 1_200.0,
             cost: 0.009,
             budget: 0.01,
@@ -371,6 +382,7 @@ mod tests {
         for part in [
             "getCommand: 100 calls in 10.0 s, of which 1.00 s (10.0 %) were observed: 100 calls per",
             "median 960 ns, p99 1.0 µs, longest 1.0 µs, mean 1.0 µs (of the 10.0 % of the time that was observed)",
+            "  2 calls took longer than 50.00 ms, in the 10.0 % of the time that was observed: those that began in the rest are missing",
             "cost   1.2 µs each call, 0.90 % of one thread's time, of 1.0 % allowed",
             "  3 calls that the function made to itself",
             "  1 call had not returned",

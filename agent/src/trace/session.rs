@@ -18,7 +18,8 @@ use crate::watch::{monotonic, unix_time};
 const TURN: Duration = Duration::from_millis(10);
 /// How often a histogram is printed.
 const SECOND: Duration = Duration::from_secs(1);
-/// How long calls under way are waited for before the probes are taken off.
+/// How long calls under way are waited for before the probes are taken off, while others begin. Where none does, waiting costs
+/// nothing, and the slow ones are what is looked for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a user asks.
@@ -90,6 +91,7 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
         observed_until: begun,
         counts: TraceCounts::NONE,
         abandoned: 0,
+        slow: 0,
         placed: 0,
         paid: 0.0,
     };
@@ -120,6 +122,8 @@ struct Session<'a> {
     counts: TraceCounts,
     /// Calls that had not returned when the probes were taken off.
     abandoned: u64,
+    /// Slow calls that were shown.
+    slow: u64,
     /// At how many sites probes were placed.
     placed: u64,
     /// What all of it had cost at the last look, nanoseconds.
@@ -268,10 +272,17 @@ impl Session<'_> {
         self.tracing.stop_observing();
         self.look();
         self.is_on = false;
-        let patience = monotonic() + PATIENCE;
-        while self.unfinished() > 0 && monotonic() < patience && !self.subject.handle.has_ended() {
-            std::thread::sleep(Duration::from_millis(1));
+        let mut patience = monotonic() + PATIENCE;
+        while self.unfinished() > 0
+            && monotonic() < patience
+            && !matches!(self.wait(Duration::from_millis(1)), Ok(Some(_)))
+        {
+            let before = self.counts.entry_hits;
             self.counts = self.tracing.counts();
+            let now = monotonic();
+            if self.counts.entry_hits == before && now < self.begun + self.question.length {
+                patience = now + PATIENCE;
+            }
         }
         self.abandoned += self.unfinished();
         self.tracing.take_off();
@@ -325,6 +336,9 @@ impl Session<'_> {
                 share(self.question.budget.share()),
                 share(self.question.budget.share() / at_once)
             );
+            if self.question.slower.is_some() {
+                said += "  slow calls that begin while they are off are missing: name a function that is called less, as that of one command (EVAL), or allow more with --overhead-budget\n";
+            }
         }
         said += &format!(
             "attached for {:.0} s; Ctrl-C ends it\n\n",
@@ -342,8 +356,11 @@ impl Session<'_> {
             return Ok(());
         }
         let (pid, cycles) = (self.question.pid, &self.subject.cycles);
-        let calls = self.tracing.slow_calls().into_iter();
-        let lines = calls.map(|call| report::slow_call(&call, pid, cycles, self.clock));
+        let calls = self.tracing.slow_calls();
+        self.slow += calls.len() as u64;
+        let lines = calls
+            .into_iter()
+            .map(|call| report::slow_call(&call, pid, cycles, self.clock));
         say(&lines.collect::<String>())
     }
 
@@ -377,6 +394,7 @@ impl Session<'_> {
             observed: self.observed,
             counts: &self.counts,
             unfinished: self.abandoned,
+            slow: self.question.slower.map(|slower| (slower, self.slow)),
             call_ns: self.costs.call_ns,
             cost: self.paid / nanoseconds(length).max(1) as f64,
             budget: self.question.budget.share(),

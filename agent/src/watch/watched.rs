@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use evictscope_host::{MemoryError, ServerProcess, container_name};
+use evictscope_host::{ContainerName, MemoryError, ServerProcess};
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
 use evictscope_probes::{Attachment, Coverage, ProbeError, Probed};
 use evictscope_telemetry::{
@@ -54,7 +54,7 @@ pub struct Watched {
     /// Its name in metrics and in the log, for as long as it lives.
     label: String,
     /// What its container is called, where that was found.
-    container_name: Option<String>,
+    container_name: Option<ContainerName>,
     plan: Arc<ProbePlan>,
     attachment: Attachment,
     reader: Reader,
@@ -96,7 +96,7 @@ impl Watched {
         let sees_evictions = sees_evictions(&plan);
         // Here, and not where the server is found: a slow disk then holds up no other server.
         let container = process.container.id.as_deref();
-        let container_name = container.and_then(|id| container_name(process.identity.pid, id));
+        let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
         Self {
             label: label.to_owned(),
             container_name,

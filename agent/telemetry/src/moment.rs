@@ -64,6 +64,9 @@ pub struct Moment {
     /// CPU time of the process that the server had forked to write an RDB or AOF file, microseconds; `None` where none was known of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_us: Option<u64>,
+    /// For how long its CPU quotas were used up, of all CPUs together, microseconds; `None` where it is under none that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_us: Option<u64>,
 }
 
 impl Moment {
@@ -100,6 +103,7 @@ impl Moment {
             stalled_by: state.stalled_by(),
             refused: state.refused(),
             child_us: snapshot.child_ns.map(|ns| ns / 1_000),
+            throttled_us: state.main_thread.throttled.map(microseconds),
         }
     }
 

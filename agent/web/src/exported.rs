@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_abi::{CycleStats, CycleType, ResultKind};
-use evictscope_host::Container;
+use evictscope_host::{Container, ContainerName};
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, Member, ProbePlan, TracedFunction};
 use evictscope_records::RecordId;
 use evictscope_telemetry::{
@@ -26,8 +26,8 @@ pub struct ExportedServer {
     pub exe: PathBuf,
     /// The container that it is in.
     pub container: Container,
-    /// The name of that container, where it was found.
-    pub container_name: Option<String>,
+    /// What that container is called, and its pod, where it was found.
+    pub container_name: Option<ContainerName>,
     /// What is probed in it.
     pub plan: Arc<ProbePlan>,
     /// The probe mode that it is in now.

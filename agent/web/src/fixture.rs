@@ -9,7 +9,7 @@ use std::time::Duration;
 use evictscope_abi::{
     CallStats, Check, CycleStats, CycleType, Histogram, Longest, Noted, ResultKind, bounds,
 };
-use evictscope_host::Container;
+use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
     Candidate, Cycle, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot,
@@ -44,7 +44,13 @@ pub fn new_server() -> ExportedServer {
             pod_uid: Some("2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4".to_owned()),
             cgroup: "/kubepods.slice/redis".to_owned(),
         },
-        container_name: Some("redis".to_owned()),
+        container_name: Some(ContainerName {
+            name: "redis".to_owned(),
+            pod: Some(PodName {
+                namespace: "shop".to_owned(),
+                name: "cart-0".to_owned(),
+            }),
+        }),
         mode: ProbeMode::EvictingOnly,
         overhead_ratio: None,
         foreign_breakpoints: 0,

@@ -52,6 +52,14 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "Find the slow ones (SLOWLOG GET) and split them; if all are fast, there are too many for one server",
             "EvictscopeClientsWaiting",
         ),
+        CauseKind::Quota => (
+            "Raise the CPU quota (Kubernetes: resources.limits.cpu; systemd: CPUQuota), or set io-threads lower",
+            "EvictscopeNoCpu",
+        ),
+        CauseKind::NoCpu if window.throttled_us() == Some(0) => (
+            "See what else runs there (top; on a virtual machine steal, too) and move it, or give Redis a core of its own",
+            "EvictscopeNoCpu",
+        ),
         CauseKind::NoCpu => (
             "See whether a CPU quota is used up (cpu.stat of the control group) and raise it, or what else runs there (top) and move it",
             "EvictscopeNoCpu",

@@ -9,6 +9,8 @@ use crate::text::{count, seconds, size};
 
 /// Calls that were observed for less than this share of the time took longer than is known.
 const MOST: f64 = 0.95;
+/// What took less of the time is not worth a word.
+const MUCH: f64 = 0.01;
 
 /// Returns the sentence: what clients felt, then what the server did.
 pub fn sentence(window: &Window<'_>) -> String {
@@ -32,6 +34,9 @@ pub fn sentence(window: &Window<'_>) -> String {
             seconds(us as f64 / 1e6)
         )
     }));
+    if parts.is_empty() {
+        parts.push("what happened is not known".to_owned());
+    }
     let mut sentence = format!("{}.", parts.join("; "));
     if let Some(first) = sentence.get_mut(..1) {
         first.make_ascii_uppercase();
@@ -55,11 +60,13 @@ fn felt(window: &Window<'_>) -> Option<String> {
         most(|moment| moment.longest_wait_us),
         most(|moment| moment.clients_waiting),
     ) {
-        text += &format!(
-            "; the longest request waited {}, and up to {} clients waited at once",
-            time(longest),
-            count(clients as f64)
-        );
+        text += &format!("; the longest request waited {}", time(longest));
+        if clients > 1 {
+            text += &format!(
+                ", and up to {} clients waited at once",
+                count(clients as f64)
+            );
+        }
     }
     Some(text)
 }
@@ -91,23 +98,30 @@ fn evictions(window: &Window<'_>, burst: &Burst) -> String {
 }
 
 fn without_burst(window: &Window<'_>) -> Vec<String> {
-    let grown = |counter| match window.grown(counter) {
-        Some(grown_us) => seconds(grown_us as f64 / 1e6),
-        None => "a time that is not known".to_owned(),
+    let length = window.seconds();
+    let took = |what: &str, counter: fn(&Moment) -> Option<u64>| {
+        let took = window.grown(counter)? as f64 / 1e6;
+        (took > MUCH * length).then(|| format!("{what} took {}", seconds(took)))
     };
-    let evicting = grown(|moment| Some(moment.evicting_us));
-    let expiring = grown(|moment| moment.expiring_us);
-    let length = seconds(window.seconds());
     let observed = window.observed_share().filter(|share| *share < MOST);
     let observed = observed.map_or_else(String::new, |share| {
         let percent = 100.0 * share;
         format!(" while they were observed ({percent:.0} % of the time)")
     });
-    let mut parts = vec![format!(
-        "in {length}, evicting calls took {evicting}{observed} and expire cycles {expiring}"
-    )];
+    let evicting = took("evicting calls", |moment| Some(moment.evicting_us));
+    let evicting = evicting.map(|evicting| evicting + &observed);
+    let expiring = took("expire cycles", |moment| moment.expiring_us);
+    let took = Vec::from_iter(evicting.into_iter().chain(expiring)).join(" and ");
+    let mut parts = Vec::new();
+    if !took.is_empty() {
+        parts.push(format!("in {}, {took}", seconds(length)));
+    }
     if let Some(keys) = window.evicted_keys() {
-        parts.push(format!("{} keys were evicted", count(keys as f64)));
+        parts.push(match keys {
+            0 => "no key was evicted".to_owned(),
+            1 => "1 key was evicted".to_owned(),
+            _ => format!("{} keys were evicted", count(keys as f64)),
+        });
     }
     let used = window.inside.last().and_then(|moment| moment.used_memory);
     parts.extend(used.zip(window.limit()).map(|(used, limit)| {

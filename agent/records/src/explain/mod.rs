@@ -75,6 +75,8 @@ pub enum CauseKind {
     Commands,
     /// The main thread had no CPU.
     NoCpu,
+    /// Its CPU quota was used up.
+    Quota,
     /// A process that the server had forked took its CPU.
     Fork,
     /// The main thread was blocked.
@@ -96,6 +98,7 @@ impl fmt::Display for CauseKind {
             Self::ExpiredTogether => "keys that expire at once",
             Self::Commands => "slow commands, or too many",
             Self::NoCpu => "the lack of a CPU",
+            Self::Quota => "a CPU quota",
             Self::Fork => "a fork",
             Self::Blocked => "a blocked main thread",
         })
@@ -163,7 +166,12 @@ pub fn explain(record: &Record) -> Explanation {
         true => account.why_undecided(&window),
         false => joined(causes.iter().map(|cause| cause.summary.as_str())),
     };
-    let says_so = |cause: &Cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Fork);
+    let says_so = |cause: &Cause| {
+        matches!(
+            cause.kind,
+            CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork
+        )
+    };
     if !causes.iter().any(says_so) {
         why.extend(waited(&window));
     }
@@ -184,7 +192,8 @@ fn waited(window: &Window<'_>) -> Option<String> {
     let share = window.waiting_share().filter(|share| *share >= WAITED)?;
     let percent = 100.0 * share.min(1.0);
     Some(format!(
-        " For {percent:.0} % of the time the main thread waited for a CPU: something else ran there, or its CPU quota was used up."
+        " For {percent:.0} % of the time the main thread waited for a CPU: {}.",
+        stalls::who_had_it(window)
     ))
 }
 

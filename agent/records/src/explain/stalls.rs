@@ -21,8 +21,8 @@ const LEAST_KEYS: u64 = 10_000;
 const NAMED: f64 = 0.1;
 /// … of at least this many.
 const LEAST_SAMPLES: u64 = 20;
-/// A child took the main thread's CPU where it ran for this share of the time for which that had none.
-const CHILD: f64 = 0.5;
+/// What had this share of the time for which the main thread had no CPU is why.
+const MOST: f64 = 0.5;
 
 /// Finds the cause of most of the time for which clients were stalled.
 pub fn found(window: &Window<'_>) -> Option<Finding> {
@@ -87,10 +87,9 @@ fn rate_of(moments: &[Moment]) -> Option<f64> {
 
 /// Tells of commands: which, by the profile.
 fn commands(window: &Window<'_>) -> Found {
-    let named = match &window.record.profile {
-        Ok(profile) => by_command(profile),
-        Err(_) => Vec::new(),
-    };
+    let profile = window.record.profile.as_ref().ok();
+    let profile = profile.filter(|profile| is_of(window, profile));
+    let named = profile.map(by_command).unwrap_or_default();
     let summary = match named.is_empty() {
         true => "Commands took the main thread's time".to_owned(),
         false => format!("Commands took the main thread's time: {}", named.join(", ")),
@@ -102,6 +101,15 @@ fn commands(window: &Window<'_>) -> Found {
         }
     };
     (CauseKind::Commands, summary, vec![evidence.to_owned()])
+}
+
+/// Tells whether a profile was taken while clients were stalled, for most of its time.
+fn is_of(window: &Window<'_>, profile: &Profile) -> bool {
+    let ended_us = profile.began_us.saturating_add(profile.length_us);
+    let within_us = ended_us
+        .min(window.evicted_until_us)
+        .saturating_sub(profile.began_us.max(window.began_us));
+    within_us.saturating_mul(2) >= profile.length_us
 }
 
 /// Returns the commands that took much of a profile, with their shares, the largest first.
@@ -135,9 +143,10 @@ fn by_command(profile: &Profile) -> Vec<String> {
         .collect()
 }
 
-/// Returns the name of the command that a function implements: `mget` of `mgetCommand`.
+/// Returns the name of the command that a function implements: `mget` of `mgetCommand`, `eval` of `evalGenericCommand`.
 fn command(function: &str) -> Option<&str> {
     let name = function.strip_suffix("Command")?;
+    let name = name.strip_suffix("Generic").unwrap_or(name);
     (name != "process" && name.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(name)
 }
 
@@ -149,21 +158,43 @@ fn no_cpu(window: &Window<'_>) -> Found {
         |share| format!("for {:.0} % of the time", 100.0 * share),
     );
     let waited_us = window.grown(|moment| moment.waiting_us).unwrap_or(u64::MAX);
-    let child = window.child_us();
-    match child.filter(|us| *us as f64 >= CHILD * waited_us as f64) {
-        Some(us) => {
-            let took = seconds(us as f64 / 1e6);
-            let summary = format!(
-                "A process that the server had forked, to write an RDB or AOF file, took {took} of CPU time, and the main thread waited for a CPU {time}"
-            );
-            (CauseKind::Fork, summary, Vec::new())
+    let took = |us: &u64| *us as f64 >= MOST * waited_us as f64;
+    if let Some(us) = window.child_us().filter(took) {
+        let took = seconds(us as f64 / 1e6);
+        let summary = format!(
+            "A process that the server had forked, to write an RDB or AOF file, took {took} of CPU time, and the main thread waited for a CPU {time}"
+        );
+        return (CauseKind::Fork, summary, Vec::new());
+    }
+    let kind = match is_throttled(window) {
+        Some(true) => CauseKind::Quota,
+        _ => CauseKind::NoCpu,
+    };
+    let why = who_had_it(window);
+    let summary = format!("The main thread waited for a CPU {time}: {why}");
+    (kind, summary, Vec::new())
+}
+
+/// Tells whether its CPU quota was used up for most of the time for which the main thread had no CPU; `None` where no quota is known.
+fn is_throttled(window: &Window<'_>) -> Option<bool> {
+    let throttled = window.throttled_us()? as f64;
+    let waited = window.grown(|moment| moment.waiting_us)? as f64;
+    Some(throttled >= MOST * waited)
+}
+
+/// Says why the main thread had no CPU, after a colon.
+pub fn who_had_it(window: &Window<'_>) -> String {
+    let throttled = window.throttled_us().filter(|us| *us > 0);
+    match (is_throttled(window), throttled) {
+        (Some(true), Some(us)) => {
+            format!("its CPU quota was used up for {}", seconds(us as f64 / 1e6))
         }
-        None => {
-            let summary = format!(
-                "The main thread waited for a CPU {time}: something else ran there, or its CPU quota was used up"
-            );
-            (CauseKind::NoCpu, summary, Vec::new())
-        }
+        (Some(false), None) => "something else ran there".to_owned(),
+        (Some(false), Some(us)) => format!(
+            "something else ran there, and its CPU quota was used up for {}",
+            seconds(us as f64 / 1e6)
+        ),
+        _ => "something else ran there, or its CPU quota was used up".to_owned(),
     }
 }
 

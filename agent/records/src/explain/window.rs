@@ -112,6 +112,11 @@ impl<'a> Window<'a> {
         taken
     }
 
+    /// Returns for how long CPU quotas were used up, microseconds; `None` where there are none, or they are not known.
+    pub fn throttled_us(&self) -> Option<u64> {
+        self.grown(|moment| moment.throttled_us)
+    }
+
     /// Returns for how long clients were stalled, microseconds.
     pub fn stalled_us(&self) -> Option<u64> {
         self.grown(|moment| moment.stalled_us)

@@ -269,7 +269,7 @@ impl Recorder {
             moments: timeline.moments(from, to),
             slowest: kept.slow_calls.between(from, to, kept.since_1970),
             latencies: kept.latencies.between(from, to),
-            profile: self.profiles.of(from, to),
+            profile: self.profiles.of(wanted),
             not_found,
             overhead_ratio: kept.highest_cost(from, to),
             overhead_budget_ratio: self.around.budget,

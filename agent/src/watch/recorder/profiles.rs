@@ -3,7 +3,7 @@
 //! A profile for records begins with the first tenth of a second in which the server is stalled, and not with the first
 //! evicting call: a cache that evicts calmly, be it all the time, has no stall, and so no profile. It ends with the burst
 //! and its reclaim, or with the stall, and after [`LONGEST`]. There is one for each burst, and of a server that is stalled
-//! without end one every [`AGAIN`].
+//! without end one every [`AGAIN`]. After a short one the next may begin earlier: a short stall must not leave a long one without.
 //!
 //! All times are monotonic.
 
@@ -17,6 +17,7 @@ use evictscope_records::NoProfile;
 use evictscope_records::profile::Profile;
 use tokio::sync::oneshot;
 
+use super::occasions::Wanted;
 use crate::profile::{Profiler, Profiling};
 
 /// Samples a second of CPU time: not a divisor of the server's own timers.
@@ -25,6 +26,8 @@ const HZ: u32 = 49;
 const LONGEST: Duration = Duration::from_secs(300);
 /// The least time between the beginnings of two profiles of one burst, or of two stalls.
 const AGAIN: Duration = Duration::from_secs(600);
+/// They are taken for a part of the time like this, at most, where they are short.
+const ONE_IN: u32 = 5;
 /// For how long a profile is kept: for as long as it can be part of a record.
 const KEPT: Duration = Duration::from_secs(600);
 /// A profile without a burst ends when the server was not stalled for this long.
@@ -85,8 +88,8 @@ pub struct Profiles {
     taken: VecDeque<(Duration, Profile)>,
     /// When the server was last stalled.
     stalled: Option<Duration>,
-    /// When the last profile of a stall began; `None` where its burst is over.
-    last: Option<Duration>,
+    /// When the next profile of a stall may begin; `None` where that is at once.
+    again: Option<Duration>,
     /// Whether a record that was asked for was waited for at the last reading.
     is_asked: bool,
     /// Why the last one could not be taken.
@@ -104,7 +107,7 @@ impl Profiles {
             begun: VecDeque::new(),
             taken: VecDeque::new(),
             stalled: None,
-            last: None,
+            again: None,
             is_asked: false,
             refused: None,
             asked: Vec::new(),
@@ -127,7 +130,7 @@ impl Profiles {
         }
         self.stop_where_over(&now, is_going_on);
         let is_taking = self.begun.iter().any(|begun| !begun.is_stopped);
-        let may_begin = self.last.is_none_or(|last| last + AGAIN <= now.at);
+        let may_begin = self.again.is_none_or(|again| again <= now.at);
         let is_new = !was_asked && now.is_asked;
         if !is_taking && (is_new || (now.is_stalled && may_begin)) {
             self.begin(now);
@@ -145,12 +148,12 @@ impl Profiles {
     /// Ends the profile of the burst that is over: the next one, which may already have begun, has its own.
     pub fn burst_is_over(&mut self) {
         self.stop_for_records();
-        self.last = None;
+        self.again = None;
     }
 
     fn begin(&mut self, now: Now) {
         if now.is_stalled {
-            self.last = Some(now.at);
+            self.again = Some(now.at + AGAIN);
         }
         match self.subject.begin(HZ) {
             Ok(profiling) => {
@@ -170,6 +173,9 @@ impl Profiles {
             let is_long = now.at.saturating_sub(begun.at) >= LONGEST;
             if is_long || !(is_going_on || now.is_asked) {
                 begun.stop();
+                let length = now.at.saturating_sub(begun.at);
+                let again = begun.at + AGAIN.min(ONE_IN * length);
+                self.again = self.again.map(|latest| latest.min(again));
             }
         }
     }
@@ -259,16 +265,17 @@ impl Profiles {
         }
     }
 
-    /// Returns the profile that has most of a time since 1970, or why there is none.
-    pub fn of(&self, from: Duration, to: Duration) -> Result<Profile, NoProfile> {
-        let within = |profile: &Profile| {
+    /// Returns the profile that has most of what a record is about, then of all its time, or why there is none.
+    pub fn of(&self, wanted: &Wanted) -> Result<Profile, NoProfile> {
+        let within = |profile: &Profile, (from, to): (Duration, Duration)| {
             let began = Duration::from_micros(profile.began_us);
             let ended = began + Duration::from_micros(profile.length_us);
             ended.min(to).saturating_sub(began.max(from))
         };
         let taken = self.taken.iter().map(|(_, profile)| profile);
-        let longest = taken.max_by_key(|profile| within(profile));
-        if let Some(profile) = longest.filter(|profile| !within(profile).is_zero()) {
+        let (about, span) = ((wanted.began, wanted.ended), wanted.span());
+        let best = taken.max_by_key(|profile| (within(profile, about), within(profile, span)));
+        if let Some(profile) = best.filter(|profile| !within(profile, span).is_zero()) {
             return Ok(profile.clone());
         }
         let none = match self.begun.is_empty() {

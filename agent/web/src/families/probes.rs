@@ -101,6 +101,8 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
 
 fn info(server: &ExportedServer) -> Series<'static> {
     let (identity, container) = (&server.plan.identity, &server.container);
+    let named = server.container_name.as_ref();
+    let pod = named.and_then(|named| named.pod.as_ref());
     // To Prometheus, an empty label is no label.
     let or_empty = |text: &'_ Option<String>| text.clone().unwrap_or_default();
     let labels = [
@@ -111,8 +113,10 @@ fn info(server: &ExportedServer) -> Series<'static> {
         ("product", identity.product.unwrap_or_default()),
         ("version", &or_empty(&identity.version)),
         ("container_id", &or_empty(&container.id)),
-        ("container_name", &or_empty(&server.container_name)),
+        ("container_name", named.map_or("", |named| &named.name)),
         ("pod_uid", &or_empty(&container.pod_uid)),
+        ("pod_namespace", pod.map_or("", |pod| &pod.namespace)),
+        ("pod_name", pod.map_or("", |pod| &pod.name)),
         ("cgroup", &container.cgroup),
     ];
     Series::number(&labels, 1.0)

@@ -92,12 +92,13 @@ impl Chart {
             let share = (value - start) / (end - start);
             (1.0 - share) * f64::from(HEIGHT)
         };
-        // What is at the very top would be cut off.
         let points = points.into_iter().map(|point| point * self.unit);
-        points
+        let mut lines: Vec<_> = points
             .map(|value| (at(value), (self.label)(value)))
-            .filter(|(at, _)| *at >= 13.0)
-            .collect()
+            .collect();
+        // Half a key is written as none.
+        lines.dedup_by(|one, before| one.1 == before.1);
+        lines
     }
 
     fn plotted(&self, columns: &Columns) -> Markup {

@@ -58,18 +58,19 @@ fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Mar
     };
     let drawn = flame_graph(&part, &drawing);
     html! {
-        figure {
-            figcaption {
-                strong { (title) }
-                " " span.note { "The wider a function, the more time; below it is what called it." }
-            }
-            @match drawn {
-                Ok(Some(svg)) => div.scroll {
-                    img.flame alt={ (title) "; the table below says the same of the functions that ran most" }
-                        src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(svg)) };
-                },
-                Ok(None) => p.note { "No sample is there." },
-                Err(error) => p.note { "It cannot be drawn: " (error) },
+        @if !matches!(drawn, Ok(None)) {
+            figure {
+                figcaption {
+                    strong { (title) }
+                    " " span.note { "The wider a function, the more time; below it is what called it." }
+                }
+                @match drawn {
+                    Ok(svg) => div.scroll {
+                        img.flame alt={ (title) "; the table below says the same of the functions that ran most" }
+                            src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(svg.unwrap_or_default())) };
+                    },
+                    Err(error) => p.note { "It cannot be drawn: " (error) },
+                }
             }
         }
     }

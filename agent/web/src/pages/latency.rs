@@ -48,7 +48,6 @@ pub fn by_second(latencies: &[LatencySecond], span: Span) -> Markup {
             let bound = bounds::INNER_NS.bound(usize::from(bucket))?;
             Some((f64::from(top(bucket)), seconds(bound as f64 / 1e9)))
         })
-        .filter(|(top, _)| *top >= 13.0)
         .collect();
     html! {
         figure {

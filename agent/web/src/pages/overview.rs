@@ -83,7 +83,10 @@ fn row(server: &ExportedServer) -> Markup {
         tr {
             th scope="row" {
                 a href=(links::server(&server.label)) { (server.label) }
-                @if let Some(name) = &server.container_name { br; (name) }
+                @if let Some(container) = &server.container_name {
+                    br; (container.name)
+                    @if let Some(pod) = &container.pod { " of " (pod.namespace) "/" (pod.name) }
+                }
             }
             (impact(server))
             td {

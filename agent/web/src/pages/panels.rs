@@ -88,14 +88,15 @@ fn memory(columns: &Columns) -> Chart {
     // The interesting part is narrow: memory that falls by a tenth has fallen a lot.
     let (low, high) = extent(used.iter().chain(&limit)).unwrap_or((0.0, 1.0));
     let margin = ((high - low) * 0.15).max(high * 0.005).max(1.0);
+    let from = (low - margin).max(0.0);
     Chart {
         title: "Memory",
-        note: Some("The axis does not begin at 0."),
+        note: (from > 0.0).then_some("The axis does not begin at 0."),
         shapes: Shapes::Lines(vec![
             Series::new("maxmemory", Ink::Orange, limit),
             Series::new("used memory", Ink::Blue, used),
         ]),
-        values: (low - margin).max(0.0)..high + margin,
+        values: from..high + margin,
         label: bytes,
         unit: unit_of(high - low),
     }

@@ -37,7 +37,7 @@ pub fn strip(columns: &Columns) -> Markup {
             figcaption {
                 strong { "Phase" }
                 " " span.key { (swatch(Ink::Purple, true)) "saturated (full height)" }
-                " " span.key { "reclaim (half)" }
+                " " span.key { (swatch(Ink::Purple, true)) "reclaim (half)" }
                 @if !unknown.is_empty() { " " span.note { "pale: not known" } }
             }
             (framed("Phase", columns.span, HEIGHT, &shapes, &[]))

@@ -29,10 +29,9 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
         (remedies(explanation))
         (charts(record))
         (slow_calls::slowest(&record.slowest))
-        h2 { "Where the main thread spent its time" }
-        @match &record.profile {
-            Ok(profile) => (functions::of(profile)),
-            Err(why) => p { "Not recorded: " (why.0) },
+        @if let Ok(profile) = &record.profile {
+            h2 { "Where the main thread spent its time" }
+            (functions::of(profile))
         }
         h2 { "The server" }
         (numbers::server(record))
@@ -111,7 +110,7 @@ fn charts(record: &Record) -> Markup {
     }
     html! {
         h2 { "Before, during and after it" }
-        p.note { (panels::resolution(&columns)) " The tinted time is that of the burst." }
+        p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
         (panels::all(&record.moments, &columns))
         (latency::by_second(&record.latencies, span))
     }

@@ -69,7 +69,10 @@ fn identity(server: &ExportedServer) -> Markup {
     html! {
         p.note {
             (facts::version(server)) ", pid " (server.pid)
-            @if let Some(name) = &server.container_name { ", container " (name) }
+            @if let Some(container) = &server.container_name {
+                ", container " (container.name)
+                @if let Some(pod) = &container.pod { " of pod " (pod.namespace) "/" (pod.name) }
+            }
         }
     }
 }

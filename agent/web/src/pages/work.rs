@@ -62,10 +62,14 @@ fn mode(server: &ExportedServer) -> Markup {
 /// Returns where a server runs: its container, its pod and its control group, as far as it has them.
 fn container(server: &ExportedServer) -> impl Iterator<Item = (&'static str, &String)> {
     let container = &server.container;
+    let named = server.container_name.as_ref();
+    let pod = named.and_then(|named| named.pod.as_ref());
     let cgroup = Some(&container.cgroup).filter(|path| !path.is_empty());
     let facts = [
-        ("Container", server.container_name.as_ref()),
+        ("Container", named.map(|named| &named.name)),
         ("Container id", container.id.as_ref()),
+        ("Namespace", pod.map(|pod| &pod.namespace)),
+        ("Pod", pod.map(|pod| &pod.name)),
         ("Pod uid", container.pod_uid.as_ref()),
         ("Control group", cgroup),
     ];

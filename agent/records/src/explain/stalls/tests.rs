@@ -82,6 +82,12 @@ fn commands_are_named_by_the_profile() {
             .for_each(|stack| stack.samples = 3);
     }
     assert_eq!(why(&record), "Commands took the main thread's time.");
+    let mut record = stall(StallCause::Commands, |_, _| {});
+    if let Ok(profile) = &mut record.profile {
+        profile.began_us = record.began_us - profile.length_us;
+    }
+    let of_another_time = why(&record);
+    assert_eq!(of_another_time, "Commands took the main thread's time.");
     assert_eq!(kinds(&record), [CauseKind::Commands]);
 }
 
@@ -101,6 +107,45 @@ fn a_child_is_blamed_where_it_took_what_the_main_thread_lacked() {
         what.contains("a process that the server had forked"),
         "{what}"
     );
+}
+
+#[test]
+fn a_quota_is_blamed_where_it_was_used_up() {
+    let explained = |throttled: f64| {
+        explained(StallCause::Cpu, |at, moment| {
+            without_cpu(None)(at, moment);
+            moment.throttled_us = Some((throttled * 1e6 * at.clamp(0.0, 7.0)) as u64);
+        })
+    };
+    for (throttled, why, kind, help) in [
+        (
+            0.4,
+            "its CPU quota was used up for 2.8 s",
+            CauseKind::Quota,
+            "Raise the CPU quota",
+        ),
+        (
+            0.0,
+            "something else ran there",
+            CauseKind::NoCpu,
+            "See what else runs there (top",
+        ),
+        (
+            0.1,
+            "something else ran there, and its CPU quota was used up for 700 ms",
+            CauseKind::NoCpu,
+            "See whether a CPU quota",
+        ),
+    ] {
+        let explanation = explained(throttled);
+        let why = format!("The main thread waited for a CPU for 40 % of the time: {why}.");
+        assert_eq!(explanation.why, why);
+        assert_eq!(
+            explanation.causes.first().map(|cause| cause.kind),
+            Some(kind)
+        );
+        assert!(explanation.help.contains(help), "{}", explanation.help);
+    }
 }
 
 #[test]
