@@ -38,10 +38,11 @@ impl Allocator {
     pub fn rounded(self, bytes: u64) -> u64 {
         match self {
             Self::Libc => (bytes + HEADER).next_multiple_of(16).max(32) - HEADER,
+            Self::Jemalloc { .. } if bytes <= 8 => 8,
             // Four sizes between two powers of two.
             Self::Jemalloc { quantum } => {
-                let step = (bytes.max(1).next_power_of_two() / 8).max(quantum);
-                bytes.max(1).next_multiple_of(step)
+                let step = (bytes.next_power_of_two() / 8).max(quantum);
+                bytes.next_multiple_of(step)
             }
         }
     }
@@ -61,7 +62,7 @@ mod tests {
         );
         assert_eq!(
             asked.map(jemalloc(16)),
-            [16, 32, 48, 160, 224, 320, 5_120, 24_576]
+            [8, 32, 48, 160, 224, 320, 5_120, 24_576]
         );
         let libc = asked.map(|bytes| Allocator::Libc.rounded(bytes));
         assert_eq!(libc, [24, 24, 40, 136, 200, 264, 4_104, 20_488]);

@@ -1,6 +1,6 @@
 //! A hash table of Redis, `dict`: two tables of chains while it is rehashed, else one.
 
-use anyhow::bail;
+use anyhow::Context as _;
 use evictscope_plan::Identity;
 
 use super::memory::Memory;
@@ -13,8 +13,10 @@ const FOLDED: u64 = 64;
 /// How a version lays out its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Redis 6.0 and 6.2: `dictht ht[2]`.
-    Redis6,
+    /// Redis 6.0: `dictht ht[2]`.
+    Redis60,
+    /// Redis 6.2: the same, and streams have space in advance.
+    Redis62,
     /// Redis 7.0: sizes as exponents.
     Redis70,
 }
@@ -26,24 +28,30 @@ impl Layout {
     ///
     /// Names a version that is not known.
     pub fn of(identity: &Identity) -> anyhow::Result<Self> {
+        let product = identity.product.unwrap_or("a server");
         let version = identity
             .version
             .as_deref()
             .unwrap_or("of an unknown version");
-        let is = |release: &str| version.starts_with(release);
-        Ok(match () {
-            () if is("6.0.") || is("6.2.") => Self::Redis6,
-            () if is("7.0.") => Self::Redis70,
-            () => bail!(
-                "keys are not read from a server {version} yet, only from Redis 6.0, 6.2 and 7.0"
-            ),
+        let known = [
+            ("6.0.", Self::Redis60),
+            ("6.2.", Self::Redis62),
+            ("7.0.", Self::Redis70),
+        ];
+        let layout = known
+            .into_iter()
+            .find(|(release, _)| version.starts_with(release));
+        layout.map(|(_, layout)| layout).with_context(|| {
+            format!(
+                "keys are not read from {product} {version} yet, only from Redis 6.0, 6.2 and 7.0"
+            )
         })
     }
 
     /// Returns how many bytes a database takes.
     pub fn database_bytes(self) -> u64 {
         match self {
-            Self::Redis6 => 72,
+            Self::Redis60 | Self::Redis62 => 72,
             Self::Redis70 => 80,
         }
     }
@@ -51,7 +59,7 @@ impl Layout {
     /// Returns how many bytes a `dict` takes.
     pub fn dict_bytes(self) -> u64 {
         match self {
-            Self::Redis6 => 96,
+            Self::Redis60 | Self::Redis62 => 96,
             Self::Redis70 => 56,
         }
     }
@@ -90,7 +98,7 @@ impl Dict {
     /// Reads a table. `None` where there is none, or it is about to change.
     pub fn read(memory: &Memory, layout: Layout, address: u64) -> Option<Self> {
         let (kind, tables, rehashed) = match layout {
-            Layout::Redis6 => {
+            Layout::Redis60 | Layout::Redis62 => {
                 let [
                     kind,
                     _,

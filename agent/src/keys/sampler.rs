@@ -6,11 +6,12 @@
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
+use regex::bytes::Regex;
 
 use super::Question;
 use super::allocator::Allocator;
 use super::databases::{Database, Databases};
-use super::dict::Entry;
+use super::dict::{Entry, Layout};
 use super::memory::Memory;
 use super::value::{Object, Sizes};
 
@@ -55,51 +56,49 @@ pub struct Drawn {
 }
 
 /// Draws until there are enough keys, or the time is over.
+///
+/// # Errors
+///
+/// Fails where the process ends, or a small cache takes too long.
 pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
-    let mut drawn = Drawn::default();
     let mut tables = read(memory, databases)?;
+    let mut sampler = Sampler {
+        memory,
+        layout: databases.layout(),
+        question,
+        allocator: None,
+        drawn: Drawn::default(),
+    };
     let all = |tables: &[Database]| tables.iter().map(|one| one.keys.used()).sum::<u64>();
     let places = |tables: &[Database]| tables.iter().map(|one| one.keys.size()).sum::<u64>();
-    drawn.all = [all(&tables); 2];
-    let mut allocator = None;
-    if places(&tables) <= u64::from(question.samples) {
-        drawn.is_whole = true;
-        for place in 0..places(&tables) {
-            look(
-                memory,
-                databases,
-                &tables,
-                place,
-                &mut allocator,
-                question,
-                &mut drawn,
-            );
+    let (before, size) = (all(&tables), places(&tables));
+    let is_whole = size <= u64::from(question.samples);
+    if is_whole {
+        for place in 0..size {
+            sampler.look(&tables, place);
             if begun.elapsed() > question.length {
                 bail!(
-                    "the cache was not looked through in time: allow more --seconds, or fewer --samples than {}",
-                    places(&tables)
+                    "{size} places were not looked at in time: allow more --seconds, or fewer --samples"
                 );
             }
         }
+        tables = read(memory, databases)?;
     } else {
-        while drawn.keys.len() < question.samples as usize && begun.elapsed() < question.length {
+        while sampler.drawn.keys.len() < question.samples as usize
+            && begun.elapsed() < question.length
+        {
             for _ in 0..ROUND {
                 let place = fastrand::u64(..places(&tables).max(1));
-                look(
-                    memory,
-                    databases,
-                    &tables,
-                    place,
-                    &mut allocator,
-                    question,
-                    &mut drawn,
-                );
+                sampler.look(&tables, place);
             }
             tables = read(memory, databases)?;
         }
     }
-    drawn.all[1] = all(&tables);
+    let mut drawn = sampler.drawn;
+    drawn.all = [before, all(&tables)];
+    // A key that has come or gone may have been missed.
+    drawn.is_whole = is_whole && before == drawn.all[1];
     drawn.seconds = begun.elapsed().as_secs_f64();
     Ok(drawn)
 }
@@ -109,89 +108,96 @@ fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Vec<Database>>
     let mut tries = (0..TRIES).filter_map(|_| databases.all(memory));
     tries
         .next()
-        .context("the databases cannot be read any more: the process has ended")
+        .context("the databases cannot be read any more: has the process ended?")
 }
 
-/// Looks at the keys at one place.
-fn look(
-    memory: &Memory,
-    databases: &Databases,
-    tables: &[Database],
-    mut place: u64,
-    allocator: &mut Option<Allocator>,
-    question: &Question,
-    drawn: &mut Drawn,
-) {
-    for database in tables {
-        let size = database.keys.size();
-        if place >= size {
+/// Looks at keys.
+struct Sampler<'a> {
+    memory: &'a Memory,
+    layout: Layout,
+    question: &'a Question,
+    /// Known from the first key.
+    allocator: Option<Allocator>,
+    drawn: Drawn,
+}
+
+impl Sampler<'_> {
+    /// Looks at the keys at one place of all tables.
+    fn look(&mut self, tables: &[Database], mut place: u64) {
+        for database in tables {
+            let size = database.keys.size();
+            if place < size {
+                return self.look_in(database, place);
+            }
             place -= size;
-            continue;
         }
+    }
+
+    fn look_in(&mut self, database: &Database, place: u64) {
         let (table, place) = database.keys.place(place);
-        let Some(chain) = table.chain(memory, place) else {
-            drawn.rejected += 1;
+        let Some(chain) = table.chain(self.memory, place) else {
+            self.drawn.rejected += 1;
             return;
         };
         for entry in chain {
-            if allocator.is_none() {
-                *allocator = Allocator::of(memory, question.pid, entry.address);
+            if self.allocator.is_none() {
+                self.allocator = Allocator::of(self.memory, self.question.pid, entry.address);
             }
-            let key = allocator.and_then(|allocator| {
-                let sizes = Sizes {
-                    memory,
-                    layout: databases.layout(),
-                    allocator,
-                };
-                let twin = || database.expires.twin(memory, entry.key, place, table.size);
-                key(&sizes, &entry, twin, question)
-            });
-            match key {
-                Some(key) => drawn.keys.push(key),
-                None => drawn.rejected += 1,
+            let twin = || {
+                database
+                    .expires
+                    .twin(self.memory, entry.key, place, table.size)
+            };
+            match self.key(&entry, twin) {
+                Some(key) => self.drawn.keys.push(key),
+                None => self.drawn.rejected += 1,
             }
         }
-        return;
     }
-}
 
-/// Looks at a key. `None` where something about it is not consistent, or has changed meanwhile.
-fn key(
-    sizes: &Sizes<'_>,
-    entry: &Entry,
-    twin: impl Fn() -> Option<Option<Entry>>,
-    question: &Question,
-) -> Option<Key> {
-    let memory = sizes.memory;
-    let object = Object::read(memory, entry.value)?;
-    let bytes = sizes.key(entry, &object)?;
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .ok()?;
-    let ttl = twin()?.map(|twin| {
-        let expires = twin.value.cast_signed() as f64 / 1e3;
-        (expires - now.as_secs_f64()).max(0.0)
-    });
-    let group = match &question.by {
-        None => None,
-        Some(expression) => {
-            let mut name = vec![0; NAME.min(memory.string(entry.key)?.length as usize)];
-            memory.fill(entry.key, &mut name)?;
-            let found = expression.captures(&name);
-            let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
-            let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
-            Some(text.unwrap_or_else(|| "(no match)".to_owned()))
-        }
-    };
-    let [key, value] = memory.words(entry.address)?;
-    let is_same =
-        (key, value) == (entry.key, entry.value) && Object::read(memory, entry.value)?.is(&object);
-    is_same.then_some(Key {
-        kind: object.names()?,
-        group,
-        bytes,
-        idle: (now.as_secs() % CLOCK + CLOCK - u64::from(object.lru)) % CLOCK,
-        counter: object.lru as u8,
-        ttl,
-    })
+    /// Looks at a key, and at its entry among those that expire. `None` where something about it is not consistent, or has
+    /// changed meanwhile.
+    fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<Key> {
+        let memory = self.memory;
+        let sizes = Sizes {
+            memory,
+            layout: self.layout,
+            allocator: self.allocator?,
+        };
+        let object = Object::read(memory, entry.value)?;
+        let bytes = sizes.key(entry, &object)?;
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()?;
+        let ttl = twin()?.map(|twin| {
+            let expires = twin.value.cast_signed() as f64 / 1e3;
+            (expires - now.as_secs_f64()).max(0.0)
+        });
+        let group = match &self.question.by {
+            None => None,
+            Some(expression) => Some(self.group(expression, entry)?),
+        };
+        let [key, value] = memory.words(entry.address)?;
+        let is_same = (key, value) == (entry.key, entry.value)
+            && Object::read(memory, entry.value)?.is(&object);
+        is_same.then_some(Key {
+            kind: object.names()?,
+            group,
+            bytes,
+            idle: (now.as_secs() % CLOCK + CLOCK - u64::from(object.lru)) % CLOCK,
+            counter: object.lru as u8,
+            ttl,
+        })
+    }
+
+    /// Returns what an expression matches in the name of a key.
+    fn group(&self, expression: &Regex, entry: &Entry) -> Option<String> {
+        let length = self.memory.string(entry.key)?.length;
+        let mut name = vec![0; NAME.min(length as usize)];
+        self.memory.fill(entry.key, &mut name)?;
+        let found = expression.captures(&name);
+        let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
+        let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
+        Some(text.unwrap_or_else(|| "(no match)".to_owned()))
+    }
 }

@@ -61,7 +61,7 @@ impl Summary {
     /// Makes it of what was drawn; whether keys have counters instead of idle times is not always known.
     pub fn of(drawn: &Drawn, has_counters: Option<bool>) -> Self {
         let sampled = drawn.keys.len();
-        let sum: f64 = drawn.keys.iter().map(|key| key.bytes as f64).sum();
+        let sum = drawn.keys.iter().map(|key| key.bytes).sum::<u64>() as f64;
         let scale = match (drawn.is_whole, sampled) {
             (_, 0) => 0.0,
             (true, _) => 1.0,
@@ -123,7 +123,7 @@ impl Summary {
             let older = drawn.keys.iter().filter(|key| key.idle >= limit);
             (
                 limit,
-                older.map(|key| key.bytes as f64).sum::<f64>() / sum.max(1.0),
+                older.map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0),
             )
         };
         Self {

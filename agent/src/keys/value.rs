@@ -15,6 +15,8 @@ const ENTRY: u64 = 24;
 const OBJECT: u64 = 16;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
+/// Bytes that the last part of a stream has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
+const STREAM_AHEAD: u64 = 4_096;
 /// Most bytes of a packed value.
 const PACKED: u64 = 1 << 32;
 /// Most levels of a radix tree that are gone down.
@@ -157,7 +159,7 @@ impl Sizes<'_> {
     fn quicklist(&self, address: u64) -> Option<u64> {
         let [mut node, _, _, length] = self.memory.words(address)?;
         let node_bytes = match self.layout {
-            Layout::Redis6 => 32,
+            Layout::Redis60 | Layout::Redis62 => 32,
             Layout::Redis70 => 40,
         };
         let mut sum = 0;
@@ -202,7 +204,7 @@ impl Sizes<'_> {
 
     fn stream(&self, address: u64) -> Option<u64> {
         let own = match self.layout {
-            Layout::Redis6 => 40,
+            Layout::Redis60 | Layout::Redis62 => 40,
             Layout::Redis70 => 80,
         };
         let rax = self.memory.u64(address)?;
@@ -213,9 +215,13 @@ impl Sizes<'_> {
             0 | 1 => 0,
             _ => (elements - 1) * self.packed(self.leaf(head, false)?)?,
         };
+        let ahead = match self.layout {
+            Layout::Redis60 => 0,
+            Layout::Redis62 | Layout::Redis70 => self.allocator.rounded(STREAM_AHEAD),
+        };
         let last = match elements {
             0 => 0,
-            _ => self.packed(self.leaf(head, true)?)?,
+            _ => self.packed(self.leaf(head, true)?)?.max(ahead),
         };
         Some(own + tree + full + last)
     }
