@@ -20,18 +20,27 @@ pub enum Allocator {
 }
 
 impl Allocator {
-    /// Tells which has made an allocation of 24 bytes: glibc writes 32 in front of it, with three bits of its own. In front of
-    /// one of jemalloc is another entry's pointer.
-    pub fn of(memory: &Memory, pid: u32, entry: u64) -> Option<Self> {
-        if memory.u64(entry.checked_sub(HEADER)?)? & !7 == 32 {
-            return Some(Self::Libc);
+    /// Tells which has made these allocations of 24 bytes: in front of each, glibc writes 32, or 48 where it had no smaller piece, with
+    /// three bits of its own. In front of one of jemalloc is the end of another.
+    pub fn of(memory: &Memory, pid: u32, entries: &[u64]) -> Self {
+        let is_libc = |entry: &&u64| {
+            let header = entry
+                .checked_sub(HEADER)
+                .and_then(|header| memory.u64(header));
+            header.is_some_and(|header| [32, 48].contains(&(header & !7)))
+        };
+        if 2 * entries.iter().filter(is_libc).count() >= entries.len() {
+            return Self::Libc;
         }
         let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
-        let is_shared = maps.ok()?.iter().any(|map| {
-            matches!(&map.pathname, MMapPath::Path(path) if path.to_string_lossy().contains("libjemalloc"))
+        let is_shared = maps.is_ok_and(|maps| {
+            maps.iter().any(|map| match &map.pathname {
+                MMapPath::Path(path) => path.to_string_lossy().contains("libjemalloc"),
+                _ => false,
+            })
         });
         let quantum = if is_shared { 16 } else { 8 };
-        Some(Self::Jemalloc { quantum })
+        Self::Jemalloc { quantum }
     }
 
     /// Returns what `malloc_usable_size` is of so many bytes.

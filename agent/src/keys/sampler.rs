@@ -11,7 +11,7 @@ use regex::bytes::Regex;
 use super::Question;
 use super::allocator::Allocator;
 use super::databases::{Database, Databases};
-use super::dict::{Entry, Layout};
+use super::dict::{Entry, Layout, Table};
 use super::memory::Memory;
 use super::value::{Object, Sizes};
 
@@ -21,6 +21,9 @@ const CLOCK: u64 = 1 << 24;
 const ROUND: u32 = 256;
 /// How often the tables are read again while they change.
 const TRIES: u32 = 1_000;
+/// Entries that say which allocator it is, and places that are looked at for each.
+const VOTES: usize = 51;
+const SPARSE: usize = 1_000;
 /// Bytes of a name that an expression is matched in.
 const NAME: usize = 512;
 
@@ -67,11 +70,10 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         memory,
         layout: databases.layout(),
         question,
-        allocator: None,
+        allocator: Allocator::of(memory, question.pid, &some(memory, &tables)),
         drawn: Drawn::default(),
     };
     let all = |tables: &[Database]| tables.iter().map(|one| one.keys.used()).sum::<u64>();
-    let places = |tables: &[Database]| tables.iter().map(|one| one.keys.size()).sum::<u64>();
     let (before, size) = (all(&tables), places(&tables));
     let is_whole = size <= u64::from(question.samples);
     if is_whole {
@@ -111,38 +113,55 @@ fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Vec<Database>>
         .context("the databases cannot be read any more: has the process ended?")
 }
 
+/// Returns how many places the tables have.
+fn places(tables: &[Database]) -> u64 {
+    tables.iter().map(|one| one.keys.size()).sum()
+}
+
+/// Returns the database and the table that a place of all tables is in, and its place there.
+fn find(tables: &[Database], mut place: u64) -> Option<(&Database, &Table, u64)> {
+    for database in tables {
+        let size = database.keys.size();
+        if place < size {
+            let (table, place) = database.keys.place(place);
+            return Some((database, table, place));
+        }
+        place -= size;
+    }
+    None
+}
+
+/// Returns where some entries are.
+fn some(memory: &Memory, tables: &[Database]) -> Vec<u64> {
+    let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..places(tables).max(1)));
+    let chains = places.filter_map(|place| {
+        let (_, table, place) = find(tables, place)?;
+        table.chain(memory, place)
+    });
+    let entries = chains.flatten().map(|entry| entry.address);
+    entries.take(VOTES).collect()
+}
+
 /// Looks at keys.
 struct Sampler<'a> {
     memory: &'a Memory,
     layout: Layout,
     question: &'a Question,
-    /// Known from the first key.
-    allocator: Option<Allocator>,
+    allocator: Allocator,
     drawn: Drawn,
 }
 
 impl Sampler<'_> {
     /// Looks at the keys at one place of all tables.
-    fn look(&mut self, tables: &[Database], mut place: u64) {
-        for database in tables {
-            let size = database.keys.size();
-            if place < size {
-                return self.look_in(database, place);
-            }
-            place -= size;
-        }
-    }
-
-    fn look_in(&mut self, database: &Database, place: u64) {
-        let (table, place) = database.keys.place(place);
+    fn look(&mut self, tables: &[Database], place: u64) {
+        let Some((database, table, place)) = find(tables, place) else {
+            return;
+        };
         let Some(chain) = table.chain(self.memory, place) else {
             self.drawn.rejected += 1;
             return;
         };
         for entry in chain {
-            if self.allocator.is_none() {
-                self.allocator = Allocator::of(self.memory, self.question.pid, entry.address);
-            }
             let twin = || {
                 database
                     .expires
@@ -162,7 +181,7 @@ impl Sampler<'_> {
         let sizes = Sizes {
             memory,
             layout: self.layout,
-            allocator: self.allocator?,
+            allocator: self.allocator,
         };
         let object = Object::read(memory, entry.value)?;
         let bytes = sizes.key(entry, &object)?;
