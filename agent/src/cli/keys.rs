@@ -112,6 +112,7 @@ fn text(summary: &Summary) -> String {
         let _ = writeln!(text, "and {more} smaller ones");
     }
     let limits: Vec<String> = (summary.idle_limits.iter())
+        .filter(|(_, part)| *part > 0.0)
         .map(|(limit, part)| format!("for {}: {} of bytes", age(*limit as f64), share(*part)))
         .collect();
     if !limits.is_empty() {

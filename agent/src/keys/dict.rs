@@ -215,3 +215,84 @@ impl Table {
         Some(chain)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Dict, Entry, Layout, Memory};
+
+    /// Makes a table of these chains of keys, each with ten times its key as value.
+    fn table(chains: &[&[u64]]) -> Vec<u64> {
+        let chain = |keys: &&[u64]| {
+            keys.iter().rev().fold(0, |next, key| {
+                let entry: &mut [u64; 3] = Box::leak(Box::new([*key, 10 * key, next]));
+                entry.as_ptr() as u64
+            })
+        };
+        chains.iter().map(chain).collect()
+    }
+
+    #[test]
+    fn an_entry_is_found_by_the_place_of_its_twin() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let [first, second] = [
+            table(&[&[8, 16], &[24]]),
+            table(&[&[], &[], &[32], &[40, 48]]),
+        ];
+        let exponents = u64::from_ne_bytes([0, 0, 1, 2, 0, 0, 0, 0]);
+        let mut dict = [
+            1,
+            first.as_ptr() as u64,
+            second.as_ptr() as u64,
+            3,
+            3,
+            0,
+            exponents,
+        ];
+        let read = |dict: &[u64; 7]| Dict::read(&memory, Layout::Redis70, dict.as_ptr() as u64);
+        let expires = read(&dict).ok_or_else(|| anyhow::anyhow!("no table"))?;
+        assert_eq!((expires.used(), expires.size()), (6, 6));
+        assert_eq!(expires.place(5), (&expires.tables[1], 3));
+        let twin = |key, place, size| {
+            let twin = expires.twin(&memory, key, place, size)?;
+            Some(twin.map(|Entry { value, .. }| value))
+        };
+        // From tables of eight places, four, two and one.
+        assert_eq!(twin(16, 6, 8), Some(Some(160)));
+        assert_eq!(twin(48, 3, 4), Some(Some(480)));
+        assert_eq!(twin(40, 1, 2), Some(Some(400)));
+        assert_eq!(twin(32, 0, 1), Some(Some(320)));
+        assert_eq!(twin(48, 2, 4), Some(None), "it is at another place");
+        assert_eq!(twin(56, 3, 8), Some(None));
+
+        for (word, wrong) in [
+            (0, 0),
+            (1, 0),
+            (3, 1 << 20),
+            (5, 9),
+            (5, u64::MAX),
+            (6, u64::MAX),
+        ] {
+            let right = std::mem::replace(&mut dict[word], wrong);
+            assert_eq!(read(&dict), None, "word {word} is {wrong}");
+            dict[word] = right;
+        }
+        assert!(read(&dict).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn a_chain_that_does_not_end_is_none() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let mut entry = [8, 8, 0_u64];
+        entry[2] = entry.as_ptr() as u64;
+        let places = [entry.as_ptr() as u64, 8];
+        let table = super::Table {
+            places: places.as_ptr() as u64,
+            size: 2,
+            used: 2,
+        };
+        assert_eq!(table.chain(&memory, 0), None);
+        assert_eq!(table.chain(&memory, 1), None, "nothing is mapped there");
+        Ok(())
+    }
+}

@@ -68,9 +68,9 @@ pub fn answer(question: &Question) -> anyhow::Result<Summary> {
     if process.handle.has_ended() {
         bail!("process {} has ended", question.pid);
     }
-    let drawn = sampler::draw(&memory, &databases?, question)?;
+    let drawn = sampler::draw(&memory, &databases?, question);
     if process.handle.has_ended() {
         bail!("process {} has ended meanwhile", question.pid);
     }
-    Ok(Summary::of(&drawn, policy.map(|policy| policy & LFU != 0)))
+    Ok(Summary::of(&drawn?, policy.map(|policy| policy & LFU != 0)))
 }
