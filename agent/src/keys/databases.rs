@@ -22,6 +22,7 @@ pub struct Databases {
 }
 
 /// The two hash tables of a database: its keys, and those with a time to live.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Database {
     /// The keys and their values.
     pub keys: Dict,
