@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod keys;
 mod live;
 mod planning;
 mod process;

@@ -9,6 +9,7 @@ mod generate;
 mod inspect;
 mod keeper;
 mod kept;
+mod keys;
 mod profile;
 mod report;
 mod run;
@@ -46,6 +47,7 @@ enum Command {
     Watch(watch::Arguments),
     Profile(profile::Arguments),
     Trace(trace::Arguments),
+    Keys(keys::Arguments),
     Report(report::Arguments),
     Compare(compare::Arguments),
     Selftest(selftest::Arguments),
@@ -73,6 +75,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
+        Command::Keys(arguments) => keys::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),

@@ -127,6 +127,8 @@ fn what_cannot_be_traced_or_profiled_is_said() -> anyhow::Result<()> {
         (&["trace", "1", "GET", "--seconds", "0"], 2, "--seconds"),
         (&["trace", "1"], 2, "<FUNCTION>"),
         (&["trace", "2147483647", "GET"], 1, "no process 2147483647"),
+        (&["keys", "2147483647"], 1, "no process 2147483647"),
+        (&["keys", "1", "--by", "("], 2, "--by"),
         (&["profile", "2147483647"], 1, "no process 2147483647"),
     ] {
         let (_, errors) = exits(evictscope().args(arguments), code)?;

@@ -9,6 +9,7 @@ mod exclude;
 mod faults;
 mod forms;
 mod hostile;
+mod keys;
 mod members;
 mod profile;
 mod selftest;

@@ -1,0 +1,162 @@
+//! `evictscope keys`: what fills a server's cache.
+
+use std::fmt::Write as _;
+use std::io::{Write as _, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use evictscope_records::text::{bytes, count, or_unknown, share};
+use regex::bytes::Regex;
+
+use super::table;
+use crate::keys::{self, Question, Row, Summary};
+
+/// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have to live
+///
+/// Looks at random entries of the server's hash tables in its memory. The server is not stopped and not asked, and the
+/// command comes after everything else on the host. What is not consistent, as it has just been changed, is left out.
+///
+/// Sizes are as MEMORY USAGE counts them; of a large value a few elements are looked at, consumer groups and what modules hold are
+/// not counted, and compressed lists count as if they were not. `±` is the sampling error, in 95 of 100 samples.
+///
+/// Works for Redis 6.0, 6.2 and 7.0. Needs root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Process id of a running server
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: u32,
+    /// How many keys to look at. A cache with fewer is looked through as a whole
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    samples: u32,
+    /// For how long to look at most, in seconds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Group by what the first group of REGEX matches in the name of a key, `^(\w+):` for example. Otherwise no name is read
+    #[arg(long, value_name = "REGEX")]
+    by: Option<Regex>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Rows that are shown.
+const ROWS: usize = 40;
+
+/// Looks, and prints what was seen.
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let summary = keys::answer(&Question {
+        pid: arguments.pid,
+        samples: arguments.samples,
+        length: Duration::from_secs(arguments.seconds),
+        by: arguments.by,
+    })?;
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&summary).context("cannot write JSON")? + "\n",
+        false => text(&summary),
+    };
+    match stdout().write_all(text.as_bytes()) {
+        // A reader that has seen enough (`| head`) is no failure.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        printed => printed?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(summary: &Summary) -> String {
+    let [before, after] = summary.keys;
+    if summary.sampled == 0 {
+        return format!("{after} keys, none looked at\n");
+    }
+    let three = |values: Option<[f64; 3]>, text: fn(f64) -> String| {
+        let texts = |values: [f64; 3]| values.map(text).join(" / ");
+        or_unknown(values, texts)
+    };
+    let has_counters = summary.rows.iter().any(|row| row.counter.is_some());
+    let used = if has_counters {
+        "COUNTER p10/p50/p90"
+    } else {
+        "NOT USED FOR p10/p50/p90"
+    };
+    let head = [
+        "",
+        "KEYS",
+        "BYTES",
+        "SHARE",
+        used,
+        "TO LIVE p10/p50/p90",
+        "NO TTL",
+    ];
+    let row = |row: &Row| {
+        let used = match row.counter {
+            Some(_) => three(row.counter, |counter| format!("{counter}")),
+            None => three(row.idle, age),
+        };
+        let part = format!("{} ± {:.1}", share(row.share), row.share_error * 100.0);
+        vec![
+            row.name.clone(),
+            count(row.keys),
+            bytes(row.bytes),
+            part,
+            used,
+            three(row.ttl, age),
+            share(row.without_ttl),
+        ]
+    };
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(summary.rows.iter().take(ROWS).map(row));
+    let mut text = table::lines(&rows);
+    let more = summary.rows.len().saturating_sub(ROWS);
+    if more > 0 {
+        // It cannot fail.
+        let _ = writeln!(text, "and {more} smaller ones");
+    }
+    let limits: Vec<String> = (summary.idle_limits.iter())
+        .filter(|(_, part)| *part > 0.0)
+        .map(|(limit, part)| format!("for {}: {} of bytes", age(*limit as f64), share(*part)))
+        .collect();
+    if !limits.is_empty() {
+        let _ = writeln!(text, "\nnot used {}", limits.join("; "));
+    }
+    let changed = match before == after {
+        true => String::new(),
+        false => format!(" ({before} before)"),
+    };
+    let _ = writeln!(
+        text,
+        "\n{after} keys{changed}, {} ± {}; {} looked at in {:.1} s, {:.2} % left out as not consistent",
+        bytes(summary.bytes),
+        bytes(summary.bytes_error),
+        if summary.is_whole {
+            "all".to_owned()
+        } else {
+            summary.sampled.to_string()
+        },
+        summary.seconds,
+        summary.rejected_share * 100.0,
+    );
+    text
+}
+
+/// Returns a time in its largest unit.
+fn age(seconds: f64) -> String {
+    let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "min")];
+    let unit = units.into_iter().find(|(length, _)| seconds >= *length);
+    let (length, name) = unit.unwrap_or((1.0, "s"));
+    let value = seconds / length;
+    match value < 10.0 && value.fract() > 0.05 && length > 1.0 {
+        true => format!("{value:.1} {name}"),
+        false => format!("{value:.0} {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::age;
+
+    #[test]
+    fn ages_are_in_their_largest_unit() {
+        let ages = [0.4, 59.0, 90.0, 28_800.0, 280_000.0, 1e7].map(age);
+        assert_eq!(ages, ["0 s", "59 s", "1.5 min", "8 h", "3.2 d", "116 d"]);
+    }
+}

@@ -1,0 +1,79 @@
+//! How much memory an allocation takes.
+
+use procfs::process::{MMapPath, Process};
+
+use super::memory::Memory;
+
+/// Bytes in front of an allocation of glibc, with its size.
+const HEADER: u64 = 8;
+
+/// What rounds a server's allocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocator {
+    /// glibc, or another one that rounds as it does.
+    Libc,
+    /// jemalloc, with the step of its smallest sizes.
+    Jemalloc {
+        /// 8 in the one that Redis comes with, 16 in the shared library.
+        quantum: u64,
+    },
+}
+
+impl Allocator {
+    /// Tells which has made these allocations of 24 bytes: in front of each, glibc writes 32, or 48 where it had no smaller piece, with
+    /// three bits of its own. In front of one of jemalloc is the end of another.
+    pub fn of(memory: &Memory, pid: u32, entries: &[u64]) -> Self {
+        let is_libc = |entry: &&u64| {
+            let header = entry
+                .checked_sub(HEADER)
+                .and_then(|header| memory.u64(header));
+            header.is_some_and(|header| [32, 48].contains(&(header & !7)))
+        };
+        if 2 * entries.iter().filter(is_libc).count() >= entries.len() {
+            return Self::Libc;
+        }
+        let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
+        let is_shared = maps.is_ok_and(|maps| {
+            maps.iter().any(|map| match &map.pathname {
+                MMapPath::Path(path) => path.to_string_lossy().contains("libjemalloc"),
+                _ => false,
+            })
+        });
+        let quantum = if is_shared { 16 } else { 8 };
+        Self::Jemalloc { quantum }
+    }
+
+    /// Returns what `malloc_usable_size` is of so many bytes.
+    pub fn rounded(self, bytes: u64) -> u64 {
+        match self {
+            Self::Libc => (bytes + HEADER).next_multiple_of(16).max(32) - HEADER,
+            Self::Jemalloc { .. } if bytes <= 8 => 8,
+            // Four sizes between two powers of two.
+            Self::Jemalloc { quantum } => {
+                let step = (bytes.next_power_of_two() / 8).max(quantum);
+                bytes.next_multiple_of(step)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Allocator;
+
+    #[test]
+    fn sizes_are_rounded_as_the_allocators_do() {
+        let jemalloc = |quantum| move |bytes| Allocator::Jemalloc { quantum }.rounded(bytes);
+        let asked = [1, 24, 33, 129, 200, 257, 4_097, 20_481];
+        assert_eq!(
+            asked.map(jemalloc(8)),
+            [8, 24, 40, 160, 224, 320, 5_120, 24_576]
+        );
+        assert_eq!(
+            asked.map(jemalloc(16)),
+            [8, 32, 48, 160, 224, 320, 5_120, 24_576]
+        );
+        let libc = asked.map(|bytes| Allocator::Libc.rounded(bytes));
+        assert_eq!(libc, [24, 24, 40, 136, 200, 264, 4_104, 20_488]);
+    }
+}

@@ -1,0 +1,91 @@
+//! Where a server's databases are.
+//!
+//! `server` has a pointer to them before its counters. What it points to shows which word that is: an array whose
+//! databases are numbered from 0, each with two sound hash tables. Exactly one word must do.
+
+use anyhow::bail;
+
+use super::dict::{Dict, Layout};
+use super::memory::Memory;
+
+/// Bytes before the first member of `server` that is known, and behind it, that are looked through.
+const BEFORE: u64 = 512;
+const BEHIND: u64 = 1_024;
+/// Most databases that are looked at.
+const MOST: u64 = 16_384;
+
+/// The databases of a server.
+pub struct Databases {
+    layout: Layout,
+    first: u64,
+    count: u64,
+}
+
+/// The two hash tables of a database: its keys, and those with a time to live.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Database {
+    /// The keys and their values.
+    pub keys: Dict,
+    /// Of the keys that expire, when.
+    pub expires: Dict,
+}
+
+impl Databases {
+    /// Finds them from the address of a member of `server`.
+    pub fn find(memory: &Memory, layout: Layout, member: u64) -> anyhow::Result<Self> {
+        let begin = member.saturating_sub(BEFORE) & !7;
+        let words = (begin..member + BEHIND).step_by(8);
+        let found = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?));
+        let found: Vec<Self> = found.collect();
+        match <[Self; 1]>::try_from(found) {
+            Ok([databases]) => Ok(databases),
+            Err(found) => bail!(
+                "{} words of `server` look like the pointer to its databases, not one: please report this server's version",
+                found.len()
+            ),
+        }
+    }
+
+    fn at(memory: &Memory, layout: Layout, first: u64) -> Option<Self> {
+        if first == 0 || !first.is_multiple_of(8) {
+            return None;
+        }
+        let mut databases = Self {
+            layout,
+            first,
+            count: 0,
+        };
+        while databases.count < MOST && databases.read(memory, databases.count).is_some() {
+            databases.count += 1;
+        }
+        (databases.count > 0).then_some(databases)
+    }
+
+    fn read(&self, memory: &Memory, number: u64) -> Option<Database> {
+        let address = self
+            .first
+            .checked_add(number * self.layout.database_bytes())?;
+        let [keys, expires, blocking, ready, watched, id] = memory.words(address)?;
+        let others = [blocking, ready, watched];
+        let has_others = others
+            .iter()
+            .all(|dict| Dict::read(memory, self.layout, *dict).is_some());
+        (has_others && id as u32 == number as u32).then_some(())?;
+        Some(Database {
+            keys: Dict::read(memory, self.layout, keys)?,
+            expires: Dict::read(memory, self.layout, expires)?,
+        })
+    }
+
+    /// Reads all of them. `None` where one is about to change.
+    pub fn all(&self, memory: &Memory) -> Option<Vec<Database>> {
+        (0..self.count)
+            .map(|number| self.read(memory, number))
+            .collect()
+    }
+
+    /// Returns how they are laid out.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+}

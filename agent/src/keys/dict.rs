@@ -1,0 +1,298 @@
+//! A hash table of Redis, `dict`: two tables of chains while it is rehashed, else one.
+
+use anyhow::Context as _;
+use evictscope_plan::Identity;
+
+use super::memory::Memory;
+
+/// The longest chain that is followed, and the most keys for a place in a table: more is no table.
+const CHAIN: usize = 1_000;
+/// Places of a table of keys for one of the table of times to live, or the other way round, that are looked through.
+const FOLDED: u64 = 64;
+
+/// How a version lays out its tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Redis 6.0: `dictht ht[2]`.
+    Redis60,
+    /// Redis 6.2: the same, and streams have space in advance.
+    Redis62,
+    /// Redis 7.0: sizes as exponents.
+    Redis70,
+}
+
+impl Layout {
+    /// Returns the layout of a server's version.
+    ///
+    /// # Errors
+    ///
+    /// Names a version that is not known.
+    pub fn of(identity: &Identity) -> anyhow::Result<Self> {
+        let product = identity.product.unwrap_or("a server");
+        let version = identity
+            .version
+            .as_deref()
+            .unwrap_or("of an unknown version");
+        let known = [
+            ("6.0.", Self::Redis60),
+            ("6.2.", Self::Redis62),
+            ("7.0.", Self::Redis70),
+        ];
+        let layout = known
+            .into_iter()
+            .find(|(release, _)| version.starts_with(release));
+        layout.map(|(_, layout)| layout).with_context(|| {
+            format!(
+                "keys are not read from {product} {version} yet, only from Redis 6.0, 6.2 and 7.0"
+            )
+        })
+    }
+
+    /// Returns how many bytes a database takes.
+    pub fn database_bytes(self) -> u64 {
+        match self {
+            Self::Redis60 | Self::Redis62 => 72,
+            Self::Redis70 => 80,
+        }
+    }
+
+    /// Returns how many bytes a `dict` takes.
+    pub fn dict_bytes(self) -> u64 {
+        match self {
+            Self::Redis60 | Self::Redis62 => 96,
+            Self::Redis70 => 56,
+        }
+    }
+}
+
+/// A table of chains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Where its places are.
+    pub places: u64,
+    /// How many.
+    pub size: u64,
+    /// Entries in it.
+    pub used: u64,
+}
+
+/// An entry of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it is.
+    pub address: u64,
+    /// Where its key is.
+    pub key: u64,
+    /// Its value, or where it is.
+    pub value: u64,
+}
+
+/// A hash table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dict {
+    /// The second is empty unless it is rehashed.
+    pub tables: [Table; 2],
+}
+
+impl Dict {
+    /// Reads a table. `None` where there is none, or it is about to change.
+    pub fn read(memory: &Memory, layout: Layout, address: u64) -> Option<Self> {
+        let (kind, tables, rehashed) = match layout {
+            Layout::Redis60 | Layout::Redis62 => {
+                let [
+                    kind,
+                    _,
+                    a,
+                    size_a,
+                    mask_a,
+                    used_a,
+                    b,
+                    size_b,
+                    mask_b,
+                    used_b,
+                    rehashed,
+                ] = memory.words(address)?;
+                let masks = [(size_a, mask_a), (size_b, mask_b)];
+                let are_masks = masks
+                    .iter()
+                    .all(|(size, mask)| size.saturating_sub(1) == *mask);
+                are_masks.then_some(())?;
+                (kind, [(a, size_a, used_a), (b, size_b, used_b)], rehashed)
+            }
+            Layout::Redis70 => {
+                let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
+                let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
+                let size = |exponent: u8| match exponent {
+                    u8::MAX => Some(0),
+                    _ => 1_u64.checked_shl(exponent.into()),
+                };
+                (
+                    kind,
+                    [
+                        (a, size(exponent_a)?, used_a),
+                        (b, size(exponent_b)?, used_b),
+                    ],
+                    rehashed,
+                )
+            }
+        };
+        let tables = tables.map(|(places, size, used)| Table { places, size, used });
+        let [first, second] = tables;
+        let is_rehashed = match rehashed.cast_signed() {
+            -1 => second.size == 0,
+            from => from >= 0 && rehashed <= first.size && second.size > 0,
+        };
+        let is_sound = kind != 0 && is_rehashed && tables.iter().all(Table::is_sound);
+        is_sound.then_some(Self { tables })
+    }
+
+    /// Returns how many entries it has.
+    pub fn used(&self) -> u64 {
+        self.tables.iter().map(|table| table.used).sum()
+    }
+
+    /// Returns how many places it has.
+    pub fn size(&self) -> u64 {
+        self.tables.iter().map(|table| table.size).sum()
+    }
+
+    /// Returns a place of the two tables, and the table that it is in.
+    pub fn place(&self, place: u64) -> (&Table, u64) {
+        let [first, second] = &self.tables;
+        match place.checked_sub(first.size) {
+            Some(place) => (second, place),
+            None => (first, place),
+        }
+    }
+
+    /// Returns the entry with the same key as one that is at a place of a table of so many: both are hashed alike, so that
+    /// no key need be read. The outer `None`: this cannot be told.
+    pub fn twin(&self, memory: &Memory, key: u64, place: u64, size: u64) -> Option<Option<Entry>> {
+        for table in self.tables.iter().filter(|table| table.used > 0) {
+            let step = size.min(table.size);
+            let places = table.size / step;
+            if places > FOLDED {
+                return None;
+            }
+            for fold in 0..places {
+                let chain = table.chain(memory, (place & (step - 1)) + fold * step)?;
+                if let Some(entry) = chain.into_iter().find(|entry| entry.key == key) {
+                    return Some(Some(entry));
+                }
+            }
+        }
+        Some(None)
+    }
+}
+
+impl Table {
+    fn is_sound(&self) -> bool {
+        match self.places {
+            0 => (self.size, self.used) == (0, 0),
+            _ => {
+                let most = self.size.saturating_mul(CHAIN as u64);
+                self.size.is_power_of_two() && self.size < 1 << 40 && self.used <= most
+            }
+        }
+    }
+
+    /// Returns the entries at a place. `None` where they are none.
+    pub fn chain(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
+        let mut next = memory.u64(self.places.checked_add(8 * place)?)?;
+        let mut chain = Vec::new();
+        while next != 0 {
+            let address = next;
+            let [key, value, following] = memory.words(address)?;
+            let is_sound = key != 0 && address.is_multiple_of(8) && chain.len() < CHAIN;
+            is_sound.then_some(())?;
+            chain.push(Entry {
+                address,
+                key,
+                value,
+            });
+            next = following;
+        }
+        Some(chain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dict, Entry, Layout, Memory};
+
+    /// Makes a table of these chains of keys, each with ten times its key as value.
+    fn table(chains: &[&[u64]]) -> Vec<u64> {
+        let chain = |keys: &&[u64]| {
+            keys.iter().rev().fold(0, |next, key| {
+                let entry: &mut [u64; 3] = Box::leak(Box::new([*key, 10 * key, next]));
+                entry.as_ptr() as u64
+            })
+        };
+        chains.iter().map(chain).collect()
+    }
+
+    #[test]
+    fn an_entry_is_found_by_the_place_of_its_twin() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let [first, second] = [
+            table(&[&[8, 16], &[24]]),
+            table(&[&[], &[], &[32], &[40, 48]]),
+        ];
+        let exponents = u64::from_ne_bytes([0, 0, 1, 2, 0, 0, 0, 0]);
+        let mut dict = [
+            1,
+            first.as_ptr() as u64,
+            second.as_ptr() as u64,
+            3,
+            3,
+            0,
+            exponents,
+        ];
+        let read = |dict: &[u64; 7]| Dict::read(&memory, Layout::Redis70, dict.as_ptr() as u64);
+        let expires = read(&dict).ok_or_else(|| anyhow::anyhow!("no table"))?;
+        assert_eq!((expires.used(), expires.size()), (6, 6));
+        assert_eq!(expires.place(5), (&expires.tables[1], 3));
+        let twin = |key, place, size| {
+            let twin = expires.twin(&memory, key, place, size)?;
+            Some(twin.map(|Entry { value, .. }| value))
+        };
+        // From tables of eight places, four, two and one.
+        assert_eq!(twin(16, 6, 8), Some(Some(160)));
+        assert_eq!(twin(48, 3, 4), Some(Some(480)));
+        assert_eq!(twin(40, 1, 2), Some(Some(400)));
+        assert_eq!(twin(32, 0, 1), Some(Some(320)));
+        assert_eq!(twin(48, 2, 4), Some(None), "it is at another place");
+        assert_eq!(twin(56, 3, 8), Some(None));
+
+        for (word, wrong) in [
+            (0, 0),
+            (1, 0),
+            (3, 1 << 20),
+            (5, 9),
+            (5, u64::MAX),
+            (6, u64::MAX),
+        ] {
+            let right = std::mem::replace(&mut dict[word], wrong);
+            assert_eq!(read(&dict), None, "word {word} is {wrong}");
+            dict[word] = right;
+        }
+        assert!(read(&dict).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn a_chain_that_does_not_end_is_none() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let mut entry = [8, 8, 0_u64];
+        entry[2] = entry.as_ptr() as u64;
+        let places = [entry.as_ptr() as u64, 8];
+        let table = super::Table {
+            places: places.as_ptr() as u64,
+            size: 2,
+            used: 2,
+        };
+        assert_eq!(table.chain(&memory, 0), None);
+        assert_eq!(table.chain(&memory, 1), None, "nothing is mapped there");
+        Ok(())
+    }
+}

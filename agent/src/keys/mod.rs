@@ -1,0 +1,76 @@
+//! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
+//!
+//! [`databases`] finds where the databases are, [`dict`] reads a hash table, [`value`] says how large a value is, and
+//! [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a server that goes on: what
+//! is not consistent is left out and counted.
+//!
+//! Deliberately absent: anything that is exported. This is a question, not a metric.
+
+mod allocator;
+mod databases;
+mod dict;
+mod memory;
+mod sampler;
+mod summary;
+mod value;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use evictscope_host::load_bias;
+use evictscope_plan::Member;
+use regex::bytes::Regex;
+use rustix::process::setpriority_process;
+
+use self::databases::Databases;
+use self::dict::Layout;
+use self::memory::Memory;
+pub use self::summary::{Row, Summary};
+use crate::process::Running;
+
+/// It comes after everything else on the host.
+const NICE: i32 = 19;
+/// The bit of `maxmemory_policy` that says that keys have counters instead of idle times: `MAXMEMORY_FLAG_LFU`.
+const LFU: u64 = 1 << 1;
+
+/// What to find out.
+pub struct Question {
+    /// The process.
+    pub pid: u32,
+    /// How many keys to look at.
+    pub samples: u32,
+    /// For how long.
+    pub length: Duration,
+    /// What to group by: the first group of this in the key's name. Without it no name is read.
+    pub by: Option<Regex>,
+}
+
+/// Looks at random keys of a server.
+///
+/// # Errors
+///
+/// Says what is not there, and what to do.
+pub fn answer(question: &Question) -> anyhow::Result<Summary> {
+    // It may be forbidden, and is only a courtesy.
+    let _ = setpriority_process(None, NICE);
+    let process = Running::find(question.pid)?;
+    let plan = process.plan(None, &[])?.plan;
+    let layout = Layout::of(&plan.identity)?;
+    let bias = load_bias(question.pid, plan.identity.entry_point)?;
+    let memory = Memory::open(question.pid)?;
+    let addresses = Member::of_server().filter_map(|member| plan.member(member));
+    let first = addresses.map(|member| member.address.at(bias).get()).min();
+    let first =
+        first.context("nothing of `server` was found in it: `evictscope inspect` says why")?;
+    let policy = plan.member(Member::MaxmemoryPolicy);
+    let policy = policy.and_then(|policy| memory.u64(policy.address.at(bias).get()));
+    let databases = Databases::find(&memory, layout, first);
+    if process.handle.has_ended() {
+        bail!("process {} has ended", question.pid);
+    }
+    let drawn = sampler::draw(&memory, &databases?, question);
+    if process.handle.has_ended() {
+        bail!("process {} has ended meanwhile", question.pid);
+    }
+    Ok(Summary::of(&drawn?, policy.map(|policy| policy & LFU != 0)))
+}

@@ -1,0 +1,224 @@
+//! Draws keys of a server.
+//!
+//! A draw is a place of the hash tables, each as likely as any other, with all keys there: so each key is as likely
+//! as any other, however long its chain is. A small cache is looked through as a whole.
+
+use std::time::{Instant, SystemTime};
+
+use anyhow::{Context as _, bail};
+use regex::bytes::Regex;
+
+use super::Question;
+use super::allocator::Allocator;
+use super::databases::{Database, Databases};
+use super::dict::{Entry, Layout, Table};
+use super::memory::Memory;
+use super::value::{Object, Sizes};
+
+/// Seconds of the clock that is kept with each key, before it begins anew.
+const CLOCK: u64 = 1 << 24;
+/// Draws between two looks at how large the tables are, and at the time.
+const ROUND: u32 = 256;
+/// How often the tables are read again while they change.
+const TRIES: u32 = 1_000;
+/// Entries that say which allocator it is, and places that are looked at for each.
+const VOTES: usize = 51;
+const SPARSE: usize = 1_000;
+/// Bytes of a name that an expression is matched in.
+const NAME: usize = 512;
+
+/// A key that was drawn.
+pub struct Key {
+    /// Its type and encoding.
+    pub kind: (&'static str, &'static str),
+    /// By what the expression matched in its name.
+    pub group: Option<String>,
+    /// What it takes.
+    pub bytes: u64,
+    /// For how long it had not been used, seconds; where it has a counter, that means nothing.
+    pub idle: u64,
+    /// Its counter, where it has one.
+    pub counter: u8,
+    /// How long it has to live, seconds, where it expires.
+    pub ttl: Option<f64>,
+}
+
+/// What was drawn.
+#[derive(Default)]
+pub struct Drawn {
+    /// The keys.
+    pub keys: Vec<Key>,
+    /// Keys and places that were not consistent.
+    pub rejected: u64,
+    /// Keys of the server before and after it.
+    pub all: [u64; 2],
+    /// Whether each key was looked at.
+    pub is_whole: bool,
+    /// For how long it was looked, seconds.
+    pub seconds: f64,
+}
+
+/// Draws until there are enough keys, or the time is over.
+///
+/// # Errors
+///
+/// Fails where the process ends, or a small cache takes too long.
+pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
+    let begun = Instant::now();
+    let mut tables = read(memory, databases)?;
+    let mut sampler = Sampler {
+        memory,
+        layout: databases.layout(),
+        question,
+        allocator: Allocator::of(memory, question.pid, &some(memory, &tables)),
+        drawn: Drawn::default(),
+    };
+    let all = |tables: &[Database]| tables.iter().map(|one| one.keys.used()).sum::<u64>();
+    let (before, size) = (all(&tables), places(&tables));
+    let mut is_whole = size <= u64::from(question.samples);
+    if is_whole {
+        for place in 0..size {
+            sampler.look(&tables, place);
+            if begun.elapsed() > question.length {
+                bail!(
+                    "{size} places were not looked at in time: allow more --seconds, or fewer --samples"
+                );
+            }
+        }
+        let now = read(memory, databases)?;
+        // What comes, goes or moves to the other table meanwhile may be missed, or seen twice.
+        is_whole = now == tables;
+        tables = now;
+    } else {
+        while sampler.drawn.keys.len() < question.samples as usize
+            && begun.elapsed() < question.length
+        {
+            for _ in 0..ROUND {
+                let place = fastrand::u64(..places(&tables).max(1));
+                sampler.look(&tables, place);
+            }
+            tables = read(memory, databases)?;
+        }
+    }
+    let mut drawn = sampler.drawn;
+    drawn.all = [before, all(&tables)];
+    drawn.is_whole = is_whole;
+    drawn.seconds = begun.elapsed().as_secs_f64();
+    Ok(drawn)
+}
+
+/// Reads the tables, again where they are about to change.
+fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Vec<Database>> {
+    let mut tries = (0..TRIES).filter_map(|_| databases.all(memory));
+    tries
+        .next()
+        .context("the databases cannot be read any more: has the process ended?")
+}
+
+/// Returns how many places the tables have.
+fn places(tables: &[Database]) -> u64 {
+    tables.iter().map(|one| one.keys.size()).sum()
+}
+
+/// Returns the database and the table that a place of all tables is in, and its place there.
+fn find(tables: &[Database], mut place: u64) -> Option<(&Database, &Table, u64)> {
+    for database in tables {
+        let size = database.keys.size();
+        if place < size {
+            let (table, place) = database.keys.place(place);
+            return Some((database, table, place));
+        }
+        place -= size;
+    }
+    None
+}
+
+/// Returns where some entries are.
+fn some(memory: &Memory, tables: &[Database]) -> Vec<u64> {
+    let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..places(tables).max(1)));
+    let chains = places.filter_map(|place| {
+        let (_, table, place) = find(tables, place)?;
+        table.chain(memory, place)
+    });
+    let entries = chains.flatten().map(|entry| entry.address);
+    entries.take(VOTES).collect()
+}
+
+/// Looks at keys.
+struct Sampler<'a> {
+    memory: &'a Memory,
+    layout: Layout,
+    question: &'a Question,
+    allocator: Allocator,
+    drawn: Drawn,
+}
+
+impl Sampler<'_> {
+    /// Looks at the keys at one place of all tables.
+    fn look(&mut self, tables: &[Database], place: u64) {
+        let Some((database, table, place)) = find(tables, place) else {
+            return;
+        };
+        let Some(chain) = table.chain(self.memory, place) else {
+            self.drawn.rejected += 1;
+            return;
+        };
+        for entry in chain {
+            let twin = || {
+                database
+                    .expires
+                    .twin(self.memory, entry.key, place, table.size)
+            };
+            match self.key(&entry, twin) {
+                Some(key) => self.drawn.keys.push(key),
+                None => self.drawn.rejected += 1,
+            }
+        }
+    }
+
+    /// Looks at a key, and at its entry among those that expire. `None` where something about it is not consistent, or has
+    /// changed meanwhile.
+    fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<Key> {
+        let memory = self.memory;
+        let sizes = Sizes {
+            memory,
+            layout: self.layout,
+            allocator: self.allocator,
+        };
+        let object = Object::read(memory, entry.value)?;
+        let bytes = sizes.key(entry, &object)?;
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()?;
+        let ttl = twin()?.map(|twin| {
+            let expires = twin.value.cast_signed() as f64 / 1e3;
+            (expires - now.as_secs_f64()).max(0.0)
+        });
+        let group = match &self.question.by {
+            None => None,
+            Some(expression) => Some(self.group(expression, entry)?),
+        };
+        let [key, value] = memory.words(entry.address)?;
+        let is_same = (key, value) == (entry.key, entry.value)
+            && Object::read(memory, entry.value)?.is(&object);
+        is_same.then_some(Key {
+            kind: object.names()?,
+            group,
+            bytes,
+            idle: (now.as_secs() % CLOCK + CLOCK - u64::from(object.lru)) % CLOCK,
+            counter: object.lru as u8,
+            ttl,
+        })
+    }
+
+    /// Returns what an expression matches in the name of a key.
+    fn group(&self, expression: &Regex, entry: &Entry) -> Option<String> {
+        let length = self.memory.string(entry.key)?.length;
+        let mut name = vec![0; NAME.min(length as usize)];
+        self.memory.fill(entry.key, &mut name)?;
+        let found = expression.captures(&name);
+        let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
+        let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
+        Some(text.unwrap_or_else(|| "(no match)".to_owned()))
+    }
+}

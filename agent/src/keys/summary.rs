@@ -1,0 +1,223 @@
+//! What was drawn, in numbers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::sampler::{Drawn, Key};
+
+/// Seconds of idle time whose limits are shown.
+const LIMITS: [u64; 6] = [600, 3_600, 8 * 3_600, 86_400, 7 * 86_400, 30 * 86_400];
+/// Standard errors on each side of an estimate, for 95 of 100 samples.
+const ERRORS: f64 = 1.96;
+
+/// What fills a cache.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Keys of the server when it was begun, and at the end.
+    pub keys: [u64; 2],
+    /// Keys that were looked at.
+    pub sampled: usize,
+    /// Whether that was each key, so that nothing is estimated.
+    pub is_whole: bool,
+    /// Share of what was drawn that was not consistent, and so was left out.
+    pub rejected_share: f64,
+    /// Bytes that all keys take.
+    pub bytes: f64,
+    /// Half the width of the interval in which that is in 95 of 100 samples.
+    pub bytes_error: f64,
+    /// For how long it was looked, seconds.
+    pub seconds: f64,
+    /// By type and encoding, or by what was asked for, the largest first.
+    pub rows: Vec<Row>,
+    /// Idle times, seconds, and the share of bytes of keys that were not used for as long. Empty where keys have counters.
+    pub idle_limits: Vec<(u64, f64)>,
+}
+
+/// Keys that have something in common.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// What.
+    pub name: String,
+    /// How many.
+    pub keys: f64,
+    /// What they take.
+    pub bytes: f64,
+    /// Their share of the bytes of all.
+    pub share: f64,
+    /// Half the width of the interval of that share.
+    pub share_error: f64,
+    /// Seconds in which a tenth, half and nine tenths of them were used.
+    pub idle: Option<[f64; 3]>,
+    /// The same of their counters.
+    pub counter: Option<[f64; 3]>,
+    /// The same of what they have to live, seconds, where they expire.
+    pub ttl: Option<[f64; 3]>,
+    /// Share that never expires.
+    pub without_ttl: f64,
+}
+
+impl Summary {
+    /// Makes it of what was drawn; whether keys have counters instead of idle times is not always known.
+    pub fn of(drawn: &Drawn, has_counters: Option<bool>) -> Self {
+        let sampled = drawn.keys.len();
+        let sum = drawn.keys.iter().map(|key| key.bytes).sum::<u64>() as f64;
+        let scale = match (drawn.is_whole, sampled) {
+            (_, 0) => 0.0,
+            (true, _) => 1.0,
+            (false, _) => drawn.all[1] as f64 / sampled as f64,
+        };
+        // What a sample is off by: nothing, where it is all.
+        let error = |squares: f64| {
+            if drawn.is_whole {
+                0.0
+            } else {
+                ERRORS * squares.sqrt()
+            }
+        };
+        let mean = sum / sampled.max(1) as f64;
+        let squares: f64 = drawn
+            .keys
+            .iter()
+            .map(|key| (key.bytes as f64 - mean).powi(2))
+            .sum();
+        let mut groups = BTreeMap::<String, Vec<&Key>>::new();
+        for key in &drawn.keys {
+            let (kind, encoding) = key.kind;
+            let name = key.group.clone();
+            let name = name.unwrap_or_else(|| format!("{kind} {encoding}"));
+            groups.entry(name).or_default().push(key);
+        }
+        let row = |(name, keys): (String, Vec<&Key>)| {
+            let own: f64 = keys.iter().map(|key| key.bytes as f64).sum();
+            let share = own / sum.max(1.0);
+            let own_squares = keys
+                .iter()
+                .map(|key| (key.bytes as f64).powi(2))
+                .sum::<f64>();
+            let all_squares = squares + mean * sum;
+            // Of a ratio of sums: its members' deviations from it.
+            let deviations = own_squares * (1.0 - 2.0 * share) + share * share * all_squares;
+            let of =
+                |value: fn(&Key) -> f64| quantiles(keys.iter().map(|key| value(key)).collect());
+            Row {
+                name,
+                keys: keys.len() as f64 * scale,
+                bytes: own * scale,
+                share,
+                share_error: error(deviations.max(0.0)) / sum.max(1.0),
+                idle: (has_counters == Some(false))
+                    .then(|| of(|key| key.idle as f64))
+                    .flatten(),
+                counter: (has_counters == Some(true))
+                    .then(|| of(|key| key.counter.into()))
+                    .flatten(),
+                ttl: quantiles(keys.iter().filter_map(|key| key.ttl).collect()),
+                without_ttl: keys.iter().filter(|key| key.ttl.is_none()).count() as f64
+                    / keys.len() as f64,
+            }
+        };
+        let mut rows: Vec<Row> = groups.into_iter().map(row).collect();
+        rows.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
+        let idle = |limit: u64| {
+            let older = drawn.keys.iter().filter(|key| key.idle >= limit);
+            (
+                limit,
+                older.map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0),
+            )
+        };
+        Self {
+            keys: drawn.all,
+            sampled,
+            is_whole: drawn.is_whole,
+            rejected_share: drawn.rejected as f64
+                / (drawn.rejected as f64 + sampled as f64).max(1.0),
+            bytes: sum * scale,
+            bytes_error: error(squares) * scale,
+            seconds: drawn.seconds,
+            rows,
+            idle_limits: match has_counters {
+                Some(false) => LIMITS.map(idle).to_vec(),
+                _ => Vec::new(),
+            },
+        }
+    }
+}
+
+/// Returns the values that a tenth, half and nine tenths are not above.
+fn quantiles(mut values: Vec<f64>) -> Option<[f64; 3]> {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)? as f64;
+    Some([0.1, 0.5, 0.9].map(|share| values[(last * share).round() as usize]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Drawn, Key, Summary};
+
+    fn drawn(is_whole: bool) -> Drawn {
+        let key = |index: u64| Key {
+            kind: if index < 75 {
+                ("string", "raw")
+            } else {
+                ("hash", "listpack")
+            },
+            group: None,
+            bytes: if index < 75 { 100 } else { 300 },
+            idle: index * 100,
+            counter: index as u8,
+            ttl: (index < 25).then_some(index as f64),
+        };
+        Drawn {
+            keys: (0..100).map(key).collect(),
+            rejected: 100,
+            all: [1_900, 2_000],
+            is_whole,
+            seconds: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_sample_stands_for_all() {
+        let summary = Summary::of(&drawn(false), Some(false));
+        assert_eq!(summary.bytes, 300_000.0);
+        assert_eq!(summary.rejected_share, 0.5);
+        // 100 draws with a standard deviation of 86.6 bytes.
+        assert!(
+            (summary.bytes_error - 1.96 * 86.6 * 10.0 * 20.0).abs() < 100.0,
+            "{}",
+            summary.bytes_error
+        );
+        let [hash, string] = &summary.rows[..] else {
+            panic!("{:?}", summary.rows)
+        };
+        assert_eq!(
+            (hash.name.as_str(), hash.keys, hash.bytes, hash.share),
+            ("hash listpack", 500.0, 150_000.0, 0.5)
+        );
+        assert_eq!(string.idle, Some([700.0, 3_700.0, 6_700.0]));
+        assert_eq!((string.ttl, hash.ttl), (Some([2.0, 12.0, 22.0]), None));
+        assert_eq!((string.without_ttl, string.counter), (2.0 / 3.0, None));
+        // Each of 25 is 150 off, each of 75 is 50 off: sqrt(25 * 150^2 + 75 * 50^2) = 866 of 15,000 bytes.
+        assert!(
+            (hash.share_error - 1.96 * 866.0 / 15_000.0).abs() < 1e-4,
+            "{}",
+            hash.share_error
+        );
+        assert_eq!(hash.share_error, string.share_error);
+        assert_eq!(
+            summary.idle_limits[..2],
+            [(600, 14_400.0 / 15_000.0), (3_600, 11_400.0 / 15_000.0)]
+        );
+    }
+
+    #[test]
+    fn what_is_whole_has_no_error_and_counters_are_no_idle_times() {
+        let summary = Summary::of(&drawn(true), Some(true));
+        assert_eq!((summary.bytes, summary.bytes_error), (15_000.0, 0.0));
+        assert_eq!(summary.rows[0].counter, Some([77.0, 87.0, 97.0]));
+        assert!(summary.rows[0].idle.is_none() && summary.idle_limits.is_empty());
+        let empty = Summary::of(&Drawn::default(), None);
+        assert!(empty.rows.is_empty() && empty.bytes == 0.0);
+    }
+}
