@@ -191,7 +191,10 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
     }
     for hidden in scan.hidden {
         let what = format!("pid {} of user {}", hidden.pid, hidden.uid);
-        checklist.fail(&what, &hidden.why);
+        match hidden.is_denied {
+            true => checklist.fail(&what, &hidden.why),
+            false => checklist.note(&what, &format!("will not be watched: {}", hidden.why)),
+        }
     }
 }
 
