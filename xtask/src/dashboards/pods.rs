@@ -14,7 +14,7 @@ use super::{
 
 /// The page with a query for the pods of servers, and what is written before it.
 const PAGE: &str = "docs/KUBERNETES.md";
-const BEFORE: &str = "to any series of evictscope:\n\n";
+const BEFORE: &str = "to any series:\n\n";
 
 /// The dashboard that has variables for namespace and pod.
 const DASHBOARD: &str = "fleet.json";
