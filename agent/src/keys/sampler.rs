@@ -3,6 +3,7 @@
 //! A draw is a place of the hash tables, each as likely as any other, with all keys there: so each key is as likely
 //! as any other, however long its chain is. A small cache is looked through as a whole.
 
+use std::borrow::Cow;
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
@@ -218,7 +219,9 @@ impl Sampler<'_> {
         self.memory.fill(entry.key, &mut name)?;
         let found = expression.captures(&name);
         let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
-        let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
-        Some(text.unwrap_or_else(|| "(no match)".to_owned()))
+        let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()));
+        // A client may have chosen a name that does things to a terminal.
+        let shown = |text: Cow<'_, str>| text.replace(char::is_control, "\u{fffd}");
+        Some(text.map_or_else(|| "(no match)".to_owned(), shown))
     }
 }
