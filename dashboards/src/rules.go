@@ -50,7 +50,7 @@ func generateRules(directory string) error {
 		return err
 	}
 	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
-		Funcs(template.FuncMap{"comment": comment, "podLabel": podLabel, "ofServer": ofServer, "stalledBy": stalledBy}).
+		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy}).
 		ParseFS(ruleTemplates, "rules/*.yaml")
 	if err != nil {
 		return err
@@ -105,6 +105,12 @@ func stalledBy(function, causes, time string) string {
 	seconds := `evictscope_stall_seconds_total{%s,` + causes + `}[` + time + `]`
 	worst := ofServer("topk(1, sum by (cause) (" + function + "(" + seconds + ")))")
 	return "Stalled{{ with " + worst + " | query }} by {{ (first .).Labels.cause }}{{ end }}"
+}
+
+// podLabels returns the two labels of an alert that name the pod of the server that it is about, as lines in YAML.
+func podLabels() string {
+	return "namespace: '" + podLabel("namespace", "pod_namespace") + "'\n" +
+		"          pod: '" + podLabel("pod", "pod_name") + "'"
 }
 
 // podLabel returns the value of a label of an alert: the namespace or the name of the server's pod, else what Prometheus says of the
