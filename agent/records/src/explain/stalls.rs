@@ -105,11 +105,8 @@ fn commands(window: &Window<'_>) -> Found {
 
 /// Tells whether a profile was taken while clients were stalled, for most of its time.
 fn is_of(window: &Window<'_>, profile: &Profile) -> bool {
-    let ended_us = profile.began_us.saturating_add(profile.length_us);
-    let within_us = ended_us
-        .min(window.evicted_until_us)
-        .saturating_sub(profile.began_us.max(window.began_us));
-    within_us.saturating_mul(2) >= profile.length_us
+    let [from, to] = [window.began_us, window.evicted_until_us].map(Duration::from_micros);
+    2 * profile.within(from, to) >= Duration::from_micros(profile.length_us)
 }
 
 /// Returns the commands that took much of a profile, with their shares, the largest first.

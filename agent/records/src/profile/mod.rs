@@ -4,6 +4,8 @@
 
 pub mod format;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Where the main thread of a server spent its CPU time.
@@ -51,6 +53,13 @@ pub enum Activity {
 }
 
 impl Profile {
+    /// Returns how much of it lies between two times since 1970.
+    pub fn within(&self, from: Duration, to: Duration) -> Duration {
+        let began = Duration::from_micros(self.began_us);
+        let ended = began + Duration::from_micros(self.length_us);
+        ended.min(to).saturating_sub(began.max(from))
+    }
+
     /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         sum(self.stacks.iter())

@@ -267,11 +267,7 @@ impl Profiles {
 
     /// Returns the profile that has most of what a record is about, then of all its time, or why there is none.
     pub fn of(&self, wanted: &Wanted) -> Result<Profile, NoProfile> {
-        let within = |profile: &Profile, (from, to): (Duration, Duration)| {
-            let began = Duration::from_micros(profile.began_us);
-            let ended = began + Duration::from_micros(profile.length_us);
-            ended.min(to).saturating_sub(began.max(from))
-        };
+        let within = |profile: &Profile, (from, to)| profile.within(from, to);
         let taken = self.taken.iter().map(|(_, profile)| profile);
         let (about, span) = ((wanted.began, wanted.ended), wanted.span());
         let best = taken.max_by_key(|profile| (within(profile, about), within(profile, span)));
