@@ -1,7 +1,6 @@
 //! `evictscope keys`: what fills a server's cache.
 
 use std::fmt::Write as _;
-use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use anyhow::Context as _;
 use evictscope_records::text::{bytes, count, or_unknown, share};
 use regex::bytes::Regex;
 
-use super::table;
+use super::{print, table};
 use crate::keys::{self, Question, Row, Summary};
 
 /// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have to live
@@ -55,11 +54,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         true => serde_json::to_string_pretty(&summary).context("cannot write JSON")? + "\n",
         false => text(&summary),
     };
-    match stdout().write_all(text.as_bytes()) {
-        // A reader that has seen enough (`| head`) is no failure.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-        printed => printed?,
-    }
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

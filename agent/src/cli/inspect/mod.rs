@@ -4,7 +4,6 @@ mod json;
 mod missing;
 mod text;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use rustix::process::geteuid;
 
 use self::json::Report;
 use super::cost::{self, Prediction, Source};
+use super::print;
 use crate::planning::{Planned, Subject};
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
@@ -90,11 +90,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let cost = cost.map(|cost| cost.to_string());
         text::of(&shown, debug_file, &plan, &missing, took) + &cost.unwrap_or_default()
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // A reader that has seen enough (`| head`) is no failure.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-        printed => printed?,
-    }
+    print(&text)?;
     let function = plan.function(EVICTION_CALL.description);
     let is_complete = function.is_some_and(TracedFunction::has_all_quantities);
     Ok(match is_complete {
