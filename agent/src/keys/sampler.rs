@@ -94,9 +94,9 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         while sampler.drawn.keys.len() < question.samples as usize
             && begun.elapsed() < question.length
         {
+            let size = places(&tables).max(1);
             for _ in 0..ROUND {
-                let place = fastrand::u64(..places(&tables).max(1));
-                sampler.look(&tables, place);
+                sampler.look(&tables, fastrand::u64(..size));
             }
             tables = read(memory, databases)?;
         }
@@ -136,7 +136,8 @@ fn find(tables: &[Database], mut place: u64) -> Option<(&Database, &Table, u64)>
 
 /// Returns where some entries are.
 fn some(memory: &Memory, tables: &[Database]) -> Vec<u64> {
-    let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..places(tables).max(1)));
+    let size = places(tables).max(1);
+    let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size));
     let chains = places.filter_map(|place| {
         let (_, table, place) = find(tables, place)?;
         table.chain(memory, place)

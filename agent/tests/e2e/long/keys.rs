@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::{evictscope, evictscope_without_privileges},
+    process,
     redis::Redis,
     servers,
 };
@@ -195,16 +196,9 @@ fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
 
 fn keys(pid: u32, options: &[&str]) -> anyhow::Result<Value> {
     let mut command = evictscope();
-    let output = command
-        .args(["keys", &pid.to_string(), "--json"])
-        .args(options)
-        .output()?;
-    ensure!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(serde_json::from_slice(&output.stdout)?)
+    command.args(["keys", &pid.to_string(), "--json"]);
+    let answer = process::answer_of(command.args(options))?;
+    Ok(serde_json::from_str(&answer)?)
 }
 
 fn refused(mut command: Command, pid: u32) -> anyhow::Result<String> {

@@ -58,7 +58,7 @@ fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Mar
     };
     let drawn = flame_graph(&part, &drawing);
     html! {
-        @if !matches!(drawn, Ok(None)) {
+        @if let Some(drawn) = drawn.transpose() {
             figure {
                 figcaption {
                     strong { (title) }
@@ -67,7 +67,7 @@ fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Mar
                 @match drawn {
                     Ok(svg) => div.scroll {
                         img.flame alt={ (title) "; the table below says the same of the functions that ran most" }
-                            src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(svg.unwrap_or_default())) };
+                            src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(svg)) };
                     },
                     Err(error) => p.note { "It cannot be drawn: " (error) },
                 }
