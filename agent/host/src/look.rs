@@ -21,9 +21,9 @@ use super::sockets::Listening;
 /// execute something else, and not all of its sockets may be there.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
-/// How long to wait for a new server to listen. Servers load their data only after that, but may
-/// load modules before.
-pub(super) const LISTEN: Duration = Duration::from_millis(1_500);
+/// How long to wait for a new server to listen: its name is its port for as long as it runs, and hosts are
+/// busy when their servers start. Servers load their data only after that, but may load modules before.
+pub(super) const LISTEN: Duration = Duration::from_secs(10);
 
 /// A server that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

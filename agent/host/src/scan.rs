@@ -28,7 +28,7 @@ pub struct Scan {
     /// it has ended, or that the process executes something else.
     pub servers: Vec<ServerProcess>,
     /// Those that have just started and do not listen yet, so that their name is not known: they
-    /// are in `servers` after 1.5 s at the latest.
+    /// are in `servers` after 10 s at the latest.
     pub starting: Vec<u32>,
     /// Those that cannot be looked into.
     pub hidden: Vec<HiddenServer>,

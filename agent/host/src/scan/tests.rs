@@ -1,3 +1,5 @@
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -102,8 +104,9 @@ fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
 #[test]
 fn a_server_that_cannot_be_looked_at_is_there_until_the_kernel_says_that_it_ended()
 -> anyhow::Result<()> {
-    let (_directory, mut server) = sleep_named("redis-server")?;
-    let server = Owned::start(server.arg("60"))?;
+    let Some(server) = server(&[])? else {
+        return Ok(());
+    };
     let mut scanner = scanner()?;
     let found = wait_for(&mut scanner, server.pid())?;
     // As if the last look had taken a minute.
@@ -125,8 +128,9 @@ fn a_server_that_may_not_be_looked_at_any_more_is_the_same_server() -> anyhow::R
         println!("skipped: only root can become another user");
         return Ok(());
     }
-    let (_directory, mut server) = sleep_named("redis-server")?;
-    let server = Owned::start(server.arg("60"))?;
+    let Some(server) = server(&[])? else {
+        return Ok(());
+    };
     let mut scanner = scanner()?;
     let found = wait_for(&mut scanner, server.pid())?;
     let scan = as_nobody(|| scanner.scan())?;
@@ -138,8 +142,11 @@ fn a_server_that_may_not_be_looked_at_any_more_is_the_same_server() -> anyhow::R
 #[test]
 fn a_process_that_vanishes_while_it_is_looked_at_is_no_server_and_hides_no_other()
 -> anyhow::Result<()> {
+    let Some(stays) = server(&[])? else {
+        return Ok(());
+    };
     let (_directory, mut server) = sleep_named("redis-server")?;
-    let stays = Owned::start(server.arg("60"))?;
+    server.arg("60");
     let mut scanner = scanner()?;
     wait_for(&mut scanner, stays.pid())?;
     for _ in 0..5 {
@@ -222,21 +229,23 @@ fn a_server_in_the_background_is_found() -> anyhow::Result<()> {
     if has_no_server()? {
         return Ok(());
     }
-    let (directory, port) = (tempfile::tempdir()?, free_port()?.to_string());
+    let (directory, port) = (tempfile::tempdir()?, free_port()?);
     let pid_file = directory.path().join("pid");
     let started = Command::new("redis-server")
         .args(["--daemonize", "yes", "--save", "", "--bind", "127.0.0.1"])
-        .args(["--port", &port, "--pidfile"])
+        .args(["--port", &port.to_string(), "--pidfile"])
         .arg(&pid_file)
         .status()?;
     assert!(started.success());
-    let pid = until("the pid file is written", || {
+    // A server writes the file before it listens.
+    let pid = until("the pid file is written and it listens", || {
         let text = std::fs::read_to_string(&pid_file).unwrap_or_default();
-        Ok(text.trim().parse().ok())
+        let listens = TcpStream::connect(("127.0.0.1", port)).is_ok();
+        Ok(text.trim().parse().ok().filter(|_| listens))
     })?;
     let found = wait_for(&mut scanner()?, pid);
     kill(pid)?;
-    assert_eq!(found?.name, port);
+    assert_eq!(found?.name, port.to_string());
     Ok(())
 }
 
@@ -252,6 +261,7 @@ fn a_server_without_a_port_goes_by_its_socket() -> anyhow::Result<()> {
             .args(["--port", "0", "--save", "", "--unixsocket"])
             .arg(&socket),
     )?;
+    until("it listens", || Ok(UnixStream::connect(&socket).ok()))?;
     let found = wait_for(&mut scanner()?, server.pid())?;
     assert_eq!(Path::new(&found.name), socket);
     Ok(())
@@ -267,7 +277,7 @@ fn a_sentinel_is_not_a_server() -> anyhow::Result<()> {
     let mut program = Command::new("redis-server");
     program.arg(configuration.path());
     let sentinel = Redis::start_program(program, &["--sentinel"])?;
-    std::thread::sleep(LISTEN);
+    std::thread::sleep(SETTLE);
     let scan = scanner()?.scan()?;
     assert!(!scan.starting.contains(&sentinel.pid()));
     assert_eq!(find(scan, sentinel.pid()), None);
@@ -288,7 +298,7 @@ fn a_child_that_saves_is_not_a_server(options: &[&str]) -> anyhow::Result<()> {
         let first = children.split_whitespace().next();
         Ok(first.and_then(|pid| pid.parse().ok()))
     })?;
-    std::thread::sleep(LISTEN);
+    std::thread::sleep(SETTLE);
     let scan = scanner()?.scan()?;
     let is_running = Path::new(&format!("/proc/{child}")).exists();
     kill(child)?;
