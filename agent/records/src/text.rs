@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use std::time::Duration;
+
 /// Shown for a value that is not known.
 const UNKNOWN: &str = "-";
 
@@ -41,6 +43,18 @@ pub fn duration(value: f64) -> String {
     }
 }
 
+/// Returns a long duration, rounded down to the largest unit that it has one of.
+pub fn round(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (length, unit) = match seconds {
+        0..60 => (1, "s"),
+        60..3_600 => (60, "min"),
+        3_600..172_800 => (3_600, "h"),
+        _ => (86_400, "days"),
+    };
+    format!("{} {unit}", seconds / length)
+}
+
 /// Returns a share in percent.
 pub fn share(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
@@ -64,7 +78,9 @@ fn scaled(value: f64, step: f64, units: [&str; 5]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, count, duration, seconds};
+    use std::time::Duration;
+
+    use super::{bytes, count, duration, round, seconds};
 
     #[test]
     fn numbers_are_short() {
@@ -81,5 +97,9 @@ mod tests {
             ["5 µs", "1.5 ms", "20 ms", "30.0 s"]
         );
         assert_eq!([0.25, 12_345.6].map(duration), ["0.2 s", "12346 s"]);
+        assert_eq!(
+            [59, 61, 7_300, 172_900].map(|seconds| round(Duration::from_secs(seconds))),
+            ["59 s", "1 min", "2 h", "2 days"]
+        );
     }
 }

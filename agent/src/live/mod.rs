@@ -8,6 +8,7 @@ mod columns;
 mod drawing;
 mod expiry;
 mod history;
+mod margins;
 mod one;
 mod rates;
 pub mod reading;

@@ -1,4 +1,4 @@
-//! One server alone: what clients felt, its last minutes, expiry, histograms and bursts.
+//! One server alone: what clients felt, what comes next, its last minutes, expiry, histograms and bursts.
 
 use evictscope_records::text::{bytes, seconds};
 use ratatui::Frame;
@@ -9,6 +9,7 @@ use super::bursts::{Burst, COLUMNS};
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::expiry;
 use super::history::History;
+use super::margins;
 use super::rates::Rates;
 use super::reading::{DURATIONS, GOALS, Metric, ServerReading};
 use super::servers::{Row, columns, stalls};
@@ -63,6 +64,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
         .saturating_add(FRAME);
     let said = [
         stalls(server.reading),
+        margins::line(server.reading),
         expiry::line(server.reading, server.rates),
     ];
     let said: Vec<_> = said.into_iter().flatten().collect();

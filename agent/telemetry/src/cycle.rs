@@ -17,7 +17,7 @@ use super::activity::{Activity, QUIET};
 use super::expired_share::ExpiredShare;
 use super::open_burst::{Before, OpenBurst};
 use super::unreset::Unreset;
-use super::{Burst, BurstTotals, Observation, Phase, Phases};
+use super::{Burst, BurstTotals, Margins, Observation, Phase, Phases};
 
 /// A call that has not ended after this time is taken to have ended unseen.
 const LONGEST_CALL: Duration = Duration::from_secs(120);
@@ -29,6 +29,8 @@ const KEPT: usize = 100;
 pub struct Cycle {
     /// The phases, and the time in each.
     pub phases: Phases,
+    /// What the next evictions can be foretold from.
+    pub margins: Margins,
     activity: Activity,
     commands: Unreset,
     evicted_keys: Unreset,
@@ -52,6 +54,7 @@ impl Cycle {
     pub fn new(at: Duration) -> Self {
         Self {
             phases: Phases::new(at),
+            margins: Margins::default(),
             activity: Activity::default(),
             commands: Unreset::default(),
             evicted_keys: Unreset::default(),
@@ -121,6 +124,7 @@ impl Cycle {
             Phase::Saturated => self.watch_saturated(&now, evicting),
             Phase::Reclaim => self.watch_reclaim(&now),
         };
+        self.margins.observe(&now, self.phases.phase);
         self.expired_share.saw(&now);
         self.stale_ratio = now.stale_ratio;
         finished.extend(over);

@@ -88,6 +88,20 @@ impl ExportedServer {
         self.cycle.as_ref().filter(|_| self.withdrawn.is_none())
     }
 
+    /// Returns in how many seconds memory reaches its limit, if it grows on as it did: at the earliest, likely, and at the
+    /// latest. Each is `None` where it does not grow.
+    pub(super) fn reaches_limit_in(&self) -> [Option<f64>; 3] {
+        let members = self.members();
+        let limit = members.get(Member::Maxmemory).filter(|limit| *limit > 0);
+        let growth = self.cycle().and_then(|cycle| cycle.margins.growth());
+        let used = members.get(Member::UsedMemory);
+        let room = limit
+            .zip(used)
+            .map(|(limit, used)| limit.saturating_sub(used));
+        let known = growth.zip(room);
+        known.map_or([None; 3], |(growth, room)| growth.fills(room))
+    }
+
     /// Returns the name of the record of a burst, where there is one.
     pub(super) fn record_of(&self, burst: &Burst) -> Option<&RecordId> {
         let mut records = self.records.iter();

@@ -108,7 +108,7 @@ pub fn busy_server() -> ExportedServer {
         (Member::StatEvictedkeys, 20),
         (Member::StatExpiredkeys, 3),
         (Member::StatClientsTypeMemory, 400_000),
-        (Member::UsedMemory, 64 * mebi),
+        (Member::UsedMemory, 60 * mebi),
         (Member::StatExpiredStalePerc, 0.25_f64.to_bits()),
         (Member::StatExpiredTimeCapReachedCount, 2),
         (Member::StatExpireCycleTimeUsed, 51_400),

@@ -24,6 +24,8 @@ const EVERYTHING: &str = "evictscope_*";
 const ABOUT_PROBES: &str = "evictscope_probe_";
 
 const CANDIDATE_TTL: &str = "evictscope_candidate_ttl_seconds";
+const LIMIT_REACHED: &str = "evictscope_maxmemory_reached_seconds";
+const WOULD_ADD: &str = "evictscope_evictions_would_add_ratio";
 const BY_RESULT: &str = "evictscope_eviction_calls_total{result}";
 const SELF_AMPLIFYING: &str = "evictscope_bursts_total{kind=\"self_amplifying\"}";
 const CPU_BY_EVICTION: &str = "evictscope_main_thread_cpu_seconds_total{activity=\"eviction\"}";
@@ -31,7 +33,7 @@ const STALLS_BY_EVICTION: &str = "evictscope_stall_seconds_total{cause=\"evictio
 const STALLS_BY_EXPIRY: &str = "evictscope_stall_seconds_total{cause=\"expire\"}";
 
 /// The alerts about a server, and the metrics without which each cannot fire, or not for every cause.
-const ALERTS: [(&str, &[&str]); 12] = [
+const ALERTS: [(&str, &[&str]); 13] = [
     ("EvictscopeStalled", &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY]),
     (
         "EvictscopeStallBudgetExceeded",
@@ -65,8 +67,9 @@ const ALERTS: [(&str, &[&str]); 12] = [
     ),
     (
         "EvictscopeMaxmemoryNear",
-        &["evictscope_used_memory_bytes", "evictscope_maxmemory_bytes"],
+        &["evictscope_used_memory_bytes", LIMIT_REACHED],
     ),
+    ("EvictscopeLimitWouldStall", &[LIMIT_REACHED, WOULD_ADD]),
     (
         "EvictscopeExpiryFallsBehind",
         &[
@@ -133,13 +136,26 @@ fn labels<'a>(family: &'a Family<'_>) -> BTreeMap<&'static str, BTreeSet<&'a str
     values
 }
 
-/// Returns the metrics that have all their series without an item, and do not count all, or that only a server by another policy has.
+/// Returns the metrics that have all their series without an item, and do not count all, or that only a server by another policy has, or one that
+/// was watched for long enough.
 fn incomplete(item: Item) -> &'static [&'static str] {
     match item {
         Item::Result(kind) if kind.description == EVICTION_CALL.description => &[BY_RESULT],
-        Item::Member(Member::StatClientsTypeMemory) => &[SELF_AMPLIFYING],
+        Item::Function(kind) | Item::Inner(kind)
+            if kind.description == EVICTION_CALL.description =>
+        {
+            &[LIMIT_REACHED, WOULD_ADD]
+        }
+        Item::Member(Member::UsedMemory | Member::StatNumcommands) => &[LIMIT_REACHED, WOULD_ADD],
+        Item::Member(Member::Maxmemory) => &[LIMIT_REACHED],
+        Item::Member(Member::StatClientsTypeMemory) => &[SELF_AMPLIFYING, LIMIT_REACHED, WOULD_ADD],
         // In the probe mode sampled, which a server that evicts without end is in, these are estimated from it.
-        Item::Member(Member::StatEvictedkeys) => &[CPU_BY_EVICTION, STALLS_BY_EVICTION],
+        Item::Member(Member::StatEvictedkeys) => &[
+            CPU_BY_EVICTION,
+            STALLS_BY_EVICTION,
+            LIMIT_REACHED,
+            WOULD_ADD,
+        ],
         Item::Member(Member::EvictionPool | Member::MaxmemoryPolicy) => &[CANDIDATE_TTL],
         _ => &[],
     }

@@ -14,16 +14,27 @@ pub const EMPTY_QUERIES: [&str; 9] = [
     "evictscope / Agent / Not found, or switched off / B",
 ];
 
-/// A query that has data or not, as it happens: it shows what changed between two scrapes.
-pub const UNCERTAIN_QUERY: &str = "evictscope / Eviction cycle / Client buffers / B";
+/// Queries that have data or not, as it happens: they show what changed between two scrapes, or what is known once memory has
+/// grown for a minute without evictions.
+pub const UNCERTAIN_QUERIES: [&str; 3] = [
+    "evictscope / Eviction cycle / Client buffers / B",
+    "evictscope / Eviction cycle / At the limit / B",
+    "evictscope / Eviction cycle / At the limit / C",
+];
 
 /// Series in the rules of alerts that have no data, for the same reasons.
 pub const EMPTY_SELECTORS: [&str; 3] = [
     "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|expire_cycle|\
-     expire_start|expire_end|used_memory|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
+     expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
      stat_expired_time_cap_reached_count\"}",
     "evictscope_not_found{item=\"maxmemory\"}",
     "evictscope_plan_withdrawn",
+];
+
+/// Series in the rules of alerts that have data or not, for the same reason.
+pub const UNCERTAIN_SELECTORS: [&str; 2] = [
+    "evictscope_evictions_would_add_ratio",
+    "evictscope_maxmemory_reached_seconds{estimate=\"likely\"}",
 ];
 
 /// The alerts that must fire. Of the others, promtool's tests tell when they do.

@@ -10,6 +10,7 @@ mod faults;
 mod forms;
 mod hostile;
 mod keys;
+mod margins;
 mod members;
 mod profile;
 mod selftest;

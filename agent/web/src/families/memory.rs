@@ -70,3 +70,25 @@ pub fn candidate(server: &ExportedServer) -> [Family<'static>; 2] {
         ),
     ]
 }
+
+pub fn margins(server: &ExportedServer) -> [Family<'static>; 2] {
+    let reached = ["earliest", "likely", "latest"]
+        .into_iter()
+        .zip(server.reaches_limit_in());
+    let margins = server.cycle().map(|cycle| &cycle.margins);
+    [
+        by(
+            "evictscope_maxmemory_reached_seconds",
+            "Time until used_memory is at maxmemory, if it grows on as in the last hour, or since evictions ended. No series \
+             where it does not grow.",
+            "estimate",
+            reached.filter_map(|(estimate, seconds)| Some((estimate, seconds?))),
+        ),
+        single(
+            "evictscope_evictions_would_add_ratio",
+            "Share of the main thread that evictions would take at the limit: that growth, times the CPU time that they took for \
+             each byte when the server last evicted.",
+            margins.and_then(|margins| margins.evictions_would_add()),
+        ),
+    ]
+}

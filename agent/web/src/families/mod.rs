@@ -51,6 +51,7 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
     all.extend(members(server, |metric| !metric.is_counter()));
     all.push(memory::policy(server));
     all.extend(memory::candidate(server));
+    all.extend(memory::margins(server));
     all.extend(members(server, is_other_counter));
     all.extend(cycles::families(server));
     all.extend(members(server, is_of_cycles));

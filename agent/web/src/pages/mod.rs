@@ -17,6 +17,7 @@ mod heat;
 mod ink;
 mod latency;
 mod links;
+mod margins;
 mod numbers;
 mod overview;
 mod panels;

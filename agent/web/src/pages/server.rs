@@ -12,7 +12,7 @@ use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::span::Span;
 use super::times::{duration, grouped, limit, or_unknown, round, size};
-use super::{bursts, felt, heat, links, panels, work};
+use super::{bursts, felt, heat, links, margins, panels, work};
 use crate::exported::ExportedServer;
 
 /// What is drawn of the last minutes.
@@ -98,6 +98,7 @@ fn evictions(server: &ExportedServer) -> Markup {
         @if server.cycle().is_some_and(Cycle::has_open_burst) {
             p { "A burst, or the reclaim after it, is under way." }
         }
+        (margins::words(server))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_records::text::seconds;
-pub use evictscope_records::text::size;
+pub use evictscope_records::text::{round, size};
 use jiff::{SignedDuration, Timestamp};
 
 /// Shown for what is not known.
@@ -42,18 +42,6 @@ pub fn precise_time_of_day(unix_us: u64) -> String {
 /// Returns a duration with its unit.
 pub fn duration(duration: Duration) -> String {
     seconds(duration.as_secs_f64())
-}
-
-/// Returns a long duration, rounded down to the largest unit that it has one of.
-pub fn round(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let (length, unit) = match seconds {
-        0..60 => (1, "s"),
-        60..3_600 => (60, "min"),
-        3_600..172_800 => (3_600, "h"),
-        _ => (86_400, "days"),
-    };
-    format!("{} {unit}", seconds / length)
 }
 
 /// Returns a limit of memory, which there may not be.
@@ -100,11 +88,9 @@ pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::{
         UNKNOWN, date_and_time, grouped, minute_of_day, or_unknown, percent, precise_time_of_day,
-        rate, round, time_of_day,
+        rate, time_of_day,
     };
 
     #[test]
@@ -115,14 +101,6 @@ mod tests {
         assert_eq!(minute_of_day(us), "22:13");
         assert_eq!(precise_time_of_day(us), "22:13:20.250");
         assert_eq!(date_and_time(u64::MAX), UNKNOWN);
-    }
-
-    #[test]
-    fn long_durations_are_rounded() {
-        assert_eq!(
-            [59, 61, 7_300, 172_900].map(|seconds| round(Duration::from_secs(seconds))),
-            ["59 s", "1 min", "2 h", "2 days"]
-        );
     }
 
     #[test]

@@ -1,0 +1,53 @@
+//! What would happen to a server at its limit, in one line.
+
+use std::time::Duration;
+
+use evictscope_records::text::{round, share};
+
+use super::reading::{EVICTIONS_WOULD_ADD, LIMIT_REACHED, ServerReading};
+
+/// Returns when memory is at its limit, if it grows on, and what evictions would take of the thread there. Nothing where it does
+/// not grow.
+pub fn line(reading: &ServerReading) -> Option<String> {
+    let estimate = |wanted: &str| {
+        let mut estimates = reading.by(LIMIT_REACHED, "estimate");
+        let (_, seconds) = estimates.find(|(estimate, _)| *estimate == wanted)?;
+        Duration::try_from_secs_f64(seconds).ok().map(round)
+    };
+    let likely = estimate("likely")?;
+    let [earliest, latest] = ["earliest", "latest"].map(estimate);
+    let never = || "never".to_owned();
+    let mut line = format!(
+        " maxmemory in {likely} ({} to {})",
+        earliest.unwrap_or_else(never),
+        latest.unwrap_or_else(never)
+    );
+    if let Some(added) = reading.get(EVICTIONS_WOULD_ADD) {
+        line += &format!("; evictions would add {} of the thread", share(added));
+    }
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line;
+    use crate::live::reading::{tests::server, *};
+
+    #[test]
+    fn the_line_fits_and_is_there_only_where_memory_grows() {
+        const EARLIEST: Metric = (LIMIT_REACHED, &[("estimate", "earliest")]);
+        const LIKELY: Metric = (LIMIT_REACHED, &[("estimate", "likely")]);
+        let growing = [(EARLIEST, 172_900.0), (LIKELY, 259_300.0)];
+        assert_eq!(line(&server(&growing[..1])), None);
+        assert_eq!(
+            line(&server(&growing)).as_deref(),
+            Some(" maxmemory in 3 days (2 days to never)")
+        );
+        let known = [&growing[..], &[(EVICTIONS_WOULD_ADD, 0.4512)]].concat();
+        let longest = line(&server(&known)).unwrap_or_default();
+        let expected =
+            " maxmemory in 3 days (2 days to never); evictions would add 45.1 % of the thread";
+        assert_eq!(longest, expected);
+        assert!(longest.chars().count() <= 80);
+    }
+}

@@ -1,0 +1,55 @@
+//! What would happen at the limit to a server that is not there yet.
+
+use std::time::Duration;
+
+use evictscope_plan::Member;
+use maud::{Markup, html};
+
+use super::times::{grouped, percent, round};
+use crate::exported::ExportedServer;
+
+/// A main thread that works for more of its time has little to spare.
+const CALM: f64 = 0.8;
+
+/// Says when memory reaches its limit, and whether the server would evict calmly there. Nothing where it has none, evicts, or
+/// is not known for long enough.
+pub fn words(server: &ExportedServer) -> Markup {
+    let margins = server.cycle().map(|cycle| &cycle.margins);
+    let has_limit = server.members().get(Member::Maxmemory) > Some(0);
+    let Some((margins, growth)) = margins
+        .filter(|_| has_limit)
+        .and_then(|known| Some((known, known.growth()?)))
+    else {
+        return html! {};
+    };
+    let [earliest, Some(likely), latest] = server.reaches_limit_in() else {
+        return html! { p { "Memory did not grow in the last " (round(growth.over)) "." } };
+    };
+    if likely == 0.0 {
+        return html! { p { "Memory is at its limit." } };
+    }
+    html! {
+        p {
+            "If memory grows as in the last " (round(growth.over)) ", it reaches its limit in " (time(Some(likely)))
+            " (" (time(earliest)) " to " (time(latest)) "). "
+            @match margins.busy().zip(margins.evictions_would_add()) {
+                None => "What evictions would cost there is not known: few keys were evicted since the server was found.",
+                Some((busy, added)) => {
+                    @let load = busy + added;
+                    @if load < CALM { "There it would evict calmly: the main thread is " }
+                    @else if load < 1.0 { "There it would have little CPU time to spare: the main thread is " }
+                    @else { strong { "There it would stall its clients" } ": the main thread is " }
+                    (percent(busy)) " busy, and evictions would add " (percent(added))
+                    @if let Some(waits) = server.state.known_waits() { ". Clients: " (grouped(waits.connected())) }
+                    "."
+                },
+            }
+        }
+    }
+}
+
+/// Returns a time to come, which may never.
+fn time(seconds: Option<f64>) -> String {
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.map_or_else(|| "never".to_owned(), round)
+}
