@@ -77,7 +77,7 @@ pub use main_thread::MainThread;
 pub use margins::{Margins, MemoryGrowth};
 pub use members::{ClientBuffers, Members};
 pub use mode::ProbeMode;
-pub use moment::Moment;
+pub use moment::{Moment, found_share};
 pub use observation::{EvictionTimes, Observation};
 pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
 pub use phases::{Phase, Phases};

@@ -7,7 +7,7 @@ use evictscope_plan::Member;
 use serde::{Deserialize, Serialize};
 
 use super::units::microseconds;
-use super::{ClientBuffers, Phase, ServerState, Snapshot, StallCause, Waits};
+use super::{Candidate, ClientBuffers, Phase, ServerState, Snapshot, StallCause, Waits};
 
 /// Client buffers of less than this are nothing unusual, bytes, as in the alert EvictscopeClientBuffersSwelling.
 const MUCH: u64 = 16 << 20;
@@ -67,6 +67,12 @@ pub struct Moment {
     /// For how long its CPU quotas were used up, of all CPUs together, microseconds; `None` where it is under none that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_us: Option<u64>,
+    /// For how long the longest-idle key of its eviction pool had not been used, seconds, by policies by LRU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidate_idle_s: Option<u32>,
+    /// The server's own counters of lookups that found their key, and of those that did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lookups: Option<(u64, u64)>,
 }
 
 impl Moment {
@@ -104,6 +110,10 @@ impl Moment {
             refused: state.refused(),
             child_us: snapshot.child_ns.map(|ns| ns / 1_000),
             throttled_us: state.main_thread.throttled.map(microseconds),
+            candidate_idle_s: (state.candidate.and_then(Candidate::idle))
+                .map(|idle| u32::try_from(idle.as_secs()).unwrap_or(u32::MAX)),
+            lookups: (members.get(Member::StatKeyspaceHits))
+                .zip(members.get(Member::StatKeyspaceMisses)),
         }
     }
 
@@ -125,4 +135,15 @@ impl Moment {
     pub fn unix_time(&self) -> Duration {
         Duration::from_micros(self.unix_us)
     }
+}
+
+/// Returns of the lookups between the first and the last of some moments the share that found their key; `None` where there was none,
+/// or where the counters were reset.
+pub fn found_share(moments: impl Iterator<Item = Moment>) -> Option<f64> {
+    let mut lookups = moments.filter_map(|moment| moment.lookups);
+    let first = lookups.next()?;
+    let last = lookups.last()?;
+    let hits = last.0.checked_sub(first.0)?;
+    let all = hits + last.1.checked_sub(first.1)?;
+    (all > 0).then(|| hits as f64 / all as f64)
 }

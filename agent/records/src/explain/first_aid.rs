@@ -1,20 +1,55 @@
 //! What the runbooks say to do about a cause. It was not tried in the lab.
 
+use std::time::Duration;
+
+use evictscope_telemetry::found_share;
+
 use super::window::Window;
 use super::{Cause, CauseKind, Proof, Remedy, buffers};
+use crate::text::round;
+
+/// A key that was used more lately may be asked for again: no TTL is recommended that would delete it.
+const LONG_IDLE: Duration = Duration::from_secs(600);
 
 /// Returns first aid for these causes.
 pub fn of(window: &Window<'_>, causes: &[Cause]) -> Vec<Remedy> {
     let remedy = |cause: &Cause| {
         let (what, runbook) = against(cause.kind, window)?;
+        let is_full = cause.kind == CauseKind::Data;
+        let idle = window
+            .evicted_idle()
+            .filter(|idle| is_full && *idle >= LONG_IDLE);
         Some(Remedy {
             against: cause.kind,
-            what: what.to_owned(),
-            evidence: Vec::new(),
+            what: match idle {
+                Some(idle) => format!(
+                    "Keep memory below the limit: a TTL of less than {}, renewed at each use, or more maxmemory; else fewer or smaller writes",
+                    round(idle)
+                ),
+                None => what.to_owned(),
+            },
+            evidence: if is_full {
+                use_of_the_cache(window)
+            } else {
+                Vec::new()
+            },
             proof: Proof::Runbook(runbook),
         })
     };
     causes.iter().filter_map(remedy).collect()
+}
+
+/// Says how old what was evicted was, and whether the cache has what it is asked for, as far as that is known.
+fn use_of_the_cache(window: &Window<'_>) -> Vec<String> {
+    let idle = window.evicted_idle().map(|idle| {
+        format!(
+            "What was evicted had not been used for {} or longer.",
+            round(idle)
+        )
+    });
+    let found = found_share(window.record.moments.iter().copied())
+        .map(|share| format!("{:.0} % of lookups found their key.", 100.0 * share));
+    idle.into_iter().chain(found).collect()
 }
 
 /// Returns what to do, and the runbook that says so.

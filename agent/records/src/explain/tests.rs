@@ -79,6 +79,43 @@ fn each_cause_is_found_alone() {
 }
 
 #[test]
+fn a_time_to_live_is_recommended_where_what_is_evicted_was_long_not_used() {
+    let with_idle = |seconds: u32| {
+        let mut record = real("writes");
+        change_moments(&mut record, |at, moment| {
+            moment.candidate_idle_s = Some(seconds + at.abs() as u32);
+            let lookups = (at + 1e3) as u64;
+            moment.lookups = Some((95 * lookups, 5 * lookups));
+        });
+        let remedies = explain(&record).remedies.into_iter();
+        Vec::from_iter(remedies.map(|remedy| (remedy.what, remedy.evidence)))
+    };
+    let found = "95 % of lookups found their key.".to_owned();
+    let keep = "Keep memory below the limit:";
+    let else_writes = "or more maxmemory; else fewer or smaller writes";
+    assert_eq!(
+        with_idle(276_480),
+        [(
+            format!("{keep} a TTL of less than 3 days, renewed at each use, {else_writes}"),
+            vec![
+                "What was evicted had not been used for 3 days or longer.".to_owned(),
+                found.clone()
+            ]
+        )]
+    );
+    assert_eq!(
+        with_idle(40),
+        [(
+            format!("{keep} shorter TTLs, {else_writes}"),
+            vec![
+                "What was evicted had not been used for 40 s or longer.".to_owned(),
+                found
+            ]
+        )]
+    );
+}
+
+#[test]
 fn a_burst_of_client_buffers_is_put_into_words() {
     let explanation = explain(&burst_record());
     assert_eq!(

@@ -220,6 +220,17 @@ impl<'a> Window<'a> {
         of_the_burst.or_else(|| self.grown(|moment| moment.evicted_keys))
     }
 
+    /// Returns for how long what was evicted had not been used at least, as the eviction pool said each time; `None` where that is
+    /// not known.
+    pub fn evicted_idle(&self) -> Option<Duration> {
+        let idle = self
+            .inside
+            .iter()
+            .filter_map(|moment| moment.candidate_idle_s);
+        idle.min()
+            .map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
     /// Returns the evicting calls among the slowest that ended in it, the slowest first.
     pub fn slowest(&self) -> impl Iterator<Item = &'a SlowCall> {
         // Two clocks are compared.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use evictscope_plan::Member;
 use evictscope_records::Listed;
-use evictscope_telemetry::{Candidate, Cycle, Timeline, microseconds};
+use evictscope_telemetry::{Candidate, Cycle, Timeline, found_share, microseconds};
 use maud::{Markup, html};
 
 use super::columns::Columns;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::span::Span;
-use super::times::{duration, grouped, limit, or_unknown, round, size};
+use super::times::{duration, grouped, limit, or_unknown, percent, round, size};
 use super::{bursts, felt, heat, links, margins, panels, work};
 use crate::exported::ExportedServer;
 
@@ -82,6 +82,9 @@ fn evictions(server: &ExportedServer) -> Markup {
     let members = server.members();
     let phase = server.cycle().map(|cycle| cycle.phases.phase);
     let longest = server.cycle().map(|_| server.state.longest.longest());
+    let found = server
+        .timeline()
+        .and_then(|timeline| found_share(timeline.samples()));
     let member = |member, text: fn(u64) -> String| or_unknown(members.get(member), text);
     html! {
         dl {
@@ -92,6 +95,7 @@ fn evictions(server: &ExportedServer) -> Markup {
             (fact("maxmemory", member(Member::Maxmemory, limit)))
             (fact("maxmemory-policy", or_unknown(members.policy(), str::to_owned)))
             @if let Some(candidate) = server.candidate() { (fact("In its eviction pool", best(candidate))) }
+            (fact("Lookups that found their key, of the last ten minutes", or_unknown(found, percent)))
             (fact("Client buffers", member(Member::StatClientsTypeMemory, size)))
             (fact("Expiry", expiry(server)))
         }
