@@ -1,73 +1,20 @@
 //! A hash table of Redis, `dict`: two tables of chains while it is rehashed, else one.
 
-use anyhow::Context as _;
-use evictscope_plan::Identity;
-
+use super::layout::{Form, Layout};
 use super::memory::Memory;
 
 /// The longest chain that is followed, and the most keys for a place in a table: more is no table.
 const CHAIN: usize = 1_000;
 /// Places of a table of keys for one of the table of times to live, or the other way round, that are looked through.
 const FOLDED: u64 = 64;
-
-/// How a version lays out its tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// Redis 6.0: `dictht ht[2]`.
-    Redis60,
-    /// Redis 6.2: the same, and streams have space in advance.
-    Redis62,
-    /// Redis 7.0: sizes as exponents.
-    Redis70,
-}
-
-impl Layout {
-    /// Returns the layout of a server's version.
-    ///
-    /// # Errors
-    ///
-    /// Names a version that is not known.
-    pub fn of(identity: &Identity) -> anyhow::Result<Self> {
-        let product = identity.product.unwrap_or("a server");
-        let version = identity
-            .version
-            .as_deref()
-            .unwrap_or("of an unknown version");
-        let known = [
-            ("6.0.", Self::Redis60),
-            ("6.2.", Self::Redis62),
-            ("7.0.", Self::Redis70),
-        ];
-        let layout = known
-            .into_iter()
-            .find(|(release, _)| version.starts_with(release));
-        layout.map(|(_, layout)| layout).with_context(|| {
-            format!(
-                "keys are not read from {product} {version} yet, only from Redis 6.0, 6.2 and 7.0"
-            )
-        })
-    }
-
-    /// Returns how many bytes a database takes.
-    pub fn database_bytes(self) -> u64 {
-        match self {
-            Self::Redis60 | Self::Redis62 => 72,
-            Self::Redis70 => 80,
-        }
-    }
-
-    /// Returns how many bytes a `dict` takes.
-    pub fn dict_bytes(self) -> u64 {
-        match self {
-            Self::Redis60 | Self::Redis62 => 96,
-            Self::Redis70 => 56,
-        }
-    }
-}
+/// Bytes of an entry before the key that is in it.
+const EMBEDDED: u64 = 17;
 
 /// A table of chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
+    /// How it is laid out.
+    pub layout: &'static Layout,
     /// Where its places are.
     pub places: u64,
     /// How many.
@@ -79,12 +26,54 @@ pub struct Table {
 /// An entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it is.
-    pub address: u64,
+    /// The pointer to it, as the table has it.
+    pub pointer: u64,
+    /// What was asked of the allocator for it: nothing, where the pointer is to its key.
+    pub allocated: u64,
+    /// Whether its key is in it.
+    pub is_embedding: bool,
     /// Where its key is.
     pub key: u64,
-    /// Its value, or where it is.
+    /// Its value, or where it is: 0, where it has none.
     pub value: u64,
+}
+
+impl Entry {
+    /// Reads an entry, and the pointer to the next of its chain. `None` where there is none.
+    pub fn read(memory: &Memory, layout: &Layout, pointer: u64) -> Option<(Self, u64)> {
+        let address = pointer & !7;
+        let form = if pointer & 1 != 0 {
+            4
+        } else {
+            (pointer & 7) / 2
+        };
+        let form = layout.entries[form as usize];
+        let (allocated, [key, value, next]) = match form {
+            Form::None => return None,
+            Form::Whole => (24, memory.words(address)?),
+            Form::Valueless => {
+                let [key, next] = memory.words(address)?;
+                (16, [key, 0, next])
+            }
+            Form::Embedding => {
+                let [value, next, header] = memory.words(address)?;
+                let key = address + EMBEDDED + u64::from(header as u8);
+                let text = memory.string(key)?;
+                (text.header == u64::from(header as u8)).then_some(())?;
+                let allocated = EMBEDDED + text.header + text.length + 1;
+                (allocated, [key, value, next])
+            }
+            Form::Key => (0, [pointer, 0, 0]),
+        };
+        let entry = Self {
+            pointer,
+            allocated,
+            is_embedding: form == Form::Embedding,
+            key,
+            value,
+        };
+        (key != 0).then_some((entry, next))
+    }
 }
 
 /// A hash table.
@@ -96,47 +85,49 @@ pub struct Dict {
 
 impl Dict {
     /// Reads a table. `None` where there is none, or it is about to change.
-    pub fn read(memory: &Memory, layout: Layout, address: u64) -> Option<Self> {
-        let (kind, tables, rehashed) = match layout {
-            Layout::Redis60 | Layout::Redis62 => {
-                let [
-                    kind,
-                    _,
-                    a,
-                    size_a,
-                    mask_a,
-                    used_a,
-                    b,
-                    size_b,
-                    mask_b,
-                    used_b,
-                    rehashed,
-                ] = memory.words(address)?;
-                let masks = [(size_a, mask_a), (size_b, mask_b)];
-                let are_masks = masks
-                    .iter()
-                    .all(|(size, mask)| size.saturating_sub(1) == *mask);
-                are_masks.then_some(())?;
-                (kind, [(a, size_a, used_a), (b, size_b, used_b)], rehashed)
-            }
-            Layout::Redis70 => {
-                let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
-                let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
-                let size = |exponent: u8| match exponent {
-                    u8::MAX => Some(0),
-                    _ => 1_u64.checked_shl(exponent.into()),
-                };
-                (
-                    kind,
-                    [
-                        (a, size(exponent_a)?, used_a),
-                        (b, size(exponent_b)?, used_b),
-                    ],
-                    rehashed,
-                )
-            }
+    pub fn read(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
+        let (kind, tables, rehashed) = if layout.has_exponents {
+            let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
+            let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
+            let size = |exponent: u8| match exponent {
+                u8::MAX => Some(0),
+                _ => 1_u64.checked_shl(exponent.into()),
+            };
+            (
+                kind,
+                [
+                    (a, size(exponent_a)?, used_a),
+                    (b, size(exponent_b)?, used_b),
+                ],
+                rehashed,
+            )
+        } else {
+            let [
+                kind,
+                _,
+                a,
+                size_a,
+                mask_a,
+                used_a,
+                b,
+                size_b,
+                mask_b,
+                used_b,
+                rehashed,
+            ] = memory.words(address)?;
+            let masks = [(size_a, mask_a), (size_b, mask_b)];
+            let are_masks = masks
+                .iter()
+                .all(|(size, mask)| size.saturating_sub(1) == *mask);
+            are_masks.then_some(())?;
+            (kind, [(a, size_a, used_a), (b, size_b, used_b)], rehashed)
         };
-        let tables = tables.map(|(places, size, used)| Table { places, size, used });
+        let tables = tables.map(|(places, size, used)| Table {
+            layout,
+            places,
+            size,
+            used,
+        });
         let [first, second] = tables;
         let is_rehashed = match rehashed.cast_signed() {
             -1 => second.size == 0,
@@ -144,6 +135,33 @@ impl Dict {
         };
         let is_sound = kind != 0 && is_rehashed && tables.iter().all(Table::is_sound);
         is_sound.then_some(Self { tables })
+    }
+
+    /// Reads the only table of a database's keys, or of their times to live: itself, or in a `kvstore`. `None` also where there is
+    /// one for each slot of a cluster.
+    pub fn read_only(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
+        let Some(store) = layout.store else {
+            return Self::read(memory, layout, address);
+        };
+        let [tables, count] = memory.words(address.checked_add(store)?)?;
+        (count == 1).then_some(())?;
+        match memory.u64(tables)? {
+            // It is made with the first key.
+            0 => Some(Self::empty(layout)),
+            table => Self::read(memory, layout, table),
+        }
+    }
+
+    fn empty(layout: &'static Layout) -> Self {
+        let table = Table {
+            layout,
+            places: 0,
+            size: 0,
+            used: 0,
+        };
+        Self {
+            tables: [table, table],
+        }
     }
 
     /// Returns how many entries it has.
@@ -201,15 +219,9 @@ impl Table {
         let mut next = memory.u64(self.places.checked_add(8 * place)?)?;
         let mut chain = Vec::new();
         while next != 0 {
-            let address = next;
-            let [key, value, following] = memory.words(address)?;
-            let is_sound = key != 0 && address.is_multiple_of(8) && chain.len() < CHAIN;
-            is_sound.then_some(())?;
-            chain.push(Entry {
-                address,
-                key,
-                value,
-            });
+            let (entry, following) = Entry::read(memory, self.layout, next)?;
+            (chain.len() < CHAIN).then_some(())?;
+            chain.push(entry);
             next = following;
         }
         Some(chain)
@@ -218,7 +230,8 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dict, Entry, Layout, Memory};
+    use super::{Dict, Entry, Memory};
+    use crate::keys::layout::REDIS_7_0;
 
     /// Makes a table of these chains of keys, each with ten times its key as value.
     fn table(chains: &[&[u64]]) -> Vec<u64> {
@@ -248,7 +261,7 @@ mod tests {
             0,
             exponents,
         ];
-        let read = |dict: &[u64; 7]| Dict::read(&memory, Layout::Redis70, dict.as_ptr() as u64);
+        let read = |dict: &[u64; 7]| Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64);
         let expires = read(&dict).ok_or_else(|| anyhow::anyhow!("no table"))?;
         assert_eq!((expires.used(), expires.size()), (6, 6));
         assert_eq!(expires.place(5), (&expires.tables[1], 3));
@@ -287,6 +300,7 @@ mod tests {
         entry[2] = entry.as_ptr() as u64;
         let places = [entry.as_ptr() as u64, 8];
         let table = super::Table {
+            layout: &REDIS_7_0,
             places: places.as_ptr() as u64,
             size: 2,
             used: 2,

@@ -1,7 +1,7 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
-//! [`databases`] finds where the databases are, [`dict`] reads a hash table, [`value`] says how large a value is, and
-//! [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a server that goes on: what
+//! [`databases`] finds where the databases are, [`dict`] reads a hash table, [`layout`] says what versions differ in, [`value`] how
+//! large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a server that goes on: what
 //! is not consistent is left out and counted.
 //!
 //! Deliberately absent: anything that is exported. This is a question, not a metric.
@@ -9,6 +9,7 @@
 mod allocator;
 mod databases;
 mod dict;
+mod layout;
 mod memory;
 mod sampler;
 mod summary;
@@ -23,7 +24,7 @@ use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
 use self::databases::Databases;
-use self::dict::Layout;
+use self::layout::Layout;
 use self::memory::Memory;
 pub use self::summary::{Row, Summary};
 use crate::process::Running;

@@ -6,13 +6,14 @@
 use std::borrow::Cow;
 use std::time::{Instant, SystemTime};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use regex::bytes::Regex;
 
 use super::Question;
 use super::allocator::Allocator;
 use super::databases::{Database, Databases};
-use super::dict::{Entry, Layout, Table};
+use super::dict::{Entry, Table};
+use super::layout::Layout;
 use super::memory::Memory;
 use super::value::{Object, Sizes};
 
@@ -63,7 +64,7 @@ pub struct Drawn {
 ///
 /// # Errors
 ///
-/// Fails where the process ends, or a small cache takes too long.
+/// Fails where the process ends.
 pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
@@ -78,17 +79,18 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     let (before, size) = (all(&tables), places(&tables));
     let mut is_whole = size <= u64::from(question.samples);
     if is_whole {
-        for place in 0..size {
+        // In any order, so that what was seen stands for the rest where the time runs out.
+        let mut order: Vec<u64> = (0..size).collect();
+        fastrand::shuffle(&mut order);
+        let mut order = order.into_iter();
+        while begun.elapsed() < question.length
+            && let Some(place) = order.next()
+        {
             sampler.look(&tables, place);
-            if begun.elapsed() > question.length {
-                bail!(
-                    "{size} places were not looked at in time: allow more --seconds, or fewer --samples"
-                );
-            }
         }
         let now = read(memory, databases)?;
         // What comes, goes or moves to the other table meanwhile may be missed, or seen twice.
-        is_whole = now == tables;
+        is_whole = order.len() == 0 && now == tables;
         tables = now;
     } else {
         while sampler.drawn.keys.len() < question.samples as usize
@@ -134,22 +136,24 @@ fn find(tables: &[Database], mut place: u64) -> Option<(&Database, &Table, u64)>
     None
 }
 
-/// Returns where some entries are.
-fn some(memory: &Memory, tables: &[Database]) -> Vec<u64> {
+/// Returns where some entries are, and what was asked for each.
+fn some(memory: &Memory, tables: &[Database]) -> Vec<(u64, u64)> {
     let size = places(tables).max(1);
     let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size));
     let chains = places.filter_map(|place| {
         let (_, table, place) = find(tables, place)?;
         table.chain(memory, place)
     });
-    let entries = chains.flatten().map(|entry| entry.address);
+    let entries = chains
+        .flatten()
+        .map(|entry| (entry.pointer & !7, entry.allocated));
     entries.take(VOTES).collect()
 }
 
 /// Looks at keys.
 struct Sampler<'a> {
     memory: &'a Memory,
-    layout: Layout,
+    layout: &'static Layout,
     question: &'a Question,
     allocator: Allocator,
     drawn: Drawn,
@@ -200,8 +204,7 @@ impl Sampler<'_> {
             None => None,
             Some(expression) => Some(self.group(expression, entry)?),
         };
-        let [key, value] = memory.words(entry.address)?;
-        let is_same = (key, value) == (entry.key, entry.value)
+        let is_same = Entry::read(memory, self.layout, entry.pointer)?.0 == *entry
             && Object::read(memory, entry.value)?.is(&object);
         is_same.then_some(Key {
             kind: object.names()?,

@@ -3,7 +3,8 @@
 //! Of a value of many allocations a few elements are looked at, and taken for the mean of all.
 
 use super::allocator::Allocator;
-use super::dict::{Dict, Entry, Layout};
+use super::dict::{Dict, Entry};
+use super::layout::Layout;
 use super::memory::Memory;
 
 /// Elements of a large value that are looked at.
@@ -13,9 +14,11 @@ const PLACES: u64 = 128;
 /// Bytes of an entry of a hash table, and of an object's head.
 const ENTRY: u64 = 24;
 const OBJECT: u64 = 16;
+/// Bytes before the pointer to a listpack whose fields expire: `listpackEx`.
+const LISTPACK_AT: u64 = 24;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
-/// Bytes that the last part of a stream has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
+/// Bytes that the last part of a stream mostly has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
 const STREAM_AHEAD: u64 = 4_096;
 /// Most bytes of a packed value.
 const PACKED: u64 = 1 << 32;
@@ -29,7 +32,7 @@ const RAX_NODE: u64 = 4 + 8 * 30;
 /// The types by their numbers.
 const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
 /// The encodings by theirs. What is empty is not used any more.
-const ENCODINGS: [&str; 12] = [
+const ENCODINGS: [&str; 13] = [
     "raw",
     "int",
     "hashtable",
@@ -42,6 +45,7 @@ const ENCODINGS: [&str; 12] = [
     "quicklist",
     "stream",
     "listpack",
+    "listpackex",
 ];
 
 /// The head of a value.
@@ -60,7 +64,7 @@ pub struct Sizes<'a> {
     /// The memory.
     pub memory: &'a Memory,
     /// How it is laid out.
-    pub layout: Layout,
+    pub layout: &'static Layout,
     /// Who rounds.
     pub allocator: Allocator,
 }
@@ -96,7 +100,7 @@ impl Object {
             "list" => &["quicklist", "ziplist", "listpack"],
             "set" => &["hashtable", "intset", "listpack"],
             "zset" => &["skiplist", "ziplist", "listpack"],
-            "hash" => &["hashtable", "ziplist", "listpack"],
+            "hash" => &["hashtable", "ziplist", "listpack", "listpackex"],
             "stream" => &["stream"],
             _ => &ENCODINGS,
         };
@@ -107,7 +111,24 @@ impl Object {
 impl Sizes<'_> {
     /// Returns how many bytes a key takes with its value. `None` where what it points to is not consistent.
     pub fn key(&self, entry: &Entry, object: &Object) -> Option<u64> {
-        Some(self.string(entry.key)? + ENTRY + OBJECT + self.content(entry.value, object)?)
+        let key = if entry.is_embedding {
+            0
+        } else {
+            self.string(entry.key)?
+        };
+        Some(key + self.entry(entry) + OBJECT + self.content(entry.value, object)?)
+    }
+
+    fn entry(&self, entry: &Entry) -> u64 {
+        match entry {
+            _ if !self.layout.is_exact => ENTRY,
+            Entry {
+                is_embedding: true,
+                allocated,
+                ..
+            } => self.allocator.rounded(*allocated),
+            Entry { allocated, .. } => *allocated,
+        }
     }
 
     fn content(&self, address: u64, object: &Object) -> Option<u64> {
@@ -118,10 +139,14 @@ impl Sizes<'_> {
             (_, "embstr") => {
                 let text = self.memory.string(at)?;
                 let is_behind = at == address + OBJECT + 3;
-                is_behind.then_some(self.allocator.rounded(OBJECT + text.allocated) - OBJECT)?
+                is_behind.then_some(self.allocator.rounded(OBJECT + text.allocated()) - OBJECT)?
             }
             (_, "raw") => self.string(at)?,
             (_, "ziplist" | "listpack") => self.packed(at)?,
+            (_, "listpackex") => {
+                let packed = self.packed(self.memory.u64(at + LISTPACK_AT)?)?;
+                self.allocator.rounded(LISTPACK_AT + 8) + packed
+            }
             (_, "intset") => {
                 let (width, length) = (self.memory.u32(at)?, self.memory.u32(at + 4)?);
                 let bytes = 8 + u64::from(width) * u64::from(length);
@@ -132,7 +157,7 @@ impl Sizes<'_> {
             (_, "quicklist") => self.quicklist(at)?,
             ("set", "hashtable") => self.table(at, |entry| self.string(entry.key))?,
             (_, "hashtable") => self.table(at, |entry| {
-                Some(self.string(entry.key)? + self.string(entry.value)?)
+                Some(self.field(entry.key)? + self.string(entry.value)?)
             })?,
             (_, "skiplist") => self.sorted_set(at)?,
             (_, "stream") => self.stream(at)?,
@@ -142,10 +167,20 @@ impl Sizes<'_> {
     }
 
     fn string(&self, address: u64) -> Option<u64> {
-        Some(
-            self.allocator
-                .rounded(self.memory.string(address)?.allocated),
-        )
+        let asked = self.memory.string(address)?.allocated();
+        Some(if self.layout.is_exact {
+            asked
+        } else {
+            self.allocator.rounded(asked)
+        })
+    }
+
+    /// Returns the size of the name of a field of a hash.
+    fn field(&self, address: u64) -> Option<u64> {
+        if !self.layout.has_fields {
+            return self.string(address);
+        }
+        Some(self.allocator.rounded(self.memory.field(address)?))
     }
 
     /// Returns the size of a ziplist or listpack, which begins with it.
@@ -158,10 +193,7 @@ impl Sizes<'_> {
 
     fn quicklist(&self, address: u64) -> Option<u64> {
         let [mut node, _, _, length] = self.memory.words(address)?;
-        let node_bytes = match self.layout {
-            Layout::Redis60 | Layout::Redis62 => 32,
-            Layout::Redis70 => 40,
-        };
+        let node_bytes = if self.layout.has_exponents { 40 } else { 32 };
         let mut sum = 0;
         let looked_at = length.min(ELEMENTS);
         for _ in 0..looked_at {
@@ -182,7 +214,7 @@ impl Sizes<'_> {
         for place in (0..size.min(PLACES)).map(|step| (start + step) % size) {
             let (table, place) = dict.place(place);
             for entry in table.chain(self.memory, place)? {
-                sum += ENTRY + bytes(&entry)?;
+                sum += self.entry(&entry) + bytes(&entry)?;
                 looked_at += 1;
             }
             if looked_at >= ELEMENTS {
@@ -203,10 +235,7 @@ impl Sizes<'_> {
     }
 
     fn stream(&self, address: u64) -> Option<u64> {
-        let own = match self.layout {
-            Layout::Redis60 | Layout::Redis62 => 40,
-            Layout::Redis70 => 80,
-        };
+        let own = if self.layout.has_exponents { 80 } else { 40 };
         let rax = self.memory.u64(address)?;
         let [head, elements, nodes] = self.memory.words(rax)?;
         (elements < 1 << 40 && nodes < 1 << 40).then_some(())?;
@@ -215,13 +244,16 @@ impl Sizes<'_> {
             0 | 1 => 0,
             _ => (elements - 1) * self.packed(self.leaf(head, false)?)?,
         };
-        let ahead = match self.layout {
-            Layout::Redis60 => 0,
-            Layout::Redis62 | Layout::Redis70 => self.allocator.rounded(STREAM_AHEAD),
-        };
         let last = match elements {
             0 => 0,
-            _ => self.packed(self.leaf(head, true)?)?.max(ahead),
+            _ => {
+                let part = self.leaf(head, true)?;
+                // One that was read from a file, or is full, has none.
+                let is_ahead =
+                    self.layout.is_ahead && self.allocator.may_be_page(self.memory, part)?;
+                let ahead = if is_ahead { STREAM_AHEAD } else { 0 };
+                self.packed(part)?.max(self.allocator.rounded(ahead))
+            }
         };
         Some(own + tree + full + last)
     }
