@@ -27,6 +27,8 @@ pub struct Databases {
 /// The two hash tables of a database: its keys, and those with a time to live.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Database {
+    /// Whether there is one.
+    is_made: bool,
     /// The keys and their values.
     pub keys: Dict,
     /// Of the keys that expire, when.
@@ -58,24 +60,44 @@ impl Databases {
             first,
             count: 0,
         };
-        while databases.count < MOST && databases.read(memory, databases.count).is_some() {
-            databases.count += 1;
+        for number in 0..MOST {
+            match databases.read(memory, number) {
+                Some(Database { is_made: true, .. }) => databases.count = number + 1,
+                Some(_) if databases.count > 0 => {}
+                _ => break,
+            }
         }
         (databases.count > 0).then_some(databases)
     }
 
     fn read(&self, memory: &Memory, number: u64) -> Option<Database> {
-        let address = self
-            .first
-            .checked_add(number * self.layout.database_bytes)?;
+        let layout = self.layout;
+        let step = if layout.has_pointers {
+            8
+        } else {
+            layout.database_bytes
+        };
+        let mut address = self.first.checked_add(number * step)?;
+        if layout.has_pointers {
+            address = memory.u64(address)?;
+            if address == 0 {
+                let none = Dict::empty(layout);
+                return Some(Database {
+                    is_made: false,
+                    keys: none,
+                    expires: none,
+                });
+            }
+        }
         let words: [u64; WORDS] = memory.words(address)?;
-        let [begin, number_at] = self.layout.others;
+        let [begin, number_at] = layout.others_at;
         let mut others = words[begin..number_at].iter();
-        let has_others = others.all(|dict| Dict::read(memory, self.layout, *dict).is_some());
+        let has_others = others.all(|dict| Dict::read(memory, layout.others(), *dict).is_some());
         (has_others && words[number_at] as u32 == number as u32).then_some(())?;
         Some(Database {
-            keys: Dict::read_only(memory, self.layout, words[0])?,
-            expires: Dict::read_only(memory, self.layout, words[1])?,
+            is_made: true,
+            keys: Dict::read_only(memory, layout, words[0])?,
+            expires: Dict::read_only(memory, layout, words[1])?,
         })
     }
 

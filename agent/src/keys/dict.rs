@@ -1,16 +1,18 @@
-//! A hash table of Redis, `dict`: two tables of chains while it is rehashed, else one.
+//! A hash table of Redis, `dict`, or of Valkey since 8.1, `hashtable`: two tables while it is rehashed, else one. Their places are chains
+//! of entries, or of buckets with seven entries.
 
-use super::layout::{Form, Layout};
+use super::entry::Entry;
+use super::layout::Layout;
 use super::memory::Memory;
 
 /// The longest chain that is followed, and the most keys for a place in a table: more is no table.
 const CHAIN: usize = 1_000;
 /// Places of a table of keys for one of the table of times to live, or the other way round, that are looked through.
 const FOLDED: u64 = 64;
-/// Bytes of an entry before the key that is in it.
-const EMBEDDED: u64 = 17;
+/// Bytes of a bucket.
+const BUCKET: u64 = 64;
 
-/// A table of chains.
+/// A table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
     /// How it is laid out.
@@ -21,59 +23,8 @@ pub struct Table {
     pub size: u64,
     /// Entries in it.
     pub used: u64,
-}
-
-/// An entry of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The pointer to it, as the table has it.
-    pub pointer: u64,
-    /// What was asked of the allocator for it: nothing, where the pointer is to its key.
-    pub allocated: u64,
-    /// Whether its key is in it.
-    pub is_embedding: bool,
-    /// Where its key is.
-    pub key: u64,
-    /// Its value, or where it is: 0, where it has none.
-    pub value: u64,
-}
-
-impl Entry {
-    /// Reads an entry, and the pointer to the next of its chain. `None` where there is none.
-    pub fn read(memory: &Memory, layout: &Layout, pointer: u64) -> Option<(Self, u64)> {
-        let address = pointer & !7;
-        let form = if pointer & 1 != 0 {
-            4
-        } else {
-            (pointer & 7) / 2
-        };
-        let form = layout.entries[form as usize];
-        let (allocated, [key, value, next]) = match form {
-            Form::None => return None,
-            Form::Whole => (24, memory.words(address)?),
-            Form::Valueless => {
-                let [key, next] = memory.words(address)?;
-                (16, [key, 0, next])
-            }
-            Form::Embedding => {
-                let [value, next, header] = memory.words(address)?;
-                let key = address + EMBEDDED + u64::from(header as u8);
-                let text = memory.string(key)?;
-                (text.header == u64::from(header as u8)).then_some(())?;
-                let allocated = EMBEDDED + text.header + text.length + 1;
-                (allocated, [key, value, next])
-            }
-            Form::Key => (0, [pointer, 0, 0]),
-        };
-        let entry = Self {
-            pointer,
-            allocated,
-            is_embedding: form == Form::Embedding,
-            key,
-            value,
-        };
-        (key != 0).then_some((entry, next))
-    }
+    /// Buckets behind those at its places.
+    pub children: u64,
 }
 
 /// A hash table.
@@ -86,47 +37,49 @@ pub struct Dict {
 impl Dict {
     /// Reads a table. `None` where there is none, or it is about to change.
     pub fn read(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
-        let (kind, tables, rehashed) = if layout.has_exponents {
-            let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
-            let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
-            let size = |exponent: u8| match exponent {
-                u8::MAX => Some(0),
-                _ => 1_u64.checked_shl(exponent.into()),
-            };
-            (
-                kind,
-                [
-                    (a, size(exponent_a)?, used_a),
-                    (b, size(exponent_b)?, used_b),
-                ],
-                rehashed,
-            )
-        } else {
+        let (kind, tables, rehashed) = if layout.buckets.is_some() {
             let [
                 kind,
-                _,
-                a,
-                size_a,
-                mask_a,
-                used_a,
-                b,
-                size_b,
-                mask_b,
-                used_b,
                 rehashed,
-            ] = memory.words(address)?;
+                a,
+                b,
+                used_a,
+                used_b,
+                exponents,
+                children @ ..,
+            ]: [u64; 9] = memory.words(address)?;
+            let [exponent_a, exponent_b, ..] = exponents.to_ne_bytes();
+            let tables = [
+                (a, size(exponent_a)?, used_a, children[0]),
+                (b, size(exponent_b)?, used_b, children[1]),
+            ];
+            (kind, tables, rehashed)
+        } else if layout.has_exponents {
+            let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
+            let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
+            let tables = [
+                (a, size(exponent_a)?, used_a, 0),
+                (b, size(exponent_b)?, used_b, 0),
+            ];
+            (kind, tables, rehashed)
+        } else {
+            let [kind, _, words @ ..]: [u64; 11] = memory.words(address)?;
+            let [a, size_a, mask_a, used_a, words @ ..] = words;
+            let [b, size_b, mask_b, used_b, rehashed] = words;
             let masks = [(size_a, mask_a), (size_b, mask_b)];
             let are_masks = masks
                 .iter()
                 .all(|(size, mask)| size.saturating_sub(1) == *mask);
             are_masks.then_some(())?;
-            (kind, [(a, size_a, used_a), (b, size_b, used_b)], rehashed)
+            let tables = [(a, size_a, used_a, 0), (b, size_b, used_b, 0)];
+            (kind, tables, rehashed)
         };
-        let tables = tables.map(|(places, size, used)| Table {
+        let tables = tables.map(|(places, size, used, children)| Table {
             layout,
             places,
             size,
             used,
+            children,
         });
         let [first, second] = tables;
         let is_rehashed = match rehashed.cast_signed() {
@@ -152,12 +105,14 @@ impl Dict {
         }
     }
 
-    fn empty(layout: &'static Layout) -> Self {
+    /// Returns one without entries.
+    pub fn empty(layout: &'static Layout) -> Self {
         let table = Table {
             layout,
             places: 0,
             size: 0,
             used: 0,
+            children: 0,
         };
         Self {
             tables: [table, table],
@@ -209,13 +164,19 @@ impl Table {
             0 => (self.size, self.used) == (0, 0),
             _ => {
                 let most = self.size.saturating_mul(CHAIN as u64);
-                self.size.is_power_of_two() && self.size < 1 << 40 && self.used <= most
+                self.size.is_power_of_two()
+                    && self.size < 1 << 40
+                    && self.used <= most
+                    && self.children <= most
             }
         }
     }
 
     /// Returns the entries at a place. `None` where they are none.
     pub fn chain(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
+        if self.layout.buckets.is_some() {
+            return self.buckets(memory, place);
+        }
         let mut next = memory.u64(self.places.checked_add(8 * place)?)?;
         let mut chain = Vec::new();
         while next != 0 {
@@ -225,6 +186,41 @@ impl Table {
             next = following;
         }
         Some(chain)
+    }
+
+    fn buckets(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
+        let mut bucket = self.places.checked_add(BUCKET * place)?;
+        let mut entries = Vec::new();
+        for _ in 0..CHAIN {
+            let [head, slots @ ..]: [u64; 8] = memory.words(bucket)?;
+            let present = |slot: &usize| head >> 1 >> slot & 1 != 0;
+            let [.., child] = slots;
+            let is_last = head & 1 == 0;
+            for slot in (0..if is_last { 7 } else { 6 }).filter(present) {
+                entries.push(Entry::of_key(slots[slot])?);
+            }
+            if is_last {
+                return Some(entries);
+            }
+            bucket = child;
+        }
+        None
+    }
+
+    /// Returns how many bytes its places take.
+    pub fn bytes(&self) -> u64 {
+        match self.layout.buckets {
+            Some(_) => BUCKET * (self.size + self.children),
+            None => 8 * self.size,
+        }
+    }
+}
+
+/// Returns a size by its exponent.
+fn size(exponent: u8) -> Option<u64> {
+    match exponent {
+        u8::MAX => Some(0),
+        _ => 1_u64.checked_shl(exponent.into()),
     }
 }
 
@@ -304,6 +300,7 @@ mod tests {
             places: places.as_ptr() as u64,
             size: 2,
             used: 2,
+            children: 0,
         };
         assert_eq!(table.chain(&memory, 0), None);
         assert_eq!(table.chain(&memory, 1), None, "nothing is mapped there");

@@ -4,24 +4,63 @@ use anyhow::Context as _;
 use evictscope_plan::Identity;
 
 /// How a version lays out what is read of it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a database.
     pub database_bytes: u64,
     /// The word of a database at which its tables of other things than keys begin, and the one behind them, its number.
-    pub others: [usize; 2],
+    pub others_at: [usize; 2],
     /// Where the pointer to its tables is in a `kvstore`, if a database has these instead of tables.
     pub store: Option<u64>,
     /// Whether the sizes of tables are exponents, as since Redis 7.0.
     pub has_exponents: bool,
     /// What the lowest bits of a pointer to an entry say: 000, 010, 100, 110, and any odd number.
     pub entries: [Form; 5],
-    /// Whether each form of an entry counts as what it takes, and each string as what was asked for.
-    pub is_exact: bool,
+    /// Whether each form of an entry counts as what it takes.
+    pub has_forms: bool,
     /// Whether the fields of hashes are `mstr`.
     pub has_fields: bool,
+    /// Bytes before the pointer to a listpack whose fields expire, in a `listpackEx`.
+    pub listpack_at: u64,
     /// Whether streams have space in advance.
     pub is_ahead: bool,
+    /// Of Valkey since 8.1, where tables have buckets.
+    pub buckets: Option<Buckets>,
+    /// Whether databases are made when they are used first, and pointed to.
+    pub has_pointers: bool,
+    /// What an object has beside its value.
+    pub object: Flags,
+    /// Whether the head of an object counts as what it takes with what is in it.
+    pub is_whole: bool,
+    /// What a member of a sorted set counts in the table.
+    pub member_bytes: u64,
+}
+
+/// How Valkey lays out values with buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// Bytes of the head of a table.
+    pub head: u64,
+    /// The bits of the flags of a field's name that say that it expires, and that its value is elsewhere.
+    pub field: [u8; 2],
+    /// Whether the members of a sorted set are in the nodes of its list.
+    pub has_members: bool,
+    /// Bytes of a stream before the pointer to its tree.
+    pub stream: u64,
+}
+
+/// The bits behind the time in an object's head: whether there lie with it when it expires, its key, and its value, instead of the
+/// pointer to that; and how many bits there are. 0 is no such bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// When it expires.
+    pub expires: u32,
+    /// Its key.
+    pub key: u32,
+    /// Its value.
+    pub value: u32,
+    /// Bits before the count of references.
+    pub bits: u32,
 }
 
 /// What an entry of a table is.
@@ -41,13 +80,24 @@ pub enum Form {
 
 static REDIS_6_0: Layout = Layout {
     database_bytes: 72,
-    others: [2, 5],
+    others_at: [2, 5],
     store: None,
     has_exponents: false,
     entries: [Form::Whole, Form::None, Form::None, Form::None, Form::None],
-    is_exact: false,
+    has_forms: false,
     has_fields: false,
+    listpack_at: 24,
     is_ahead: false,
+    buckets: None,
+    has_pointers: false,
+    object: Flags {
+        expires: 0,
+        key: 0,
+        value: 0,
+        bits: 0,
+    },
+    is_whole: false,
+    member_bytes: 24,
 };
 static REDIS_6_2: Layout = Layout {
     is_ahead: true,
@@ -61,7 +111,7 @@ pub static REDIS_7_0: Layout = Layout {
 /// Valkey 7.2 is the same.
 static REDIS_7_2: Layout = Layout {
     database_bytes: 88,
-    others: [2, 6],
+    others_at: [2, 6],
     entries: [
         Form::Whole,
         Form::Valueless,
@@ -72,7 +122,7 @@ static REDIS_7_2: Layout = Layout {
     ..REDIS_7_0
 };
 static REDIS_7_4: Layout = Layout {
-    others: [3, 7],
+    others_at: [3, 7],
     store: Some(128),
     has_fields: true,
     ..REDIS_7_2
@@ -82,12 +132,25 @@ static REDIS_8_0: Layout = Layout {
     store: Some(144),
     entries: [
         Form::Whole,
-        Form::None,
+        Form::Key,
         Form::Valueless,
         Form::None,
         Form::Key,
     ],
     ..REDIS_7_4
+};
+static REDIS_8_2: Layout = Layout {
+    store: Some(136),
+    listpack_at: 16,
+    object: Flags {
+        expires: 2,
+        key: 1,
+        value: 0,
+        bits: 2,
+    },
+    is_whole: true,
+    member_bytes: 16,
+    ..REDIS_8_0
 };
 static VALKEY_8_0: Layout = Layout {
     database_bytes: 80,
@@ -99,20 +162,68 @@ static VALKEY_8_0: Layout = Layout {
         Form::None,
         Form::Key,
     ],
-    is_exact: true,
+    has_forms: true,
     ..REDIS_7_2
 };
 
+static VALKEY_8_1: Layout = Layout {
+    database_bytes: 72,
+    buckets: Some(Buckets {
+        head: 80,
+        field: [0, 8],
+        has_members: false,
+        stream: 0,
+    }),
+    object: Flags {
+        expires: 1,
+        key: 2,
+        value: 0,
+        bits: 2,
+    },
+    ..VALKEY_8_0
+};
+static VALKEY_9_0: Layout = Layout {
+    others_at: [3, 7],
+    has_pointers: true,
+    is_whole: true,
+    buckets: Some(Buckets {
+        head: 88,
+        field: [8, 16],
+        has_members: false,
+        stream: 0,
+    }),
+    ..VALKEY_8_1
+};
+static VALKEY_9_1: Layout = Layout {
+    buckets: Some(Buckets {
+        head: 88,
+        field: [8, 16],
+        has_members: true,
+        stream: 8,
+    }),
+    object: Flags {
+        expires: 1,
+        key: 2,
+        value: 4,
+        bits: 3,
+    },
+    ..VALKEY_9_0
+};
+
 /// By product and release.
-static LAYOUTS: [(&str, &str, &Layout); 8] = [
+static LAYOUTS: [(&str, &str, &Layout); 12] = [
     ("redis", "6.0.", &REDIS_6_0),
     ("redis", "6.2.", &REDIS_6_2),
     ("redis", "7.0.", &REDIS_7_0),
     ("redis", "7.2.", &REDIS_7_2),
     ("redis", "7.4.", &REDIS_7_4),
     ("redis", "8.0.", &REDIS_8_0),
+    ("redis", "8.2.", &REDIS_8_2),
     ("valkey", "7.2.", &REDIS_7_2),
     ("valkey", "8.0.", &VALKEY_8_0),
+    ("valkey", "8.1.", &VALKEY_8_1),
+    ("valkey", "9.0.", &VALKEY_9_0),
+    ("valkey", "9.1.", &VALKEY_9_1),
 ];
 
 impl Layout {
@@ -132,13 +243,25 @@ impl Layout {
             .find(|(known, release, _)| *known == product && version.starts_with(release));
         layout.map(|(_, _, layout)| *layout).with_context(|| {
             format!(
-                "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.0 and Valkey 7.2 and 8.0"
+                "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2 and Valkey 7.2 to 9.1"
             )
         })
     }
 
-    /// Returns how many bytes a `dict` takes.
-    pub fn dict_bytes(&self) -> u64 {
-        if self.has_exponents { 56 } else { 96 }
+    /// Returns how a database's tables of other things are laid out: without buckets.
+    pub fn others(&'static self) -> &'static Self {
+        match self.buckets {
+            Some(_) => &VALKEY_8_0,
+            None => self,
+        }
+    }
+
+    /// Returns how many bytes the head of a table takes.
+    pub fn table_bytes(&self) -> u64 {
+        match &self.buckets {
+            Some(buckets) => buckets.head,
+            None if self.has_exponents => 56,
+            None => 96,
+        }
     }
 }

@@ -24,6 +24,11 @@ impl Memory {
         Some(bytes)
     }
 
+    /// Returns the byte at an address.
+    pub fn u8(&self, address: u64) -> Option<u8> {
+        self.bytes(address).map(u8::from_ne_bytes)
+    }
+
     /// Returns the number of 8 bytes at an address.
     pub fn u64(&self, address: u64) -> Option<u64> {
         self.bytes(address).map(u64::from_ne_bytes)
@@ -43,7 +48,7 @@ impl Memory {
 
     /// Returns the header of a string of Redis.
     pub fn string(&self, address: u64) -> Option<Text> {
-        let [flags] = self.bytes(address.checked_sub(1)?)?;
+        let flags = self.u8(address.checked_sub(1)?)?;
         let kind = u32::from(flags & 7);
         if kind == 0 {
             let length = u64::from(flags >> 3);
@@ -73,10 +78,10 @@ impl Memory {
 
     /// Returns what was asked of the allocator for the name of a field of a hash, `mstr`.
     pub fn field(&self, address: u64) -> Option<u64> {
-        let [info] = self.bytes(address.checked_sub(1)?)?;
+        let info = self.u8(address.checked_sub(1)?)?;
         let (header, length) = match info & 3 {
             0 => (1, u64::from(info >> 3)),
-            1 => (3, u64::from(self.bytes::<1>(address.checked_sub(2)?)?[0])),
+            1 => (3, self.u8(address.checked_sub(2)?)?.into()),
             2 => (
                 3,
                 u16::from_ne_bytes(self.bytes(address.checked_sub(3)?)?).into(),

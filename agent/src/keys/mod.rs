@@ -9,8 +9,10 @@
 mod allocator;
 mod databases;
 mod dict;
+mod entry;
 mod layout;
 mod memory;
+mod object;
 mod sampler;
 mod summary;
 mod value;

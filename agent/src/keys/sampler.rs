@@ -12,10 +12,12 @@ use regex::bytes::Regex;
 use super::Question;
 use super::allocator::Allocator;
 use super::databases::{Database, Databases};
-use super::dict::{Entry, Table};
+use super::dict::Table;
+use super::entry::Entry;
 use super::layout::Layout;
 use super::memory::Memory;
-use super::value::{Object, Sizes};
+use super::object::Object;
+use super::value::Sizes;
 
 /// Seconds of the clock that is kept with each key, before it begins anew.
 const CLOCK: u64 = 1 << 24;
@@ -72,7 +74,11 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         memory,
         layout: databases.layout(),
         question,
-        allocator: Allocator::of(memory, question.pid, &some(memory, &tables)),
+        allocator: Allocator::of(
+            memory,
+            question.pid,
+            &some(memory, databases.layout(), &tables),
+        ),
         drawn: Drawn::default(),
     };
     let all = |tables: &[Database]| tables.iter().map(|one| one.keys.used()).sum::<u64>();
@@ -136,17 +142,22 @@ fn find(tables: &[Database], mut place: u64) -> Option<(&Database, &Table, u64)>
     None
 }
 
-/// Returns where some entries are, and what was asked for each.
-fn some(memory: &Memory, tables: &[Database]) -> Vec<(u64, u64)> {
+/// Returns where some entries are, or the heads of values with their keys, and what was asked for each.
+fn some(memory: &Memory, layout: &Layout, tables: &[Database]) -> Vec<(u64, u64)> {
     let size = places(tables).max(1);
     let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size));
     let chains = places.filter_map(|place| {
         let (_, table, place) = find(tables, place)?;
         table.chain(memory, place)
     });
-    let entries = chains
-        .flatten()
-        .map(|entry| (entry.pointer & !7, entry.allocated));
+    let made = |entry: Entry| {
+        if layout.object.key == 0 {
+            return Some((entry.pointer & !7, entry.allocated));
+        }
+        let object = Object::read(memory, layout, entry.key)?;
+        Some((entry.key, object.allocated(memory)?))
+    };
+    let entries = chains.flatten().filter_map(made);
     entries.take(VOTES).collect()
 }
 
@@ -191,21 +202,30 @@ impl Sampler<'_> {
             layout: self.layout,
             allocator: self.allocator,
         };
-        let object = Object::read(memory, entry.value)?;
+        let has_key = self.layout.object.key != 0;
+        let address = if has_key { entry.key } else { entry.value };
+        let object = Object::read(memory, self.layout, address)?;
         let bytes = sizes.key(entry, &object)?;
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()?;
-        let ttl = twin()?.map(|twin| {
-            let expires = twin.value.cast_signed() as f64 / 1e3;
+        let expires = match has_key {
+            true => object.expires,
+            false => twin()?.map(|twin| twin.value),
+        };
+        let ttl = expires.map(|expires| {
+            let expires = expires.cast_signed() as f64 / 1e3;
             (expires - now.as_secs_f64()).max(0.0)
         });
         let group = match &self.question.by {
             None => None,
-            Some(expression) => Some(self.group(expression, entry)?),
+            Some(expression) => {
+                let name = if has_key { object.key } else { entry.key };
+                Some(self.group(expression, name)?)
+            }
         };
-        let is_same = Entry::read(memory, self.layout, entry.pointer)?.0 == *entry
-            && Object::read(memory, entry.value)?.is(&object);
+        let is_same = entry.is_same(memory, self.layout)?
+            && Object::read(memory, self.layout, address)?.is(&object);
         is_same.then_some(Key {
             kind: object.names()?,
             group,
@@ -217,10 +237,10 @@ impl Sampler<'_> {
     }
 
     /// Returns what an expression matches in the name of a key.
-    fn group(&self, expression: &Regex, entry: &Entry) -> Option<String> {
-        let length = self.memory.string(entry.key)?.length;
+    fn group(&self, expression: &Regex, key: u64) -> Option<String> {
+        let length = self.memory.string(key)?.length;
         let mut name = vec![0; NAME.min(length as usize)];
-        self.memory.fill(entry.key, &mut name)?;
+        self.memory.fill(key, &mut name)?;
         let found = expression.captures(&name);
         let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
         let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()));

@@ -1,25 +1,28 @@
-//! What a key is: its type, its encoding, and how much memory it takes, as `MEMORY USAGE` counts it.
+//! How much memory a key takes with its value, as `MEMORY USAGE` counts it.
 //!
 //! Of a value of many allocations a few elements are looked at, and taken for the mean of all.
 
 use super::allocator::Allocator;
-use super::dict::{Dict, Entry};
-use super::layout::Layout;
+use super::dict::{Dict, Table};
+use super::entry::Entry;
+use super::layout::{Buckets, Layout};
 use super::memory::Memory;
+use super::object::{HEAD, Object};
 
 /// Elements of a large value that are looked at.
 const ELEMENTS: u64 = 8;
 /// Places of a table that are looked at for them.
 const PLACES: u64 = 128;
-/// Bytes of an entry of a hash table, and of an object's head.
+/// Bytes of an entry of a hash table.
 const ENTRY: u64 = 24;
-const OBJECT: u64 = 16;
-/// Bytes before the pointer to a listpack whose fields expire: `listpackEx`.
-const LISTPACK_AT: u64 = 24;
+/// Bytes of the two pointers of a sorted set.
+const SORTED: u64 = 16;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
 /// Bytes that the last part of a stream mostly has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
 const STREAM_AHEAD: u64 = 4_096;
+/// The flag of a field's name whose value a module has.
+const REFERENCE: u8 = 32;
 /// Most bytes of a packed value.
 const PACKED: u64 = 1 << 32;
 /// Most levels of a radix tree that are gone down.
@@ -28,35 +31,6 @@ const DEPTH: usize = 128;
 const LEVELS: u32 = 32;
 /// What `MEMORY USAGE` counts for a node of a radix tree: 4 bytes and 30 pointers.
 const RAX_NODE: u64 = 4 + 8 * 30;
-
-/// The types by their numbers.
-const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
-/// The encodings by theirs. What is empty is not used any more.
-const ENCODINGS: [&str; 13] = [
-    "raw",
-    "int",
-    "hashtable",
-    "",
-    "",
-    "ziplist",
-    "intset",
-    "skiplist",
-    "embstr",
-    "quicklist",
-    "stream",
-    "listpack",
-    "listpackex",
-];
-
-/// The head of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Object {
-    kind: u8,
-    encoding: u8,
-    /// When it was used, seconds without their upper bits; or its counter, in the lower 8 bits.
-    pub lru: u32,
-    content: u64,
-}
 
 /// What sizes depend on.
 #[derive(Clone, Copy)]
@@ -69,59 +43,25 @@ pub struct Sizes<'a> {
     pub allocator: Allocator,
 }
 
-impl Object {
-    /// Reads the head of a value. `None` where there is none.
-    pub fn read(memory: &Memory, address: u64) -> Option<Self> {
-        let [head, content] = memory.words(address)?;
-        let object = Self {
-            kind: (head & 15) as u8,
-            encoding: (head >> 4 & 15) as u8,
-            lru: (head as u32) >> 8,
-            content,
-        };
-        let is_sound = (head >> 32) as i32 > 0 && object.names().is_some();
-        is_sound.then_some(object)
-    }
-
-    /// Returns whether this is still the same value: it may have been used.
-    pub fn is(&self, other: &Self) -> bool {
-        Self {
-            lru: other.lru,
-            ..*self
-        } == *other
-    }
-
-    /// Returns the names of its type and encoding.
-    pub fn names(&self) -> Option<(&'static str, &'static str)> {
-        let kind = *TYPES.get(usize::from(self.kind))?;
-        let encoding = *ENCODINGS.get(usize::from(self.encoding))?;
-        let encodings: &[&str] = match kind {
-            "string" => &["raw", "int", "embstr"],
-            "list" => &["quicklist", "ziplist", "listpack"],
-            "set" => &["hashtable", "intset", "listpack"],
-            "zset" => &["skiplist", "ziplist", "listpack"],
-            "hash" => &["hashtable", "ziplist", "listpack", "listpackex"],
-            "stream" => &["stream"],
-            _ => &ENCODINGS,
-        };
-        encodings.contains(&encoding).then_some((kind, encoding))
-    }
-}
-
 impl Sizes<'_> {
     /// Returns how many bytes a key takes with its value. `None` where what it points to is not consistent.
     pub fn key(&self, entry: &Entry, object: &Object) -> Option<u64> {
-        let key = if entry.is_embedding {
-            0
-        } else {
-            self.string(entry.key)?
+        let entry = match object.key {
+            0 if entry.is_embedding => self.entry(entry),
+            0 => self.string(entry.key)? + self.entry(entry),
+            _ => 0,
         };
-        Some(key + self.entry(entry) + OBJECT + self.content(entry.value, object)?)
+        let own = if object.is_inner() || self.layout.is_whole {
+            self.allocator.rounded(object.allocated(self.memory)?)
+        } else {
+            HEAD
+        };
+        Some(entry + own + self.content(object)?)
     }
 
     fn entry(&self, entry: &Entry) -> u64 {
         match entry {
-            _ if !self.layout.is_exact => ENTRY,
+            _ if !self.layout.has_forms => ENTRY,
             Entry {
                 is_embedding: true,
                 allocated,
@@ -131,21 +71,16 @@ impl Sizes<'_> {
         }
     }
 
-    fn content(&self, address: u64, object: &Object) -> Option<u64> {
+    fn content(&self, object: &Object) -> Option<u64> {
         let at = object.content;
         Some(match object.names()? {
-            (_, "int") => 0,
-            // It lies behind its object, in the same allocation.
-            (_, "embstr") => {
-                let text = self.memory.string(at)?;
-                let is_behind = at == address + OBJECT + 3;
-                is_behind.then_some(self.allocator.rounded(OBJECT + text.allocated()) - OBJECT)?
-            }
+            (_, "int" | "embstr") => 0,
             (_, "raw") => self.string(at)?,
             (_, "ziplist" | "listpack") => self.packed(at)?,
             (_, "listpackex") => {
-                let packed = self.packed(self.memory.u64(at + LISTPACK_AT)?)?;
-                self.allocator.rounded(LISTPACK_AT + 8) + packed
+                let before = self.layout.listpack_at;
+                let packed = self.packed(self.memory.u64(at + before)?)?;
+                self.allocator.rounded(before + 8) + packed
             }
             (_, "intset") => {
                 let (width, length) = (self.memory.u32(at)?, self.memory.u32(at + 4)?);
@@ -155,9 +90,14 @@ impl Sizes<'_> {
                     .then_some(self.allocator.rounded(bytes))?
             }
             (_, "quicklist") => self.quicklist(at)?,
-            ("set", "hashtable") => self.table(at, |entry| self.string(entry.key))?,
+            ("set", "hashtable") => self.table(at, |entry| {
+                Some(self.entry(entry) + self.string(entry.key)?)
+            })?,
+            (_, "hashtable") if let Some(buckets) = &self.layout.buckets => {
+                self.table(at, |entry| self.pair(buckets, entry.key))?
+            }
             (_, "hashtable") => self.table(at, |entry| {
-                Some(self.field(entry.key)? + self.string(entry.value)?)
+                Some(self.entry(entry) + self.field(entry.key)? + self.string(entry.value)?)
             })?,
             (_, "skiplist") => self.sorted_set(at)?,
             (_, "stream") => self.stream(at)?,
@@ -168,11 +108,7 @@ impl Sizes<'_> {
 
     fn string(&self, address: u64) -> Option<u64> {
         let asked = self.memory.string(address)?.allocated();
-        Some(if self.layout.is_exact {
-            asked
-        } else {
-            self.allocator.rounded(asked)
-        })
+        Some(self.allocator.rounded(asked))
     }
 
     /// Returns the size of the name of a field of a hash.
@@ -183,12 +119,12 @@ impl Sizes<'_> {
         Some(self.allocator.rounded(self.memory.field(address)?))
     }
 
-    /// Returns the size of a ziplist or listpack, which begins with it.
+    /// Returns the size of a ziplist or listpack, which begins with it, and ends with 255.
     fn packed(&self, address: u64) -> Option<u64> {
         let bytes = u64::from(self.memory.u32(address)?);
-        (7..PACKED)
-            .contains(&bytes)
-            .then_some(self.allocator.rounded(bytes))
+        let is_sound = (7..PACKED).contains(&bytes)
+            && self.memory.u8(address.checked_add(bytes - 1)?)? == u8::MAX;
+        is_sound.then_some(self.allocator.rounded(bytes))
     }
 
     fn quicklist(&self, address: u64) -> Option<u64> {
@@ -205,7 +141,7 @@ impl Sizes<'_> {
         Some(QUICKLIST + scaled(sum, looked_at, length))
     }
 
-    /// Returns the size of a hash table whose entries take so much beside themselves.
+    /// Returns the size of a hash table whose entries take so much.
     fn table(&self, address: u64, bytes: impl Fn(&Entry) -> Option<u64>) -> Option<u64> {
         let dict = Dict::read(self.memory, self.layout, address)?;
         let size = dict.size();
@@ -214,32 +150,86 @@ impl Sizes<'_> {
         for place in (0..size.min(PLACES)).map(|step| (start + step) % size) {
             let (table, place) = dict.place(place);
             for entry in table.chain(self.memory, place)? {
-                sum += self.entry(&entry) + bytes(&entry)?;
+                sum += bytes(&entry)?;
                 looked_at += 1;
             }
             if looked_at >= ELEMENTS {
                 break;
             }
         }
-        Some(self.layout.dict_bytes() + 8 * size + scaled(sum, looked_at, dict.used()))
+        let places: u64 = dict.tables.iter().map(Table::bytes).sum();
+        Some(self.layout.table_bytes() + places + scaled(sum, looked_at, dict.used()))
     }
 
     fn sorted_set(&self, address: u64) -> Option<u64> {
         let [dict, list] = self.memory.words(address)?;
+        if let Some(buckets) = &self.layout.buckets {
+            let table = self.table(dict, |entry| self.node(buckets, entry.key))?;
+            let head = match buckets.has_members {
+                true => 16 + 16 * u64::from(LEVELS),
+                false => 32 + self.allocator.rounded(24 + 16 * u64::from(LEVELS)),
+            };
+            return Some(SORTED + head + table);
+        }
         let [_, _, length] = self.memory.words(list)?;
         let node = |levels: u32| self.allocator.rounded(24 + 16 * u64::from(levels)) as f64;
         let nodes = (1..LEVELS).map(|level| 0.75 * 0.25_f64.powi(level as i32 - 1) * node(level));
         let nodes = (nodes.sum::<f64>() * length as f64) as u64;
-        let table = self.table(dict, |entry| self.string(entry.key))?;
-        Some(OBJECT + 32 + node(LEVELS) as u64 + table + nodes)
+        let member = |entry: &Entry| Some(self.layout.member_bytes + self.string(entry.key)?);
+        let table = self.table(dict, member)?;
+        Some(SORTED + 32 + node(LEVELS) as u64 + table + nodes)
+    }
+
+    /// Returns the size of a node of the list of a sorted set of Valkey, with its member.
+    fn node(&self, buckets: &Buckets, address: u64) -> Option<u64> {
+        let head = if buckets.has_members { 16 } else { 24 };
+        // The lowest level has the height instead of a span.
+        let height = self.memory.u64(address + head + 8)?;
+        (1..=LEVELS.into()).contains(&height).then_some(())?;
+        let bytes = head + 16 * height;
+        if !buckets.has_members {
+            return Some(self.allocator.rounded(bytes) + self.string(self.memory.u64(address)?)?);
+        }
+        let header = u64::from(self.memory.u8(address + bytes)?);
+        let member = self.memory.string(address + bytes + 1 + header)?;
+        (member.header == header).then_some(())?;
+        Some(
+            self.allocator
+                .rounded(bytes + 1 + header + member.length + 1),
+        )
+    }
+
+    /// Returns the size of a field of a hash of Valkey, with its value.
+    fn pair(&self, buckets: &Buckets, address: u64) -> Option<u64> {
+        let field = self.memory.string(address)?;
+        // The shortest have no flags.
+        let flags = match field.header {
+            1 => 0,
+            _ => self.memory.u8(address.checked_sub(1)?)?,
+        };
+        // A module's own value is not known.
+        (flags & REFERENCE == 0).then_some(())?;
+        let [expiring, elsewhere] = buckets.field;
+        let expires = if flags & expiring == 0 { 0 } else { 8 };
+        let own = field.header + field.length + 1 + expires;
+        if flags & elsewhere == 0 {
+            let value = self.memory.string(address + field.length + 4)?;
+            return Some(own + value.allocated());
+        }
+        let value = self.memory.u64(address.checked_sub(field.header + 8)?)?;
+        Some(self.allocator.rounded(own + 8) + self.string(value)?)
     }
 
     fn stream(&self, address: u64) -> Option<u64> {
         let own = if self.layout.has_exponents { 80 } else { 40 };
-        let rax = self.memory.u64(address)?;
-        let [head, elements, nodes] = self.memory.words(rax)?;
+        let at = self.layout.buckets.map_or(0, |buckets| buckets.stream);
+        let rax = self.memory.u64(address + at)?;
+        let [head, elements, nodes, bytes] = self.memory.words(rax)?;
         (elements < 1 << 40 && nodes < 1 << 40).then_some(())?;
-        let tree = 16 * elements + RAX_NODE * nodes;
+        let tree = match self.layout.buckets {
+            Some(_) => (bytes < 1 << 48).then_some(bytes)?,
+            None => 16 * elements + RAX_NODE * nodes,
+        };
         let full = match elements {
             0 | 1 => 0,
             _ => (elements - 1) * self.packed(self.leaf(head, false)?)?,
